@@ -14,6 +14,7 @@ import json
 import logging
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ from tests.campaign.pools import workplace
 from treetap.api.frames import arrow_of
 from treetap.errors import DataError
 from treetap.tables import streamed_reading
+from treetap.tables.binned import bin_columns
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
@@ -41,10 +43,10 @@ SIZES = ("S", "M", "L", "XL")
 _WORDS = ("red", "blue", "Red", "a b", "ü;ö", 'q"q', "x,y", "yes", "10:30", "k=1", "50 %", "a/b")
 _CODES = ("250.0", "250.00", "250", "345.1", "345.10", "V45.1", "007", "7", "1e5", "TRUE1", "12-3")
 _FORMATS = ("", "%d.%m.%Y", "%Y-%m-%d", "%m/%d/%Y", "%d %b %Y", "%Y%m%d", "%d%m%Y")
-_NUMERIC = ("amount", "whole", "spike", "real", "flag", "late", "single")
+_NUMERIC = ("amount", "whole", "spike", "real", "flag", "late", "single", "tenths")
 _KINDS = (*_NUMERIC, "day", "digits", "word", "code", "number", "size")
 #: A sentence that says what to do.
-_FIX = re.compile(r"\b(write|set|leave|name|give|correct|put|use|rename|encode|save|choose|convert|drop|empty)\b")
+_FIX = re.compile(r"\b(write|set|leave|name|give|correct|put|use|rename|save|choose|drop|empty)\b|\b[a-z_]+ = ")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -78,12 +80,14 @@ class Written:
     """A table on disk: the settings that read it, and what they leave to be found out.
 
     `open_`: nothing, or a word for it; then a refusal is right. `orders`: its categories have an order of their own.
+    `torn`: a cell is no date, and nothing else is right.
     """
 
     way: str
     keys: Mapping[str, Any]
     open_: str = ""
     orders: bool = False
+    torn: bool = False
     date_format: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -96,19 +100,20 @@ def drawn(seed: int) -> Truth:
     n = draw.choice((6, 20, 20, 60, 60, 1_100))
     numbers = draw.sample(range(10**6), n)
     ids = numbers if draw.random() < 0.5 else [f"{number:07d}" for number in numbers]
-    kinds = [kind for kind in _KINDS if kind != "late" or n > 1_000]
-    drawn_kinds = draw.choices(kinds, k=draw.randint(1, 5))
-    return Truth(ids, {f"c{place}": _column(draw, kind, n) for place, kind in enumerate(drawn_kinds)})
+    kinds = draw.choices([kind for kind in _KINDS if kind != "late"], k=draw.randint(1, 4))
+    kinds += ["late"] if n > 1_000 and draw.random() < 0.7 else []
+    return Truth(ids, {f"c{place}": _column(draw, kind, n) for place, kind in enumerate(kinds)})
 
 
 def _column(draw: random.Random, kind: str, n: int) -> Meant:
     makes: dict[str, Callable[[int], Any]] = {
         "amount": lambda _: draw.randint(-(10**6), 10**6) / 100,
-        "late": lambda row: (row + 1) / 2 if row < 1_000 else float(1_000 + row),
+        "late": float,
         "whole": lambda _: draw.randint(-(10**draw.randint(1, 6)), 10**4),
         "spike": lambda _: 0.0 if draw.random() < 0.85 else draw.randint(-(10**6), 10**6) / 1_000,
         "real": lambda _: draw.choice((draw.gauss(0, 1), 10.0 ** draw.randint(-9, 9), 0.1)),
         "single": lambda _: draw.randint(-400, 40_000) / 8,
+        "tenths": lambda _: draw.randint(0, 10) / 10,
         "flag": lambda _: draw.random() < 0.3,
         "day": lambda _: datetime.date(1960, 1, 1) + datetime.timedelta(draw.randint(0, 30_000)),
         "digits": lambda _: datetime.date(2001, 1, 1) + datetime.timedelta(draw.randint(0, 8_000)),
@@ -153,9 +158,7 @@ class Dialect:
             return str(cell)
         if meant.kind == "real":
             return repr(cell).replace(".", self.decimal)
-        places = {"amount": 2, "late": 1, "spike": 3, "single": 3, "whole": 0}[meant.kind]
-        if meant.kind == "late" and cell == int(cell):
-            places = 0
+        places = {"amount": 2, "late": 0, "tenths": 1, "whole": 0}.get(meant.kind, 3)
         marks = {",": self.thousands, ".": self.decimal}
         return "".join(marks.get(sign, sign) for sign in f"{cell:,.{places}f}")
 
@@ -174,20 +177,29 @@ def dialect(draw: random.Random, *, detected: bool) -> Dialect:
     )
 
 
-def _csv(draw: random.Random, truth: Truth, place: Path, *, detected: bool, parts: int = 1) -> Written:
-    own = dialect(draw, detected=detected)
+def _csv(
+    draw: random.Random, truth: Truth, place: Path, *, detected: bool, parts: int = 1, mixed: bool = False
+) -> Written:
+    """A file, or a folder of parts; `mixed`: each part in a dialect of its own. A date of eight digits may lack one."""
+    own, torn = dialect(draw, detected=detected), ""
     names, rows = ["id", *truth.columns], len(truth.ids)
     place.mkdir()
     size = -(-rows // parts)
     packed = ".gz" if draw.random() < 0.2 else ""
     for number, first in enumerate(range(0, rows, size)):
         path = place / f"part-{number}.csv{packed}"
+        own = dialect(draw, detected=True) if mixed else own
         opened = gzip.open if packed else open
         with opened(path, "wt", newline="", encoding=own.encoding) as file:  # type: ignore[operator]
             writer = csv.writer(file, delimiter=own.delimiter, quoting=own.quoting)  # type: ignore[arg-type]
             writer.writerow(names)
             for row in range(first, min(first + size, rows)):
                 cells = [own.text(meant, meant.cells[row]) for meant in truth.columns.values()]
+                if not detected and row == 0 and draw.random() < 0.2:
+                    short = [column for column, it in zip(cells, truth.columns.values(), strict=True)
+                             if it.kind == "digits" and column]  # fmt: skip
+                    torn = short[0] if short else ""
+                    cells = [cell[1:] if cell == torn else cell for cell in cells]
                 writer.writerow([str(truth.ids[row]), *cells])
     keys: dict[str, Any] = {"path": place if parts > 1 else path}
     forms = {name: "%d%m%Y" for name, meant in truth.columns.items() if meant.kind == "digits"}
@@ -195,7 +207,8 @@ def _csv(draw: random.Random, truth: Truth, place: Path, *, detected: bool, part
         forms |= {name: own.day for name, meant in truth.columns.items() if meant.kind == "day" and own.day}
         encoding = own.encoding if own.encoding != "utf-8-sig" else "utf-8"
         keys |= {"delimiter": own.delimiter, "decimal": own.decimal, "thousands": own.thousands, "encoding": encoding}
-    return Written("csv, said" if own.said else "csv, detected", keys, "" if own.said else "dialect", date_format=forms)
+    left = "a date that lacks a digit" if torn else "" if own.said else "dialect"
+    return Written("csv, said" if own.said else "csv, detected", keys, left, date_format=forms, torn=bool(torn))
 
 
 def _json_lines(draw: random.Random, truth: Truth, place: Path) -> Written:
@@ -239,7 +252,7 @@ def _typed(draw: random.Random, truth: Truth, *, ordered: bool = False) -> pa.Ta
             arrays[name] = texts.dictionary_encode() if draw.random() < 0.3 else texts
         elif meant.kind in ("whole", "number"):
             arrays[name] = pa.array(cells, draw.choice((pa.int32(), pa.int64(), pa.decimal128(9, 0))))
-        elif meant.kind == "single":
+        elif meant.kind in ("single", "tenths"):
             arrays[name] = pa.array(cells, draw.choice((pa.float32(), pa.float64())))
         else:
             arrays[name] = pa.array(cells, pa.bool_() if meant.kind == "flag" else pa.float64())
@@ -286,7 +299,8 @@ def _frame(draw: random.Random, truth: Truth, place: Path) -> Written:
     path, library = place.with_suffix(".parquet"), draw.choice(("pandas", "polars", "pandas, Arrow", "batch"))
     table, sizes = _typed(draw, truth, ordered=True), [name for name, it in truth.columns.items() if it.kind == "size"]
     frames: dict[str, Callable[[], Any]] = {
-        "pandas": table.to_pandas, "polars": lambda: pl.DataFrame(table).with_columns(pl.col(sizes).cast(pl.Enum(SIZES))),
+        "pandas": table.to_pandas,
+        "polars": lambda: pl.DataFrame(table).with_columns(pl.col(sizes).cast(pl.Enum(SIZES))),
         "pandas, Arrow": lambda: table.to_pandas(types_mapper=pd.ArrowDtype),
         "batch": lambda: table.combine_chunks().to_batches()[0],
     }  # fmt: skip
@@ -301,6 +315,7 @@ WAYS: dict[str, Callable[[random.Random, Truth, Path], Written]] = {
     "csv folder, detected": lambda draw, truth, place: _csv(
         draw, truth, place, detected=True, parts=draw.randint(2, 3)
     ),
+    "csv folder, mixed": lambda draw, truth, place: _csv(draw, truth, place, detected=True, parts=2, mixed=True),
     "json lines": _json_lines,
     "parquet": _parquet,
     "arrow": _arrow,
@@ -333,9 +348,12 @@ def fault(truth: Truth, written: Written, read: Table | str) -> str:
     if isinstance(read, str):
         named = Path(str(written.keys["path"])).name in read or "part-" in read
         columned = any(f"column {name!r}" in read or f"{name} =" in read for name in truth.columns)
+        columned |= read.count("part-") > 1  # two files that contradict each other
         if not written.open_:
             return f"refused, though nothing is open: {read}"
         return "" if named and columned and _FIX.search(read) else f"refused without file, column or fix: {read}"
+    if written.torn:
+        return "a date that lacks a digit is read"
     order = np.argsort(np.array([str(key) for key in truth.ids]))
     if list(read.ids) != [str(truth.ids[row]) for row in order]:
         return "ids differ"
@@ -343,6 +361,8 @@ def fault(truth: Truth, written: Written, read: Table | str) -> str:
     for name, meant in truth.columns.items():
         expected = [meant.feature(meant.cells[row]) for row in order]
         found = _decoded(features, name, read.categories.get(name))
+        if meant.kind in ("single", "tenths"):
+            found = [None if cell is None else round(cell, 3) for cell in found]
         if wrong := [(cell, got) for cell, got in zip(expected, found, strict=True) if cell != got]:
             return f"{meant.kind} {name!r}: {len(wrong)} cells differ, {wrong[0][0]!r} is {wrong[0][1]!r}"
         if (
@@ -354,12 +374,35 @@ def fault(truth: Truth, written: Written, read: Table | str) -> str:
     return ""
 
 
+def misbinned(truth: Truth, written: Written) -> str:
+    """A column whose bins part no cell from a spike, or part cells otherwise than its cuts say; empty: none."""
+    for name, meant in truth.columns.items():
+        if meant.kind not in ("spike", "tenths") or written.open_ or len({*meant.cells} - {None}) < 2:
+            continue
+        cuts = {"cuts": {name: [0.3, 0.7]}} if meant.kind == "tenths" else {}
+        read = read_table(TableConfig(id="id", columns=[name], **written.keys, **cuts), with_label=False, missing=None)
+        codes = bin_columns(read, 8, None).codes[:, 0]
+        cells = [meant.cells[row] for row in np.argsort(np.array([str(key) for key in truth.ids]))]
+        pairs = [(cell, int(code)) for cell, code in zip(cells, codes, strict=True) if cell is not None]
+        if cuts and (wrong := [cell for cell, code in pairs if code != (cell >= 0.3) + (cell >= 0.7)]):
+            return f"tenths {name!r}: {wrong[0]} lies on the other side of a cut"
+        spike, count = Counter(cell for cell, _ in pairs).most_common(1)[0]
+        if (
+            not cuts
+            and count * 8 >= len(pairs)
+            and {c for v, c in pairs if v == spike} & {c for v, c in pairs if v != spike}
+        ):
+            return f"spike {name!r}: {spike}, {count} of {len(pairs)}, shares a bin with others"
+    return ""
+
+
 def _decoded(features: Mapping[str, Any], name: str, category: Category | None) -> Cells:
     """The cells (N,) that the features of a column stand for."""
     if category is None or category.of_dates:
         return [None if np.isnan(value) else float(value) for value in features[name]]
     if category.encode != "one-hot":
-        return [None if np.isnan(value) else category.values[int(value)] for value in features[name]]
+        values = [*category.values, "an unknown category"]
+        return [None if np.isnan(value) else values[int(value)] for value in features[name]]
     hot = np.column_stack([features[each] for each in category.features])
     return [None if np.isnan(row).any() else category.values[int(row.argmax())] for row in hot]
 
@@ -372,6 +415,7 @@ def outcome(seed: int) -> tuple[str, Any]:
     with workplace() as folder:
         for number, way in enumerate(draw.sample(sorted(WAYS), 2)):
             written = WAYS[way](draw, truth, folder / str(number))
+            found += [f"{way}: {said}" for said in [misbinned(truth, written)] if said]
             for how, read in readings(truth, written):
                 refused |= isinstance(read, str)
                 if said := fault(truth, written, read):
