@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -83,7 +84,6 @@ class Written:
     `torn`: a cell is no date, and nothing else is right.
     """
 
-    way: str
     keys: Mapping[str, Any]
     open_: str = ""
     orders: bool = False
@@ -172,9 +172,8 @@ def dialect(draw: random.Random, *, detected: bool) -> Dialect:
         thousands = ""
     encoding = draw.choice(("utf-8", "utf-8", "utf-8-sig", "utf-16", *([] if detected else ["windows-1252"])))
     day = draw.choice(_FORMATS)
-    return Dialect(
-        delimiter, decimal, thousands, draw.choice((csv.QUOTE_MINIMAL, csv.QUOTE_ALL)), encoding, not detected, day
-    )
+    quoting = draw.choice((csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
+    return Dialect(delimiter, decimal, thousands, quoting, encoding, not detected, day)
 
 
 def _csv(
@@ -196,19 +195,17 @@ def _csv(
             for row in range(first, min(first + size, rows)):
                 cells = [own.text(meant, meant.cells[row]) for meant in truth.columns.values()]
                 if not detected and row == 0 and draw.random() < 0.2:
-                    short = [column for column, it in zip(cells, truth.columns.values(), strict=True)
-                             if it.kind == "digits" and column]  # fmt: skip
-                    torn = short[0] if short else ""
-                    cells = [cell[1:] if cell == torn else cell for cell in cells]
+                    torn = next((cell for cell in cells if re.fullmatch("[0-9]{8}", cell)), "")
+                    cells = [cell[1:] if torn and cell == torn else cell for cell in cells]
                 writer.writerow([str(truth.ids[row]), *cells])
     keys: dict[str, Any] = {"path": place if parts > 1 else path}
-    forms = {name: "%d%m%Y" for name, meant in truth.columns.items() if meant.kind == "digits"}
+    forms = _digits(truth)
     if own.said:
         forms |= {name: own.day for name, meant in truth.columns.items() if meant.kind == "day" and own.day}
         encoding = own.encoding if own.encoding != "utf-8-sig" else "utf-8"
         keys |= {"delimiter": own.delimiter, "decimal": own.decimal, "thousands": own.thousands, "encoding": encoding}
     left = "a date that lacks a digit" if torn else "" if own.said else "dialect"
-    return Written("csv, said" if own.said else "csv, detected", keys, left, date_format=forms, torn=bool(torn))
+    return Written(keys, left, date_format=forms, torn=bool(torn))
 
 
 def _json_lines(draw: random.Random, truth: Truth, place: Path) -> Written:
@@ -224,7 +221,7 @@ def _json_lines(draw: random.Random, truth: Truth, place: Path) -> Written:
                     cells[name] = None if cell is None else shown
             file.write(json.dumps(cells) + "\n")
     days = {name: plain.day for name, meant in truth.columns.items() if meant.kind == "day" and plain.day}
-    return Written("json lines", {"path": path}, date_format=days | _digits(truth))
+    return Written({"path": path}, date_format=days | _digits(truth))
 
 
 def _digits(truth: Truth) -> dict[str, str]:
@@ -259,31 +256,26 @@ def _typed(draw: random.Random, truth: Truth, *, ordered: bool = False) -> pa.Ta
     return pa.table(arrays)
 
 
-def _parquet(draw: random.Random, truth: Truth, place: Path) -> Written:
-    path = place.with_suffix(".parquet")
-    pq.write_table(_typed(draw, truth), path, row_group_size=draw.choice((7, 10_000)))
-    return Written("parquet", {"path": path}, date_format=_digits(truth))
-
-
-def _arrow(draw: random.Random, truth: Truth, place: Path) -> Written:
-    path, ordered = place.with_suffix(".arrow"), draw.random() < 0.5
-    feather.write_feather(_typed(draw, truth, ordered=ordered), path, chunksize=draw.choice((7, 10_000)))
-    return Written("arrow", {"path": path}, orders=ordered, date_format=_digits(truth))
-
-
-def _folder(draw: random.Random, truth: Truth, place: Path) -> Written:
-    place.mkdir()
-    table, size = _typed(draw, truth), -(-len(truth.ids) // draw.randint(1, 3))
-    for number, first in enumerate(range(0, len(truth.ids), size)):
-        pq.write_table(table.slice(first, size), place / f"part-{number}.parquet")
-    return Written("folder", {"path": place}, date_format=_digits(truth))
+def _file(draw: random.Random, truth: Truth, place: Path, form: str) -> Written:
+    """Parquet, Arrow's file format, or a folder of Parquet."""
+    ordered, size = draw.random() < 0.5, draw.choice((7, 10_000))
+    table, path = _typed(draw, truth, ordered=ordered), place.with_suffix(f".{form}")
+    if form == "arrow":
+        feather.write_feather(table, path, chunksize=size)
+    elif form == "parquet":
+        pq.write_table(table, path, row_group_size=size)
+    else:
+        path.mkdir()
+        for number, first in enumerate(range(0, len(truth.ids), -(-len(truth.ids) // 3))):
+            pq.write_table(table.slice(first, -(-len(truth.ids) // 3)), path / f"part-{number}.parquet")
+    return Written({"path": path}, orders=ordered, date_format=_digits(truth))
 
 
 def _partitions(draw: random.Random, truth: Truth, place: Path) -> Written:
     """One column as names of folders, as Spark, pyarrow.dataset and DuckDB write them; of one folder maybe its file."""
     fit = [name for name, meant in truth.columns.items() if meant.kind in ("word", "number", "size")]
     if not fit:
-        return _folder(draw, truth, place)
+        return _file(draw, truth, place, "folder")
     name, table = draw.choice(fit), _typed(draw, truth)
     different = sorted(set(truth.columns[name].cells), key=str)
     for cell in different:
@@ -292,7 +284,7 @@ def _partitions(draw: random.Random, truth: Truth, place: Path) -> Written:
         below.mkdir(parents=True)
         pq.write_table(table.drop_columns([name]).take(pa.array(rows)), below / "part-0.parquet")
     path = below / "part-0.parquet" if len(different) == 1 else place
-    return Written("partitions", {"path": path}, date_format=_digits(truth))
+    return Written({"path": path}, date_format=_digits(truth))
 
 
 def _frame(draw: random.Random, truth: Truth, place: Path) -> Written:
@@ -305,21 +297,17 @@ def _frame(draw: random.Random, truth: Truth, place: Path) -> Written:
         "batch": lambda: table.combine_chunks().to_batches()[0],
     }  # fmt: skip
     pq.write_table(arrow_of(frames[library]()), path)
-    return Written(library, {"path": path}, orders=True, date_format=_digits(truth))
+    return Written({"path": path}, orders=True, date_format=_digits(truth))
 
 
 WAYS: dict[str, Callable[[random.Random, Truth, Path], Written]] = {
-    "csv, said": lambda draw, truth, place: _csv(draw, truth, place, detected=False),
-    "csv, detected": lambda draw, truth, place: _csv(draw, truth, place, detected=True),
-    "csv folder, said": lambda draw, truth, place: _csv(draw, truth, place, detected=False, parts=draw.randint(2, 3)),
-    "csv folder, detected": lambda draw, truth, place: _csv(
-        draw, truth, place, detected=True, parts=draw.randint(2, 3)
-    ),
-    "csv folder, mixed": lambda draw, truth, place: _csv(draw, truth, place, detected=True, parts=2, mixed=True),
+    "csv, said": partial(_csv, detected=False),
+    "csv, detected": partial(_csv, detected=True),
+    "csv folder, said": partial(_csv, detected=False, parts=3),
+    "csv folder, detected": partial(_csv, detected=True, parts=3),
+    "csv folder, mixed": partial(_csv, detected=True, parts=2, mixed=True),
     "json lines": _json_lines,
-    "parquet": _parquet,
-    "arrow": _arrow,
-    "folder": _folder,
+    **{form: partial(_file, form=form) for form in ("parquet", "arrow", "folder")},
     "partitions": _partitions,
     "frame": _frame,
 }
@@ -419,5 +407,5 @@ def outcome(seed: int) -> tuple[str, Any]:
             for how, read in readings(truth, written):
                 refused |= isinstance(read, str)
                 if said := fault(truth, written, read):
-                    found.append(f"{way} ({written.way}), {how}: {said}".replace(str(folder), ""))
+                    found.append(f"{way}, {how}: {said}".replace(str(folder), ""))
     return ("finding", found) if found else ("refused" if refused else "right", None)
