@@ -176,8 +176,9 @@ def read(frame: Frame, case: Case) -> list[tuple[str, BinnedTable]]:
     columns = {party: [names[j] for j in own] for party, own in case.parties.items()}
     data = party_tables.of_one(frame.data, arrow_of(frame.data), columns)
     splits = case.params.splits_categories
-    encode = {name: it if splits else "ordinal" for name, it in frame.encode.items()}
-    encode |= {} if splits else {name: "ordinal" for name, it in frame.columns.items() if it.categorical}
+    encode = dict(frame.encode) | {
+        name: "ordinal" for name, it in frame.columns.items() if it.categorical and not splits
+    }
     data = encodings.settled(data, encode, frame.date_format, missing=missing, categorical=splits, has_ids=False)
     made = []
     with tempfile.TemporaryDirectory() as folder:
@@ -377,7 +378,8 @@ class Judge:
 
     def _gain(self, rows: Ints, left: Ints, within: Within | None) -> float:
         sums = self._sums(left)[None, None], self._sums(rows)[None]
-        free = replace(self.params, min_child_weight=0.0)  # a side may be too light by a rounding
+        several = self.values.shape[1] > 3  # where lighter outputs count 0; else a side may be too light by a rounding
+        free = self.params if several else replace(self.params, min_child_weight=0.0)
         return float(loss_changes(*sums, self.scale, free, within)[0, 0])
 
     def _weight(self, rows: Ints, within: Within | None = None) -> Floats:
