@@ -2,7 +2,7 @@
 
     python -m tests.campaign xgboost --count 2000 --first 0
 
-A seed draws a frame (`benchmarks.drawn_frames`), labels, weights and parameters. The frame becomes bins as an
+A seed draws a frame (`tests.campaign.drawn_frames`), labels, weights and parameters. The frame becomes bins as an
 estimator's does, the trainer that a federation equals node for node trains on them, and XGBoost on the places of the
 cells among their columns' different ones. Margins of each round agree to 2e-5, of all records with a weight above 0
 (values of others have no cut in XGBoost); or the first nodes at which trees part are explained by one of the `RULES`,
@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
-from benchmarks.drawn_frames import Frame, drawn_frame
+from tests.campaign.drawn_frames import Frame, drawn_frame
 from treetap.api import encodings, party_tables
 from treetap.api.frames import arrow_of
 from treetap.api.loopback import ID

@@ -44,7 +44,7 @@ SIZES = ("S", "M", "L", "XL")
 _WORDS = ("red", "blue", "Red", "a b", "ü;ö", 'q"q', "x,y", "yes", "10:30", "k=1", "50 %", "a/b")
 _CODES = ("250.0", "250.00", "250", "345.1", "345.10", "V45.1", "007", "7", "1e5", "TRUE1", "12-3")
 _FORMATS = ("", "%d.%m.%Y", "%Y-%m-%d", "%m/%d/%Y", "%d %b %Y", "%Y%m%d", "%d%m%Y")
-_NUMERIC = ("amount", "whole", "spike", "real", "flag", "late", "single", "tenths")
+_NUMERIC = ("amount", "grams", "whole", "spike", "real", "flag", "late", "single", "tenths")
 _KINDS = (*_NUMERIC, "day", "digits", "word", "code", "number", "size")
 #: A sentence that says what to do.
 _FIX = re.compile(r"\b(write|set|leave|name|give|correct|put|use|rename|save|choose|drop|empty)\b|\b[a-z_]+ = ")
@@ -108,6 +108,7 @@ def drawn(seed: int) -> Truth:
 def _column(draw: random.Random, kind: str, n: int) -> Meant:
     makes: dict[str, Callable[[int], Any]] = {
         "amount": lambda _: draw.randint(-(10**6), 10**6) / 100,
+        "grams": lambda row: draw.randint(*((10**6, 10**7) if row > 9 else (10**3, 10**6 - 1))) / 1_000,
         "late": float,
         "whole": lambda _: draw.randint(-(10**draw.randint(1, 6)), 10**4),
         "spike": lambda _: 0.0 if draw.random() < 0.85 else draw.randint(-(10**6), 10**6) / 1_000,
@@ -153,7 +154,7 @@ class Dialect:
         if meant.kind == "flag":
             return "true" if cell else "false"
         if meant.encode == "days":
-            return cell.strftime("%d%m%Y" if meant.kind == "digits" else self.day or "%Y-%m-%d")  # type: ignore[no-any-return]
+            return cell.strftime("%d%m%Y" if meant.kind == "digits" else self.day or "%Y-%m-%d")
         if meant.encode:
             return str(cell)
         if meant.kind == "real":
@@ -167,7 +168,7 @@ def dialect(draw: random.Random, *, detected: bool) -> Dialect:
     """A dialect of CSV; of one that is left to detection a comma between cells goes with points in numbers."""
     delimiter = draw.choice(",;\t|")
     decimal = "." if detected and delimiter == "," else draw.choice(".,")
-    thousands = draw.choice(["", "", *{".", ",", "'", " "} - {decimal}])
+    thousands = draw.choice(("", "'", " ", "," if decimal == "." else "."))
     if detected and delimiter == ",":
         thousands = ""
     encoding = draw.choice(("utf-8", "utf-8", "utf-8-sig", "utf-16", *([] if detected else ["windows-1252"])))
@@ -189,8 +190,8 @@ def _csv(
         path = place / f"part-{number}.csv{packed}"
         own = dialect(draw, detected=True) if mixed else own
         opened = gzip.open if packed else open
-        with opened(path, "wt", newline="", encoding=own.encoding) as file:  # type: ignore[operator]
-            writer = csv.writer(file, delimiter=own.delimiter, quoting=own.quoting)  # type: ignore[arg-type]
+        with opened(path, "wt", newline="", encoding=own.encoding) as file:
+            writer = csv.writer(file, delimiter=own.delimiter, quoting=own.quoting)
             writer.writerow(names)
             for row in range(first, min(first + size, rows)):
                 cells = [own.text(meant, meant.cells[row]) for meant in truth.columns.values()]
