@@ -46,12 +46,14 @@ weight: $(VENV)/.test  ## figures of the size of the code and of what a feature 
 	@$(BIN)/python -m tests.weight
 	@.ci/weight
 
-campaign: $(VENV)/.dev  ## tests of minutes, 10,000 fault schedules, 640 crash points, all kills of four jobs, 3,000 corruptions; status 1 at any finding
+campaign: $(VENV)/.dev  ## tests of minutes, 10,000 fault schedules, 640 crash points, all kills of four jobs, 3,000 corruptions, 2,000 trainings beside XGBoost, 5,000 pairs of tables; status 1 at any finding
 	$(BIN)/python -m pytest --tier all -m campaign
 	$(BIN)/python -m tests.campaign schedules
 	$(BIN)/python -m tests.campaign crash-points
 	$(BIN)/python -m tests.campaign kills
 	$(BIN)/python -m tests.campaign corruptions
+	$(BIN)/python -m tests.campaign xgboost
+	$(BIN)/python -m tests.campaign table-pairs
 
 campaign-sockets: $(VENV)/.dev  ## real processes suspended and killed, hung workers, slow lines, clients over HTTP
 	$(BIN)/python -m tests.campaign sockets

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.campaign import corruption, security, soak, sockets
+from tests.campaign import batteries, corruption, security, soak, sockets
 from tests.campaign.campaign import Summary, conduct, schedules
 from tests.campaign.crash_points import points
 from tests.campaign.kills import STAGES, sample
@@ -44,6 +44,10 @@ def main() -> int:
     real.add_argument("--seed", type=int, default=0)
     long = kinds.add_parser("soak", help="jobs for half an hour: what grows")
     long.add_argument("--minutes", type=float, default=30.0)
+    for name, cases in (("xgboost", 2_000), ("table-pairs", 5_000)):
+        battery = kinds.add_parser(name, help=f"{batteries.BATTERIES[name]}: drawn cases, one from each seed")
+        battery.add_argument("--count", type=int, default=cases)
+        battery.add_argument("--first", type=int, default=0, help="the first seed")
     security.add(kinds)
     given = parser.parse_args()
     arithmetic.use(arithmetic.choose("auto").name)  # as a party does; proofs of alignments need kernels
@@ -84,6 +88,10 @@ def _soak(given: argparse.Namespace) -> dict[str, Any]:
         return soak.conduct(Path(folder), given.minutes, _tell)
 
 
+def _battery(given: argparse.Namespace) -> dict[str, Any]:
+    return batteries.conduct(given.kind, given.count, given.first, given.workers, given.out)
+
+
 def _tell(line: str) -> None:
     print(line, file=sys.stderr)
 
@@ -92,6 +100,7 @@ _TIMED: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "corruptions": _corruptions,
     "sockets": _sockets,
     "soak": _soak,
+    **dict.fromkeys(batteries.BATTERIES, _battery),
 }
 
 
