@@ -2,10 +2,11 @@
 
     python benchmarks/bins.py [--max-bin 32] [--tables 10] [--json]
 
-*Drawn* tables: 12 columns, of which 80, 90, 95 or 99 % of the values are zeros and the others have both signs, beside two
-without zeros; the label follows signs and sizes. *Public* ones: all tables of TREETAP_DATA, at most 20,000 records of
-each, texts by their numbers; of `Appliances` whether it is above its median. Every second record trains; AUC is that of
-the others, of several classes the mean of each against the rest. 30 trees of depth 4 (10 per class of several).
+*Drawn* tables: 12 columns, of which 80, 90, 95 or 99 % of the values are zeros and the others have both signs, beside
+two without zeros; the label follows signs and sizes. *Public* ones: all tables of TREETAP_DATA, at most 20,000 records
+of each, texts by their numbers; the label of appliances is whether they use more than the median. Every second record
+trains; AUC is that of the others, of several classes the mean of each against the rest. 30 trees of depth 4, of several
+classes 10 for each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What earlier versions had and this one has not: one table, a row each, from which every refusal of one is made.
 
 `where` is the name of the schema that had the key (`treetap.strict`), `COMMANDS` for words of the command line, or
-`STATE` for a file of a party's state folder. A value that is no longer known is named as `key = 'value'`, also of a list.
+`STATE` for a file of a party's state folder. A value that is no longer known is named as `key = 'value'`, also of a
+list.
 """
 
 from __future__ import annotations

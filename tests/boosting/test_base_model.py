@@ -310,7 +310,7 @@ def test_jobs_that_do_not_fit_the_base_model_are_refused(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("number", "scheme"), [(7, "okamoto-uchiyama"), (8, "paillier")])
 def test_models_of_earlier_bins_predict_and_are_not_continued(number: int, scheme: str, tmp_path: Path) -> None:
-    """A manifest and a journal as an earlier version of the protocol left it: shown and scored by; refused by what is other."""
+    """A manifest and a journal as an earlier version of the protocol left them: shown, scored by, and refused."""
     oracle = HERE.oracle(PARAMS)
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Columns in which few values have most records: each such value has a bin of its own, and the others share the rest."""
+"""Columns in which few values have most records: each of these has a bin of its own, and the others share the rest."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _bins(values: Floats, most: int, *, sketched: bool = False, parts: int = 1) 
 @pytest.mark.parametrize("most", [2, 3, BINS, 64])
 @pytest.mark.parametrize("column", COLUMNS)
 def test_a_value_with_a_bins_share_of_the_records_is_a_bin(column: str, most: int) -> None:
-    """The oracle's cuts; as many bins as there may be; heavy values alone in theirs; in a stream and whole, the same."""
+    """The oracle's cuts; as many bins as there may be; heavy values alone; the same in a stream as whole."""
     values = COLUMNS[column]
     bins = _bins(values, most)
     assert bins.cuts.tolist() == bin_cuts(values.tolist(), most)

@@ -59,7 +59,7 @@ def test_a_value_equal_to_a_cut_lies_above_it(
     ],
 )
 def test_a_cut_that_a_width_does_not_have(cells: pa.Array, cuts: list[float], bins: list[int], tmp_path: Path) -> None:
-    """Beyond its range no value passes it; two that are one there leave an empty bin; whole numbers lie between cuts."""
+    """Out of its range no value passes it; two that are one there leave an empty bin; whole numbers lie between."""
     assert bin_columns(_read(tmp_path, cells, cuts), 8, None).codes[:, 0].tolist() == bins
 
 

@@ -303,7 +303,7 @@ def _beside_features(
     kinds: Mapping[str, pa.DataType],
     with_label: bool,
 ) -> Table:
-    """The table with the types of its ids, its constraints and cuts, and its labels and their weights if read with them.
+    """The table with the types of its ids, constraints, cuts, and labels and their weights if read with them.
 
     `kinds`: the types of the columns of features.
     """

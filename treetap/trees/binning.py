@@ -149,7 +149,7 @@ def _last_values(count: npt.NDArray[np.integer[Any]], bins: int) -> npt.NDArray[
     """The places of the last values of all bins but the highest one; of values, ascending, there are `count` each.
 
     As many values as bins have one each. Of more, those with a bin's share of the records, 1/`bins`, are *spikes*. Each
-    has a bin of its own, hence a cut on both sides, and divides the others into stretches; where bins do not suffice for
+    has a bin of its own, hence a cut on both sides, and divides the others into stretches; where bins are too few for
     one in each, the lightest spikes are none, of equal ones the highest. Every further bin goes to the stretch that has
     the most records per bin, of equal ones the lowest, and the same rule makes the bins of each stretch. Without a
     spike the k-th bin ends with the first value that k/`bins` of the records do not exceed.
@@ -177,7 +177,8 @@ def _last_values(count: npt.NDArray[np.integer[Any]], bins: int) -> npt.NDArray[
     wanting = np.add.reduceat(count, first)[part] / np.maximum(before, 1)
     order = np.lexsort((part, -wanting, before > 0))  # of the first bins each part has one
     given = np.bincount(part[order[:bins]])
-    inside = [at + _last_values(count[at : at + n], own) for at, n, own in zip(first, values, given, strict=True)]
+    shared = [(at, at + n, own) for at, n, own in zip(first, values, given, strict=True) if own > 1]
+    inside = [at + _last_values(count[at:end], own) for at, end, own in shared]
     return np.sort(np.concatenate([first[1:] - 1, *inside]))
 
 
