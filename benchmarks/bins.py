@@ -133,15 +133,18 @@ def measured(most: int, count: int) -> Iterator[dict[str, str | float]]:
 
 
 def main() -> None:
-    """Print means of the tables of one kind, and the least and the largest difference from XGBoost's."""
+    """Print a line of JSON for each table, or means of those of one kind and the range of differences from XGBoost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--max-bin", type=int, default=32)
     parser.add_argument("--tables", type=int, default=10, help="drawn tables of each share of zeros")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    rows = list(measured(asked.max_bin, asked.tables))
+    rows = []
+    for row in measured(asked.max_bin, asked.tables):
+        rows.append(row)
+        if asked.json:
+            print(json.dumps(row), flush=True)
     if asked.json:
-        print(json.dumps(rows, indent=1))
         return
     for table in dict.fromkeys(row["table"] for row in rows):
         own = [row for row in rows if row["table"] == table]
