@@ -60,12 +60,11 @@ def public(name: str) -> tuple[Floats, Ints]:
     table, draw = pq.read_table(Path(os.environ["TREETAP_DATA"]) / f"{name}.parquet"), np.random.default_rng(0)
     table = table.take(draw.permutation(table.num_rows)[:RECORDS])
     columns = []
-    for column in table.column_names:
-        cells = table.column(column).to_pandas()
-        known = cells.astype(str).where(cells.notna()) if cells.dtype == object else cells
-        values = known.map({text: code for code, text in enumerate(sorted(known.dropna().unique()))})
-        columns.append(values if cells.dtype == object else cells)
-    x = np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
+    for cells in table.columns:
+        held = cells.to_pylist()
+        texts = {text: code for code, text in enumerate(sorted({cell for cell in held if isinstance(cell, str)}))}
+        columns.append(np.array([texts.get(cell, cell) for cell in held], dtype=np.float64))
+    x = np.stack(columns, axis=1)
     label = table.column_names.index(LABELS[name])
     y = x[:, label] > np.median(x[:, label]) if name == "appliances_energy" else x[:, label]
     return np.delete(x, label, axis=1), np.unique(y, return_inverse=True)[1]
