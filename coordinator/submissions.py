@@ -70,7 +70,7 @@ class Submissions:
         spec.base_submission = ""
         if name := continued_from(spec):
             base = self._trained(name)
-            check_continuation(spec, base.protocol, base.members, base.scheme)
+            check_continuation(spec, base.protocol, base.members, base.wire)
             spec.base_submission = base.submission
         return spec
 

@@ -12,9 +12,12 @@ different division (`lead`).
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -187,26 +190,48 @@ def oracle_predict(model: OracleModel, parties: Parties) -> list[list[float]]:
 
 
 def bin_cuts(column: Sequence[float], max_bin: int) -> list[float]:
-    """Cuts of a column: between all distinct values if few, else after each k/max_bin quantile."""
-    present = sorted(v for v in column if not math.isnan(v))
-    distinct = sorted(set(present))
-    if len(distinct) <= max_bin:
-        after = list(range(len(distinct) - 1))
-    else:
-        chosen, counts = set(), Counter(present)
-        for k in range(1, max_bin):
-            below = 0
-            for j, value in enumerate(distinct):
-                below += counts[value]
-                if below * max_bin >= k * len(present):
-                    chosen.add(j)
-                    break
-        after = sorted(j for j in chosen if j < len(distinct) - 1)
+    """Cuts of a column: between all distinct values if few, else beside heavy ones, and between quantiles of others."""
+    counts = Counter(v for v in column if not math.isnan(v))
+    distinct = sorted(counts)
     cuts = []
-    for j in after:
-        middle = distinct[j] * 0.5 + distinct[j + 1] * 0.5
-        cuts.append(middle if distinct[j] < middle <= distinct[j + 1] else distinct[j + 1])
+    for value in bin_ends(distinct, counts, max_bin)[:-1]:
+        above = distinct[bisect_right(distinct, value)]
+        middle = value * 0.5 + above * 0.5
+        cuts.append(middle if value < middle <= above else above)
     return cuts
+
+
+def bin_ends(values: Sequence[float], counts: Mapping[float, int], bins: int) -> list[float]:
+    """The largest value of each bin of these distinct ones, ascending, with so many records each."""
+    if len(values) <= bins:
+        return list(values)
+    total = sum(counts[v] for v in values)
+    heavy = sorted((v for v in values if counts[v] * bins >= total), key=lambda v: (-counts[v], v))
+    while len(parts := _divided(values, heavy)) > bins:
+        heavy.pop()
+    if not heavy:
+        ends, below, k = [], 0, 1
+        for value in values[:-1]:
+            below += counts[value]
+            if below * bins >= k * total:
+                ends.append(value)
+                k += 1
+        return [*ends, values[-1]]
+    given = [1] * len(parts)
+    while sum(given) < bins:
+        records = [sum(counts[v] for v in part) if n < len(part) else 0 for part, n in zip(parts, given, strict=True)]
+        given[max(range(len(parts)), key=lambda j: (Fraction(records[j], given[j]), -j))] += 1
+    return [end for part, n in zip(parts, given, strict=True) for end in bin_ends(part, counts, n)]
+
+
+def _divided(values: Sequence[float], heavy: Sequence[float]) -> list[list[float]]:
+    """Each heavy value alone, and the others between them together."""
+    parts: list[list[float]] = []
+    for before, value in pairwise([None, *values]):
+        if before is None or before in heavy or value in heavy:
+            parts.append([])
+        parts[-1].append(value)
+    return parts
 
 
 def _base(params: BoostingParams, labels: list[float], weights: list[float], outputs: int) -> list[float]:

@@ -102,6 +102,7 @@ def world(
     classes: int = 2,
     missing: float = 0.0,
     levels: int = 0,
+    zeros: float = 0.0,
     fresh: int = 12,
     sentinel: float | None = None,
     seed: int = 0,
@@ -109,13 +110,15 @@ def world(
     """A world of n records.
 
     `missing` is the share of missing cells in every column but the last, whose training cells are all there;
-    `levels` rounds values so that features tie; among the `fresh` new records a quarter of all cells is missing.
-    `sentinel` is written in place of every second missing cell.
+    `levels` rounds values so that features tie; a share `zeros` of them is 0; among the `fresh` new records a quarter
+    of all cells is missing. `sentinel` is written in place of every second missing cell.
     """
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n + fresh, sum(dims)))
     if levels:
         x = np.floor(x * levels) / levels
+    if zeros:
+        x[rng.random(x.shape) < zeros] = 0.0
     truth = x @ rng.normal(size=x.shape[1]) + 0.5 * np.sign(x[:, 0] * x[:, -1])
     if objective == "reg:squarederror":
         y: npt.NDArray[Any] = 10 * truth + rng.normal(size=n + fresh)

@@ -1,8 +1,8 @@
 """What earlier versions had and this one has not: one table, a row each, from which every refusal of one is made.
 
-`where` is the name of the schema that had the key (`treetap.strict`), `COMMANDS` for words of the command line,
-`STATE` for a file of a party's state folder, or `MODEL` for an entry of the manifest of a model, from which no training
-continues. A value that is no longer known is named as `key = 'value'`, also of a list.
+`where` is the name of the schema that had the key (`treetap.strict`), `COMMANDS` for words of the command line, or
+`STATE` for a file of a party's state folder. A value that is no longer known is named as `key = 'value'`, also of a
+list.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from treetap.errors import ConfigError
 
-COMMANDS, STATE, MODEL = "commands", "state folder", "model"
+COMMANDS, STATE = "commands", "state folder"
 #: The last commit that reads what this version refuses.
 LAST = "11ce4873"
 
@@ -103,11 +103,8 @@ REMOVED: tuple[Removed, ...] = (
     Removed("Policy", "require_key_proofs", "leave it out: every key of Paillier's has a proof, and a lattice no key"),
     Removed("Parameters", "gradient_bits", "leave it out: sums are exact"),
     Removed("Policy", "max_gradient_bits", "leave it out; a feature party's column_privacy bounds what sums tell"),
-    Removed(MODEL, "scheme = 'okamoto-uchiyama'", "continue from a model that was trained under another"),
-    Removed(MODEL, "gradient_bits", "continue from a model that was trained without it"),
     Removed("PartyConfig", "gradients", _ATTACK),
     Removed("PartyTable", "gradients", _ATTACK),
-    Removed(MODEL, "reverse_sum", "continue from a model whose gradients marked no records"),
     Removed("WorkerSettings", "key_workers", "write workers = N of processes here, and [cluster] workers = N of Ray's"),
     Removed("Policy", "cluster_holds_key", "leave it out: no key goes to a cluster, which sums ciphertexts alone"),
     Removed("PartyTable", "cluster_holds_key", "leave it out: no key goes to a cluster, which sums ciphertexts alone"),

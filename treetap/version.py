@@ -16,10 +16,11 @@ from treetap.errors import Incompatible
 #: identifiers are points of Curve25519; version 4 has parameters of trees that a process of version 3 would not read;
 #: version 5 has the job's digest in every message between parties, and winning candidates from the label holder;
 #: version 6 has other parameters of PIVODL; in version 7 a seed draws other records and columns, which parties compare;
-#: version 8 has fewer parameters, messages and steps (`treetap.removed`).
+#: version 8 has fewer parameters, messages and steps (`treetap.removed`); version 9 has a bin for each value that many
+#: records have.
 #: Journals hold messages of this version, and name it.
-PROTOCOL_VERSION = 8
-#: Version of the messages' form, in the names of services (treetap.wire.v2.Control): versions 2 to 8 of the protocol
+PROTOCOL_VERSION = 9
+#: Version of the messages' form, in the names of services (treetap.wire.v2.Control): versions 2 to 9 of the protocol
 #: have the same services.
 WIRE_VERSION = 2
 #: Metadata key of a call, and of the answer to a health check.

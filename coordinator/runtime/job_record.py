@@ -20,7 +20,7 @@ CANCELLED = "cancelled by an operator"
 #: Most characters of an error in a list of jobs.
 LISTED_ERROR = 400
 #: Earlier versions of the protocol by whose models this one predicts: it has all fields that say how.
-WITH_MODELS = (7,)
+WITH_MODELS = (7, 8)
 #: Errors of reading a line that says nothing.
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, DecodeError)
 
@@ -33,6 +33,7 @@ class Submitted:
         kind: train, predict, serve or align, which is also the command.
         submission: the nonce by which parties distinguish this job from another one of the same name.
         trace: the trace id of all its attempts, 32 hexadecimal digits; empty: none was drawn.
+        wire: the version of the protocol that it was begun in.
     """
 
     job: str
@@ -41,6 +42,7 @@ class Submitted:
     _content: str
     _signed: str = ""
     trace: str = ""
+    wire: int = PROTOCOL_VERSION
 
     @property
     def signed(self) -> types_pb2.Signed | None:
@@ -101,10 +103,10 @@ class Submitted:
 
 
 def submission_of(job: str, events: Sequence[Event]) -> Submitted:
-    """The submission in the first line of the journal, of this version of the protocol."""
+    """The submission in the first line of the journal."""
     line = events[0]
     content, signed = line[content_key(line["kind"])], line.get("signed", "")
-    return Submitted(job, line["kind"], line["submission"], content, signed, line.get("trace", ""))
+    return Submitted(job, line["kind"], line["submission"], content, signed, line.get("trace", ""), line["wire"])
 
 
 def other_version(job: str, events: Sequence[Event]) -> str:

@@ -39,7 +39,6 @@ from treetap.models.store import (
 )
 from treetap.protocols.job_spec import continued_from
 from treetap.protocols.registry import training_name
-from treetap.removed import MODEL, removed
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 from treetap.trees.boosting_rounds import Start
@@ -177,9 +176,6 @@ class BaseModel:
         if params.base_score is not None and params.base_score != before:
             faults.append("base_score is the base model's; leave it out")
         faults += params.continuation_faults(manifest["params"])
-        trained = {**manifest["params"], **manifest}
-        gone = ((name, removed([MODEL], name)) for name, value in trained.items() if value is not None)
-        faults += [f"{name} {row}" for name, row in gone if row is not None]
         if VALUES in manifest:
             faults.append("its values are repaired, and later trees would fit the residuals of others")
         return faults

@@ -77,7 +77,7 @@ def test_results_are_kept_where_the_command_says(
         assert [each["seed"] for each in found["runs"]] == [4, 5]
         assert found["folder"] == str(folder.resolve())
         assert json.loads((folder / "made-with.json").read_text())["versions"].keys() == {
-            *("python", "treetap", "numpy", "pyarrow")
+            *("python", "protocol", "treetap", "numpy", "pyarrow")
         }
         assert "Experiment exp" in (folder / "report.html").read_text()
         assert len((folder / "history.csv").read_text().splitlines()) == 1 + 2 * 4

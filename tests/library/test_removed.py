@@ -19,7 +19,7 @@ import treetap.commands.relay  # noqa: F401
 from party.config import read
 from treetap.commands.cli import app
 from treetap.errors import BadInput, ConfigError
-from treetap.removed import COMMANDS, MODEL, REMOVED, STATE, Removed
+from treetap.removed import COMMANDS, REMOVED, STATE, Removed
 from treetap.strict import Strict, faults_of
 
 
@@ -34,7 +34,7 @@ def _of(*places: str) -> list[Any]:
     return [pytest.param(row, id=f"{row.where}: {row.name}") for row in REMOVED if row.where in places]
 
 
-KEYS = _of(*{row.where for row in REMOVED} - {MODEL, COMMANDS, STATE})
+KEYS = _of(*{row.where for row in REMOVED} - {COMMANDS, STATE})
 
 
 @pytest.mark.parametrize("row", KEYS)

@@ -14,10 +14,10 @@ from treetap.protocols.exclusions import TRAININGS, Exclusion, Feature, broken
 from treetap.protocols.key_options import KEY_FIELDS, LATTICE, KeyKind, bin_faults, key_faults
 from treetap.protocols.messages import JOB, MessageRow, Sent, all_report, label_holder_reports, members_of, sent_by
 from treetap.protocols.registry import TRAINING, training, training_name
-from treetap.removed import MODEL, removed
 from treetap.trees.early_stopping import EarlyStoppingParams
 from treetap.trees.job_params import REGRESSIONS, JobParams
 from treetap.trees.params import BoostingParams, TreeParams
+from treetap.version import PROTOCOL_VERSION
 from treetap.wire.v2 import protocols_pb2, setup_pb2
 
 Params = TypeVar("Params", bound=JobParams)
@@ -134,15 +134,18 @@ def continued_from(spec: setup_pb2.JobSpec) -> str:
     return spec.base_model
 
 
-def check_continuation(spec: setup_pb2.JobSpec, protocol: str, members: Sequence[str], scheme: str) -> None:
-    """Raise `ConfigError` unless a training continues with the protocol and the parties that its base model had.
+def check_continuation(spec: setup_pb2.JobSpec, protocol: str, members: Sequence[str], wire: int) -> None:
+    """Raise `ConfigError` unless a training continues with the protocol, parties and bins that its base model had.
 
-    `scheme`: that of the base model's training, which this version has to have.
+    `wire`: the version of the protocol in which the base model was trained.
     """
     if protocol != training_name(spec):
         raise ConfigError(f"base_model = {spec.base_model!r}: was trained by {protocol}, not by {training_name(spec)}")
-    if (gone := removed([MODEL], f"scheme = {scheme!r}")) is not None:
-        raise ConfigError(f"base_model = {spec.base_model!r}: {gone.name} {gone}")
+    if wire != PROTOCOL_VERSION:
+        raise ConfigError(
+            f"base_model = {spec.base_model!r}: was trained with bins of protocol {wire}, and further trees would have "
+            f"those of protocol {PROTOCOL_VERSION}: train anew, without base_model"
+        )
     if members[0] != spec.aggregator or sorted(members[1:]) != sorted(spec.feature_parties):
         raise ConfigError(
             f"base_model = {spec.base_model!r}: was trained with label holder {members[0]} and feature parties "

@@ -26,7 +26,6 @@ from treetap.trees.binning import (
     FeatureBins,
     QuantileSketch,
     code_type,
-    cuts_at_quantiles,
     fit,
     fit_categories,
     kind_of,
@@ -276,8 +275,5 @@ class ColumnBins:
         if np.isinf([self.extent.least, self.extent.largest]).any():
             raise DataError(f"column {self._name!r} holds an infinite value: mark it missing or clip it")
         distinct = self._sketch.distinct()
-        if distinct is not None:
-            cuts = quantile_cuts(distinct, np.ones(len(distinct), dtype=np.int64), self._max_bin)
-        else:
-            cuts = cuts_at_quantiles(*self._sketch.weighted(), self._max_bin)
-        return FeatureBins(cuts, self.extent.missing)
+        known = self._sketch.weighted() if distinct is None else (distinct, np.ones(len(distinct), dtype=np.int64))
+        return FeatureBins(quantile_cuts(*known, self._max_bin), self.extent.missing)

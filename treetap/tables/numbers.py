@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -101,19 +102,27 @@ def _of_booleans(column: pa.ChunkedArray) -> Floats:
     return np.where(np.isnan(spelling), np.nan, spelling < len(TRUE))
 
 
+def in_width(number: float, kind: pa.DataType) -> float:
+    """A configured number as a column of this type has it: 0.7 is another number in 32 bits, and in 16.
+
+    One for which floats of this width have no room stays itself.
+    """
+    if not pa.types.is_floating(kind):
+        return number
+    with np.errstate(over="ignore"):
+        nearest = float(kind.to_pandas_dtype()(number))
+    return nearest if math.isfinite(nearest) else number
+
+
 def sentinels(missing: float | None, kind: pa.DataType) -> tuple[float, ...]:
     """The numbers that mean a missing cell in a column of this type; none where no number does.
 
-    -999.9 is another number in 32 bits, also once these were written in 64.
+    In 64 bits -999.9 may have been written from 32.
     """
     if missing is None or np.isnan(missing):
         return ()
-    if pa.types.is_float16(kind):
-        return (float(np.float16(missing)),)
-    single = float(np.float32(missing))
-    if pa.types.is_float32(kind):
-        return (single,)
-    return (missing, single) if pa.types.is_floating(kind) and not float(missing).is_integer() else (missing,)
+    written = pa.types.is_float64(kind) and not float(missing).is_integer()
+    return (in_width(missing, kind), in_width(missing, pa.float32())) if written else (in_width(missing, kind),)
 
 
 def _parse(path: Origin, name: str, cells: list[str | None], advice: str) -> Floats:

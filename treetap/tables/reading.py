@@ -24,7 +24,7 @@ from treetap.tables.config import AUTO, CATEGORICAL, TableConfig, encoded_by_nam
 from treetap.tables.features import Extent, Features, Held, constant_columns, in_words
 from treetap.tables.files import HEAD, SUFFIXES, TableFile, content_of
 from treetap.tables.label_columns import LabelCells, weights_of
-from treetap.tables.numbers import is_number, kind_name
+from treetap.tables.numbers import in_width, is_number, kind_name
 from treetap.tables.opening import check_columns, columns_of, file_source, missing_words, read_columns, source_of
 from treetap.tables.record_ids import Ids, distinct_ids, ids_of, sorted_keys
 from treetap.tables.source import Origin, Source, row_name
@@ -208,7 +208,7 @@ def read_table(
             made, encodings, says = features_of(source, stamp, len(ids), rules, kinds, cells, categories)
             names, own = made.names, list(config.columns)
             read = Table(source, ids, names, made, None, order, own, encodings, seen=made.seen, says=says)
-            read = _beside_features(read, source, config, columns, with_label)
+            read = _beside_features(read, source, config, columns, kinds, with_label)
         else:
             columns = _columns(source, config, further, categories)
             categories = _redated(config, {name: (source, it) for name, it in columns.items()}, categories, missing)
@@ -283,7 +283,7 @@ def table_of(
     read = replace(
         read, says=[*settled.says, *merges(source, chosen, made.categories if categories is None else categories)]
     )
-    return _beside_features(read, source, config, columns, with_label)
+    return _beside_features(read, source, config, columns, kinds, with_label)
 
 
 def _rules(source: Source, config: TableConfig, missing: float | None, categorical: bool) -> Rules:
@@ -313,12 +313,21 @@ def _redated(
 
 
 def _beside_features(
-    table: Table, source: Source, config: TableConfig, columns: Mapping[str, pa.ChunkedArray], with_label: bool
+    table: Table,
+    source: Source,
+    config: TableConfig,
+    columns: Mapping[str, pa.ChunkedArray],
+    kinds: Mapping[str, pa.DataType],
+    with_label: bool,
 ) -> Table:
-    """The table with the types of its ids, its constraints, and its labels and their weights if read with them."""
+    """The table with the types of its ids, constraints, cuts, and labels and their weights if read with them.
+
+    `kinds`: the types of the columns of features.
+    """
     texts = zip(config.keys, table.ids.columns(len(config.keys)), strict=True)
-    kinds = {name: id_type(own, columns[name].type, in_csv=not source.typed) for name, own in texts}
-    table = replace(table, id_types=kinds, directions=config.directions, cuts=config.cuts)
+    types = {name: id_type(own, columns[name].type, in_csv=not source.typed) for name, own in texts}
+    cuts = {name: [in_width(cut, kinds[name]) for cut in listed] for name, listed in config.cuts.items()}
+    table = replace(table, id_types=types, directions=config.directions, cuts=cuts)
     if with_label and config.label:
         label = columns[config.label]
         texts = None

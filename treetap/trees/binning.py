@@ -12,6 +12,7 @@ Cuts of a column that is too long for memory come from a deterministic summary o
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,7 +90,7 @@ class BinnedTable:
 
 
 def fit(values: npt.NDArray[Any], max_bin: int, name: str = "feature", *, may_be_constant: bool = False) -> FeatureBins:
-    """Bins of a column (N,): one per distinct value where at most `max_bin` are distinct, else `max_bin` quantiles.
+    """Bins of a column (N,): one per distinct value, and of more than `max_bin` these that `quantile_cuts` makes.
 
     Cuts lie midway between adjacent distinct values. Raises DataError naming the column if it holds an infinity, or,
     unless it `may_be_constant`, no value at all or one value and nothing missing.
@@ -136,23 +137,49 @@ def kind_of(categories: int, max_cat_to_onehot: int) -> Kind:
 def quantile_cuts(
     present: npt.NDArray[np.float64], count: npt.NDArray[np.integer[Any]], max_bin: int
 ) -> npt.NDArray[np.float64]:
-    """Cuts between distinct values `present`, ascending, of which there are `count` each; none for fewer than two."""
-    if len(present) > max_bin:
-        return cuts_at_quantiles(present, count, max_bin)
-    return _between(present[:-1], present[1:])
+    """Cuts of `max_bin` bins between distinct values `present`, ascending, of which there are `count` each.
 
-
-def cuts_at_quantiles(
-    present: npt.NDArray[np.float64], count: npt.NDArray[np.integer[Any]], max_bin: int
-) -> npt.NDArray[np.float64]:
-    """The same where the column has more than `max_bin` distinct values, however many of them are `present`.
-
-    The k-th cut comes after the first value that k/max_bin of the records do not exceed.
+    With fewer values than that there is one between any two.
     """
-    reached = np.cumsum(count) * max_bin
-    last = np.unique(np.searchsorted(reached, np.arange(1, max_bin) * int(count.sum()), side="left"))
-    last = last[last < len(present) - 1]
+    last = _last_values(count, max_bin)
     return _between(present[last], present[last + 1])
+
+
+def _last_values(count: npt.NDArray[np.integer[Any]], bins: int) -> npt.NDArray[np.integer[Any]]:
+    """The places of the last values of all bins but the highest one; of values, ascending, there are `count` each.
+
+    As many values as bins have one each. Of more, those with a bin's share of the records, 1/`bins`, are *spikes*. Each
+    has a bin of its own, hence a cut on both sides, and divides the others into stretches; where bins are too few for
+    one in each, the lightest spikes are none, of equal ones the highest. Every further bin goes to the stretch that has
+    the most records per bin, of equal ones the lowest, and the same rule makes the bins of each stretch. Without a
+    spike the k-th bin ends with the first value that k/`bins` of the records do not exceed.
+    """
+    if len(count) <= bins:
+        return np.arange(len(count) - 1)
+    total = int(count.sum())
+    spikes = np.flatnonzero(count * bins >= total)
+    spikes = spikes[np.argsort(-count[spikes], kind="stable")]
+
+    def parted(heaviest: int) -> npt.NDArray[np.integer[Any]]:
+        """The first value of each spike and stretch."""
+        own = spikes[:heaviest]
+        first = np.unique(np.concatenate([[0], own, own + 1]))
+        return first[first < len(count)]
+
+    kept = bisect_right(range(len(spikes) + 1), bins, key=lambda heaviest: len(parted(heaviest))) - 1
+    if not kept:
+        return np.searchsorted(np.cumsum(count) * bins, np.arange(1, bins) * total, side="left")
+    first = parted(kept)
+    values = np.diff(first, append=len(count))
+    most = np.minimum(values, bins)
+    part = np.repeat(np.arange(len(first)), most)
+    before = np.arange(len(part)) - np.repeat(np.cumsum(most) - most, most)  # bins that the part has already
+    wanting = np.add.reduceat(count, first)[part] / np.maximum(before, 1)
+    order = np.lexsort((part, -wanting, before > 0))  # of the first bins each part has one
+    given = np.bincount(part[order[:bins]])
+    shared = [(at, at + n, own) for at, n, own in zip(first, values, given, strict=True) if own > 1]
+    inside = [at + _last_values(count[at:end], own) for at, end, own in shared]
+    return np.sort(np.concatenate([first[1:] - 1, *inside]))
 
 
 def _between(lower: npt.NDArray[np.float64], upper: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

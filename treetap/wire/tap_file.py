@@ -26,7 +26,7 @@ from treetap.removed import STATE, removed
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 #: Version of the format, which is raised with the protocol's too: records hold its messages.
-VERSION = 5
+VERSION = 6
 #: Line at the begin of a file.
 HEADER = f"treetap transcript {VERSION}\n".encode()
 #: Names of files in a transcript's folder: their number and the ending.

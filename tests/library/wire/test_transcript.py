@@ -56,7 +56,7 @@ def test_files_are_for_their_owner_and_begin_with_magic_and_version(tmp_path: Pa
     log(tmp_path / "log", "a")
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "log" / "000001.tap").stat().st_mode & 0o777 == 0o600
-    assert (tmp_path / "log" / "000001.tap").read_bytes().startswith(b"treetap transcript 5\n")
+    assert (tmp_path / "log" / "000001.tap").read_bytes().startswith(b"treetap transcript 6\n")
 
 
 def test_a_new_folder_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

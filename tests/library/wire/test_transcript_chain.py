@@ -85,8 +85,8 @@ def _swap_records(folder: Path) -> str:
 
 
 def _another_version(folder: Path) -> str:
-    (folder / "000002.tap").write_bytes(b"treetap transcript 6\n")
-    return "000002.tap: byte 0: is a transcript of version 6"
+    (folder / "000002.tap").write_bytes(b"treetap transcript 7\n")
+    return "000002.tap: byte 0: is a transcript of version 7"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from treetap.commands.experiment.results import Logged, PlannedRun, Results, Run
 from treetap.errors import BadInput
 from treetap.models.durable import ignored_by_git, make_folder, make_ignored_folder, remove_folder, write_whole
 from treetap.tables.source_keys import SourceKeys
+from treetap.version import PROTOCOL_VERSION
 
 RESULTS, MADE_WITH, FILE, PREDICTIONS = "results.json", "made-with.json", "experiment.toml", "predictions"
 MODELS = "models"
@@ -37,7 +38,11 @@ def made_with(experiment: ExperimentFile, digest: str) -> dict[str, Any]:
     keys = {f"{table}.{key}": value for table, values in tables.items() for key, value in values.items()}
     lists = {name: value for name, value in content.items() if not isinstance(value, dict)}
     return {
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
+        "versions": {
+            "python": platform.python_version(),
+            "protocol": PROTOCOL_VERSION,
+            **{name: version(name) for name in LIBRARIES},
+        },
         "content of the table": digest,
         "experiment": {name: value for name, value in {**keys, **lists}.items() if name not in _FREE},
     }
