@@ -44,13 +44,16 @@ def write_sqlite(table: pa.Table, path: Path) -> None:
     database.close()
 
 
+def write_lines(table: pa.Table, path: Path) -> None:
+    """One object a line."""
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
+
+
 WAYS: dict[str, Callable[[pa.Table, Path], None]] = {
     "t.csv": pacsv.write_csv,
     "t.parquet": pq.write_table,
     "t.feather": feather.write_feather,
-    "t.jsonl": lambda table, path: (
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist())) and None
-    ),
+    "t.jsonl": write_lines,
     "pandas.parquet": lambda table, path: pq.write_table(arrow_of(table.to_pandas()), path),
     "polars.parquet": lambda table, path: pq.write_table(arrow_of(pl.from_arrow(table)), path),
     "t.db": write_sqlite,
@@ -71,7 +74,8 @@ def test_whole_numbers_are_the_dates_that_they_were(form: str, tmp_path: Path, m
     numbers = [int(day.strftime(form)) for day in DAYS]
     table = pa.table({"id": list("abcdef"), "x": [*numbers, 0]})
     expected = [float((day - EPOCH).days) for day in DAYS]
-    keys = [{"date_format": {"x": form}}, {"date_format": form}, {"date_format": {"x": form}, "encode": "auto"}]
+    named: dict[str, Any] = {"date_format": {"x": form}}
+    keys = [named, {"date_format": form}, {**named, "encode": "auto"}]
     for name, write in WAYS.items():
         write(table, tmp_path / name)
         for given in keys if name in ("t.csv", "t.parquet") else keys[:1]:
