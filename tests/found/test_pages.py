@@ -19,6 +19,7 @@ from tests.commands.command import treetap
 from tests.commands.experiment_documents import experiment, run
 from treetap.commands.audit import local_job
 from treetap.commands.experiment.page import html as experiment_html
+from treetap.commands.frontier import run as frontier_run
 from treetap.commands.frontier.page import html, picture, print_frontier
 from treetap.commands.frontier.panels import of_guesses
 from treetap.commands.frontier.recommended import recommend
@@ -114,27 +115,50 @@ def test_where_no_point_is_better_than_alone_the_page_says_train_alone(
     assert all(panel.frame.left <= float(mark.x) <= float(panel.alone) for it in panel.series for mark in it.marks)
 
 
-@pytest.mark.second_tier
-def test_a_frontier_of_noise_ends_with_its_advice(tmp_path: Path) -> None:
-    """30 columns of noise at the partner: alone is better, and the table, the advice and the page are there."""
+def _noise(folder: Path) -> Path:
+    """The file of a frontier of 200 records, whose partner has 30 columns of noise."""
     draw = np.random.default_rng(0)
     x, noise = draw.normal(size=200), draw.normal(size=(200, 30))
-    rows = [
-        f"{a},{','.join(map(str, row))},{int(a + 0.5 * e > 0)}"
-        for a, row, e in zip(x, noise, draw.normal(size=200), strict=True)
-    ]
-    names = [f"n{k}" for k in range(30)]
-    (tmp_path / "t.csv").write_text("\n".join([",".join(["x", *names, "y"]), *rows]) + "\n")
-    (tmp_path / "e.toml").write_text(
+    labels = (x + 0.5 * draw.normal(size=200) > 0).astype(int)
+    rows = [f"{a},{','.join(map(str, row))},{label}" for a, row, label in zip(x, noise, labels, strict=True)]
+    (folder / "t.csv").write_text("\n".join([",".join(["x", *(f"n{k}" for k in range(30)), "y"]), *rows]) + "\n")
+    (folder / "e.toml").write_text(
         '[data]\npath = "t.csv"\nlabel = "y"\n[[party]]\nname = "bank"\nlabels = true\ncolumns = ["x"]\n'
         '[[party]]\nname = "telco"\nshare = 1.0\n[job]\nn_estimators = 10\nmax_depth = 4\n'
-        '[frontier]\ntrainer = "centralised"\nid_lmid = [1.0]\n'
-        'attacks = ["uni"]\nsettings = {starts = 1}\n'
+        '[frontier]\ntrainer = "centralised"\nid_lmid = [1.0]\nattacks = ["uni"]\nsettings = {starts = 1}\n'
     )
-    done = treetap("frontier", tmp_path / "e.toml", folder=tmp_path)
+    return folder / "e.toml"
+
+
+@pytest.mark.second_tier
+def test_a_frontier_of_noise_ends_with_its_advice(tmp_path: Path) -> None:
+    """Alone is better, and the table, the advice and the page are there."""
+    done = treetap("frontier", _noise(tmp_path), folder=tmp_path)
     assert (done.status, "Traceback" in done.err) == (0, False), done.err
     assert "train alone" in " ".join(done.out.split())
     assert (tmp_path / "e-frontier" / "frontier.html").is_file()
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_verdict_is_said_before_its_page(
+    as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While the page is drawn the document is on disk and the answer printed; the command ends as it would."""
+    said: list[str] = []
+
+    def draws(_: FrontierDocument) -> str:
+        said.append(capsys.readouterr().out)
+        assert (tmp_path / "kept" / "frontier.json").is_file()
+        raise OverflowError("cannot convert float infinity to integer")
+
+    document = _worse(without=0.8, points=(), alone=0.9)
+    for name, stand_in in (("_train_missing", None), ("_by_plan", {}), ("document", document)):
+        monkeypatch.setattr(frontier_run, name, lambda *_, found=stand_in: found)
+    monkeypatch.setattr(frontier_run, "html", draws)
+    frontier_run.run_file(_noise(tmp_path), as_json=as_json, workdir=tmp_path / "kept")
+    assert "train alone" in " ".join(said[0].split())
+    left = capsys.readouterr()
+    assert (left.out, left.err.count("frontier.html: could not be drawn")) == ("", 1)
 
 
 def test_a_fault_in_a_picture_costs_the_page_alone(
