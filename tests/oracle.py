@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -227,8 +226,8 @@ def bin_ends(values: Sequence[float], counts: Mapping[float, int], bins: int) ->
 def _divided(values: Sequence[float], heavy: Sequence[float]) -> list[list[float]]:
     """Each heavy value alone, and the others between them together."""
     parts: list[list[float]] = []
-    for before, value in pairwise([None, *values]):
-        if before is None or before in heavy or value in heavy:
+    for j, value in enumerate(values):
+        if j == 0 or values[j - 1] in heavy or value in heavy:
             parts.append([])
         parts[-1].append(value)
     return parts
