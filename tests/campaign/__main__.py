@@ -1,4 +1,4 @@
-"""`python -m tests.campaign`: faults, crashes, damage, attacks, sockets, a soak; status 1 at any finding."""
+"""`python -m tests.campaign`: faults, crashes, damage, attacks, sockets, a soak, drawn cases; status 1 at a finding."""
 
 from __future__ import annotations
 

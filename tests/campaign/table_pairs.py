@@ -47,7 +47,7 @@ _FORMATS = ("", "%d.%m.%Y", "%Y-%m-%d", "%m/%d/%Y", "%d %b %Y", "%Y%m%d", "%d%m%
 _NUMERIC = ("amount", "grams", "whole", "spike", "real", "flag", "late", "single", "tenths")
 _KINDS = (*_NUMERIC, "day", "digits", "word", "code", "number", "size")
 #: A sentence that says what to do.
-_FIX = re.compile(r"\b(write|set|leave|name|give|correct|put|use|rename|save|choose|drop|empty)\b|\b[a-z_]+ = ")
+_FIX = re.compile(r"\b(write|set|leave|name|give|correct|put|use|rename|save|choose|drop|empty)\b|\b[a-z_]+ = |date_format says")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
