@@ -113,11 +113,11 @@ class Browser:
             application.freeze()
         answer = await application._handle(request)
         assert isinstance(answer, web.Response)
-        body = answer.body or b""
-        assert isinstance(body, bytes)
+        content = answer.body or b""
+        assert isinstance(content, bytes)
         if self.own and (to := answer.headers.get("Location")):
             answer.headers["Location"] = to.removeprefix(self.own)
-        text = body.decode()
+        text = content.decode()
         return Seen(answer.status, text.replace(f'"{self.own}/', '"/') if self.own else text, answer.headers)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from party.approvals import ledger as approvals
 from party.approvals.ledger import WAIT_DAYS, Approvals
 from party.approvals.openings import operator_of
 from party.node import PartyNode
@@ -251,7 +251,7 @@ def test_jobs_that_wait_leave_room_for_other_coordinators(others: int, share: in
     kept = Approvals(B, tmp_path, Insecure(B), lambda: clock[0])
 
     def waits(coordinator: str, number: int) -> None:
-        asked = approvals.replace(WAITS, coordinator=coordinator, digest=f"{coordinator}-{number}")
+        asked = replace(WAITS, coordinator=coordinator, digest=f"{coordinator}-{number}")
         with pytest.raises(Pending):
             kept.admit(policy, asked, lambda: ())
 

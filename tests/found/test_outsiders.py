@@ -13,11 +13,12 @@ from party.runtime.metrics import CostAccount
 from party.runtime.outbox import Outbox
 from party.runtime.transcript_recorder import Recorders
 from tests.relay.hellos import real
-from tests.relay.rig import Bounds, carried_out, deliver, first_bytes, message, relaying
+from tests.relay.rig import carried_out, deliver, first_bytes, message, relaying
 from treetap.errors import Interrupted, Silent, Unreachable
 from treetap.metrics import _asked_near
 from treetap.names import host_of
 from treetap.wire.ports import Address
+from treetap.wire.relay.meeting import Bounds
 from treetap.wire.relay.splicing import MOST_DEBT_S, MOST_UNPROVEN_S, Share
 from treetap.wire.timeouts import Timeouts
 
@@ -94,7 +95,7 @@ def test_behind_the_name_of_a_host_stands_a_port_or_nothing(header: str) -> None
     """One function reads a Host header, for consoles, for clients' HTTP and for metrics."""
     assert host_of(header) == HOSTS[header]
     told: list[str] = []
-    _asked_near(lambda *_: told.append("answered") or [])({"HTTP_HOST": header}, lambda status, _: told.append(status))
+    _asked_near(lambda *_: told.extend(["answered"]))({"HTTP_HOST": header}, lambda status, _: told.append(status))
     assert (told == ["answered"]) == (HOSTS[header] in ("127.0.0.1", "localhost", "::1"))
 
 
