@@ -88,7 +88,8 @@ class Case:
             return replace(self, X=self.X[kept], labels=self.labels[kept], weights=weights)
         left = [j for j in range(self.X.shape[1]) if j != column]
         parties = {name: tuple(left.index(j) for j in own if j != column) for name, own in self.parties.items()}
-        flags, signs = (tuple(each[j] for j in left) for each in (self.categorical, self.directions))
+        flags = tuple(self.categorical[j] for j in left)
+        signs = tuple(self.directions[j] for j in left)
         return replace(self, X=self.X[:, left], categorical=flags, directions=signs, parties=parties)
 
     def tables(self) -> list[tuple[str, BinnedTable]]:

@@ -77,7 +77,9 @@ class KnownLabels:
 
     def by_id(self, places: Ints) -> Ints:
         """Places in the order of their ids: what is drawn of them does not depend on how records were aligned."""
-        return places if (ids := self.ids) is None else np.array(sorted(places, key=lambda it: ids[it]), dtype=np.int64)
+        if self.ids is None:
+            return places
+        return np.array(sorted(places, key=self.ids.__getitem__), dtype=np.int64)
 
     def evaluated(self, settings: DrawingSettings) -> Ints:
         """Places of the records on which classifiers are measured where there is no other table.

@@ -24,6 +24,7 @@ from treetap.tables.auto_encoding import Cells, Rules, settle
 from treetap.tables.config import TableConfig
 from treetap.tables.opening import source_of
 from treetap.tables.reading import Table, read_table
+from treetap.tables.source import Source
 
 ROWS = 24
 GONE = ("-", " n/a ", "unbekannt")
@@ -157,6 +158,16 @@ def test_listed_cells_are_missing(way: str, streamed: bool, tmp_path: Path, monk
         'missing = ["-", "n/a", "unbekannt", -999]: 27 cells count as missing: '
         "'mixed' 6, 'whole' 5, 'word' 8, 'day' 4, 'flag' 4"
     )
+
+
+def test_a_cleaned_source_answers_whatever_its_own_would(tmp_path: Path) -> None:
+    """Order of categories, ends of files, notes: nothing that a source says of itself is hidden; numbers by style."""
+    config = TableConfig(path=_csv(tmp_path / "t.csv", CONTENT), missing=SETTING, **KEYS)
+    source = source_of(config)
+    assert {name for name in vars(Source) if not name.startswith("_")} - {"number"} <= {
+        *vars(type(source)),
+        *vars(source),
+    }
 
 
 def test_a_reader_apart_gives_the_same(tmp_path: Path) -> None:

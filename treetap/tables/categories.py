@@ -425,8 +425,8 @@ def order_of(path: Origin, name: str, orders: Sequence[pa.Array]) -> dict[str | 
         DataError: no part orders all categories as the others do.
     """
     plain = [plain_column(path, f"column {name!r}", pa.chunked_array([own])) for own in orders]
-    texts = [category_texts(path, name, own, None).cells[:-1] for own in plain]
-    place = {text: number for number, text in enumerate(max(texts, key=len, default=[]))}
+    texts = [list(category_texts(path, name, own, None).cells[:-1]) for own in plain]
+    place = {text: number for number, text in enumerate(max(texts, key=lambda own: len(own), default=[]))}
     for own in texts:
         if not set(own) <= set(place) or sorted(own, key=place.__getitem__) != own:
             raise DataError(

@@ -34,7 +34,7 @@ class Cleaned(Source):
 
     def __init__(self, source: Source, keys: SourceKeys) -> None:
         self._source, self._keys = source, keys
-        for name in ("typed", "ordered", "streams", "opened", "stamp", "remedy", "words_for_missing"):
+        for name in ("typed", "ordered", "orders", "streams", "opened", "stamp", "remedy", "words_for_missing"):
             setattr(self, name, getattr(source, name))  # as the source has them
         self._texts = {cell for cell in keys.missing if isinstance(cell, str)}
         self._numbers = {cell for cell in keys.missing if not isinstance(cell, str)}
@@ -50,7 +50,9 @@ class Cleaned(Source):
     @property
     def file_ends(self) -> list[int]:
         ends = self._source.file_ends
-        return ends if self._kept is None else np.searchsorted(self._kept[0], ends).tolist()
+        if self._kept is not None:
+            ends = np.searchsorted(self._kept[0], ends).tolist()
+        return ends
 
     @property
     def says(self) -> list[str]:

@@ -324,8 +324,8 @@ def _beside_features(
 
     `kinds`: the types of the columns of features.
     """
-    texts = zip(config.keys, table.ids.columns(len(config.keys)), strict=True)
-    types = {name: id_type(own, columns[name].type, in_csv=not source.typed) for name, own in texts}
+    own_ids = zip(config.keys, table.ids.columns(len(config.keys)), strict=True)
+    types = {name: id_type(own, columns[name].type, in_csv=not source.typed) for name, own in own_ids}
     cuts = {name: [in_width(cut, kinds[name]) for cut in listed] for name, listed in config.cuts.items()}
     table = replace(table, id_types=types, directions=config.directions, cuts=cuts)
     if with_label and config.label:

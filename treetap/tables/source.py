@@ -162,7 +162,8 @@ class RowsOf:
     @property
     def file_ends(self) -> list[int]:
         """The same among these, which are in their order."""
-        return np.searchsorted(self._rows, self._source.file_ends).tolist()
+        ends: list[int] = np.searchsorted(self._rows, self._source.file_ends).tolist()
+        return ends
 
     def row_name(self, index: int) -> str:
         """The place of a row, counted from 0 among these, for the operator."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -43,7 +44,7 @@ def told_apart(points: Sequence[MeasuredPoint], rarest: int, test: int) -> float
     held-out rows (Hanley and McNeil 1982): `test` ones, of which `rarest` are of the class with the fewest; 0: unknown.
     """
     if deviations := [it.gain.sd for it in points if it.gain.sd is not None]:
-        return statistics.fmean(sd**2 for sd in deviations) ** 0.5
+        return math.sqrt(statistics.fmean(sd**2 for sd in deviations))
     auc = max((it.auc.mean for it in points if it.auc.mean is not None), default=None)
     if auc is None or not 0 < rarest < test:
         return 0.0
