@@ -375,7 +375,7 @@ class Judge:
         yield from self._parting(2 * node + 1, np.setdiff1d(rows, ours.left), right)
 
     def _bound(self, split: Inner) -> int:
-        """The direction by which a split bounds what is below it; of tied columns treetap takes constrained ones first."""
+        """The direction by which a split bounds what is below it: of tied columns treetap takes constrained ones."""
         return 0 if split.right is not None else self.case.directions[split.column]
 
     @cached_property
