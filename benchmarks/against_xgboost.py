@@ -357,8 +357,15 @@ class Judge:
     def _parting(self, node: int, rows: Ints, within: Within | None) -> Iterator[Part]:
         ours, theirs = self.trees[0].get(node), self.trees[1].get(node)
         if ours is None and theirs is None:
+            if self._at_least_weight(rows):  # an output of the leaf has weight 0 or not
+                yield Part(node, rows, within, None, None, (0.0, 0.0))
             return
-        if ours is None or theirs is None or set(ours.left) != set(theirs.left):
+        if (
+            ours is None
+            or theirs is None
+            or set(ours.left) != set(theirs.left)
+            or self._bound(ours) != self._bound(theirs)
+        ):
             gains = tuple(
                 -math.inf if split is None else self._gain(rows, split.left, within) for split in (ours, theirs)
             )
@@ -367,6 +374,10 @@ class Judge:
         left, right = self._bounds(rows, ours, within)
         yield from self._parting(2 * node, ours.left, left)
         yield from self._parting(2 * node + 1, np.setdiff1d(rows, ours.left), right)
+
+    def _bound(self, split: Inner) -> int:
+        """The direction by which a split bounds what is below it: of tied columns treetap takes constrained ones."""
+        return 0 if split.right is not None else self.case.directions[split.column]
 
     @cached_property
     def trees(self) -> tuple[Divided, Divided]:
@@ -387,8 +398,8 @@ class Judge:
         return node_weights(self._sums(rows), self.scale, self.params, within)
 
     def _bounds(self, rows: Ints, split: Inner, within: Within | None) -> tuple[Within | None, Within | None]:
-        sign = self.case.directions[split.column]
-        if within is None or sign == 0 or split.right is not None:
+        sign = self._bound(split)
+        if within is None or sign == 0:
             return within, within
         sides = (split.left, np.setdiff1d(rows, split.left))
         middle = sum(float(self._weight(side, within)[0]) for side in sides) / 2
@@ -400,6 +411,8 @@ class Judge:
     def _reason(self, part: Part) -> str:
         """The rule by which the trees part at a node; empty: none."""
         splits = [split for split in (part.ours, part.theirs) if split is not None]
+        if not splits:
+            return "threshold"
         open_ = max(self._rounding(part, split) for split in splits)
         if len(splits) == 2 and abs(part.gains[0] - part.gains[1]) <= open_:
             return "tie"

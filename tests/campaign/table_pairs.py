@@ -47,7 +47,7 @@ _FORMATS = ("", "%d.%m.%Y", "%Y-%m-%d", "%m/%d/%Y", "%d %b %Y", "%Y%m%d", "%d%m%
 _NUMERIC = ("amount", "grams", "whole", "spike", "real", "flag", "late", "single", "tenths")
 _KINDS = (*_NUMERIC, "day", "digits", "word", "code", "number", "size")
 #: A sentence that says what to do.
-_FIX = re.compile(r"\b(write|set|leave|name|give|correct|put|use|rename|save|choose|drop|empty)\b|\b[a-z_]+ = |date_format says")
+_FIX = re.compile(r"\b(write|set|leave|name|give|correct|put|use|rename|save|choose|drop|empty)\b|\b[a-z_]+( = | says)")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -123,7 +123,9 @@ def _column(draw: random.Random, kind: str, n: int) -> Meant:
     }  # fmt: skip
     share = 0.0 if kind == "late" else draw.choice((0.0, 0.0, 0.2))
     cells = [None if draw.random() < share else makes[kind](row) for row in range(n)]
-    if cells.count(None) == n:
+    if kind == "code":  # so that a column of a CSV is text too
+        cells[0] = "V45.1"
+    elif cells.count(None) == n:
         cells[0] = makes[kind](0)
     if kind in ("day", "digits"):
         return Meant(kind, cells, "days")
