@@ -259,7 +259,7 @@ def test_serve_ends_its_job_when_the_signal_comes_after_the_error_of_a_closed_te
         signal.raise_signal(number)
         begin(client, job)
 
-    monkeypatch.setattr(serve, "operating", lambda _: nullcontext(Client()))
+    monkeypatch.setattr(serve, "operating", lambda *_: nullcontext(Client()))
     monkeypatch.setattr(serve, "_watch", watch)
     monkeypatch.setattr(serve, "_end", late)
     serve.serve(**asdict(ModelOptions(model="m")))

@@ -100,8 +100,8 @@ def test_previewing_an_alignment(federation: LocalFederation) -> None:
     assert outcome.status == 0
     assert "look: 40 records in common" in outcome.out
     outcome = _run(federation, "align", FEATURE_B, LABEL_HOLDER, "--table", "bad-ids", "--count", "--json")
-    assert (outcome.status, outcome.err) == (0, "")
     status = json.loads(outcome.out)
+    assert (outcome.status, outcome.err) == (0, f"{status['job']}: running\n")
     assert (status["kind"], status["state"], status["protocol"]) == ("align", "finished", "psi")
     assert (status["common"], status["rows"]) == ({"records": 40, "fewer_than": 0}, [])
     assert set(status["phases"]) == {"prepare", "align"}
@@ -119,9 +119,9 @@ def test_previewing_an_alignment(federation: LocalFederation) -> None:
 
 
 def test_training(trained: Outcome) -> None:
-    """The report is one JSON document; a finished job exits with 0 and says nothing else."""
-    assert (trained.status, trained.err) == (0, "")
+    """The report is one JSON document; a finished job exits with 0 and says beside it that it ran."""
     status = json.loads(trained.out)
+    assert (trained.status, trained.err) == (0, "good: running\n")
     assert (status["job"], status["kind"], status["state"], status["error"]) == ("good", "train", "finished", "")
     assert (status["round"], status["rounds"]) == (2, 2)
     assert status["metrics"]["train_auc"] > 0.5
@@ -131,7 +131,7 @@ def test_training(trained: Outcome) -> None:
 def test_predicting(federation: LocalFederation, trained: Outcome) -> None:
     """The label holder's file has the new records, or those of a list of ids, and the terminal says where it is."""
     outcome = _run(federation, "predict", "good", "--table", "train-new", "--json")
-    assert (outcome.status, outcome.err) == (0, "")
+    assert (outcome.status, outcome.err) == (0, f"{json.loads(outcome.out)['job']}: running\n")
     path = Path(json.loads(outcome.out)["predictions"])
     assert path.parent == federation.state(LABEL_HOLDER) / "predictions"
     assert path.name.startswith("predict-good-")
@@ -148,8 +148,8 @@ def test_predicting(federation: LocalFederation, trained: Outcome) -> None:
 def test_an_evaluated_prediction(federation: LocalFederation, trained: Outcome) -> None:
     """Measures by the label holder's labels come back, rounded, and the document stays with it."""
     outcome = _run(federation, "predict", "good", "--table", "train", "--evaluate", "--json")
-    assert (outcome.status, outcome.err) == (0, "")
     status = json.loads(outcome.out)
+    assert (outcome.status, outcome.err) == (0, f"{status['job']}: running\n")
     document = json.loads(Path(status["evaluation"]).read_text())
     assert (document["records"], sum(map(sum, document["confusion"]))) == (40, 40)
     assert {name: float(f"{value:.4g}") for name, value in document["measures"].items()} == status["metrics"]

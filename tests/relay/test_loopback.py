@@ -23,6 +23,7 @@ LOOKS = {
     "treetap/commands/health/question.py": "an own server that is called, under mutual TLS",
     "treetap/commands/local_federation.py": "own processes of a trial, under mutual TLS",
     "treetap/commands/new/cli.py": "addresses that are proposed",
+    "treetap/commands/new/folders.py": "addresses that are proposed",
     "treetap/metrics.py": "names of metrics over plain HTTP, to which no relay leads",
     "treetap/names.py": "defines it",
     "treetap/process/config.py": "insecure = true, which excludes a relay",

@@ -126,7 +126,7 @@ def test_whatever_is_at_an_address_is_one_sentence_after_one_time(
 
         class Dialer:
             async def deliver(self, *_: Any) -> None:
-                await asyncio.sleep(min(takes, silence_s / 2))
+                await asyncio.sleep(min(takes, silence_s / 2 - 1))
                 raise failure
 
         costs, timeouts = CostAccount("bank", {}), Timeouts(silence_s)

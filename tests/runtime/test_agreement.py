@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
+from party.runtime.ledger import Attempted
 from party.runtime.transcript_recorder import Recorders
 from tests.campaign.fuzz_cases import intercept
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, begin, play, trained, training_of
@@ -361,7 +362,7 @@ def test_digests_stand_in_files_manifests_and_transcripts(tmp_path: Path) -> Non
         (trained_by,) = digests
         for state in states:
             known = json.loads((state / "attempts.json").read_text())
-            attempts = {key.split("/")[0]: held[-1] for key, held in known.items() if "/" in key}
+            attempts = {key.split("/")[0]: Attempted(*held).digest for key, held in known.items() if "/" in key}
             assert attempts["job"] == trained_by != attempts["new"]
 
     run(main())

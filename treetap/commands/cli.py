@@ -101,8 +101,8 @@ class Commands(LazyGroup):
         ),
         "refuse": Row(
             "treetap.commands.approvals.cli",
-            "Refuse a job that waits for this party's people, which ends it; or, with --standing, end a standing "
-            "approval.",
+            "Refuse a job that waits for this party's people, which ends it; with --from all of one coordinator that "
+            "wait.",
             PARTY,
         ),
         "console": Row(

@@ -426,7 +426,8 @@ def order_of(path: Origin, name: str, orders: Sequence[pa.Array]) -> dict[str | 
     """
     plain = [plain_column(path, f"column {name!r}", pa.chunked_array([own])) for own in orders]
     texts = [list(category_texts(path, name, own, None).cells[:-1]) for own in plain]
-    place = {text: number for number, text in enumerate(max(texts, key=lambda own: len(own), default=[]))}
+    longest = max(texts, key=len, default=[])
+    place = {text: number for number, text in enumerate(longest)}
     for own in texts:
         if not set(own) <= set(place) or sorted(own, key=place.__getitem__) != own:
             raise DataError(

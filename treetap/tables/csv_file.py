@@ -18,6 +18,7 @@ from functools import cached_property, lru_cache, partial
 from itertools import islice
 from typing import IO, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -31,7 +32,6 @@ from treetap.tables.number_styles import (
     all_numbers,
     decided_style,
     number_columns,
-    outlines,
     readings,
     style_keys,
     styles_of,
@@ -404,3 +404,21 @@ def _closed(delimiter: str, quote: str) -> re.Pattern[str]:
     within_line = f"(?<={ends}){q}[^{q}\r\n]*(?:{q}{q}[^{q}\r\n]*)*{q}(?!{q})"
     over_lines = f"(?<={ends}){q}[^{q}]*(?:{q}{q}[^{q}]*)*{q}(?!{q})(?= *{ends})"
     return re.compile(f"(?:[^{q}]+|{within_line}|{over_lines}|(?<!{ends}){q})*")
+
+
+def outlines(cells: pa.BinaryArray) -> set[str]:
+    """The outlines of cells (n,) with digits: each digit is 0, but a first one that is not 0 is 1.
+
+    A style reads a cell if it reads its outline, and two readings that differ in one differ in the other.
+    """
+    _, ends, content = cells.buffers()
+    bounds = np.frombuffer(ends, np.int32)[cells.offset : cells.offset + len(cells) + 1]
+    raw = np.frombuffer(content or b"", np.uint8)[: bounds[-1]]
+    digit = (raw >= ord("0")) & (raw <= ord("9"))
+    first = digit & ~np.concatenate([[False], digit[:-1]])
+    starts = bounds[:-1][bounds[:-1] < len(raw)]
+    first[starts] = digit[starts]
+    drawn = np.where(digit, ord("0") + (first & (raw != ord("0"))), raw).astype(np.uint8)
+    same = pa.Array.from_buffers(pa.binary(), len(cells), [None, pa.py_buffer(bounds), pa.py_buffer(drawn)])
+    texts = (text.decode("utf-8", "replace").strip() for text in same.unique().to_pylist())
+    return {text for text in texts if re.search("[0-9]", text)}

@@ -45,10 +45,11 @@ class JsonLines(FileSource):
             return [(field.name, field.type) for field in self._table().schema]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
+        del text  # cells have types
         with decoding(self, "JSON lines", self._fault):
             table = self._table().select(wanted)
-            if large := [name for name in wanted if name in text and _beyond_64_bits(table.column(name))]:
-                with suppress(pa.ArrowInvalid):  # raised for fractions
+            if large := [name for name in wanted if _beyond_64_bits(table.column(name))]:
+                with suppress(pa.ArrowInvalid):  # raised for more than 38 digits
                     return self._table(large).select(wanted)
             return table
 
@@ -109,7 +110,11 @@ class JsonLines(FileSource):
 
 
 def _beyond_64_bits(column: pa.ChunkedArray) -> bool:
-    return pa.types.is_floating(column.type) and bool(pc.any(pc.greater_equal(pc.abs(column), 2.0**63)).as_py())
+    """True of doubles that are whole numbers, some of which 64 bits do not hold, and 38 digits do."""
+    if not pa.types.is_floating(column.type):
+        return False
+    largest = pc.max(pc.abs(column)).as_py() or 0.0
+    return 2.0**63 <= largest < 1e38 and bool(pc.all(pc.equal(column, pc.floor(column))).as_py())
 
 
 def _line_fault(content: str, kinds: dict[str, str]) -> str:

@@ -7,9 +7,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
-import numpy as np
-import pyarrow as pa
-
 #: Decimal mark and separator of thousands; empty where there is none.
 Style = tuple[str, str]
 #: Numbers as `float` reads them.
@@ -79,24 +76,6 @@ def decided_style(
     style = mark, separator
     fits = mark != separator and all(all_numbers(cells, style) for cells, _ in columns.values())
     return (style, True) if fits or style == PLAIN else (plain, False)
-
-
-def outlines(cells: pa.BinaryArray) -> set[str]:
-    """The outlines of cells (n,) with digits: each digit is 0, but a first one that is not 0 is 1.
-
-    A style reads a cell if it reads its outline, and two readings that differ in one differ in the other.
-    """
-    _, ends, content = cells.buffers()
-    bounds = np.frombuffer(ends, np.int32)[cells.offset : cells.offset + len(cells) + 1]
-    raw = np.frombuffer(content or b"", np.uint8)[: bounds[-1]]
-    digit = (raw >= ord("0")) & (raw <= ord("9"))
-    first = digit & ~np.concatenate([[False], digit[:-1]])
-    starts = bounds[:-1][bounds[:-1] < len(raw)]
-    first[starts] = digit[starts]
-    drawn = np.where(digit, ord("0") + (first & (raw != ord("0"))), raw).astype(np.uint8)
-    same = pa.Array.from_buffers(pa.binary(), len(cells), [None, pa.py_buffer(bounds), pa.py_buffer(drawn)])
-    texts = (text.decode("utf-8", "replace").strip() for text in same.unique().to_pylist())
-    return set(filter(_DIGITS.search, texts))
 
 
 def readings(cells: Collection[str]) -> list[Style]:
