@@ -78,7 +78,7 @@ def test_instance_spaces_withheld() -> None:
         treetap.FederatedClassifier(PARTIES, "party-2", **given, prediction="interactive").fit(X, TRUE.astype(int))
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("classes", [(-1, 1), ("no", "yes"), (False, True), (1.0, 2.0), ("z", "a", "m")], ids=str)
 def test_predictions_are_the_callers_own_labels(classes: tuple[Any, ...]) -> None:
     """Their values, their type and their order, as scikit-learn sorts them."""
@@ -130,6 +130,7 @@ def test_parties_with_other_records_train_on_those_that_all_have() -> None:
         model.predict({"party-1": bank, "party-2": telco})
 
 
+@pytest.mark.second_tier
 def test_columns_of_text_and_constants() -> None:
     """Text is encoded by its owner as the caller says, and its importance is the column's; constants are named."""
     frame = X.assign(kind=np.where(TRUE, "x", "y"), same=1.0)

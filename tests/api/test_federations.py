@@ -39,7 +39,7 @@ def _by_joblib(model: Any) -> Any:
     return joblib.load(content)
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("kept", [False, True], ids=["temporary", "workdir"])
 def test_nothing_of_a_federation_is_for_others_and_an_ended_one_stays_ended(kept: bool, tmp_path: Path) -> None:
     """Files are the user's own, whatever the umask; after the block no job starts it again, and no key is left."""

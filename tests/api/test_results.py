@@ -141,6 +141,7 @@ def test_a_model_of_an_experiment_predicts(result: ExperimentResult, tmp_path: P
         treetap.load_model(tmp_path)
 
 
+@pytest.mark.second_tier
 def test_one_partys_shard_predicts_nothing(result: ExperimentResult) -> None:
     """It says who does."""
     shard = treetap.load_model(result.federation() / "telco" / "state" / "models" / "experiment")

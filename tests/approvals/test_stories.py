@@ -185,6 +185,7 @@ async def test_an_interrupted_job_resumes_without_another_approval(
     assert (await federation.jobs.wait("job")).state == "finished"
 
 
+@pytest.mark.second_tier
 async def test_other_jobs_go_on_and_a_wait_has_an_end(tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
     """A job that waits for people has no place among those under way; after the days of the file it is interrupted."""
     federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})

@@ -40,7 +40,7 @@ def test_one_run_accuses_randomised_response_no_more_often_than_it_says(claimed:
     assert 0 < probability <= level
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("level", [0.05, 1e-6])
 def test_repeated_runs_accuse_no_more_often_than_they_say(level: float) -> None:
     """All outcomes of 60 runs on each neighbour beside their probability, of the tightest mechanism of ε and δ.

@@ -100,6 +100,7 @@ def test_random_leaves_name_nothing() -> None:
         assert result.columns is result.both is result.reassigned_columns is None
 
 
+@pytest.mark.second_tier
 def test_what_own_columns_told_before_is_no_news_of_the_training() -> None:
     """Nodes that follow from an own column alone score the control as the labels; every class keeps its count."""
     draw = np.random.default_rng(5)

@@ -37,6 +37,7 @@ def _random(seed: int, trees: int, equations: int, size: int) -> tuple[list[Opti
     return options, np.sum([each.terms[rng.integers(len(each.terms))] for each in options], axis=0)
 
 
+@pytest.mark.second_tier(but=16)
 @pytest.mark.parametrize("equations", [1, 2, 4])
 @pytest.mark.parametrize("size", [2, 30, 10**6, 2**50])
 @pytest.mark.parametrize("seed", range(4))

@@ -78,6 +78,7 @@ def test_the_document_has_the_attacks_under_each_party(document: Document) -> No
     assert parse(json.loads(json.dumps(plain))) == document
 
 
+@pytest.mark.second_tier
 def test_an_experiment_has_them_by_party(document: Document) -> None:
     """Under `audit.<party>`, beside the attacks of every audit."""
     plain = document.plain()

@@ -93,6 +93,7 @@ def document(folder: Path) -> Document:
     return audit(audit_file.read(folder), by_tree="few", progress=lambda *_: None)
 
 
+@pytest.mark.second_tier
 def test_each_word_occurs(document: Document) -> None:
     """The party of noise learns the labels, the one that had them nothing; columns are read by a few left sets."""
     words = {(it.party, it.learned, it.of): it.word for it in document.verdicts}
@@ -107,6 +108,7 @@ def test_each_word_occurs(document: Document) -> None:
     assert {it.word for it in document.verdicts} == {*WORDS, "not measured"}
 
 
+@pytest.mark.second_tier
 def test_no_verdict_is_below_what_needs_no_training(document: Document) -> None:
     """Own columns (CL), the most frequent class and, of columns, the most frequent bin; nor below an attack's row."""
     for it in document.verdicts:

@@ -133,7 +133,7 @@ def test_columns_read_in_a_process_of_their_own_are_the_same(
     assert _both_sides(folder) == alone
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("target", [os._exit, time.sleep])
 def test_a_process_that_reads_no_columns_is_done_without(
     target: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, forks: None, caplog: pytest.LogCaptureFixture

@@ -98,6 +98,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], Ran
         }
 
 
+@pytest.mark.second_tier
 def test_labels_are_what_they_say(runs: dict[tuple[str, bool], Ran]) -> None:
     """The feature party wins the roots alone; below them winners differ, and so do shapes."""
     one, other, deeper, none = (runs[labels, False].splits for labels in LABELS)

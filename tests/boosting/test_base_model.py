@@ -206,6 +206,7 @@ def test_splits_of_categories_are_continued(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier
 def test_the_base_models_eval_table_is_left_behind(tmp_path: Path) -> None:
     """Scores of records that the base model's training only measured are not kept; those of the others are."""
     here = evaluated(missing=0.1).here
@@ -349,6 +350,7 @@ def _of_version(number: int, path: Path, job: str, scheme: str) -> None:
     path.write_bytes(written)
 
 
+@pytest.mark.second_tier
 def test_label_dp_covers_the_base_model_too(tmp_path: Path) -> None:
     """Scores by labels as they are would go into further trees beside noisy labels; a noisy base model is continued."""
     noisy = {LABEL_HOLDER: Defences(label_dp=LabelDp(epsilon=3.0))}

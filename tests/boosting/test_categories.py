@@ -239,6 +239,7 @@ def test_other_predictions_follow_sets_of_categories(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier
 def test_views_and_explanations_have_sets_of_categories(tmp_path: Path) -> None:
     """A transcript's own splits, the view from it, the expected view, decision paths and the stored model."""
     here, params = categorical_world(missing=0.1), BoostingParams(**BASE)

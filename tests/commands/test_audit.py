@@ -52,6 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]
     return folder / "work" / "seed-3", found
 
 
+@pytest.mark.second_tier
 def test_transcripts_of_real_processes_are_signed(run: tuple[Path, dict[str, Any]]) -> None:
     """Whole, by each party itself; another authority, and a signature of another party, are tampering."""
     folder, _ = run

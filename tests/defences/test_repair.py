@@ -166,7 +166,7 @@ def _training(params: TreeParams, job: str) -> Act:
     return act
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("word", ["store_tree", "publish"])
 def test_a_resumed_job_repairs_the_same_trees(word: str, tmp_path: Path) -> None:
     """Killed before its last tree is stored, or once its repairs are written but not published, it ends as if never."""

@@ -261,6 +261,7 @@ def test_each_argument_with_rows_has_its_trial() -> None:
     assert libraries == set(MADE) == {*typing.get_args(Library), "array"}
 
 
+@pytest.mark.second_tier(but=12)
 @_tried(BY_ROW, every=BY_ROW[0])
 def test_values_of_rows(kind: Kind, trial: tuple[str, str, str]) -> None:
     """In any order under the rows' names; refused under others; by place where nothing has names."""

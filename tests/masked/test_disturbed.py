@@ -51,6 +51,7 @@ async def test_a_party_that_drops_out_is_named(policy: str, word: str, tmp_path:
         assert (scores_of(status.predictions) == expected).all()
 
 
+@pytest.mark.second_tier
 async def test_an_attempt_has_masks_of_its_own(tmp_path: Path) -> None:
     """A block that is scored again after a kill has other masks; within an attempt a share is sent once."""
     with transparent():

@@ -34,7 +34,7 @@ def test_the_job_has_all_that_a_job_can_have() -> None:
     assert words - told == secure | {"candidate_records"}
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("part", range(2))
 def test_killed_at_some_messages(part: int, tmp_path: Path) -> None:
     """The resumed job finds the oracle's model; whatever stopped is named, and nothing is left behind."""

@@ -130,6 +130,7 @@ def test_who_holds_sums_and_records(tmp_path: Path) -> None:
     assert any(node > 1 for _, node in told)
 
 
+@pytest.mark.second_tier
 def test_a_job_that_is_resumed_has_the_same_roles(tmp_path: Path) -> None:
     """Killed in a tree and resumed: the nonces are the same, and no sums go to a second split party."""
     params = some_params(3, max_depth=3, gamma=0.0, instance_threshold=1)

@@ -47,6 +47,7 @@ def _of_tiers(names: Any) -> list[Any]:
     return [pytest.param(name, marks=() if name in _FIRST_TIER else pytest.mark.second_tier) for name in names]
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     "story", _of_tiers([*step_orders.STORIES, *({"splitnn", "network"} - set(step_orders.STORIES))])
 )
@@ -161,6 +162,7 @@ def _steps(federation: Federation) -> dict[tuple[str, str, int], list[Asked]]:
     return found
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", _of_tiers(TRAINING))
 def test_every_line_of_a_training_is_taken(protocol: str, tmp_path: Path) -> None:
     """Broken off in a tree or epoch, while models are published, with all stored; and no other step is taken."""
@@ -188,6 +190,7 @@ def test_every_line_of_a_training_is_taken(protocol: str, tmp_path: Path) -> Non
     assert lines == [lines_of(table) for table in tables]
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", _of_tiers(PREDICTION))
 async def test_every_line_of_a_prediction_is_taken(protocol: str, tmp_path: Path) -> None:
     """A served model with and without requests, then predictions of two blocks, explained and not."""

@@ -100,6 +100,7 @@ def truth_of(here: World, party: str, max_bin: int) -> TrueColumns:
     return TrueColumns.of_numbers([f"{party}{j}" for j in range(block.shape[1])], block, max_bin, texts)
 
 
+@pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize("case", [name for name in CASES if name != "a forest with bins per node"])
 def test_what_follows_exactly_is_right(case: str, tmp_path: Path) -> None:
     """With links given, no cell is claimed or excluded wrongly, whatever the job; and left sets tell less than all."""
@@ -153,6 +154,7 @@ def test_links_are_of_the_sums_alone(benchmark: Any) -> None:
     assert shares[1] > 0.5
 
 
+@pytest.mark.second_tier
 def test_a_brief_attack_is_a_floor_that_says_so(benchmark: Any) -> None:
     """Without least squares it has the differences of the whole one; with little work fewer passes, then trees."""
     opened, truth = small(benchmark, n_estimators=4)
@@ -282,6 +284,7 @@ def test_another_table_is_refused(benchmark: Any) -> None:
         figures_of(opened, other)
 
 
+@pytest.mark.second_tier
 def test_finished_steps_are_kept(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An attack that was interrupted goes on from the last finished step, to the same figures."""
     opened, truth = small(benchmark, n_estimators=4)

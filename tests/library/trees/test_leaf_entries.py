@@ -128,6 +128,7 @@ def test_entries_without_the_absent_end_in_the_score_without_them(
         np.testing.assert_allclose(expected_guesses(trees, N, decide, away), shares, rtol=0, atol=1e-12)
 
 
+@pytest.mark.second_tier
 @settings(max_examples=40, deadline=None)
 @given(ensembles(), st.data())
 def test_open_ways_are_as_many_as_outcomes(drawn: tuple[list[Tree], list[str], int, int], data: st.DataObject) -> None:

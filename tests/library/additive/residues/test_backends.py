@@ -229,6 +229,7 @@ def test_candidate_sums_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> N
     alike(once)
 
 
+@pytest.mark.second_tier
 def test_windows_change_no_power() -> None:
     """A table of any window gives base^e, in both."""
     modulus, rng = MODULI[-1], np.random.default_rng(7)
