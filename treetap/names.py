@@ -56,8 +56,8 @@ def asked_at(listen: str) -> str:
 
 def host_of(header: str) -> str:
     """The name in a Host header, in lower case, without its port; empty: the text is none."""
-    found = _HOST.fullmatch(header)
-    return "" if found is None else (found[1] or found[2] or "").lower().removesuffix(".")
+    parts = _HOST.fullmatch(header)
+    return "" if parts is None else (parts[1] or parts[2] or "").lower().removesuffix(".")
 
 
 def clash(one: str, other: str) -> bool:

@@ -31,7 +31,7 @@ MATHEMATICS = "treetap/trees/"
 ROOMS = {"treetap": 25, "party": 15}
 #: What the house weighs at most beside its lines (`tests.weight`). A limit falls with its figure.
 LIMITS = {
-    "commands": 43,
+    "commands": 47,  # `treetap new coordinator`, `operator`, `approver`, `relay`
     "keys of a policy": 39,
     "rows of exclusions": 110,
     "kinds of places that declare candidate_sums": 2,
@@ -50,11 +50,11 @@ LIMITS = {
     "words of docs": 46_923,
     "lines of docs above 120 characters": 0,
     "words of decisions": 8_676,
-    "words of the changelog": 640,
+    "words of the changelog": 856,  # what tables, reports and consent changed
     "words of prose of reproductions": 2_993,
     "words of the README": 697,
     "files that monotone costs": 14,
-    "files that partitions costs": 25,
+    "files that partitions costs": 26,  # the policy that `treetap new` writes
     "files that base_model costs": 13,
     "files that eval_table costs": 12,
     "files that party_dropout costs": 6,

@@ -81,11 +81,11 @@ def decided_style(
 def readings(cells: Collection[str]) -> list[Style]:
     """For each way to read all the cells as numbers the simplest way of writing that means it; none without a cell."""
     held = set("".join(cells))
-    found: dict[tuple[float, ...], Style] = {}
+    distinct: dict[tuple[float, ...], Style] = {}
     for style in _STYLES if cells else []:
         if (not style[1] or style[1] in held) and all_numbers(cells, style):
-            found.setdefault(tuple(value_of(cell, style) for cell in cells), style)
-    return list(found.values())
+            distinct.setdefault(tuple(value_of(cell, style) for cell in cells), style)
+    return list(distinct.values())
 
 
 def all_numbers(cells: Iterable[str], style: Style) -> bool:

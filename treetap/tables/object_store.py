@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from treetap.errors import DataError
 from treetap.tables.files import MOST_FILES, SUFFIXES, UNKNOWN_CAUSE, TableFile, of_table, stored_cause
-from treetap.tables.several import name_in_partitions
+from treetap.tables.several import name_with_folders
 
 log = logging.getLogger(__name__)
 #: Seconds for a connection, and without a byte of an answer; attempts at one request.
@@ -45,7 +45,7 @@ def stored_files(place: str, endpoint: str | None, any_name: bool) -> list[tuple
         known = asked(place, lambda: store.get_file_info(bucket)).type != fs.FileType.NotFound
         raise DataError(f"{place}: there is no such {'file' if known else 'bucket'}")
     if info.type == fs.FileType.File and wild is None:
-        return [(name_in_partitions(below), _file(place, store, key))]
+        return [(name_with_folders(below), _file(place, store, key))]
     listed = asked(place, lambda: store.get_file_info(fs.FileSelector(base, recursive=True)))
     paths = sorted(entry.path for entry in listed if entry.type == fs.FileType.File)
     names = [entry.removeprefix(f"{base}/") for entry in paths]

@@ -24,7 +24,7 @@ from treetap.tables.files import HEAD, MOST_FILES, NAMES, SUFFIXES, TableFile, c
 from treetap.tables.numbers import is_text
 from treetap.tables.parquet import ParquetFile
 from treetap.tables.record_ids import is_id
-from treetap.tables.several import SeveralFiles, name_in_partitions, partitions_of
+from treetap.tables.several import SeveralFiles, name_with_folders, folder_columns
 from treetap.tables.source import RowsOf, Source
 from treetap.tables.source_keys import Given, SourceKeys, fixed_part
 
@@ -53,7 +53,7 @@ def read_here(keys: SourceKeys) -> Source:
         return Query(keys)
     files = [file for place in keys.places for file in _files(keys, place)]
     names = [name for name, _ in files]
-    if len(files) == 1 and not partitions_of(names[0]):
+    if len(files) == 1 and not folder_columns(names[0]):
         return file_source(files[0][1], keys.format, keys.dialect, keys)
     if len(set(names)) < len(names):  # of several folders
         names = [str(file) for _, file in files]
@@ -153,7 +153,7 @@ def local_files(path: Path, any_name: bool, allowed: Callable[[Path], Path] = Pa
         pattern = str(path.relative_to(base))
         paths, lacks = base.glob(pattern), "matches no file whose name ends with "
     else:
-        return [(name_in_partitions(path.as_posix()), TableFile.local(path, allowed))]
+        return [(name_with_folders(path.as_posix()), TableFile.local(path, allowed))]
     kept = sorted(file for file in paths if of_table(file.relative_to(base).as_posix(), any_name) and file.is_file())
     if not kept:
         raise DataError(f"{path}: {lacks}{', '.join(SUFFIXES)}")

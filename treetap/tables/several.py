@@ -42,7 +42,7 @@ class SeveralFiles(Source):
         self.typed = all(source.typed for _, source in parts)
         self.streams = all(source.streams for _, source in parts)
         self._ends: list[int] = []  # rows up to the end of each file, once they are read
-        folders = [partitions_of(name) for name, _ in parts]
+        folders = [folder_columns(name) for name, _ in parts]
         for (other, _), values in zip(parts, folders, strict=True):
             if list(values) != list(folders[0]):
                 raise DataError(
@@ -196,14 +196,14 @@ class SeveralFiles(Source):
         return within_memory(self, (source.read(wanted, text) for _, source in self._parts))
 
 
-def name_in_partitions(path: str) -> str:
+def name_with_folders(path: str) -> str:
     """The name of a file, behind those of the folders around it that stand for columns."""
     *folders, name = path.split("/")
     inside = takewhile(lambda folder: _PARTITION.fullmatch(f"{folder}/"), reversed(folders))
     return "/".join([*reversed(list(inside)), name])
 
 
-def partitions_of(name: str) -> dict[str, str | None]:
+def folder_columns(name: str) -> dict[str, str | None]:
     """Column → value, None where it is missing, in the names of a file's folders, whose special characters may be
     written as %2F.
     """
