@@ -37,6 +37,7 @@ QUICK: dict[str, Any] = {
 }
 
 
+@pytest.mark.campaign(but=1)
 @pytest.mark.long
 @pytest.mark.xdist_group("api")
 @pytest.mark.parametrize(("name", "simulate"), [("FederatedClassifier", False), ("FederatedRegressor", True)])

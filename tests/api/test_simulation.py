@@ -91,6 +91,7 @@ CASES: dict[str, tuple[Any, str, bool, bool, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.campaign(but=4)
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", CASES)
 def test_the_model_is_that_of_a_federation(case: str) -> None:

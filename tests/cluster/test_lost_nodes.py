@@ -46,6 +46,7 @@ def test_a_job_goes_on_without_a_node(tmp_path: Path) -> None:
         assert "was lost with its node, which died or left the cluster; its shard is summed anew" in log
 
 
+@pytest.mark.campaign
 def test_a_head_that_dies_is_named_and_the_job_resumes_with_another(tmp_path: Path) -> None:
     """The party goes on running, and finds the new head at the same address."""
     with RayCluster(nodes=1, cpus=2) as cluster, _federation(tmp_path, cluster) as federation:
