@@ -166,8 +166,8 @@ def test_predicting_without_showing_paths(federation: LocalFederation, trained: 
         ["--protocol", "eini-lattice", "--block", "5"],
     ):
         outcome = _run(federation, "predict", "good", "--table", "train-new", "--json", *words)
-        assert (outcome.status, outcome.err) == (0, "")
         status = json.loads(outcome.out)
+        assert (outcome.status, outcome.err) == (0, f"{status['job']}: running\n")
         assert (status["scored"], status["records"]) == (12, 12)
         scores.append(pq.read_table(status["predictions"]).column("score").to_numpy())
         assert ("keys" in status["phases"]) == bool({"eini", "eini-lattice"} & set(words))
@@ -360,8 +360,8 @@ def test_predicting_without_a_party(federation: LocalFederation, trained: Outcom
     words = ["predict", "good", "--table", "train-new", "--away", "degrade", "--away-deadline", "3"]
     try:
         outcome = _run(federation, *words, "--json")
-        assert (outcome.status, outcome.err) == (0, "")
         status = json.loads(outcome.out)
+        assert (outcome.status, outcome.err) == (0, f"{status['job']}: running\n")
         assert (status["state"], status["away"]) == ("finished", [FEATURE_C])
         table = pq.read_table(status["predictions"])
         assert table.num_rows == 12

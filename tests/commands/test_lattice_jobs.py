@@ -44,7 +44,7 @@ def _train(federation: LocalFederation, name: str, **changes: Any) -> dict[str, 
     }
     file = write(federation.folder / f"{name}.toml", {"name": name, "job": job})
     outcome = _run(federation, "train", file, "--json")
-    assert (outcome.status, outcome.err) == (0, "")
+    assert (outcome.status, outcome.err) == (0, f"{name}: running\n")
     status: dict[str, Any] = json.loads(outcome.out)
     assert status["state"] == "finished"
     return status
@@ -81,7 +81,7 @@ def test_predictions(federation: LocalFederation, trained: dict[str, Any]) -> No
     for protocol in ("interactive", "eini", "eini-lattice"):
         asked = ("predict", "good", "--table", "train-new", "--protocol", protocol, "--name", f"by-{protocol}")
         outcome = _run(federation, *asked, "--json")
-        assert (outcome.status, outcome.err) == (0, "")
+        assert (outcome.status, outcome.err) == (0, f"by-{protocol}: running\n")
         tables[protocol] = pq.read_table(json.loads(outcome.out)["predictions"])
     expected = tables.pop("interactive")
     for protocol, table in tables.items():

@@ -86,8 +86,10 @@ def ignored_by_git(folder: Path) -> None:
     """Have git ignore all that lies in a folder, by a `.gitignore` in it; one that is there, or above it, may do so."""
     held = folder.resolve()
     if not any(_ignores_all(above / ".gitignore") for above in held.parents):
-        with suppress(FileExistsError), (held / ".gitignore").open("x", encoding="utf-8") as file:
-            file.write(_ALL)
+        with suppress(FileExistsError):
+            file = os.open(held / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(file, "w", encoding="utf-8") as made:
+                made.write(_ALL)
 
 
 def is_used(folder: Path) -> bool:
