@@ -91,8 +91,8 @@ def test_a_job_is_shown_approved_and_trained(federation: LocalFederation, approv
     assert "approved by ann (command) on " in done
     assert done.rstrip().endswith(", countersigned")
     assert federation.operator.watch("shown", lambda _: None).state == "finished"
-    again = refused(treetap("approve", "shown", "--days", "5", "--approver", approver))
-    assert again == "job shown has ended here; have its operator submit a new one\n"
+    again = treetap("approve", "shown", "--days", "5", "--approver", approver)  # shown, and then refused
+    assert (again.status, again.err) == (2, "treetap: job shown has ended here; have its operator submit a new one\n")
     (decided,) = json.loads(_done(treetap("jobs", "shown", "--approver", approver, "--json")))["jobs"]
     assert decided["document"]["parameters"]["n_estimators"] == 1
     assert decided["decisions"][0]["signature"]
