@@ -146,7 +146,7 @@ def new_party(
     proposed = seen.proposed(label or (None if label_holder else seen.label))
     alone = partners if len(partners) == 1 and proposed.label is None else []
     holders = [label_holder] if label_holder else alone
-    sets = proposed.label is None and bool(proposed.categories)
+    sets = proposed.label is not None or bool(proposed.categories)  # of a label holder's partners none is known
     policy = folders.policy_file(holders, [other for other in partners if other not in holders], sets=sets)
     files = {"party.toml": folders.party_file(name, listen, proposed, relay), "policy.toml": policy}
     said = _make(Role.PARTY, name, at, authority, files)
@@ -404,7 +404,7 @@ def _say_table(file: Path, table: ProposedTable | None, *, feature_party: bool) 
     if table.categories and feature_party:
         typer.echo(
             f"  trees split {', '.join(map(visible, table.categories))} by sets of categories, as an experiment's do: "
-            "a line of its policy permits it, and one of the label holder's has to"
+            "a line of its policy permits it, and of the label holder's"
         )
 
 
