@@ -400,15 +400,18 @@ def _decoded(features: Mapping[str, Any], name: str, category: Category | None) 
 
 def outcome(seed: int) -> tuple[str, Any]:
     """The fate of a seed's pair: "right", "refused" where a reading is, or "finding" with what is wrong."""
-    logging.disable(logging.CRITICAL)
     truth, draw = drawn(seed), random.Random(-seed - 1)
     found, refused = [], False
-    with workplace() as folder:
-        for number, way in enumerate(draw.sample(sorted(WAYS), 2)):
-            written = WAYS[way](draw, truth, folder / str(number))
-            found += [f"{way}: {said}" for said in [misbinned(truth, written)] if said]
-            for how, read in readings(truth, written):
-                refused |= isinstance(read, str)
-                if said := fault(truth, written, read):
-                    found.append(f"{way}, {how}: {said}".replace(str(folder), ""))
+    logging.disable(logging.CRITICAL)
+    try:
+        with workplace() as folder:
+            for number, way in enumerate(draw.sample(sorted(WAYS), 2)):
+                written = WAYS[way](draw, truth, folder / str(number))
+                found += [f"{way}: {said}" for said in [misbinned(truth, written)] if said]
+                for how, read in readings(truth, written):
+                    refused |= isinstance(read, str)
+                    if said := fault(truth, written, read):
+                        found.append(f"{way}, {how}: {said}".replace(str(folder), ""))
+    finally:
+        logging.disable(logging.NOTSET)
     return ("finding", found) if found else ("refused" if refused else "right", None)
