@@ -200,6 +200,18 @@ def test_numbers_are_compared_in_the_columns_width_and_texts_as_they_are(
     assert source_of(config).read(["x"], ()).column("x").null_count == gone
 
 
+@pytest.mark.parametrize(
+    ("setting", "left"),
+    [("1.500", [1500.25, 1.5, 2.5, None]), ("1,5", [1500.25, None, 2.5, 1500]), ("1500", [1500.25, 1.5, 2.5, None])],
+)
+def test_a_text_is_the_number_that_its_table_writes_so(setting: str, left: list[float | None], tmp_path: Path) -> None:
+    """With points between thousands 1.500 is no 1.5."""
+    path = tmp_path / "t.csv"
+    path.write_text("id;x\n1;1.500,25\n2;1,5\n3;2,5\n4;1.500\n")
+    config = TableConfig(path=path, id="id", columns=["x"], missing=[setting])
+    assert source_of(config).read(["x"], ()).column("x").to_pylist() == left
+
+
 @pytest.mark.parametrize("given", ["[true]", "inf", '[["-"]]', "{ a = 1 }"])
 def test_what_is_neither_text_nor_number_is_refused(given: str, tmp_path: Path) -> None:
     """One text or number alone is a list of one."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.tables.cells import plain_column, plain_type
-from treetap.tables.number_styles import PLAIN, Style, pattern_of, value_of
+from treetap.tables.number_styles import Style, pattern_of, value_of
 from treetap.tables.numbers import doubles, is_number, is_text, sentinels
 from treetap.tables.record_ids import in_sorted_order, keys_in, repeated_ids
 from treetap.tables.source import RowsOf, Source
@@ -131,5 +131,5 @@ class Cleaned(Source):
         return cell in self._texts or (one and value_of(cell, self.style) in self._numbers)
 
     def _of_numbers(self, column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-        values = {value_of(text, PLAIN) for text in self._texts if re.fullmatch(pattern_of(PLAIN), text)}
+        values = {value_of(text, self.style) for text in self._texts if re.fullmatch(pattern_of(self.style), text)}
         return np.isin(doubles(column), [it for own in values | self._numbers for it in sentinels(own, column.type)])
