@@ -259,6 +259,11 @@ class Category:
         return hot
 
 
+def texts_of(known: Mapping[str, Category]) -> set[str]:
+    """The columns that a training had as text."""
+    return {name for name, it in known.items() if not (it.numeric or it.of_dates)}
+
+
 class Seen(NamedTuple):
     """The cells of a column: those with a value, and of these the ones of a category that the training had not."""
 
