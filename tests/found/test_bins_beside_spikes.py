@@ -104,6 +104,21 @@ def test_a_sketch_has_cuts_beside_the_spike(share: float, monkeypatch: pytest.Mo
     assert beside.mean() <= 2 * rank_error(n, size)
 
 
+@pytest.mark.parametrize(("below", "above"), [(5, 300), (300, 5), (1, 1), (1, 20_000)])
+def test_a_sketch_keeps_both_sides_of_the_spike(below: int, above: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one of which no block has a value any more; the ways in which values come in parts decide nothing."""
+    n = 60_000
+    monkeypatch.setattr("treetap.tables.binned.BLOCK", 64)
+    draw = np.random.default_rng(6)
+    values = np.zeros(n)
+    places = draw.permutation(n)
+    values[places[:below]] = -1 - draw.random(below)
+    values[places[below : below + above]] = 1 + draw.random(above)
+    bins = _bins(values, 32, sketched=True)
+    assert len(np.unique(bins.codes(np.array([values.min(), 0.0, values.max()])))) == 3
+    assert _bins(values, 32, sketched=True, parts=7).cuts.tolist() == bins.cuts.tolist()
+
+
 def test_the_sign_of_what_is_not_zero_is_learned() -> None:
     """A label that follows the sign of the 5 % of records that have one, in the usual number of bins."""
     n, draw = 2_000, np.random.default_rng(0)

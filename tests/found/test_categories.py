@@ -34,7 +34,7 @@ APART = {
     "among words": ["345.1", "345.10", "V45.1", "250.0", "250.00", "250"],
     "in front": ["007", "7", "+7"],
     "exponents": ["1e5", "1E5", "100000"],
-    "signs": ["-0", "0"],
+    "signs": ["-0", "0", "0.0"],
     "booleans": ["TRUE", "True", "false"],
     "case": ["ab", "AB", "Ab"],
     "blanks": ["x ", "x", " x", "y"],
@@ -222,6 +222,27 @@ def test_an_order_of_numbers_and_one_that_parts_contradict(tmp_path: Path) -> No
     _folder(tmp_path / "f", _ordered(LEVELS, LEVELS), _ordered(LEVELS[::-1], LEVELS))
     with pytest.raises(DataError, match="column 'x': parts of the table order its categories differently"):
         _read(tmp_path / "f", "ordinal")
+
+
+@pytest.mark.parametrize("ordered", [["lo", "mid", "hi"], ["lo"]])
+def test_an_order_that_lacks_categories_of_another_file(ordered: list[str], tmp_path: Path) -> None:
+    """It says nothing of their places."""
+    (folder := tmp_path / "t").mkdir()
+    kind = pa.dictionary(pa.int32(), pa.string(), ordered=True)
+    for part, cells in enumerate((pa.array(ordered).dictionary_encode().cast(kind), pa.array(["lo", "other"]))):
+        feather.write_feather(
+            pa.table({"id": [f"{part}-{row}" for row in range(len(cells))], "x": cells}), folder / f"{part}.arrow"
+        )
+    with pytest.raises(DataError, match=r"column 'x': some files order its categories, and others .* write one order"):
+        _read(folder, "ordinal")
+
+
+@pytest.mark.parametrize(("cells", "values"), [(["-0.0", "0.0", "1.5"], ["0", "1.5"]), (["-0", "0"], ["0"])])
+def test_a_sign_of_zero_is_no_code(cells: list[str], values: list[str], tmp_path: Path) -> None:
+    """Libraries write it so; a prediction knows zero however it is written."""
+    trained = _read(_written(tmp_path, "csv", cells))
+    assert (trained.categories["x"].values, trained.categories["x"].numeric) == (values, True)
+    assert _codes(_read(_written(tmp_path, "parquet", [0.0, -0.0]), None, trained)) == [0, 0]
 
 
 def test_a_reader_apart_has_the_order(tmp_path: Path) -> None:

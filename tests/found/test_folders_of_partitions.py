@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from treetap.errors import DataError
+from treetap.tables import streamed_reading
 from treetap.tables.config import TableConfig
+from treetap.tables.label_columns import classes_of
 from treetap.tables.opening import columns_of, source_at
 from treetap.tables.reading import Table, read_table
 
@@ -70,6 +74,48 @@ def test_a_file_by_itself(tmp_path: Path) -> None:
     assert read(files).features[:, 0].tolist() == [1, 1, 2, 2]
     with pytest.raises(DataError, match="has no column 'run'"):
         read(files[0], "run")
+
+
+def lines(base: Path, *names: str) -> Path:
+    """The same in CSV."""
+    for place, name in enumerate(names):
+        (base / name).mkdir(parents=True)
+        (base / name / "part-0.csv").write_text(f"id,x\n{place}a,0.5\n{place}b,1\n")
+    return base
+
+
+@pytest.mark.parametrize("write", [folder, lines])
+def test_a_label_and_an_id(write: Callable[..., Path], tmp_path: Path) -> None:
+    """No column of the files themselves is read for them; ids keep their type."""
+    base = write(tmp_path, "k=0", "k=1")
+    config = TableConfig(path=base, id="id", columns=["x"], label="k", duplicates="first")
+    table = read_table(config, with_label=True, missing=None)
+    assert table.label is not None
+    assert classes_of(base, table.label).to_pylist() == [0, 0, 1, 1]
+    assert re.fullmatch(r"k=1/part-0\.(csv, line 3|parquet, row 2)", table.where(3))
+    config = TableConfig(path=base, id="k", columns=["x"], duplicates="last")
+    by_folder = read_table(config, with_label=False, missing=None)
+    assert (list(by_folder.ids), by_folder.id_types["k"]) == (["0", "1"], pa.int64())
+    assert by_folder.features.tolist() == [[1.0], [1.0]]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("write", [folder, lines])
+@pytest.mark.parametrize("names", [["k=01", "k=02", "k=12"], ["k=a", "k=1"], ["k=1", "k=2", "k=-1"]])
+def test_one_folder_of_a_training(
+    names: list[str], write: Callable[..., Path], streamed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text that is a whole number where it is alone is the training's category, also one of several files."""
+    monkeypatch.setattr(streamed_reading, "STREAMED", 0 if streamed else 1 << 27)
+    base = write(tmp_path, *names)
+    config = TableConfig(path=base, id="id", columns=["x", "k"], encode={"k": "categorical"})
+    known = read_table(config, with_label=False, missing=None, streams=True).categories
+    assert set(known["k"].values) == {name.removeprefix("k=") for name in names}
+    for part in ([names[-1]], names[1:]):
+        own = config.model_copy(update={"path": [next((base / name).iterdir()) for name in part], "encode": None})
+        table = read_table(own, with_label=False, missing=None, categories=known, streams=True)
+        found = [known["k"].values[int(place)] for place in table.features[:, 1]]
+        assert found == [name.removeprefix("k=") for name in part for _ in range(2)]
 
 
 def test_all_values_missing_and_a_name_that_a_file_has(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -187,17 +188,33 @@ def test_a_reader_apart_gives_the_same(tmp_path: Path) -> None:
         (pa.array(["-999.0", "-999", "1"]), [-999], 2),
         (pa.array(["007", "7", "V7"]), [7], 1),
         (pa.array(["-999.0", "1"]), ["-999"], 0),
-        (pa.array([True, False]), ["true", 1], 0),
+        (pa.array([True, False, None]), ["true", 0], 2),
+        (pa.array([date(9999, 12, 31), date(2024, 1, 1)]), ["9999-12-31", "99999-01-01"], 1),
+        (pa.array([date(2024, 1, 1)], pa.date64()), ["2024-01-01 12:00"], 0),
+        (pa.array([datetime(1900, 1, 1), datetime(2024, 1, 1)], pa.timestamp("ns")), ["1900-01-01", "9999-12-31"], 1),
+        (pa.array([datetime(1900, 1, 1)] * 2, pa.timestamp("s", "UTC")), ["1900-01-01T01:00+01:00"], 2),
         (pa.array(["\u00a0-", "x", "y"], pa.string_view()), ["-"], 1),
     ],
 )
-def test_numbers_are_compared_in_the_columns_width_and_texts_as_they_are(
+def test_cells_are_compared_in_the_columns_type_and_texts_as_they_are(
     cells: pa.Array, setting: list[Any], gone: int, tmp_path: Path
 ) -> None:
     """In numbers a text that is one is that number; in text a number is one however it is written, and no code."""
     feather.write_feather(pa.table({"id": list(range(len(cells))), "x": cells}), path := tmp_path / "t.arrow")
     config = TableConfig(path=path, id="id", columns=["x"], missing=setting)
     assert source_of(config).read(["x"], ()).column("x").null_count == gone
+
+
+@pytest.mark.parametrize(
+    ("setting", "left"),
+    [("1.500", [1500.25, 1.5, 2.5, None]), ("1,5", [1500.25, None, 2.5, 1500]), ("1500", [1500.25, 1.5, 2.5, None])],
+)
+def test_a_text_is_the_number_that_its_table_writes_so(setting: str, left: list[float | None], tmp_path: Path) -> None:
+    """With points between thousands 1.500 is no 1.5."""
+    path = tmp_path / "t.csv"
+    path.write_text("id;x\n1;1.500,25\n2;1,5\n3;2,5\n4;1.500\n")
+    config = TableConfig(path=path, id="id", columns=["x"], missing=[setting])
+    assert source_of(config).read(["x"], ()).column("x").to_pylist() == left
 
 
 @pytest.mark.parametrize("given", ["[true]", "inf", '[["-"]]', "{ a = 1 }"])

@@ -122,13 +122,15 @@ def is_numeric(path: Origin, kind: pa.DataType, texts: Iterable[str]) -> bool:
     """True for a column whose different `texts` are numbers or booleans, of which one may be written in several ways.
 
     The type of the column says so. In a file of text, which has none, all texts are numbers or all are booleans, and no
-    two are the same one: who writes 345.1 and 345.10 writes codes.
+    two but zeros of both signs are the same one: who writes 345.1 and 345.10 writes codes.
     """
     if not is_text(kind) or isinstance(path, Path) or path.typed:
         return not is_text(kind)
     trimmed = {text.strip() for text in texts}
-    ones = {_one_text(text, path.number) for text in trimmed}
-    return None not in ones and len(ones) == len(trimmed) and len({one in _BOOLEANS for one in ones}) == 1
+    ones = {text: _one_text(text, path.number) for text in trimmed}
+    writings = {text.removeprefix("-") if one == "0" else text for text, one in ones.items()}
+    different = set(ones.values())
+    return None not in different and len(different) == len(writings) and len({it in _BOOLEANS for it in different}) == 1
 
 
 def merges(path: Origin, columns: Mapping[str, pa.ChunkedArray], categories: Mapping[str, Category]) -> list[str]:
@@ -257,6 +259,11 @@ class Category:
             return codes.reshape(-1, 1)
         hot: Floats = np.where(np.isnan(codes)[:, None], np.nan, codes[:, None] == np.arange(len(self.values)))
         return hot
+
+
+def texts_of(known: Mapping[str, Category]) -> set[str]:
+    """The columns that a training had as text."""
+    return {name for name, it in known.items() if not (it.numeric or it.of_dates)}
 
 
 class Seen(NamedTuple):
@@ -410,6 +417,11 @@ def categories_of(
     if not values:
         return None
     if chosen == "ordinal" and not isinstance(path, Path) and (order := order_of(path, name, path.orders(name))):
+        if not order.keys() >= set(values):
+            raise DataError(
+                f"{path}: column {name!r}: some files order its categories, and others have categories that are not "
+                "among these: write one order in each"
+            )
         values.sort(key=order.__getitem__)
     if len(values) > most_categories(count):
         held = f"{len(values)} different {'numbers' if are_numbers(values) else 'texts'}"

@@ -6,6 +6,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
 from functools import cached_property
 
 import numpy as np
@@ -14,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.tables.cells import plain_column, plain_type
-from treetap.tables.number_styles import PLAIN, Style, pattern_of, value_of
-from treetap.tables.numbers import doubles, is_number, is_text, sentinels
+from treetap.tables.dates import is_date
+from treetap.tables.number_styles import Style, pattern_of, value_of
+from treetap.tables.numbers import FALSE, TRUE, doubles, is_number, is_text, sentinels
 from treetap.tables.record_ids import in_sorted_order, keys_in, repeated_ids
 from treetap.tables.source import RowsOf, Source
 from treetap.tables.source_keys import SourceKeys
@@ -29,7 +32,7 @@ class Cleaned(Source):
     """The rows of a source by `missing` and `duplicates` of its settings.
 
     A cell of a feature's column is missing if it is one of the texts, without blanks around it, or one of the numbers,
-    in the column's own width; in a column of numbers a text that is one counts as that number.
+    in the column's own width; in a column of numbers, dates or booleans a text that is one counts as that value.
     """
 
     def __init__(self, source: Source, keys: SourceKeys) -> None:
@@ -114,10 +117,16 @@ class Cleaned(Source):
         columns, counts = dict(zip(table.column_names, table.columns, strict=True)), dict[str, int]()
         for name, column in columns.items() if self._keys.missing else ():
             kind = plain_type(column.type)
-            if name in self._keys.spared or not (is_text(kind) or is_number(kind)):
+            known = is_text(kind) or is_number(kind) or is_date(kind) or pa.types.is_boolean(kind)
+            if name in self._keys.spared or not known:
                 continue
             own = plain_column(RowsOf(self, range(first, first + len(column))), f"column {name!r}", column)
-            gone = self._of_text(own) if is_text(own.type) else self._of_numbers(own)
+            if is_text(own.type):
+                gone = self._of_text(own)
+            elif is_number(own.type):
+                gone = self._of_numbers(own)
+            else:
+                gone = self._of_values(own)
             counts[name] = int(gone.sum())
             columns[name] = own.take(pa.array(np.arange(len(own)), mask=gone)) if gone.any() else own
         return pa.table(columns), counts
@@ -131,5 +140,18 @@ class Cleaned(Source):
         return cell in self._texts or (one and value_of(cell, self.style) in self._numbers)
 
     def _of_numbers(self, column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-        values = {value_of(text, PLAIN) for text in self._texts if re.fullmatch(pattern_of(PLAIN), text)}
+        values = {value_of(text, self.style) for text in self._texts if re.fullmatch(pattern_of(self.style), text)}
         return np.isin(doubles(column), [it for own in values | self._numbers for it in sentinels(own, column.type)])
+
+    def _of_values(self, column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+        """Of dates, in UTC where a text names no zone, and of booleans."""
+        values: list[pa.Scalar] = []
+        for text in self._texts:
+            if pa.types.is_boolean(column.type):
+                values += [pa.scalar(text in TRUE)] if text in {*TRUE, *FALSE} else []
+                continue
+            with suppress(ValueError):  # no date, or one for which the type has no room
+                time = pa.scalar(datetime.fromisoformat(text), pa.timestamp("us", getattr(column.type, "tz", None)))
+                own = time.cast(column.type)
+                values += [own] if own.cast(time.type).equals(time) else []
+        return np.asarray(pc.is_in(column, value_set=pa.array(values, column.type)), dtype=bool)

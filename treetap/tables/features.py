@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
-from treetap.tables.categories import Category, Seen, encoded
+from treetap.tables.categories import Category, Seen, encoded, texts_of
 from treetap.tables.numbers import are_booleans, is_text
 from treetap.tables.opening import plain_batches
 from treetap.tables.source import BATCH_ROWS, RowsOf, Source
@@ -196,7 +196,8 @@ class Streamed(Features):
         place_of[rows] = np.arange(len(rows))
         self._check_stamp()
         read, booleans = 0, dict[str, bool]()
-        for first, cells in plain_batches(self._source, wanted) if wanted else ():
+        text = texts_of(self._categories)
+        for first, cells in plain_batches(self._source, wanted, text) if wanted else ():
             count = len(cells[wanted[0]])
             if first + count > self._total:
                 raise self._changed()

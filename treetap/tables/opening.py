@@ -24,7 +24,7 @@ from treetap.tables.files import HEAD, MOST_FILES, NAMES, SUFFIXES, TableFile, c
 from treetap.tables.numbers import is_text
 from treetap.tables.parquet import ParquetFile
 from treetap.tables.record_ids import is_id
-from treetap.tables.several import SeveralFiles, name_with_folders, folder_columns
+from treetap.tables.several import SeveralFiles, folder_columns, name_with_folders
 from treetap.tables.source import RowsOf, Source
 from treetap.tables.source_keys import Given, SourceKeys, fixed_part
 
@@ -192,15 +192,19 @@ def check_columns(source: Source, wanted: list[str]) -> None:
         raise DataError(f"{source}: has column {doubled[0]!r} more than once")
 
 
-def read_columns(source: Source, wanted: list[str], text: Collection[str], ids: Sequence[str] = ()) -> pa.Table:
+def read_columns(
+    source: Source, wanted: list[str], text: Collection[str], ids: Sequence[str] = (), texts: Collection[str] = ()
+) -> pa.Table:
     """The columns, which are there, in the source's order of rows; those in `text` as they are written.
 
-    Rows of a source without an order come in that of the columns `ids`.
+    Rows of a source without an order come in that of the columns `ids`. Whole numbers of a source with types, whose
+    folders alone write them, stay numbers, but for those in `texts`.
 
     Raises:
         DataError: the source cannot be read or has no rows.
     """
-    table = source.read(wanted, text)
+    whole = {name for name, kind in source.fields() if pa.types.is_integer(kind)} if source.typed else set()
+    table = source.read(wanted, {*text} - whole | {*texts} & whole)
     if table.num_rows == 0:
         raise DataError(f"{source}: has no rows")
     return table if source.ordered or not ids else _in_order_of(table, source, ids)
@@ -215,14 +219,18 @@ def missing_words(source: Source, columns: Mapping[str, pa.ChunkedArray]) -> lis
     ]
 
 
-def plain_batches(source: Source, wanted: list[str]) -> Iterator[tuple[int, dict[str, pa.ChunkedArray]]]:
+def plain_batches(
+    source: Source, wanted: list[str], text: Collection[str] = ()
+) -> Iterator[tuple[int, dict[str, pa.ChunkedArray]]]:
     """The rows of a source that streams, in batches: the first row's number, and its columns as `plain_column` does.
+
+    `text`: see `Source.read`.
 
     Raises:
         DataError: the source cannot be read, or a cell of text is none.
     """
     first, kinds = 0, dict[str, pa.DataType]()
-    for batch in source.batches(wanted, ()):
+    for batch in source.batches(wanted, text):
         here = RowsOf(source, range(first, first + batch.num_rows))
         columns = {name: plain_column(here, f"column {name!r}", batch.column(name)) for name in wanted}
         for name, column in columns.items():

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from treetap.errors import DataError
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, redated, settle
-from treetap.tables.categories import Category, Seen, encoded, merges
+from treetap.tables.categories import Category, Seen, encoded, merges, texts_of
 from treetap.tables.cells import plain_column
 from treetap.tables.config import AUTO, CATEGORICAL, TableConfig, encoded_by_name, encodings_in
 from treetap.tables.features import Extent, Features, Held, constant_columns, in_words
@@ -199,7 +199,7 @@ def read_table(
         # both ways give the same table; the second holds all features in memory
         if streams and too_large_to_hold(source, config):
             stamp = source.stamp()
-            kinds = kinds_of(source, config)
+            kinds = kinds_of(source, config, texts_of(categories or {}))
             columns, cells = first_pass(source, config, kinds, further, categories)
             dated = {name: (it.origin(), it.column()) for name, it in cells.items()}
             categories = _redated(config, dated, categories, missing)
@@ -244,7 +244,7 @@ def _columns(
         encoded_here = set(categories) - dated
     # a database's numbers that are categories are numbers
     as_written = dated if source.typed else dated | encoded_here
-    table = read_columns(source, wanted, {*config.keys, *as_written}, config.keys)
+    table = read_columns(source, wanted, {*config.keys, *as_written}, config.keys, texts_of(categories or {}))
     return {name: plain_column(source, f"column {name!r}", table.column(name)) for name in wanted}
 
 

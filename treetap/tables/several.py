@@ -29,7 +29,8 @@ Columns = dict[str, pa.ChunkedArray]
 class SeveralFiles(Source):
     """The rows of the files in their order.
 
-    Folders such as `year=2024` below the table's are columns of text, or of whole numbers if all values are.
+    Folders such as `year=2024` below the table's are columns of text, or of whole numbers if all values are and the
+    column is not asked for as it is written.
     """
 
     def __init__(self, name: str, parts: Sequence[tuple[str, Source]]) -> None:
@@ -49,7 +50,8 @@ class SeveralFiles(Source):
                     f"{self}: {other} lies in folders of columns {', '.join(values) or 'none'}, and {parts[0][0]} of "
                     f"{', '.join(folders[0]) or 'none'}: lay all files out in one way"
                 )
-        self._folders = {name: _values([values[name] for values in folders]) for name in folders[0]}
+        self._written = {name: pa.array([values[name] for values in folders], pa.string()) for name in folders[0]}
+        self._folders = {name: _values(texts.to_pylist()) for name, texts in self._written.items()}
 
     def __str__(self) -> str:
         return self._name
@@ -94,7 +96,7 @@ class SeveralFiles(Source):
         if not self.typed and (mixed := [name for name in own if _mixed([part.column(name) for part in parts])]):
             parts = self._read(own, {*text, *mixed})  # text in one file, hence in all
         self._ends = list(accumulate(part.num_rows for part in parts))
-        plain = [self._plain(part, place, wanted) for place, part in enumerate(parts)]
+        plain = [self._plain(part, place, wanted, text) for place, part in enumerate(parts)]
         kinds = self._common({name: [part[name].type for part in plain] for name in wanted})
         try:
             return pa.table(
@@ -110,14 +112,13 @@ class SeveralFiles(Source):
         if not self.streams:
             yield from super().batches(wanted, text)
             return
-        own = [name for name in wanted if name not in self._folders]
-        own = own or [name for name, _ in self._parts[0][1].fields()[:1]]  # a part without a column has no rows
+        own = [name for name in wanted if name not in self._folders] or self._any_column()
         self.count_rows()  # for the names of rows
-        kinds = self._kinds(wanted)
+        kinds = self._kinds(wanted, text)
         for place, (_, source) in enumerate(self._parts):
             first = self._ends[place - 1] if place else 0
             for part in source.batches(own, text):
-                plain = self._plain(part, place, wanted, first)
+                plain = self._plain(part, place, wanted, text, first)
                 first += part.num_rows
                 try:
                     yield pa.table({name: cast(plain[name], kind) for name, kind in kinds.items()})
@@ -163,9 +164,9 @@ class SeveralFiles(Source):
         asked = self._parts if trouble == "maybe numbers" else self._parts[:1]
         return next((said for _, source in asked if (said := source.remedy(trouble, content))), "")
 
-    def _kinds(self, wanted: list[str]) -> dict[str, pa.DataType]:
+    def _kinds(self, wanted: list[str], text: Collection[str]) -> dict[str, pa.DataType]:
         """The types of columns that hold those of all files."""
-        own = {name: values.type for name, values in self._folders.items()}
+        own = {name: values.type for name, values in self._of_folders(text).items()}
         by_file = [own | {name: plain_type(kind) for name, kind in source.fields()} for _, source in self._parts]
         return self._common({name: [file[name] for file in by_file] for name in wanted})
 
@@ -178,21 +179,32 @@ class SeveralFiles(Source):
     def _two_types(self) -> DataError:
         return DataError(f"{self}: a column has types in two files that are not one: write one type")
 
-    def _plain(self, part: pa.Table, place: int, wanted: list[str], first: int | None = None) -> Columns:
+    def _of_folders(self, text: Collection[str]) -> dict[str, pa.Array]:
+        """The values of columns that folders stand for, one for each file; those in `text` as they are written."""
+        return {**self._folders, **{name: texts for name, texts in self._written.items() if name in text}}
+
+    def _any_column(self) -> list[str]:
+        """A file that is asked for no column has no rows."""
+        return [name for name, _ in self._parts[0][1].fields()[:1]]
+
+    def _plain(
+        self, part: pa.Table, place: int, wanted: list[str], text: Collection[str], first: int | None = None
+    ) -> Columns:
         """Rows of one file, whose first is number `first` of all, with the columns that its folders stand for."""
         if first is None:
             first = self._ends[place - 1] if place else 0
         rows = part.num_rows
         here = RowsOf(self, range(first, first + rows))
-        read = dict(zip(part.column_names, part.columns, strict=True))
+        read, folders = dict(zip(part.column_names, part.columns, strict=True)), self._of_folders(text)
         return {
-            name: pa.chunked_array([pa.repeat(self._folders[name][place], rows)])
-            if name in self._folders
+            name: pa.chunked_array([pa.repeat(folders[name][place], rows)])
+            if name in folders
             else plain_column(here, f"column {name!r}", read[name])
             for name in wanted
         }
 
     def _read(self, wanted: list[str], text: Collection[str]) -> list[pa.Table]:
+        wanted = wanted or self._any_column()
         return within_memory(self, (source.read(wanted, text) for _, source in self._parts))
 
 

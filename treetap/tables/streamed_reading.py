@@ -42,12 +42,12 @@ def too_large_to_hold(source: Source, config: TableConfig) -> bool:
     return not any(is_tensor(kind) for name, kind in source.fields() if name in named)
 
 
-def kinds_of(source: Source, config: TableConfig) -> dict[str, pa.DataType]:
+def kinds_of(source: Source, config: TableConfig, text: Collection[str]) -> dict[str, pa.DataType]:
     """The types of the columns that the configuration names, by the first batch: several files have one in common.
 
-    `DataError` if the source cannot be read or has no rows.
+    `text`: those that are read as they are written. `DataError` if the source cannot be read or has no rows.
     """
-    for _, columns in plain_batches(source, config.columns):
+    for _, columns in plain_batches(source, config.columns, text):
         return {name: column.type for name, column in columns.items()}
     raise DataError(f"{source}: has no rows")
 

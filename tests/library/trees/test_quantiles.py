@@ -26,6 +26,7 @@ def worst_rank(values: Floats, sketch: QuantileSketch) -> float:
     assert counts.sum() == len(values) == sketch.count
     assert (np.diff(present) > 0).all()
     assert np.isin(present, values).all()
+    assert (present[0], present[-1], counts.min() > 0) == (values.min(), values.max(), True)
     estimated = np.concatenate([[0], np.cumsum(counts)])
     ordered, every = np.sort(values), np.unique(values)
     return max(
