@@ -248,7 +248,8 @@ def ledger_of(state: Path) -> Ledger:
 def stored_attempts(state: Path) -> tuple[dict[str, Attempted], float, Head | None]:
     """The attempts at jobs that a state folder has, the last end that was forgotten, and the ledger's head at the time.
 
-    A head that is not known is None.
+    A head that is not known is None. Entries of earlier versions, which know of no end, count as discarded: the next
+    opening is a first one, for which an operator's statement must hold.
 
     Raises:
         DataError: the file is damaged.
@@ -260,7 +261,7 @@ def stored_attempts(state: Path) -> tuple[dict[str, Attempted], float, Head | No
         head = held.pop(LEDGER, None)
         forgotten = float(held.pop(FORGOTTEN, 0.0))
         known = {
-            key: Attempted(int(number), bool(left), str(digest), *end)
+            key: Attempted(int(number), bool(left), str(digest), *(end or (0.0, True)))
             for key, (number, left, digest, *end) in held.items()
         }
         return known, forgotten, None if head is None else (int(head[0]), str(head[1]))

@@ -231,11 +231,11 @@ def test_ends_are_remembered_in_bounded_room(tmp_path: Path, monkeypatch: pytest
 
 
 def test_attempts_of_an_earlier_version_are_read(tmp_path: Path) -> None:
-    """They know of no end."""
+    """They know of no end: the next opening is a first one, whose statement must hold."""
     plain = {"job/7": [2, True, "aa"]}
     (tmp_path / ATTEMPTS).write_text(json.dumps(with_checksum(plain, ATTEMPTS_SEED)))
     known = _over(tmp_path)
-    assert (known.has_opened("job", "7"), known.forgotten) == (True, 0.0)
+    assert (known.has_opened("job", "7"), known.forgotten) == (False, 0.0)
     known.check("job", "7", 3, "aa")
 
 
