@@ -171,6 +171,47 @@ async def test_a_training_that_has_ended_opens_nowhere_again(
         assert "job job has ended here; submit a new job" in await _ask(federation, party, opened[party], days)
 
 
+@pytest.mark.parametrize("fault", ["killed", "away"])
+@pytest.mark.parametrize("end", ["cancelled", "finished"])
+async def test_an_end_that_was_not_heard_is_told_at_the_next_start(
+    end: str, fault: str, tmp_path: Path, certificates: dict[str, TlsFiles], caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a coordinator that was killed at the first leave, or to a party that was away; after that no more."""
+    federation = begin(tmp_path, "boosting", certificates, {})
+    tasks: list[asyncio.Future[Any]] = []
+
+    def hook(message: Any) -> None:
+        if end == "cancelled" and not tasks and "candidate_sums" in message.word:
+            tasks.append(federation.process(COORDINATOR).run(federation.jobs.cancel("job")))
+        if message.word == "leave":
+            federation.hook = None
+            federation.kill(COORDINATOR) if fault == "killed" else federation.freeze(B)
+
+    federation.hook = hook
+    _submitted(federation, None)
+    await asyncio.sleep(600)
+    assert federation.hook is None
+    federation.freeze(B, thaw=True)
+    if fault == "away":
+        assert f"job job: {B} did not confirm that it is over" in caplog.text
+        await federation.jobs.close()
+    federation.start(COORDINATOR)
+    assert (await federation.jobs.wait("job")).state == end
+    for told in (["job"], []):
+        assert federation.jobs._journal.untold() == told
+        federation._told(lambda jobs: jobs.go_on())
+        await asyncio.sleep(60)
+    for party in (LABEL_HOLDER, B, C):
+        node = federation.node(party)
+        (known,) = node._attempts._known.values()
+        assert (list(node._sessions), known.left, known.ended > 0, known.discarded) == (
+            [],
+            True,
+            True,
+            end != "finished",
+        )
+
+
 async def test_a_prediction_that_is_done_is_not_repeated(
     tmp_path: Path, certificates: dict[str, TlsFiles], opened: dict[str, control_pb2.StepRequest]
 ) -> None:
