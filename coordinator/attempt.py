@@ -51,6 +51,18 @@ def next_attempt(journal: Journal, job: str) -> int:
     return number
 
 
+def note_heard(journal: Journal, job: str, unheard: Sequence[str]) -> None:
+    """Write to the journal that all parties have heard of a job's end; else they are told again at the next start."""
+    if unheard:
+        again = "the coordinator says so again when it starts"
+        log.warning("job %s: %s did not confirm that it is over; %s", job, ", ".join(unheard), again)
+        return
+    try:
+        journal.write_left(job)
+    except TreetapError as failure:  # such as a full disk
+        log.error("job %s: %s", job, failure)
+
+
 class Parties:
     """Makes the rosters of attempts. `parties`: name → address; `dialer` hides the transport to them."""
 
@@ -228,7 +240,8 @@ class Attempt:
     async def _finish(self, roster: Roster, *, patient: bool = False) -> None:
         """Collect the job's cost, write the end, have the parties leave; `patient`: skip parties that do not answer.
 
-        A party opens no job again that it has left at its end, so that nobody may have to resume it.
+        A party opens no job again that it has left at its end, so that nobody may have to resume it. One that did not
+        hear of it, or took no part in the end, hears of it when the coordinator starts again.
         """
         progress = self._progress
         progress.accounts(await accounts(roster, all_of_them=not patient))
@@ -239,7 +252,9 @@ class Attempt:
         progress.status.accounts.append(jobs_pb2.PartyAccount(party=name, account=own))
         progress.end("finished")
         if self._write_end():
-            await roster.leave(LEAVE_S, ends=True)
+            unheard = await roster.leave(LEAVE_S, ends=True)
+            away = [party for party in self._submitted.members if party not in roster.names]
+            note_heard(self._journal, self._job, [*unheard, *away])
 
     async def _give_up(self, state: str, error: str, *, bad_input: bool = False) -> None:
         """Have the parties leave the job and write its end; what keeps nothing has its files discarded.

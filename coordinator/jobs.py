@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from coordinator import retention
 from coordinator.approvals import DAY_S, Questions
-from coordinator.attempt import Attempt, Parties, next_attempt
+from coordinator.attempt import Attempt, Parties, next_attempt, note_heard
 from coordinator.config import APPROVAL_DAYS, MOST_JOBS, WAITING_S
 from coordinator.runtime.job_record import (
     CANCELLED,
@@ -129,7 +129,8 @@ class Jobs:
     def go_on(self) -> None:
         """Go on where the coordinator stopped: jobs that served, and those that waited, as far as it is their turn.
 
-        Parties are told to leave the others, which an operator has to resume: they would count as under way there.
+        Parties are told to leave the others, which an operator has to resume: they would count as under way there. They
+        are told once more of jobs that are over, where not all have confirmed it.
         """
         self.serve_on()
         for job, operator, since in self._journal.waiting():
@@ -138,10 +139,31 @@ class Jobs:
                 self._queue(job, operator, waited_s=max(0.0, time.time() - since), approval=approval)
         for job in set(self._journal.cut_off("train", "predict", "align")) - set(self._running):
             submitted, number = self._journal.submitted(job), attempts(self._journal.read(job))
-            leaving = asyncio.ensure_future(self._parties.leave(job, number, submitted, discard=False))
-            self._freeing.add(leaving)
-            leaving.add_done_callback(self._freeing.discard)
+            self._free(self._parties.leave(job, number, submitted, discard=False))
+        self._free(self._end_untold(self._journal.untold()))
         self._admit()
+
+    def _free(self, leaving: Coroutine[Any, Any, object]) -> None:
+        """Have parties leave jobs beside all else."""
+        task = asyncio.ensure_future(leaving)
+        self._freeing.add(task)
+        task.add_done_callback(self._freeing.discard)
+
+    async def _end_untold(self, jobs: Sequence[str]) -> None:
+        """Tell parties of ends, one job after the other."""
+        for job in jobs:
+            try:
+                await self._end(job)
+            except TreetapError as failure:  # such as one that an operator has pruned meanwhile
+                log.error("job %s: %s", job, failure)
+
+    async def _end(self, job: str) -> list[str]:
+        """Have the parties leave a job that is over, and keep it if it is finished; returns who did not confirm it."""
+        submitted, number = self._journal.submitted(job), attempts(self._journal.read(job))
+        discard = self._statuses.of(job).state != "finished"
+        unheard = await self._parties.leave(job, number, submitted, discard=discard, ends=True)
+        note_heard(self._journal, job, unheard)
+        return unheard
 
     def serve_on(self) -> None:
         """Resume every job that served when the coordinator stopped: its clients wait for it without an operator.
@@ -193,16 +215,15 @@ class Jobs:
         events = self._journal.read(job)
         heard = attempts(events) != attempts_before(events)
         if before == "waiting" and not heard and submitted.signed is None:  # nobody could have a party open it
+            note_heard(self._journal, job, [])
             return self._statuses.of(job)
         task = self._running.get(job)
         if task is not None:
             if status.phase == "serve":
                 await self._progress[job].settle(SETTLE_S)
             await _stop(task)
-        number = attempts(self._journal.read(job))
-        unheard = await self._parties.leave(job, number, submitted, discard=True, ends=True)
         why = CANCELLED
-        if unheard:
+        if unheard := await self._end(job):
             names = ", ".join(unheard)
             why += f"; {names} did not confirm it and may still hold files: treetap cancel {job} repeats it"
         after = self._statuses.of(job)

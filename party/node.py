@@ -299,7 +299,7 @@ class PartyNode:
             with disk_faults(self._config.name, kind):
                 session = self._opener.session(caller, request, kind, opening)
                 session.serves, digest = serves, session.context.digest
-                self._attempts.opened(request.job, submission, request.attempt, digest.hex())
+                self._attempts.opened(request.job, submission, request.attempt, digest.hex(), caller)
             self._sessions[request.job] = session
             self._recorders.keep_open(request.job, digest)
             self._expect_more(session)
@@ -425,8 +425,14 @@ class PartyNode:
                 if leave.discard:
                     self.served_models.forget(request.job)
                     self.approvals.withdraw(caller, request.job, leave.submission)
-                number, ended = request.attempt, leave.ends
-                self._attempts.left(request.job, leave.submission, number, ended=ended, discarded=leave.discard)
+                self._attempts.left(
+                    request.job,
+                    leave.submission,
+                    request.attempt,
+                    ended=leave.ends,
+                    discarded=leave.discard,
+                    coordinator=caller,
+                )
 
     def _one_at_a_time(self, job: str) -> asyncio.Lock:
         """The lock of a job, which exists as long as an opening or a leaving of it holds or awaits it."""

@@ -119,7 +119,7 @@ class Opener:
         others = tuple(party for party in members.parties if party != name)
         ledger = self.ledger(Occasion(kind_of_job.table(opening), others, caller, request.job, request.attempt))
         kind_of_job.check_partners(ledger, opening)
-        forgotten = None if self.attempts.has_opened(request.job, submission) else self.attempts.forgotten
+        forgotten = None if self.attempts.has_opened(request.job, submission) else self.attempts.forgotten(caller)
         admit(self.approvals, config, request.job, opening, digest, members, kind_of_job.rows(opening), forgotten)
         return members, digest, ledger
 

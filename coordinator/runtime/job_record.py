@@ -170,6 +170,12 @@ def is_cut_off(events: Sequence[Event]) -> bool:
     return not is_cancelled(events) and waits(events) is None and attempts(events) not in ended
 
 
+def is_untold(status: jobs_pb2.JobStatus, events: Sequence[Event]) -> bool:
+    """True of a job of this version that is over for good, without the line that all parties have heard so."""
+    over = status.state in ("finished", "cancelled") and events[0]["wire"] == PROTOCOL_VERSION
+    return over and all(event["event"] != "left" for event in events)
+
+
 def status_of(job: str, events: Sequence[Event]) -> jobs_pb2.JobStatus:
     """The status of a job that does not run; one that ran when the coordinator stopped is interrupted."""
     submitted = submission_of(job, events)

@@ -30,6 +30,7 @@ from coordinator.runtime.job_record import (
     for_a_list,
     is_cancelled,
     is_cut_off,
+    is_untold,
     other_version,
     status_of,
     submission_of,
@@ -110,6 +111,7 @@ class _Entry:
     stamp: Stamp | None  #: None: the file could not be read
     when: int
     cut_off: bool
+    untold: bool
     listed: bytes  #: the serialised status
 
 
@@ -179,6 +181,16 @@ class Journal:
         """Jobs of these kinds whose last attempt has no end: they ran when the coordinator stopped."""
         jobs = [(job, entry.listed) for job, entry in self._entries() if entry.cut_off]
         return [job for job, listed in jobs if jobs_pb2.JobStatus.FromString(listed).kind in kinds]
+
+    def untold(self) -> list[str]:
+        """Jobs that are over, of which not every party is known to have heard it."""
+        return [job for job, entry in self._entries() if entry.untold]
+
+    def write_left(self, job: str) -> None:
+        """The line that all parties have heard of a job's end, once; raises as `read` and `write` do."""
+        events = self.read(job)
+        if is_untold(status_of(job, events), events):
+            self.write(job, "left")
 
     def waiting(self) -> list[tuple[str, str, float]]:
         """Jobs that wait for their turn in the order in which they came: name, operator, seconds since 1970."""
@@ -278,7 +290,7 @@ class Journal:
         except (DataError, Interrupted) as damage:
             with_file = self._path(job).stat() if isinstance(damage, DataError) else None
             stamp, when = (None, 0) if with_file is None else (_stamp(with_file), with_file.st_ctime_ns)
-            return _Entry(stamp, when, False, for_a_list(_damaged(job, damage)).SerializeToString())
+            return _Entry(stamp, when, False, False, for_a_list(_damaged(job, damage)).SerializeToString())
 
     def _hold(self, job: str) -> _Held | None:
         """A job's lines as its file has them now, read only if it has changed; None where there is no such file."""
@@ -345,8 +357,9 @@ def _understand(path: Path, job: str, lines: Lines) -> None:
 
 def _entry_of(job: str, held: _Held) -> _Entry:
     events = held.lines.events
-    listed = for_a_list(status_of(job, events)).SerializeToString()
-    return _Entry(_stamp(held.found), int(events[0]["unix_nanos"]), is_cut_off(events), listed)
+    status = status_of(job, events)
+    told = is_cut_off(events), is_untold(status, events)
+    return _Entry(_stamp(held.found), int(events[0]["unix_nanos"]), *told, for_a_list(status).SerializeToString())
 
 
 def _damaged(job: str, damage: Exception) -> jobs_pb2.JobStatus:

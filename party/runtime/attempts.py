@@ -2,10 +2,11 @@
 
 Messages may come late, also after a restart. `state/attempts.json` has, for each submission of a job, the highest
 attempt that was opened or left, whether it was left, the digest of the job that the first one opened
-(`treetap.protocols.agreement`), and when the job ended, after which it never opens again. The last `MOST` submissions
-that were opened are kept, and as many that were only left, whose names a coordinator can make up. Of ends that are no
-longer kept the time of the last one is: a job that an operator signed before it is not opened. The file also has the
-ledger's head, of lines that are on disk already: a ledger that lacks one of them is refused (`party.runtime.ledger`).
+(`treetap.protocols.agreement`), when the job ended, after which it never opens again, and whose it is. For each
+coordinator the last `MOST` submissions are kept that were opened and may go on, as many that are over, and the same of
+those that were only left, whose names a coordinator can make up. Of its ends that are no longer kept the time of the
+last one is: a job that an operator signed before it is not opened for that coordinator. The file also has the ledger's
+head, of lines that are on disk already: a ledger that lacks one of them is refused (`party.runtime.ledger`).
 """
 
 from __future__ import annotations
@@ -28,14 +29,12 @@ from treetap.native import arithmetic
 from treetap.wire.v2 import control_pb2
 
 log = logging.getLogger(__name__)
-#: Most submissions that are remembered.
+#: Most submissions of a coordinator that are remembered, of each of four sorts: opened or not, over or not.
 MOST = 1024
 
 
 class Attempts:
     """Store of the attempts that are over, beside the party's ledger.
-
-    `forgotten`: the last end of a job that is not kept any more, seconds since 1970; 0: all are.
 
     Raises `DataError` if the file or the ledger is damaged or cannot be read, or the ledger lacks lines.
     """
@@ -44,7 +43,7 @@ class Attempts:
         self._ledger, self._path = ledger, ledger.path.with_name(ATTEMPTS)
         try:
             #: by job and submission as one text, the last one that changed at the end
-            self._known, self.forgotten, head = stored_attempts(self._path.parent)
+            self._known, self._forgotten, head = stored_attempts(self._path.parent)
             lines, _ = ledger.head()
         except OSError as failure:
             file = failure.filename or f"{ledger.path} or {self._path}"
@@ -84,9 +83,16 @@ class Attempts:
             raise OutOfOrder(f"attempt {attempt} of job {job} is over: this party has left it")
         self.check_same(job, submission, digest)
 
-    def opened(self, job: str, submission: str, attempt: int, digest: str) -> None:
-        """Note that an attempt begins; `OSError` if the disk refuses it, `DataError` as `Ledger.charges`."""
-        self._note(_key(job, submission), Attempted(attempt, left=False, digest=digest))
+    def opened(self, job: str, submission: str, attempt: int, digest: str, coordinator: str = "") -> None:
+        """Note that an attempt begins; `OSError` if the disk refuses it, `DataError` as `Ledger.charges`.
+
+        `coordinator`: whose it is; empty: that is not known, and its end, once forgotten, counts for all.
+        """
+        self._note(_key(job, submission), Attempted(attempt, left=False, digest=digest, coordinator=coordinator))
+
+    def forgotten(self, coordinator: str) -> float:
+        """The last end of a coordinator's job that is not kept any more, seconds since 1970; 0: all are."""
+        return max(self._forgotten.get(coordinator, 0.0), self._forgotten.get("", 0.0))
 
     def has_opened(self, job: str, submission: str) -> bool:
         """True if this party has opened a submission, and not discarded it since."""
@@ -103,11 +109,21 @@ class Attempts:
         """True if a later attempt has begun."""
         return attempt < self._of(job, submission).number
 
-    def left(self, job: str, submission: str, attempt: int, *, ended: bool = False, discarded: bool = False) -> None:
+    def left(
+        self,
+        job: str,
+        submission: str,
+        attempt: int,
+        *,
+        ended: bool = False,
+        discarded: bool = False,
+        coordinator: str = "",
+    ) -> None:
         """Note that an attempt is over, and with it the job if that has `ended`; raises as `opened`."""
         known = self._of(job, submission)
         end, gone = known.ended or (time.time() if ended else 0.0), known.discarded or discarded
-        state = known._replace(number=attempt, left=True, ended=end, discarded=gone)
+        whose = known.coordinator or coordinator
+        state = known._replace(number=attempt, left=True, ended=end, discarded=gone, coordinator=whose)
         self._note(_key(job, submission), state)
 
     def _of(self, job: str, submission: str) -> Attempted:
@@ -117,19 +133,24 @@ class Attempts:
         if self._known.get(key) == state:
             return
         known = {other: held for other, held in self._known.items() if other != key} | {key: state}
-        alike = [other for other, held in known.items() if bool(held.digest) == bool(state.digest)]
-        forgotten = self.forgotten
-        if len(alike) > MOST:
-            forgotten = max(forgotten, known.pop(alike[0]).ended)
+        alike = [other for other, held in known.items() if _sort(held) == _sort(state)]
+        forgotten = dict(self._forgotten)
+        if len(alike) > MOST and (end := known.pop(alike[0]).ended):
+            forgotten[state.coordinator] = max(forgotten.get(state.coordinator, 0.0), end)
         content = with_checksum({LEDGER: self._ledger.head(), FORGOTTEN: forgotten, **known}, ATTEMPTS_SEED)
         write_whole(self._path, json.dumps(content).encode())
-        self._known, self.forgotten = known, forgotten
+        self._known, self._forgotten = known, forgotten
 
 
 def check_latest(job: str, attempt: int, latest: int) -> None:
     """`OutOfOrder` if attempt `latest`, a later one, has begun."""
     if attempt < latest:
         raise OutOfOrder(f"attempt {attempt} of job {job} is over: attempt {latest} has begun")
+
+
+def _sort(held: Attempted) -> tuple[str, bool, bool]:
+    """The submissions among which one takes room: others of its sort push none out that may go on."""
+    return held.coordinator, bool(held.digest), bool(held.ended or held.discarded)
 
 
 def _key(job: str, submission: str) -> str:

@@ -31,7 +31,7 @@ from treetap.removed import CHARGED
 
 #: The ledger in a party's state folder.
 LEDGER, SEED = "ledger.jsonl", "ledger"
-#: The attempts at jobs beside it (`party.runtime.attempts`), the seed of their checksum, and `Attempts.forgotten`.
+#: The attempts at jobs beside it (`party.runtime.attempts`), the seed of their checksum, and ends not kept any more.
 ATTEMPTS, ATTEMPTS_SEED, FORGOTTEN = "attempts.json", "attempts", "forgotten"
 #: Ledgers of earlier versions.
 EARLIER = ("label_budget.jsonl", "label_releases.jsonl", "column_budget.jsonl", "previews.jsonl")
@@ -46,10 +46,10 @@ _one_at_a_time = threading.RLock()
 
 
 class Attempted(NamedTuple):
-    """A submission of a job: its highest attempt, if it was left, the digest of the job that it opened, and its end.
+    """A submission of a job: its highest attempt, if it was left, the digest that it opened, its end, and whose it is.
 
     `digest`: in hexadecimal; empty: none was opened. `ended`: seconds since 1970; 0: it may go on. `discarded`: its
-    files are, since the last attempt.
+    files are, since the last attempt. `coordinator`: empty in files of earlier versions, until it opens or is left.
     """
 
     number: int = 0
@@ -57,6 +57,7 @@ class Attempted(NamedTuple):
     digest: str = ""
     ended: float = 0.0
     discarded: bool = False
+    coordinator: str = ""
 
 
 class Kind(StrEnum):
@@ -245,10 +246,12 @@ def ledger_of(state: Path) -> Ledger:
     return Ledger(state)
 
 
-def stored_attempts(state: Path) -> tuple[dict[str, Attempted], float, Head | None]:
-    """The attempts at jobs that a state folder has, the last end that was forgotten, and the ledger's head at the time.
+def stored_attempts(state: Path) -> tuple[dict[str, Attempted], dict[str, float], Head | None]:
+    """The attempts at jobs that a state folder has, the last ends that were forgotten, and the ledger's head then.
 
-    A head that is not known is None.
+    The ends are by coordinator, under an empty name for all of them. A head that is not known is None. Entries of
+    earlier versions, which know of no end, count as discarded: the next opening is a first one, for which an operator's
+    statement must hold.
 
     Raises:
         DataError: the file is damaged.
@@ -258,9 +261,10 @@ def stored_attempts(state: Path) -> tuple[dict[str, Attempted], float, Head | No
     try:
         held = without_checksum(path, read_json(path), ATTEMPTS_SEED) if path.is_file() else {}
         head = held.pop(LEDGER, None)
-        forgotten = float(held.pop(FORGOTTEN, 0.0))
+        ends = held.pop(FORGOTTEN, {})
+        forgotten = {str(of): float(end) for of, end in (ends if isinstance(ends, dict) else {"": ends}).items()}
         known = {
-            key: Attempted(int(number), bool(left), str(digest), *end)
+            key: Attempted(int(number), bool(left), str(digest), *(end or (0.0, True)))
             for key, (number, left, digest, *end) in held.items()
         }
         return known, forgotten, None if head is None else (int(head[0]), str(head[1]))

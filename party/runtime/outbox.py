@@ -69,7 +69,7 @@ class Outbox:
 
         Raises:
             Silent: it has answered before, and not done so within `silence_s`.
-            Interrupted: it has been unreachable for `retry_s`, or, if it has never answered, half of `silence_s`.
+            Interrupted: it has been unreachable for `retry_s`, or, without any answer, until `Reconnects.unheard_at`.
         """
         sent, counted = body if isinstance(body, CountedBody) else (body, None)
         frame = exchange_pb2.PeerMessage(

@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from treetap.commands.approvals import client
 from treetap.commands.approvals.cli import _shown
-from treetap.errors import BadInput
+from treetap.errors import BadInput, Conflict, TreetapError, UnknownJob
 from treetap.wire.v2 import approvals_pb2
 
 
@@ -41,3 +42,27 @@ def test_namesakes_are_told_apart_by_the_digest(state: str) -> None:
 def test_one_that_is_over_needs_no_digest(others: tuple[str, ...]) -> None:
     """A name may be used again."""
     assert _taken("", *enumerate(others)) == 1
+
+
+@pytest.mark.parametrize("fault", [UnknownJob, Conflict, BadInput])
+def test_a_job_that_went_meanwhile_keeps_no_other_from_being_refused(
+    fault: type[TreetapError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was withdrawn or decided after the list was read; those that were refused are returned."""
+
+    class Calls:
+        def __init__(self, _config: object) -> None: ...
+
+        async def jobs(self, *, brief: bool) -> list[approvals_pb2.AskedJob]:
+            listed = [("one", "c"), ("gone", "c"), ("other", "d"), ("two", "c")]
+            return [approvals_pb2.AskedJob(job=job, coordinator=of, state="waiting") for job, of in listed if brief]
+
+        async def decide(self, decision: approvals_pb2.DecideRequest) -> approvals_pb2.AskedJob:
+            if decision.job == "gone":
+                raise fault("it went")
+            return approvals_pb2.AskedJob(job=decision.job)
+
+        async def close(self) -> None: ...
+
+    monkeypatch.setattr(client, "PartyCalls", Calls)
+    assert [one.job for one in client.Approver(cast(Any, None)).refuse_all("c", "no contract")] == ["one", "two"]

@@ -171,6 +171,47 @@ async def test_a_training_that_has_ended_opens_nowhere_again(
         assert "job job has ended here; submit a new job" in await _ask(federation, party, opened[party], days)
 
 
+@pytest.mark.parametrize("fault", ["killed", "away"])
+@pytest.mark.parametrize("end", ["cancelled", "finished"])
+async def test_an_end_that_was_not_heard_is_told_at_the_next_start(
+    end: str, fault: str, tmp_path: Path, certificates: dict[str, TlsFiles], caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a coordinator that was killed at the first leave, or to a party that was away; after that no more."""
+    federation = begin(tmp_path, "boosting", certificates, {})
+    tasks: list[asyncio.Future[Any]] = []
+
+    def hook(message: Any) -> None:
+        if end == "cancelled" and not tasks and "candidate_sums" in message.word:
+            tasks.append(federation.process(COORDINATOR).run(federation.jobs.cancel("job")))
+        if message.word == "leave":
+            federation.hook = None
+            federation.kill(COORDINATOR) if fault == "killed" else federation.freeze(B)
+
+    federation.hook = hook
+    _submitted(federation, None)
+    await asyncio.sleep(600)
+    assert federation.hook is None
+    federation.freeze(B, thaw=True)
+    if fault == "away":
+        assert f"job job: {B} did not confirm that it is over" in caplog.text
+        await federation.jobs.close()
+    federation.start(COORDINATOR)
+    assert (await federation.jobs.wait("job")).state == end
+    for told in (["job"], []):
+        assert federation.jobs._journal.untold() == told
+        federation._told(lambda jobs: jobs.go_on())
+        await asyncio.sleep(60)
+    for party in (LABEL_HOLDER, B, C):
+        node = federation.node(party)
+        (known,) = node._attempts._known.values()
+        assert (list(node._sessions), known.left, known.ended > 0, known.discarded) == (
+            [],
+            True,
+            True,
+            end != "finished",
+        )
+
+
 async def test_a_prediction_that_is_done_is_not_repeated(
     tmp_path: Path, certificates: dict[str, TlsFiles], opened: dict[str, control_pb2.StepRequest]
 ) -> None:
@@ -223,19 +264,70 @@ def test_ends_are_remembered_in_bounded_room(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(BadInput, match=f"^job {job} has ended here"):
             _over(tmp_path).check(job, "7", 2, "aa")
     for number in range(4):
-        assert known.forgotten == 0.0
+        assert known.forgotten("") == 0.0
         known.left("made-up", str(number), 1, ended=True)
-        known.opened("other", str(number), 1, "bb")
-    assert _over(tmp_path).forgotten == known.forgotten >= began
-    assert not _over(tmp_path).has_opened("job", "7")
+    assert _over(tmp_path).forgotten("") == known.forgotten("") >= began
 
 
-def test_attempts_of_an_earlier_version_are_read(tmp_path: Path) -> None:
-    """They know of no end."""
-    plain = {"job/7": [2, True, "aa"]}
+@pytest.mark.parametrize("discarded", [False, True])
+def test_jobs_that_are_over_push_none_out_that_is_open(
+    discarded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a served model, which its coordinator opens again after a restart; and the other way round."""
+    monkeypatch.setattr(attempts, "MOST", 4)
+    known = _over(tmp_path)
+    known.opened("served", "7", 1, "aa", "c")
+    for number in range(9):
+        known.opened("other", str(number), 1, "bb", "c")
+        known.left("other", str(number), 1, ended=not discarded, discarded=discarded, coordinator="c")
+        known.left("made-up", str(number), 1, ended=not discarded, discarded=discarded, coordinator="c")
+    assert _over(tmp_path).has_opened("served", "7")
+    known.left("served", "7", 1, ended=True, coordinator="c")
+    for number in range(9):
+        known.opened("open", str(number), 1, "bb", "c")
+    with pytest.raises(BadInput, match=r"^job served has ended here"):
+        _over(tmp_path).check("served", "7", 2, "aa")
+
+
+def test_ends_of_one_coordinator_are_no_matter_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It pushes out its own alone, whoever says later that a job of the other is left, and refuses its own alone."""
+    monkeypatch.setattr(attempts, "MOST", 4)
+    known, began = _over(tmp_path), time.time()
+    known.opened("open", "7", 1, "aa", "one")
+    known.opened("over", "7", 1, "aa", "one")
+    known.left("over", "7", 1, ended=True, coordinator="flood")
+    for number in range(9):
+        known.left("made-up", str(number), 1, ended=True, coordinator="flood")
+        known.opened("other", str(number), 1, "bb", "flood")
+    known = _over(tmp_path)
+    assert (known.forgotten("one"), known.has_opened("open", "7")) == (0.0, True)
+    assert known.forgotten("flood") >= began
+    with pytest.raises(BadInput, match=r"^job over has ended here"):
+        known.check("over", "7", 2, "aa")
+
+
+async def test_a_coordinator_that_floods_ends_keeps_none_of_another_from_new_jobs(
+    tmp_path: Path, certificates: dict[str, TlsFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "MOST", 4)
+    named_ones = {B: {"operators": ["operator"], "coordinators": [COORDINATOR, "other"]}}
+    federation = begin(tmp_path, "boosting", certificates, named_ones)
+    for number in range(5):
+        leave = setup_pb2.Leave(submission="7", ends=True)
+        request = filled(control_pb2.StepRequest(job=f"made-up-{number}", attempt=1), "leave", leave)
+        async for _ in federation.node(B).step("other", request):
+            pass
+    _submitted(federation, certificates["operator"])
+    assert (await federation.jobs.wait("job")).state == "finished"
+
+
+@pytest.mark.parametrize(("entry", "is_open"), [([2, True, "aa"], False), ([2, True, "aa", 0.0, False], True)])
+def test_attempts_of_an_earlier_version_are_read(entry: list[Any], is_open: bool, tmp_path: Path) -> None:
+    """Without an end the next opening is a first one, whose statement must hold; a lost end counts for all."""
+    plain = {"job/7": entry} | ({"forgotten": 5.0} if is_open else {})
     (tmp_path / ATTEMPTS).write_text(json.dumps(with_checksum(plain, ATTEMPTS_SEED)))
     known = _over(tmp_path)
-    assert (known.has_opened("job", "7"), known.forgotten) == (True, 0.0)
+    assert (known.has_opened("job", "7"), known.forgotten("c")) == (is_open, 5.0 if is_open else 0.0)
     known.check("job", "7", 3, "aa")
 
 

@@ -66,7 +66,10 @@ class Reconnects:
 
     @property
     def unheard_at(self) -> float:
-        """The loop's time until which repeats go on where nothing has ever answered, whatever the cause is."""
+        """The loop's time until which repeats go on where nothing has ever answered, whatever the cause is.
+
+        Whoever waits for the message waits for `silence_s`, so that this end comes first, which names the line.
+        """
         return self._heard_at + max(self._retry_s, self.silence_s / 2)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,6 +11,7 @@ from pydantic import model_validator
 
 from treetap.commands.ending import run
 from treetap.commands.typed import with_typed
+from treetap.errors import BadInput, Conflict, UnknownJob
 from treetap.names import on_loopback
 from treetap.process.config import Process
 from treetap.process.secret import Secret
@@ -172,16 +174,20 @@ class Approver:
         return run(self._once(lambda calls: calls.decide(decision)))
 
     def refuse_all(self, coordinator: str, why: str) -> list[approvals_pb2.AskedJob]:
-        """Refuse all jobs of a coordinator that wait; it hears why."""
+        """Refuse all jobs of a coordinator that wait; it hears why. Returns them.
+
+        A job that has been decided, or withdrawn, since they were listed keeps no other from it.
+        """
 
         async def refused(calls: PartyCalls) -> list[approvals_pb2.AskedJob]:
             waiting = [one for one in await calls.jobs(brief=True) if one.state == "waiting"]
-            decisions = (
-                approvals_pb2.DecideRequest(job=one.job, digest=one.digest, why=why)
-                for one in waiting
-                if one.coordinator == coordinator
-            )
-            return [await calls.decide(decision) for decision in decisions]
+            decided = []
+            for one in waiting:
+                if one.coordinator == coordinator:
+                    with suppress(UnknownJob, Conflict, BadInput):
+                        decision = approvals_pb2.DecideRequest(job=one.job, digest=one.digest, why=why)
+                        decided.append(await calls.decide(decision))
+            return decided
 
         return run(self._once(refused))
 
