@@ -39,7 +39,7 @@ from treetap.wire.relay.control import (
     say,
     token_of,
 )
-from treetap.wire.relay.splicing import LINGER_S, MOST_UNPROVEN_S, End, Share
+from treetap.wire.relay.splicing import LINGER_S, MOST_UNPROVEN, MOST_UNPROVEN_S, End, Share
 from treetap.wire.roles import Identity, Role
 from treetap.wire.secured import Secured
 
@@ -228,6 +228,7 @@ class Relay:
         data.join(caller, known.unproven_share, self._bounds.idle_s, bytes(caller.hello.content))
         caller.transport.write(early)
         caller.free("routed")
+        caller.free(known.unproven_share)  # it is read on, as below
         log.debug("%s: a connection of %s begins", known.process, caller.address)
 
     def _forget(self, token: str) -> None:
@@ -339,17 +340,23 @@ class Relay:
 
 @dataclass
 class _Talk:
-    """A count of the answers of a process to its caller, until the caller is `proven`: see `ANSWERS`."""
+    """A count of the answers of a process to its caller, until the caller is `proven`: see `ANSWERS`.
+
+    Attributes:
+        sent: bytes of the caller behind its hello.
+    """
 
     caller: _Arrival
     proven: Callable[[], object]
     answers: int = 0
     asked: bool = True  # by the hello
+    sent: int = 0
 
-    def heard(self, end: _Arrival) -> bool:
+    def heard(self, end: _Arrival, size: int) -> bool:
         """Count what an end has said; True once the caller is proven."""
         if end is self.caller:
             self.asked = True
+            self.sent += size
         elif self.asked:
             self.asked, self.answers = False, self.answers + 1
         if self.answers < ANSWERS:
@@ -386,9 +393,13 @@ class _Arrival(End):
 
     def data_received(self, data: bytes) -> None:
         if self.other is not None:
-            if self.talk is not None and self.talk.heard(self):
+            if self.talk is not None and self.talk.heard(self, len(data)):
                 self.talk = None
             super().data_received(data)
+            if self.talk is not None and self.talk.caller is self:
+                self.free(self._share)  # while it waits, it is read on: who has gone, or sends too much, waits no longer
+                if self.talk.sent > MOST_UNPROVEN:
+                    self._relay.turn_away(self, "share")
             return
         if self.transport is None or self.transport.is_closing():
             return

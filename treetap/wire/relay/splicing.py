@@ -16,10 +16,16 @@ BUFFER = 256 * 1024
 LINGER_S = 10.0
 #: Seconds for which a share is spent ahead at most; where callers are unproven, less than a server waits for a call.
 MOST_DEBT_S, MOST_UNPROVEN_S = 2.0, 0.5
+#: Most bytes of a caller before its certificate is known: those of gRPC send 18 kB, their first frame among them. So
+#: many are a burst at least: they wait no longer than a server does for a call.
+MOST_UNPROVEN = 64 * 1024
 
 
 class Share:
-    """Bytes that some connections may carry in a second, both directions together; a burst of one second.
+    """Bytes that some connections may carry in a second, both directions together; a burst of one second, or `MOST_UNPROVEN`.
+
+    While it is in debt, what comes waits: the ends that wait have turns, one after the other, a round of which takes
+    `debt_s` at most. So it holds over any number of connections, and each of them has as much of it.
 
     Args:
         bytes_s: None: any number.
@@ -28,15 +34,45 @@ class Share:
 
     def __init__(self, bytes_s: float | None = None, debt_s: float = MOST_DEBT_S) -> None:
         self._bytes_s, self._debt_s, self._free_at = bytes_s, debt_s, 0.0
+        self._waiting: dict[End, bytearray] = {}  # the next first
+        self._later: asyncio.TimerHandle | None = None
         self.carried = 0  #: bytes so far
 
-    def take(self, size: int, now: float) -> float:
-        """Count bytes; returns the seconds to wait before more are read. `now`: seconds of the loop's clock."""
-        self.carried += size
+    def carry(self, end: End, data: bytes) -> None:
+        """Have an end pass on what has come there, in its turns; it is held until then."""
         if self._bytes_s is None:
-            return 0.0
-        self._free_at = min(max(self._free_at, now - 1.0) + size / self._bytes_s, now + self._debt_s)
-        return max(0.0, self._free_at - now)
+            self.carried += len(data)
+            end.pass_on(data)
+            return
+        self._waiting.setdefault(end, bytearray()).extend(data)
+        self._take_turns(self._bytes_s)
+        if end in self._waiting:
+            end.hold(self)
+
+    def leave(self, end: End) -> bytes:
+        """Let an end wait no longer; returns what has not been passed on."""
+        return bytes(self._waiting.pop(end, b""))
+
+    def _take_turns(self, bytes_s: float) -> None:
+        """Serve those who wait until there is a debt, and again once it is paid."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        while self._waiting and self._free_at <= now:
+            most = max(1, int(bytes_s * self._debt_s / len(self._waiting)))
+            end = min(self._waiting, key=lambda waits: waits.passed_on)  # of several the first
+            data = self._waiting.pop(end)
+            part = bytes(data[:most])
+            del data[:most]
+            self._free_at = max(self._free_at, now - max(1.0, MOST_UNPROVEN / bytes_s)) + len(part) / bytes_s
+            self.carried += len(part)
+            end.pass_on(part)
+            if data:
+                self._waiting[end] = data
+            else:
+                end.free(self)
+        if self._later is not None:
+            self._later.cancel()
+        self._later = loop.call_at(self._free_at, self._take_turns, bytes_s) if self._waiting else None
 
 
 class End(asyncio.Protocol):
@@ -46,6 +82,7 @@ class End(asyncio.Protocol):
         self.other: End | None = None
         self.transport: asyncio.Transport | None = None
         self._share = Share()
+        self.passed_on = 0  #: bytes, `MOST_UNPROVEN` at most
         self._held = set[object]()
         self._ended = False  # nothing more will come
         self._heard_at = 0.0
@@ -66,16 +103,22 @@ class End(asyncio.Protocol):
         if self.other is None or self.other.transport is None:
             self.close()  # nothing is expected of an end that waits for its other
             return
-        now = asyncio.get_running_loop().time()
-        self._heard_at = now
-        if (wait := self._share.take(len(data), now)) > 0.0:
-            self.hold(self._share)
-            asyncio.get_running_loop().call_later(wait, self.free, self._share)
+        self._share.carry(self, data)
+
+    def pass_on(self, data: bytes) -> None:
+        """Write to the other end what has come here."""
+        assert self.other is not None
+        assert self.other.transport is not None
+        self._heard_at = asyncio.get_running_loop().time()
+        self.passed_on = min(self.passed_on + len(data), MOST_UNPROVEN)
         self.other.transport.write(data)
 
     def eof_received(self) -> bool:
         """Pass on that nothing more will come; returns False, which closes this end, once neither has more to say."""
         self._ended = True
+        if self._share.leave(self):
+            self.close(abrupt=True)  # it was read on while it waited, to learn that it is gone
+            return False
         if self.other is None or self.other.transport is None:
             return False
         if self.other._ended:
@@ -93,6 +136,7 @@ class End(asyncio.Protocol):
             self.other.free("written")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._share.leave(self)
         self._then(None)  # a timer would keep this end, and all it has, for as long as it runs
         if self.other is not None:
             self.other.close(abrupt=exc is not None)
@@ -117,7 +161,8 @@ class End(asyncio.Protocol):
             self.transport.resume_reading()
 
     def close(self, *, abrupt: bool = False) -> None:
-        """Close, after what waits to be written unless `abrupt`."""
+        """Close, after what waits to be written unless `abrupt`; what has come here and waits is dropped."""
+        self._share.leave(self)
         if self.transport is None or self.transport.is_closing():
             return
         if abrupt:
@@ -146,15 +191,16 @@ class End(asyncio.Protocol):
         self.other, other.other = other, self
         self._share = other._share = share
         self._heard_at = other._heard_at = asyncio.get_running_loop().time()
-        share.take(len(early), self._heard_at)
-        self.transport.write(early)
+        share.carry(other, early)
         self._look(idle_s)
 
     def spend(self, share: Share) -> None:
         """Have both ends spend another share from now on; that the one before is spent delays them no longer."""
         for end in (self, self.other):
             if end is not None:
-                before, end._share = end._share, share
+                before, end._share, end.passed_on = end._share, share, MOST_UNPROVEN
+                if waiting := before.leave(end):
+                    share.carry(end, waiting)
                 end.free(before)
 
     def _then(self, within_s: float | None, call: Callable[..., None] = lambda: None, *given: float) -> None:
