@@ -397,7 +397,8 @@ class _Arrival(End):
                 self.talk = None
             super().data_received(data)
             if self.talk is not None and self.talk.caller is self:
-                self.free(self._share)  # while it waits, it is read on: who has gone, or sends too much, waits no longer
+                # while it waits, it is read on: who has gone, or sends too much, waits no longer
+                self.free(self._share)
                 if self.talk.sent > MOST_UNPROVEN:
                     self._relay.turn_away(self, "share")
             return

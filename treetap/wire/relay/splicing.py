@@ -22,7 +22,9 @@ MOST_UNPROVEN = 64 * 1024
 
 
 class Share:
-    """Bytes that some connections may carry in a second, both directions together; a burst of one second, or `MOST_UNPROVEN`.
+    """Bytes that some connections may carry in a second, both directions together.
+
+    A burst is of one second, or `MOST_UNPROVEN`.
 
     While it is in debt, what comes waits: the ends that wait have turns, one after the other, a round of which takes
     `debt_s` at most. So it holds over any number of connections, and each of them has as much of it.
