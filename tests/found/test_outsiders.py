@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,124 @@ from treetap.metrics import _asked_near
 from treetap.names import host_of
 from treetap.wire.ports import Address
 from treetap.wire.relay.meeting import Bounds
-from treetap.wire.relay.splicing import MOST_DEBT_S, MOST_UNPROVEN_S, Share
+from treetap.wire.relay.splicing import MOST_DEBT_S, MOST_UNPROVEN, MOST_UNPROVEN_S, End, Share
 from treetap.wire.timeouts import Timeouts
 
 # ---- the relay
 
 
+class _Line(asyncio.Transport):
+    """A connection on which so many bytes come as often as they are read, as long as some are left."""
+
+    def __init__(self, size: int = 0, left: float = float("inf")) -> None:
+        super().__init__()
+        self.end, self._size, self._left = End(), size, left
+        self._reads = self.closed = False
+        self.taken = list[tuple[float, int]]()  # when, bytes
+        self.end.connection_made(self)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def write(self, data: Any) -> None:
+        self.taken.append((asyncio.get_running_loop().time(), len(data)))
+
+    def pause_reading(self) -> None:
+        self._reads = False
+
+    def resume_reading(self) -> None:
+        if not self._reads:
+            self._reads = True
+            asyncio.get_running_loop().call_soon(self._come)
+
+    def _come(self) -> None:
+        size = int(min(self._size, self._left))
+        if self._reads and size and not self.closed:
+            self._left -= size
+            self.end.data_received(bytes(size))
+            asyncio.get_running_loop().call_soon(self._come)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def abort(self) -> None:
+        if not self.closed:
+            self.closed = True
+            asyncio.get_running_loop().call_soon(self.end.connection_lost, None)
+
+    close = abort
+
+
+def _joined(share: Share, size: int, left: float = float("inf")) -> tuple[_Line, _Line]:
+    """Two lines whose ends are joined; of the first comes what is said."""
+    line, other = _Line(size, left), _Line()
+    line.end.join(other.end, share, 60.0)
+    line.resume_reading()
+    return line, other
+
+
+@pytest.mark.parametrize(("bytes_s", "debt_s"), [(1_000_000, MOST_DEBT_S), (100_000, MOST_UNPROVEN_S)])
+@pytest.mark.parametrize("connections", [1, 5, 64, 128])
+async def test_a_share_holds_over_any_number_of_connections(connections: int, bytes_s: int, debt_s: float) -> None:
+    """It is spent, no more than that, and each has as much of it; who is proven has a turn every `debt_s` seconds."""
+    share = Share(bytes_s, debt_s)
+    lines = [_joined(share, 262_144) for _ in range(connections)]
+    if debt_s == MOST_DEBT_S:
+        for line, _ in lines:
+            line.end.spend(share)
+    await asyncio.sleep(10.0)
+    carried = [sum(size for _, size in other.taken) for _, other in lines]
+    assert sum(carried) == share.carried
+    assert 9.9 * bytes_s <= share.carried <= (1.1 * 10 + 1) * bytes_s
+    assert min(carried[1:], default=0) >= 0.7 * max(carried[1:], default=0)  # the first has had the burst
+    for _, other in lines:
+        gaps = [after - before for (before, _), (after, _) in pairwise(other.taken)]
+        assert max(gaps, default=0.0) <= debt_s or debt_s == MOST_UNPROVEN_S
+    for line, _ in lines:
+        line.abort()
+
+
 @pytest.mark.parametrize("debt_s", [MOST_DEBT_S, MOST_UNPROVEN_S])
-@pytest.mark.parametrize("size", [1, 16_384, 262_144, 10**9])
-def test_no_share_is_spent_further_ahead(size: int, debt_s: float) -> None:
-    """Whatever came before; what has ended is forgotten within that time."""
-    share = Share(1_000_000, debt_s)
-    waits = [share.take(size, now / 1000) for now in range(200)]
-    assert max(waits) <= debt_s <= 2.0
-    assert share.take(0, 0.2 + debt_s) == 0.0
+@pytest.mark.parametrize("size", [2_000, 16_384, 262_144, 10**7])
+async def test_no_share_is_spent_further_ahead(size: int, debt_s: float) -> None:
+    """Whatever came before; what has ended is forgotten within that time, and whoever comes anew is heard as soon."""
+    loop, share = asyncio.get_running_loop(), Share(1_000_000, debt_s)
+    lines = [_joined(share, size, 1000 * size) for _ in range(20)]
+    for _ in range(2):
+        await asyncio.sleep(1.1)
+        began = loop.time()
+        _, other = _joined(share, 1000, 1000)
+        await asyncio.sleep(debt_s * 1.01)
+        assert sum(taken for _, taken in other.taken) == 1000
+        assert other.taken[-1][0] - began <= debt_s
+        for line, _ in lines:
+            line.abort()
+
+
+@pytest.mark.parametrize("way", ["closed", "lost", "ended", "its other lost"])
+async def test_who_waits_and_closes_waits_no_longer(way: str) -> None:
+    """What it has sent is charged to nobody, and the others have its turns."""
+    share = Share(100_000, MOST_UNPROVEN_S)
+    (line, other), (_, stays) = _joined(share, 262_144), _joined(share, 262_144)
+    await asyncio.sleep(2.0)
+    assert line.end in share._waiting
+    match way:
+        case "closed":
+            line.end.close()
+        case "lost":
+            line.end.connection_lost(ConnectionResetError())
+        case "ended":
+            assert not line.end.eof_received()
+        case _:
+            other.abort()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+    assert list(share._waiting) == [stays.end.other]
+    had, taken, all_of_it = sum(size for _, size in other.taken), len(stays.taken), share.carried
+    await asyncio.sleep(5.0)
+    assert sum(size for _, size in other.taken) == had
+    assert sum(size for _, size in stays.taken[taken:]) == share.carried - all_of_it > 400_000
+    stays.abort()
 
 
 def test_who_shows_no_certificate_spends_nothing_of_who_does(tmp_path: Path) -> None:
@@ -46,12 +151,18 @@ def test_who_shows_no_certificate_spends_nothing_of_who_does(tmp_path: Path) -> 
             hello, junk = real("bank.party.treetap.internal"), b"\x17\x03\x03\x40\x00" + bytes(16_384)
             (name,) = rig.relay.names.values()
             loop = asyncio.get_running_loop()
-            until, writers = loop.time() + 0.8, list[asyncio.StreamWriter]()
-            while loop.time() < until:
+            began = loop.time()
+            stop, writers = loop.time() + 0.8, list[asyncio.StreamWriter]()
+            while loop.time() < stop:
                 _, writer = await first_bytes(rig.at, hello + junk * 6)
                 writers.append(writer)
                 await asyncio.sleep(0.02)
-            assert name.unproven_share.carried > 200_000
+            assert rig.relay.turned_away["share"] > 0  # that have sent more than anybody does
+            for _ in range(20):  # as many as pass unseen
+                _, writer = await first_bytes(rig.at, hello + junk[:3000])
+                writers.append(writer)
+                await asyncio.sleep(0.02)
+            assert 0 < name.unproven_share.carried <= (loop.time() - began + 2.0) * MOST_UNPROVEN  # and a burst
             assert name.share.carried == 0
             for writer in writers:
                 writer.close()

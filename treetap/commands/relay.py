@@ -37,7 +37,7 @@ class RelayConfig(Strict):
     """
     bytes_s: Annotated[int, Field(ge=65_536)] | None = None
     """Most bytes of one name in a second, both directions together; without it any number. Callers that have not shown
-    a certificate spend a tenth as much beside it, all together.
+    a certificate spend a tenth as much beside it, 64 KiB at least, all together.
     """
     idle_s: Annotated[float, Field(ge=30, le=86_400)] = 120.0
     """Seconds without a byte after which a connection is closed; calls under way send one every 20 s."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import ssl
 from collections import Counter
@@ -71,7 +72,7 @@ class Bounds:
         connections: of callers to one name, at once; one address has half of them at most. Where all are taken, a new
             one has the place of the oldest that has not shown a certificate, of the address with most of these.
         bytes_s: bytes of one name in a second; None: any number. Callers that have not shown a certificate spend none
-            of them: they share as many as a tenth.
+            of them: they share as many as a tenth, or 64 KiB, and each sends 64 KiB at most.
         idle_s: seconds after which a connection without a byte is closed.
         hello_s: seconds for a hello, a registration, and a process's dialling of a data connection.
     """
@@ -121,6 +122,8 @@ class Relay:
     ) -> None:
         self._own, self._secured, self._callers, self._bounds, self._known = own, secured, callers, bounds, known
         self.names: dict[str, Name] = {}  #: by DNS name
+        #: Bytes of a caller before its certificate is known.
+        self.most_unproven = math.inf if bounds.bytes_s is None else MOST_UNPROVEN
         self.turned_away: Counter[str] = Counter()
         self._arriving: Counter[str] = Counter()
         self._unsettled: dict[_Arrival, None] = {}  # the same, the oldest first
@@ -191,6 +194,9 @@ class Relay:
         if known is None or known.control is None:
             self.turn_away(end, "unknown name", UNKNOWN_NAME)
             return
+        if len(end.hello.content) > self.most_unproven:
+            self.turn_away(end, "share")
+            return
         most = self._bounds.connections
         full = known.open.total() >= most
         if known.open[end.address] >= max(1, most // 2) or (full and not self._make_room(known)):
@@ -224,7 +230,7 @@ class Relay:
         data.settle()
         for end in (data, caller):
             end.waits(None)
-        caller.talk = data.talk = _Talk(caller, lambda: self._proves(known, caller))
+        caller.talk = data.talk = _Talk(caller, lambda: self._proves(known, caller), len(caller.hello.content))
         data.join(caller, known.unproven_share, self._bounds.idle_s, bytes(caller.hello.content))
         caller.transport.write(early)
         caller.free("routed")
@@ -306,7 +312,7 @@ class Relay:
         end.settle()
         if (known := self.names.get(process.dns)) is None:
             most = self._bounds.bytes_s
-            shares = Share(most), Share(None if most is None else most / 10, MOST_UNPROVEN_S)
+            shares = Share(most), Share(None if most is None else max(most / 10, MOST_UNPROVEN), MOST_UNPROVEN_S)
             known = self.names[process.dns] = Name(process, *shares)
             self._known(known)
         if known.control is not None:
@@ -343,14 +349,14 @@ class _Talk:
     """A count of the answers of a process to its caller, until the caller is `proven`: see `ANSWERS`.
 
     Attributes:
-        sent: bytes of the caller behind its hello.
+        sent: bytes of the caller, those of its hello among them.
     """
 
     caller: _Arrival
     proven: Callable[[], object]
+    sent: int
     answers: int = 0
     asked: bool = True  # by the hello
-    sent: int = 0
 
     def heard(self, end: _Arrival, size: int) -> bool:
         """Count what an end has said; True once the caller is proven."""
@@ -397,9 +403,8 @@ class _Arrival(End):
                 self.talk = None
             super().data_received(data)
             if self.talk is not None and self.talk.caller is self:
-                # while it waits, it is read on: who has gone, or sends too much, waits no longer
-                self.free(self._share)
-                if self.talk.sent > MOST_UNPROVEN:
+                self.free(self._share)  # it is read on: who has gone, or sends too much, waits no longer
+                if self.talk.sent > self._relay.most_unproven:
                     self._relay.turn_away(self, "share")
             return
         if self.transport is None or self.transport.is_closing():

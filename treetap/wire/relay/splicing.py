@@ -16,18 +16,17 @@ BUFFER = 256 * 1024
 LINGER_S = 10.0
 #: Seconds for which a share is spent ahead at most; where callers are unproven, less than a server waits for a call.
 MOST_DEBT_S, MOST_UNPROVEN_S = 2.0, 0.5
-#: Most bytes of a caller before its certificate is known: those of gRPC send 18 kB, their first frame among them. So
-#: many are a burst at least: they wait no longer than a server does for a call.
+#: Most bytes of a caller before its certificate is known: those of gRPC send 18 kB, their first frame among them. All
+#: these callers may send as many in a second at least: a server does not wait for a call much longer.
 MOST_UNPROVEN = 64 * 1024
 
 
 class Share:
-    """Bytes that some connections may carry in a second, both directions together.
+    """Bytes that some connections may carry in a second, both directions together; a burst of one second.
 
-    A burst is of one second, or `MOST_UNPROVEN`.
-
-    While it is in debt, what comes waits: the ends that wait have turns, one after the other, a round of which takes
-    `debt_s` at most. So it holds over any number of connections, and each of them has as much of it.
+    While it is in debt, what comes waits for its turn: the end has it that has passed on fewest bytes, up to
+    `MOST_UNPROVEN`, then the one that has waited longest. A debt and a round of turns together take `debt_s` at most.
+    So it holds over any number of connections, each of which has as much of it.
 
     Args:
         bytes_s: None: any number.
@@ -60,12 +59,12 @@ class Share:
         loop = asyncio.get_running_loop()
         now = loop.time()
         while self._waiting and self._free_at <= now:
-            most = max(1, int(bytes_s * self._debt_s / len(self._waiting)))
+            most = max(1, int(bytes_s * self._debt_s / (2 * len(self._waiting))))
             end = min(self._waiting, key=lambda waits: waits.passed_on)  # of several the first
             data = self._waiting.pop(end)
             part = bytes(data[:most])
             del data[:most]
-            self._free_at = max(self._free_at, now - max(1.0, MOST_UNPROVEN / bytes_s)) + len(part) / bytes_s
+            self._free_at = max(self._free_at, now - 1.0) + len(part) / bytes_s
             self.carried += len(part)
             end.pass_on(part)
             if data:
@@ -193,7 +192,8 @@ class End(asyncio.Protocol):
         self.other, other.other = other, self
         self._share = other._share = share
         self._heard_at = other._heard_at = asyncio.get_running_loop().time()
-        share.carry(other, early)
+        if early:
+            share.carry(other, early)
         self._look(idle_s)
 
     def spend(self, share: Share) -> None:
