@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from treetap.commands.experiment import printed
-from treetap.commands.experiment.data_check import auc_alone, leaks, warnings
+from treetap.commands.experiment.data_check import auc_alone, leaks
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_encodings import codes_in
 from treetap.commands.experiment.joined_table import read_table
-from treetap.commands.experiment.results import Importance, RunResult
+from treetap.commands.experiment.results import Importance, RunResult, warnings
 
 N = 2000
 RNG = np.random.default_rng(7)

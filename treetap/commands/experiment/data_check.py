@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,6 @@ ALONE, BESIDE, SHARE = 0.99, 0.9, 0.8
 FEWEST, MOST = 10, 50_000
 #: Values up to which a column is ranked by its values' shares of the class, too.
 VALUES = 256
-#: Held-out records of a class below which measures rest on few.
-CASES = 100
 #: Texts of digits of one length, of which one begins with 0, are probably codes; shorter ones may be months.
 _CODE = "^[0-9]{3,}$"
 
@@ -111,19 +109,3 @@ def _are_codes(cells: Any) -> bool:
     ends = pc.min_max(pc.utf8_length(cells))
     alike = ends["min"] == ends["max"] and pc.all(pc.match_substring_regex(cells, _CODE)).as_py()
     return bool(len(cells) and alike and pc.any(pc.starts_with(cells, "0")).as_py())
-
-
-def warnings(runs: Sequence[RunResult]) -> list[str]:
-    """Sentences for a person about the data of finished runs, each once."""
-    return list(dict.fromkeys([*(line for run in runs for line in run.data), *_few_cases(runs)]))
-
-
-def _few_cases(runs: Sequence[RunResult]) -> list[str]:
-    cases, seeds = Counter[str](), len({run.seed for run in runs})
-    for run in runs:
-        cases.update({row.name: row.support for row in run.evaluation.per_class})
-    name = min(cases, key=cases.__getitem__, default="")
-    if not cases or (count := round(cases[name] / seeds)) >= CASES:
-        return []
-    tell = "more rows" if runs[0].fold is not None else "cv = 5 in [data], which holds each row out once, or more rows"
-    return [f"held-out rows of class {name!r}, on which the measures below rest: {count}; {tell} would tell more"]

@@ -22,12 +22,20 @@ from treetap.commands.experiment.curves import (
     seeds_of,
     thresholds,
 )
-from treetap.commands.experiment.data_check import warnings
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.headline import Gain, compared, headline
 from treetap.commands.experiment.headline import written as worth
 from treetap.commands.experiment.report import received
-from treetap.commands.experiment.results import RunResult, Spread, measures, spread, summary, to_lower, worst_verdicts
+from treetap.commands.experiment.results import (
+    RunResult,
+    Spread,
+    measures,
+    spread,
+    summary,
+    to_lower,
+    warnings,
+    worst_verdicts,
+)
 from treetap.neural.params import SplitnnParams
 from treetap.pages.page import render
 from treetap.pages.pictures import Bar, Cell, Matrix, Table, heat, percent

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from treetap import terminal
 from treetap.commands.experiment.baselines import concluded
-from treetap.commands.experiment.data_check import warnings
 from treetap.commands.experiment.headline import compared, headline
 from treetap.commands.experiment.headline import written as worth
 from treetap.commands.experiment.report import (
@@ -27,6 +26,7 @@ from treetap.commands.experiment.results import (
     spread,
     summary,
     to_lower,
+    warnings,
     worst_verdicts,
 )
 from treetap.commands.jobs.progress_view import backends_line, epochs_used, trees_used

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ from treetap.commands.experiment.headline import Gain, headline
 from treetap.commands.leakage import TreeAccount
 from treetap.models.history import names_in
 from treetap.strict import Figure, Part
+
+#: Held-out records of a class below which measures rest on few.
+CASES = 100
 
 #: Name of a measure → its figure.
 Measures = dict[str, Figure]
@@ -267,6 +271,22 @@ class Logged(Part):
     fault: str | None = None
 
 
+def warnings(runs: Sequence[RunResult]) -> list[str]:
+    """Sentences for a person about the data of finished runs, each once."""
+    return list(dict.fromkeys([*(line for run in runs for line in run.data), *_few_cases(runs)]))
+
+
+def _few_cases(runs: Sequence[RunResult]) -> list[str]:
+    cases, seeds = Counter[str](), len({run.seed for run in runs})
+    for run in runs:
+        cases.update({row.name: row.support for row in run.evaluation.per_class})
+    name = min(cases, key=cases.__getitem__, default="")
+    if not cases or (count := round(cases[name] / seeds)) >= CASES:
+        return []
+    tell = "more rows" if runs[0].fold is not None else "cv = 5 in [data], which holds each row out once, or more rows"
+    return [f"held-out rows of class {name!r}, on which the measures below rest: {count}; {tell} would tell more"]
+
+
 class Results(Part):
     """The document of an experiment. `folder`: of all its files, None if none is kept.
 
@@ -283,8 +303,6 @@ class Results(Part):
     @classmethod
     def of(cls, runs: Sequence[RunResult], folder: Path | None = None, mlflow: Logged | None = None) -> Results:
         """The document of these runs."""
-        from treetap.commands.experiment.data_check import warnings  # which reads results
-
         further: dict[str, Any] = {} if mlflow is None else {"mlflow": mlflow}
         return cls(
             headline=headline([run.gain for run in runs]),
