@@ -47,7 +47,7 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 12,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 46_896,
+    "words of docs": 46_900,
     "lines of docs above 120 characters": 0,
     "words of decisions": 8_667,
     "words of the changelog": 856,  # what tables, reports and consent changed
