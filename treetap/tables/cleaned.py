@@ -52,10 +52,7 @@ class Cleaned(Source):
 
     @property
     def file_ends(self) -> list[int]:
-        ends = self._source.file_ends
-        if self._kept is not None:
-            ends = np.searchsorted(self._kept[0], ends).tolist()
-        return ends
+        return (self._source if self._kept is None else RowsOf(self._source, self._kept[0])).file_ends
 
     @property
     def says(self) -> list[str]:
