@@ -55,6 +55,7 @@ WAYS: dict[str, Callable[[pa.Table, Path], None]] = {
     "t.feather": feather.write_feather,
     "t.jsonl": write_lines,
     "pandas.parquet": lambda table, path: pq.write_table(arrow_of(table.to_pandas()), path),
+    "gaps.parquet": lambda table, path: pq.write_table(arrow_of(table.to_pandas().where(lambda it: it != 0)), path),
     "polars.parquet": lambda table, path: pq.write_table(arrow_of(pl.from_arrow(table)), path),
     "t.db": write_sqlite,
 }

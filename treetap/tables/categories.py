@@ -14,6 +14,7 @@ missing one none is.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections import Counter
@@ -471,8 +472,11 @@ def as_written(
     """A column of dates without the number that means a missing cell; of a format whole numbers as text.
 
     These have lost zeros at their beginning: by `%d%m%Y` 1122024 is 01122024. In a file without types whole numbers are
-    a column of which no cell begins with one.
+    a column of which no cell begins with one; beside a missing cell pandas holds them as floating-point numbers.
     """
+    if date_format != ISO and pa.types.is_floating(column.type):
+        with contextlib.suppress(pa.ArrowInvalid):  # of other numbers
+            column = column.cast(pa.int64())
     whole, width = date_format != ISO and pa.types.is_integer(column.type), whole_width(date_format)
     dated = without_missing(path, name, column.cast(pa.string()) if whole else column, missing)
     if width and is_text(column.type) and not (isinstance(path, Path) or path.typed):
