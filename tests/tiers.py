@@ -9,7 +9,6 @@ run ends with how many further tests there are.
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import tomllib
@@ -26,6 +25,8 @@ from tests import heavy_libraries
 ROOT = Path(__file__).parents[1]
 #: Tier → markers of the tests and files that it leaves out, and the command that carries them out.
 LEFT_OUT = {"first": ({"second_tier", "campaign"}, "make test-all"), "all": ({"campaign"}, "make campaign")}
+_MARKS = re.compile(r"^pytestmark = (\[$.*?^\]|.*?$)", re.M | re.S)
+_TEST = re.compile(r"^(?:async )?def (test_\w+)", re.M)
 #: Distribution → the name by which it is imported, where that is another one.
 IMPORTED = {
     "python-louvain": "community",
@@ -66,18 +67,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def left_out(path: Path, tier: str) -> list[str]:
     """The tests, by name, of a file that a tier leaves out as a whole; the file is read and not imported."""
     text, (markers, _) = path.read_text(encoding="utf-8"), LEFT_OUT[tier]
-    if "\npytestmark = " not in text or not any(f"mark.{each}" in text for each in markers):
+    if not any(f"mark.{each}" in mark for mark in _MARKS.findall(text) for each in markers):
         return []
-    module = ast.parse(text)
-    marks = [each.value for each in module.body if isinstance(each, ast.Assign) and _is_mark(each)]
-    if not any(f"mark.{each}" in ast.unparse(value) for value in marks for each in markers):
-        return []
-    functions = (each for each in ast.walk(module) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
-    return [each.name for each in functions if each.name.startswith("test_")]
-
-
-def _is_mark(statement: ast.Assign) -> bool:
-    return [ast.unparse(target) for target in statement.targets] == ["pytestmark"]
+    return _TEST.findall(text)
 
 
 def missing(extra: str) -> dict[str, str]:

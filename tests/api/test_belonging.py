@@ -113,6 +113,7 @@ def test_an_id_column_that_would_be_one_of_the_predictions(name: str) -> None:
     assert (list(frame.columns), frame["id"].tolist()) == (["id", name], [1, 2, 3])
 
 
+@pytest.mark.second_tier
 def test_labels_that_are_numbers_name_columns() -> None:
     """Parties, their importance and a model's predictions go by the label, whatever the order."""
     parties = {"party-1": [0, 1], "party-2": [2, 3]}

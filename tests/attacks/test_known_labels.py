@@ -212,6 +212,7 @@ def document(file: AuditFile) -> Document:
     return audit(file, by_tree=False, progress=lambda *_: None)
 
 
+@pytest.mark.second_tier
 def test_the_document_and_both_reports_have_the_figures(document: Document) -> None:
     """Of every feature party, after a trip through JSON; figures, known labels and terms are in page and terminal."""
     assert parse(json.loads(json.dumps(document.plain()))) == document

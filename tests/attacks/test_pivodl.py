@@ -142,6 +142,7 @@ def test_a_guess_adds_up_what_was_received(exact: Seen) -> None:
     assert max(each["label_guess"]["auc"] for each in results.values() if each["label_guess"]["as_source"]["auc"]) > 0.6
 
 
+@pytest.mark.second_tier
 def test_noise_comes_with_the_weights_of_own_splits_alone(noised: tuple[World, dict[str, View]]) -> None:
     """Every other weight is exact, and the same at all parties; the guess without noise is that by exact weights."""
     here, seen = noised
@@ -235,6 +236,7 @@ def test_nearly_every_node_of_a_first_tree_has_one_solution() -> None:
     assert right >= 0.95 * 400
 
 
+@pytest.mark.second_tier
 def test_without_announced_gains_nothing_is_solved(exact: Seen, tmp_path: Path) -> None:
     """As with a secure comparison: the attack has no equation, and says so."""
     here, _, states, _ = exact

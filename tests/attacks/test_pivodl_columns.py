@@ -189,6 +189,7 @@ def test_a_view_has_the_bins_of_own_records_and_the_opened_sums(job: Any) -> Non
     assert opened == sum(len(tree.open) * 3 for tree in next(iter(seen.values())).pivodl.trees)
 
 
+@pytest.mark.second_tier
 def test_claims_of_a_real_job(job: Any) -> None:
     """Left sets claim nothing wrong; of what sums add at most a few cells are; own records are as they were sent."""
     here, _, seen = job

@@ -64,6 +64,7 @@ def document(file: AuditFile) -> Document:
     return audit(file, by_tree=False, progress=lambda *_: None)
 
 
+@pytest.mark.second_tier
 def test_the_document_has_the_attacks_under_each_party(document: Document) -> None:
     """All four parties are audited, the first one too; the document survives JSON."""
     plain = document.plain()

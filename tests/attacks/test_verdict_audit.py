@@ -157,6 +157,7 @@ def test_terminal_page_and_json_say_the_same(document: Document) -> None:
     assert len(verdict_lines(document)) <= 2 + 2 * len(document.verdicts)
 
 
+@pytest.mark.second_tier
 def test_the_command_prints_the_verdict_and_the_rest_on_demand(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -119,6 +119,7 @@ def audited(folder: Path, holder: str = HOLDER) -> Document:
     return audit(audit_file.read(folder), by_tree=False, progress=lambda *_: None)
 
 
+@pytest.mark.second_tier
 def test_an_audit_says_what_is_left(folder: Path, tmp_path: Path) -> None:
     """Attacks by leaves run where a root is owned and have nothing to use elsewhere; own splits serve both parties."""
     document = audited(folder)

@@ -157,7 +157,7 @@ def _topology(crossed: Crossed) -> Shown:
     return shown(crossed.message, {"TOPOLOGY"})
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 def test_counts_follow_from_the_job_the_number_of_records_and_the_topology(runs: Runs) -> None:
     """The parties' accounts are what these three give, of the trees before and after."""
     for crossed, accounts in (runs.before, runs.far):

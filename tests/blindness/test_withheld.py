@@ -109,6 +109,7 @@ def test_labels_are_what_they_say(runs: dict[tuple[str, bool], Ran]) -> None:
     assert none == [{1: FEATURE}] * 2
 
 
+@pytest.mark.second_tier
 def test_other_winners_of_equal_shapes_are_not_seen(runs: dict[tuple[str, bool], Ran]) -> None:
     """Plain fields, sizes and own left sets are equal; with others' shapes they are not, unless trees are padded."""
     one, other, *shapes = (runs[labels, False] for labels in LABELS)

@@ -167,6 +167,7 @@ def test_a_continued_training_outlives_its_processes(victim: str, tmp_path: Path
     assert set(killed) == {"bin", "make_keys", "take_key", "store_tree", "publish"}
 
 
+@pytest.mark.second_tier
 def test_nothing_is_sent_about_the_base_models_trees(tmp_path: Path) -> None:
     """Messages between parties are those of a training of the further trees alone, and name no earlier tree."""
 
@@ -186,6 +187,7 @@ def test_nothing_is_sent_about_the_base_models_trees(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier
 def test_splits_of_categories_are_continued(tmp_path: Path) -> None:
     """Under the base model's encoding, which the same table has again; the further trees' too."""
     here = categorical_world(missing=0.1)
@@ -226,6 +228,7 @@ def test_the_base_models_eval_table_is_left_behind(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier
 def test_an_audit_says_where_the_earlier_trees_are(tmp_path: Path) -> None:
     """A transcript of a continued training has the further trees with their sets, the base model's has the others."""
 
@@ -309,6 +312,7 @@ def test_jobs_that_do_not_fit_the_base_model_are_refused(tmp_path: Path) -> None
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("number", "scheme"), [(7, "okamoto-uchiyama"), (8, "paillier")])
 def test_models_of_earlier_bins_predict_and_are_not_continued(number: int, scheme: str, tmp_path: Path) -> None:
     """A manifest and a journal as an earlier version of the protocol left them: shown, scored by, and refused."""
@@ -372,6 +376,7 @@ def test_label_dp_covers_the_base_model_too(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier
 def test_trees_that_the_label_holder_grows_alone_are_counted_with_the_base_models(tmp_path: Path) -> None:
     """Of six trees, three of a base model grown by all, Reduced-Leakage of four has one further tree grown alone."""
     first = oracle_train(HERE.parties, list(HERE.y), PARAMS)

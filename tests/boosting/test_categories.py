@@ -128,6 +128,7 @@ def test_the_label_holders_own_categories_are_partitioned_without_a_message(tmp_
     run(main())
 
 
+@pytest.mark.second_tier
 def test_a_party_that_sits_out_and_records_withheld(tmp_path: Path) -> None:
     """Sums of categories come and go with their party; ID-LMID forbids partitions as it does other candidates."""
     here = categorical_world(missing=0.1)
@@ -211,6 +212,7 @@ def test_a_bad_network_and_a_killed_owner_change_nothing(tmp_path: Path) -> None
     run(main())
 
 
+@pytest.mark.second_tier
 def test_other_predictions_follow_sets_of_categories(tmp_path: Path) -> None:
     """Fed-EINI on lattices gives the oracle's scores, and attributions add up to them, of categories not seen too."""
     needs_library_of("eini-lattice")

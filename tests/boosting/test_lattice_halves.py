@@ -84,7 +84,7 @@ def test_second_halves_of_a_job_are_sent_once_in_one_order(tmp_path: Path, monke
     assert len(halves.orders) == 1
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize(
     ("keeping", "params", "way"),
     [
@@ -149,6 +149,7 @@ def test_candidates_are_linked_over_trees_by_kept_halves_alone(
     assert len(halves.orders) == (1 if keeping else 2)
 
 
+@pytest.mark.second_tier
 async def test_a_resumed_job_draws_kept_halves_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second attempt sends its own, once."""
     halves = Halves(monkeypatch)

@@ -81,7 +81,7 @@ def said(document: Document, folder: Path) -> str:
     return " ".join(console.export_text().split())
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("kind", JOBS)
 def test_marked_records_are_read(kind: str, tmp_path: Path) -> None:
     """Every cell of every record under each scheme."""

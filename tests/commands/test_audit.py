@@ -74,6 +74,7 @@ def test_transcripts_of_real_processes_are_signed(run: tuple[Path, dict[str, Any
     assert "was not issued by the given authority" in line
 
 
+@pytest.mark.second_tier
 def test_a_report_does_not_follow_a_link_of_the_run(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """A run's folder may come from elsewhere: the report that it gets by itself replaces a link."""
     folder = tmp_path / "run"
@@ -88,6 +89,7 @@ def test_a_report_does_not_follow_a_link_of_the_run(run: tuple[Path, dict[str, A
     assert (folder / "audit.html").read_text().startswith("<!")
 
 
+@pytest.mark.second_tier
 def test_an_experiment_scores_every_attack_on_every_feature_party(run: tuple[Path, dict[str, Any]]) -> None:
     """Figures by party and attack; the document and the report lie in the run's folder."""
     folder, found = run
@@ -147,6 +149,7 @@ def test_a_frontier_is_known_by_its_digest(run: tuple[Path, dict[str, Any]], tmp
     assert "was measured with protocol 'forest'" in refused(treetap(*words, "--frontier", path))
 
 
+@pytest.mark.second_tier
 def test_an_experiment_with_a_frontier_of_another_protocol_does_not_start(
     run: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -208,6 +211,7 @@ def test_fail_above_is_status_1_and_says_who(run: tuple[Path, dict[str, Any]], t
     assert "Traceback" not in above.err
 
 
+@pytest.mark.second_tier
 def test_attack_is_scored_as_the_audit_scores_it(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """One attack by hand: same figure, and the written groups give it again."""
     folder, found = run
@@ -226,6 +230,7 @@ def test_attack_is_scored_as_the_audit_scores_it(run: tuple[Path, dict[str, Any]
     assert again.v_measure == pytest.approx(report["v_measure"])
 
 
+@pytest.mark.second_tier
 def test_settings_of_an_attack_change_what_it_does(run: tuple[Path, dict[str, Any]]) -> None:
     """What `--set` names is among the parameters of the report, in the place of the default."""
     folder, _ = run
@@ -235,6 +240,7 @@ def test_settings_of_an_attack_change_what_it_does(run: tuple[Path, dict[str, An
     assert report["parameters"]["alpha"] == 3.0
 
 
+@pytest.mark.second_tier
 def test_received_only_knows_no_more(run: tuple[Path, dict[str, Any]]) -> None:
     """Without own splits and differences there are no more leaves than with them."""
     folder, _ = run
@@ -306,6 +312,7 @@ def test_bad_input_is_status_2_and_one_message(
     assert says.format(run=run[0]) in said
 
 
+@pytest.mark.second_tier
 def test_audit_refuses_a_transcript_that_was_changed(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """A flipped byte is a named fault, never a figure."""
     shutil.copytree(run[0], tmp_path / "sent")

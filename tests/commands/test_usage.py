@@ -233,7 +233,7 @@ def test_certificates_that_do_not_fit(tmp_path: Path, certs: Path) -> None:
     assert "operator.key: this key does not belong to the certificate" in refused(treetap("party", "--config", file))
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("kind", ["party", "coordinator"])
 def test_serving_and_stopping(kind: str, tmp_path: Path, certs: Path) -> None:
     """A server prints one line of JSON with its address when it serves, and ends with 0 on SIGINT."""

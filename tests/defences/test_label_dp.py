@@ -123,6 +123,7 @@ def _model(folder: Path, job: str = "job") -> Path:
     return _state(folder) / "models" / job
 
 
+@pytest.mark.second_tier
 def test_a_draw_serves_every_job_on_the_table_and_is_charged_once(tmp_path: Path) -> None:
     """A repeated job, another model, and a job that is interrupted and resumed, have the same labels.
 

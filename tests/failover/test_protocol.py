@@ -92,7 +92,7 @@ def test_degrade_in_the_middle(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     run(main())
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("alignment", ["sorted-ids", "psi"])
 @pytest.mark.parametrize("away", [[B], [B, C]], ids=["one", "all but the label holder"])
 def test_degrade_from_the_start(away: list[str], alignment: str, tmp_path: Path) -> None:

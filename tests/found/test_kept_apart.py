@@ -16,7 +16,7 @@ from treetap.commands.frontier.stored import Store
 from treetap.commands.local_federation import empty_folder
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPOSED = [path for path in ROOT.rglob("*compose*.y*ml") if not {".venv", "node_modules"} & set(path.parts)]
+COMPOSED = [ROOT / "docker-compose.yml", *(ROOT / "examples").rglob("docker-compose.yml")]
 #: Makes a folder of keys or results, and a file there.
 MAKERS: dict[str, Callable[[Path], object]] = {
     "keys": lambda folder: write_new(folder / "tls" / "a.key", b"secret", 0o600),

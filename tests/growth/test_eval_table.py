@@ -136,6 +136,7 @@ EARLY = replace(MULTI, n_estimators=9, learning_rate=0.9, early_stopping_rounds=
 WATCHED = evaluated(40, (1, 1, 1), objective="multi:softprob", classes=3, seed=6)
 
 
+@pytest.mark.second_tier
 def test_early_stopping_watches_the_eval_table_also_in_a_job_that_is_killed(tmp_path: Path) -> None:
     """All records are trained on; the best round is XGBoost's, that of the smallest loss on the eval table."""
     here, killed = WATCHED.here, set[int]()
@@ -232,6 +233,7 @@ def test_history_is_xgboosts_on_the_same_bins(weighted: bool, tmp_path: Path) ->
             assert [row[f"{part}_{name}"] for row in rounds] == pytest.approx(found[part][name], abs=1e-5)
 
 
+@pytest.mark.second_tier
 def test_records_of_the_eval_table_make_no_set_larger(tmp_path: Path) -> None:
     """A policy's least size of a set, and what sets say about labels, count records of the training alone."""
     small = evaluated(24, (2, 2, 1), fresh=60)

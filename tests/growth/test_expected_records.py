@@ -285,7 +285,7 @@ def _honest(folder: Path, here: World, job: Any, defences: Mapping[str, Defences
         run(main())
 
 
-@pytest.mark.second_tier(but=5)
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("sampler", "defence"), HONEST)
 def test_honest_jobs_pass(sampler: str, defence: str, tmp_path: Path) -> None:
     """Whatever draws the records, and whatever a defence withholds, merges or adds."""

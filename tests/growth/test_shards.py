@@ -74,7 +74,7 @@ def _check(clusters: dict[str, ShardsHere]) -> None:
         assert not any(clusters[name].memories)
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("job", JOBS)
 def test_models_are_those_of_one_machine(
     job: str, clusters: dict[str, ShardsHere], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -91,6 +91,7 @@ def test_the_small_sibling_of_a_node_that_is_sent(owner: str, tmp_path: Path) ->
     assert federation.sent == {FEATURE: {}, OTHER: {}}
 
 
+@pytest.mark.second_tier
 def test_no_party_knows_a_node_smaller_than_the_policy_says(tmp_path: Path) -> None:
     """Whatever the tree: a training that ends has shown no smaller node to any party, and one that would is refused."""
     ended = set()

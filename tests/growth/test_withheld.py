@@ -193,7 +193,7 @@ DEFENDED: dict[str, Defences] = {
 }
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("case", DEFENDED)
 def test_padded_leaves_have_the_values_of_local_subtrees(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -229,6 +229,7 @@ def test_padded_leaves_have_the_values_of_local_subtrees(
     assert trees[2] == pytest.approx(padded[2], abs=1e-3)
 
 
+@pytest.mark.second_tier
 def test_attributions_and_explanations_of_padded_trees(tmp_path: Path) -> None:
     """Encrypted ones: values that add up to the score, and the paths of the trees as they are."""
     here = CASES["padded, missing values, drawn records"].world()

@@ -177,6 +177,7 @@ def _own_splits(folder: Path) -> list[transcript_pb2.OwnSplit]:
     return [transcript_pb2.OwnSplit.FromString(each.message) for each in records if each.message_type == kind]
 
 
+@pytest.mark.second_tier
 def test_bytes_are_named_before_the_first_tree(tmp_path: Path) -> None:
     """Those of words and sums, as layout gives them: a padded job takes just these, another one fewer."""
     named: list[int] = []

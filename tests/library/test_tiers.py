@@ -55,6 +55,7 @@ def _run(folder: Path, *words: str, **variables: str) -> str:
     return ended.stdout + ended.stderr
 
 
+@pytest.mark.second_tier
 def test_the_first_tier(tmp_path: Path) -> None:
     """It counts what it leaves out, fails by name what needs more, and does without what is missing, by name."""
     said = _run(tmp_path, "--tier", "first")

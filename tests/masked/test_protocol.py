@@ -60,6 +60,7 @@ async def test_trees_without_splits(tmp_path: Path) -> None:
         await federation.close()
 
 
+@pytest.mark.second_tier
 async def test_noised_weights_are_those_of_the_release(tmp_path: Path) -> None:
     """Scores are sums of the weights that the sources got, not of the exact ones."""
     params = PivodlParams(**{**vars(DEEP), "epsilon": 8.0})

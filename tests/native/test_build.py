@@ -124,6 +124,7 @@ def test_the_compiler_that_is_taken(kernels, native, machine, monkeypatch, names
     assert [getattr(library, f"form_{form}")() for form in FORMS] == [1, 1, 1, 1]
 
 
+@pytest.mark.second_tier
 def test_a_source_is_compiled_in_its_own_forms(kernels, native):
     """Encrypted histograms have no form for AVX-512 IFMA, which they would not use; a name that is no file is none."""
     (native / "histogram_sums.c").write_text((native / "numbers.c").read_text().replace("form_", "sums_"))
@@ -235,6 +236,7 @@ def test_products_and_sums_are_not_contracted(kernels, native, monkeypatch):
     assert record(native)["flags"].startswith("-ffp-contract=fast -DNAME=treetap_sum -O3")
 
 
+@pytest.mark.second_tier
 def test_other_flags_compile_again(kernels, native, monkeypatch):
     """As another source does; so does another $CC or $CFLAGS."""
     kernels.build(native)
@@ -251,6 +253,7 @@ def test_other_flags_compile_again(kernels, native, monkeypatch):
     assert record(native)["sources"] != before
 
 
+@pytest.mark.second_tier
 def test_a_library_of_another_machine_is_compiled_again(kernels, native):
     """A folder that was copied with it holds the same sources, and an install again is what its error asks for."""
     kernels.build(native)
@@ -315,6 +318,7 @@ def test_a_build_that_is_not_wanted(kernels, native, monkeypatch):
     assert record(native)["why"] == "TREETAP_NATIVE=0 was set"
 
 
+@pytest.mark.second_tier
 def test_a_header_that_changes_is_compiled_again(kernels, native):
     """As a source is."""
     (native / "header.h").write_text("#define VALUE 3\n")

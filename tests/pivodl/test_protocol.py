@@ -74,6 +74,7 @@ def test_with_keys_that_hide(objective: str, tmp_path: Path) -> None:
     assert _train(tmp_path, some_world(2, params.objective, 3), params, faults) > 0
 
 
+@pytest.mark.second_tier
 async def test_private_set_intersection_aligns_the_records(tmp_path: Path) -> None:
     """The order of records follows from it and changes no split; shards name the job's parameters."""
     params = some_params(4)

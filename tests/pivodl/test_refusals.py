@@ -137,6 +137,7 @@ def test_bad_input_is_named_before_any_ciphertext(name: str, tmp_path: Path) -> 
     assert [path for part in ("jobs", "models") for path in tmp_path.glob(f"*/state/{part}/*")] == []
 
 
+@pytest.mark.second_tier
 def test_a_party_without_labels_is_allowed(tmp_path: Path) -> None:
     """Also one whose table has no label column at all."""
     here = spread(SPREAD, [i % 2 for i in range(N)])

@@ -156,7 +156,7 @@ def _announced(parties: Parties, opened: OpenedByParty) -> dict[int, Winner]:
     return {node: winner for node, (_, _, winner) in best.items()}
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("count", [2, 3, 5, 10])
 def test_the_winners_are_those_of_announced_gains(count: int, tmp_path: Path) -> None:
     """All parties find them, with ties, with parties that have no gain, and whoever runs ahead."""
@@ -175,6 +175,7 @@ def test_a_level_without_any_gain_ends(tmp_path: Path) -> None:
     assert sum(name_of(each.message) == "blinded_gains" for each in parties.sent) == turns
 
 
+@pytest.mark.second_tier
 def test_sizes_do_not_depend_on_gains(tmp_path: Path) -> None:
     """The same first champions stay: with large gains, small ones and a party without any, each message is as long."""
     seen = []

@@ -94,6 +94,7 @@ def test_every_message_is_a_roles(parties: int, way: str, tmp_path: Path) -> Non
     assert sum(len(tree.splits) for tree in centralised(here, params).trees) > 3
 
 
+@pytest.mark.second_tier
 def test_who_holds_sums_and_records(tmp_path: Path) -> None:
     """A party reads sums of a node below the root only if it opens candidates there, and bins of own labels only.
 

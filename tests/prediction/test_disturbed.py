@@ -81,7 +81,7 @@ async def test_killed_at_a_message_it_is_resumed(story: str, turn: int, tmp_path
         _assert_same(federation, story, status, whole)
 
 
-@pytest.mark.parametrize("story", [pytest.param(name, marks=pytest.mark.second_tier(but=3)) for name in STORIES])
+@pytest.mark.parametrize("story", [pytest.param(name, marks=pytest.mark.second_tier(but=1)) for name in STORIES])
 async def test_a_bad_network_changes_nothing(story: str, tmp_path: Path) -> None:
     """Lost, late and doubled messages."""
     needs_library_of("splitnn" if story == "network" else story)

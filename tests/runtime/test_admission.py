@@ -20,7 +20,7 @@ FEATURE = PARTIES[1]
 WORDS = sorted(frame.PATHS[control_pb2.StepRequest])
 
 
-@pytest.mark.second_tier(but=20)
+@pytest.mark.second_tier(but=10)
 @pytest.mark.parametrize("name", WORDS)
 async def test_who_asks_for_which_job_is_checked_for_every_word(
     name: str, jobs: tuple[Conducted, Conducted], tmp_path: Path

@@ -185,7 +185,7 @@ def test_killed_at_some_messages(victim: str, name: str, tmp_path: Path) -> None
     assert "interrupted" in states
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("way", Way)
 def test_killed_between_encryption_and_delivery(way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some messages that only a lattice has, before and after they arrive; by turns their sender and receiver die."""

@@ -421,6 +421,7 @@ STORIES: Mapping[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", ["boosting", "forest", "pivodl", pytest.param("splitnn", marks=NEURAL)])
 def test_every_protocol_charges_its_attempts_and_records(protocol: str, tmp_path: Path) -> None:
     """At every party, by the table's name, and a limit of none stops the second job of each."""
@@ -450,6 +451,7 @@ def test_every_protocol_charges_its_attempts_and_records(protocol: str, tmp_path
     run(main())
 
 
+@pytest.mark.second_tier
 def test_noise_on_leaf_weights_is_charged_once_for_a_job(tmp_path: Path) -> None:
     """At the parties that draw some, with ε and δ."""
     job = spec(replace(small_job.PARAMS, epsilon=4.0), obfuscation="standard")

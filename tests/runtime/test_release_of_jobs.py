@@ -69,6 +69,7 @@ def _of_all(federation: Federation) -> dict[str, Counter[str]]:
     return {**found, COORDINATOR: kept}
 
 
+@pytest.mark.second_tier
 def test_the_role_of_an_ended_job_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A finished and a failed one, with its tables and keys, in a process that seldom looks for garbage."""
     roles: dict[int, ref[object]] = {}

@@ -251,6 +251,7 @@ def test_a_table_with_a_fault_interrupts_the_serving_which_can_be_resumed(tmp_pa
     run(main())
 
 
+@pytest.mark.second_tier
 def test_sighup_has_a_process_read_again_and_the_end_of_a_terminal_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several at once, as while it reads, count once more; under `nohup` a closed terminal does not stop it.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from google.protobuf.message import Message
 
 from coordinator.waiting import FIRST_PAUSE_S, Place, Waiting
@@ -53,6 +54,7 @@ async def test_two_jobs_are_under_way_and_the_others_wait_in_order(tmp_path: Pat
     assert (most, began) == (2, names)
 
 
+@pytest.mark.second_tier
 async def test_watchers_of_a_waiting_job_see_it_begin_and_end(tmp_path: Path) -> None:
     """The stream goes on through the wait."""
 
@@ -65,6 +67,7 @@ async def test_watchers_of_a_waiting_job_see_it_begin_and_end(tmp_path: Path) ->
     assert list(dict.fromkeys(seen)) == ["waiting", "running", "finished"]
 
 
+@pytest.mark.second_tier
 async def test_a_waiting_job_is_cancelled_without_any_party(tmp_path: Path) -> None:
     """It never begins, and its place is free for the next."""
 
@@ -127,6 +130,7 @@ async def test_the_queue_outlives_the_coordinator(tmp_path: Path) -> None:
     assert (await federation.jobs.wait("one")).state == "finished"
 
 
+@pytest.mark.second_tier
 async def test_served_models_do_not_count(tmp_path: Path) -> None:
     """Two jobs run beside them, at the coordinator and at the parties."""
 

@@ -240,6 +240,7 @@ async def test_a_party_that_comes_back_without_its_table_is_left_out_again(tmp_p
         check(await answer(federation), scores)
 
 
+@pytest.mark.second_tier
 @pytest.mark.usefixtures("_allowed")
 async def test_a_party_that_is_suspended(tmp_path: Path) -> None:
     """It takes connections and answers nothing; once it runs on, what it was asked meanwhile disturbs no attempt."""
@@ -286,6 +287,7 @@ async def test_the_coordinator_starts_again_while_a_party_is_away(tmp_path: Path
         check(await answer(federation), scores)
 
 
+@pytest.mark.second_tier
 @pytest.mark.usefixtures("_allowed")
 async def test_cancelling_while_a_party_is_away(tmp_path: Path) -> None:
     """It ends as ever; the party that is away is named, and is asked no more."""

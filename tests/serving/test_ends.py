@@ -49,7 +49,7 @@ async def answered(federation: Federation, *ids: str) -> list[object]:
                 await asyncio.sleep(0.5)
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("way", ["interactive", "eini", "eini-lattice"])
 async def test_cancelling_ends_it_everywhere(way: str, tmp_path: Path) -> None:
     """Who waits is told at once, who asks afterwards too; no party keeps anything; the model can be served anew."""
@@ -250,6 +250,7 @@ async def test_a_label_holder_that_is_restarted(tmp_path: Path) -> None:
         assert right(await answered(federation, *IDS))
 
 
+@pytest.mark.second_tier
 async def test_a_model_between_two_attempts_is_served_later(tmp_path: Path) -> None:
     """Beside another model too its clients are asked to come again, and those who name none get no other's answer."""
 

@@ -200,7 +200,7 @@ def test_an_answer_that_is_no_partys_is_refused(case: str) -> None:
             """Nothing: the test's output has no log."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         try:
             client = treetap.Client(f"http://127.0.0.1:{server.server_port}", client="app")
             with client, pytest.raises(Unreachable, match="the answer is not that of a treetap party"):

@@ -121,6 +121,7 @@ def test_a_guess_is_recognised_by_its_noise_without_a_flood_of_its_own_that_is_w
     assert scores[0] < min(scores[1:]) * 0.97
 
 
+@pytest.mark.second_tier
 def test_many_answers_under_one_u_are_averaged():
     """With a flood too narrow and no limit of queries, least squares reads the set and u_k; 32 places.
 

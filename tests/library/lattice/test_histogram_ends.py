@@ -71,7 +71,7 @@ def test_sums_of_every_kind_of_column_are_those_of_integers(records: int) -> Non
     run(main())
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize(
     ("holding", "summing", "records"),
     [(2, 3, 2 * DEGREE + 17), (0, 2, DEGREE), (1, 1, DEGREE + 1), (3, 2, 3 * DEGREE - 1), (2, 0, 3 * DEGREE)],

@@ -176,7 +176,7 @@ class Comparing:
         return [place for place, total in enumerate(sums) if total == max(sums)]
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize(("limited", "read"), [(False, True), (True, False)])
 def test_comparisons_of_lying_candidates_read_the_secret_and_then_all_values(limited, read):
     """Copies of one candidate, each with s at another place less a guess of it: those that tie are guessed right.

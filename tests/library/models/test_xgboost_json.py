@@ -177,6 +177,7 @@ def _attributed(model: CentralTrees, parties: Parties) -> Attributions:
     return attributions(model.ensemble, player, goes_left, players, len(parties[0][1]))
 
 
+@pytest.mark.second_tier(but=4)
 @pytest.mark.parametrize("rows", [7, 200])
 @pytest.mark.parametrize(
     ("objective", "strategy", "classes", "more"), [case for case in BOOSTED if case[1] == "one_output_per_tree"]

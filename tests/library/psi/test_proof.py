@@ -89,6 +89,7 @@ def test_a_list_is_summed_where_it_is_made(lists: Lists) -> None:
         kernels.check_summed({}, points[:32] + bytes(32), bytes(2), NUMBERS, 0)
 
 
+@pytest.mark.second_tier(but=1)
 def test_sums_and_proofs_are_those_of_the_definition(curve: Curve, lists: Lists) -> None:
     """Recovered signs, numbers of 128 bits, sums and the equations of a proof, in integers."""
     points, raised, signs = lists

@@ -169,6 +169,7 @@ def test_every_way_into_a_table_takes_the_same(tmp_path: Path) -> None:
     assert (again.refused, first.differs(again)) == ("", "")
 
 
+@pytest.mark.second_tier
 def test_streamed_tables_take_and_ask_the_same(tmp_path: Path) -> None:
     """Whole and in batches: one table, and one message."""
     path, doubtful = _file(tmp_path, **SHOWN), tmp_path / "doubt"

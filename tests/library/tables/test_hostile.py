@@ -16,6 +16,7 @@ from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_ids, read_table
 
 
+@pytest.mark.second_tier
 def test_damaged_tables_of_every_format_are_named() -> None:
     """A sample of the campaign; each case is a file of a seed."""
     found = hostile_tables.conduct(100, 1)

@@ -201,6 +201,7 @@ def test_only_the_log_lists_a_tables_columns(tmp_path: Path, caplog: pytest.LogC
     assert "'id', 'diagnosis'" in caplog.text
 
 
+@pytest.mark.second_tier
 def test_a_ragged_row_far_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Beyond the first block too a row of another width is told by its line, whatever its bytes; not its cells."""
     path = tmp_path / "table.csv"

@@ -95,6 +95,7 @@ def test_types_of_postgresql(given: dict[str, str], uri: str) -> None:
     assert table.where(2) == "row 3 in the order of ids"
 
 
+@pytest.mark.second_tier
 def test_ids_and_labels_of_postgresql(uri: str) -> None:
     """Numbers of arbitrary precision and UUIDs are ids as the database writes them; booleans are classes."""
     assert read("w", id="e", table="clinic.Patients").ids == ["10", "11", "9"]
@@ -103,6 +104,7 @@ def test_ids_and_labels_of_postgresql(uri: str) -> None:
     assert read_classes(read(label="b", query=query), "b").classes == ["False", "True"]
 
 
+@pytest.mark.second_tier
 def test_rows_come_in_the_order_of_their_ids(uri: str) -> None:
     """A query's order is not its own: what a transcript says of rows holds for every reading."""
     for order in ("ASC", "DESC"):
@@ -133,6 +135,7 @@ def test_faults_of_queries(keys: dict[str, str], said: str, uri: str) -> None:
     assert said in fault("w", **keys)
 
 
+@pytest.mark.second_tier
 def test_kinds_of_columns_that_need_a_cast(uri: str) -> None:
     """Money, whose number the driver gives in hundredths, and rows with a fault, by their place among the ids."""
     assert "column 'm' holds money: write CAST(\"m\" AS numeric) in the query" in fault("m", table="clinic.Patients")
@@ -142,6 +145,7 @@ def test_kinds_of_columns_that_need_a_cast(uri: str) -> None:
     assert "row 2 in the order of ids, column 'w': the cell is not a number" in fault("w", query=query)
 
 
+@pytest.mark.second_tier
 def test_queries_write_nothing(uri: str) -> None:
     """Whatever the database's user may do, the transaction is read-only."""
     query = "SELECT id, x FROM clinic.forbidden"
@@ -155,6 +159,7 @@ def test_queries_write_nothing(uri: str) -> None:
     assert len(read("w", table="clinic.Patients").ids) == 3
 
 
+@pytest.mark.second_tier
 def test_a_user_without_rights(uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """A table that is not granted; a wrong password, a wrong user and no password: no message and no log has any."""
     address = uri.partition("@")[2]
@@ -291,6 +296,7 @@ print(loaded(uri={f"sqlite:{tmp_path / 't.db'}"!r}, table="t"))
     assert done.stdout.splitlines() == ["[]", "['adbc_driver_manager', 'adbc_driver_sqlite']"]
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize(
     ("uri", "unchecked"),
     [
@@ -309,6 +315,7 @@ def test_servers_whose_certificate_is_not_checked(uri: str, unchecked: bool) -> 
     assert unverified(uri) == unchecked
 
 
+@pytest.mark.second_tier
 def test_types_of_a_databases_own(uri: str) -> None:
     """Enumerations are text, domains what they are made of."""
     kinds = "CASE g WHEN 1 THEN 'ok' ELSE 'sad' END::mood AS m, (g * 1.5)::positive AS p"

@@ -20,6 +20,7 @@ JOB = b"a job, an attempt and a party"
 BITS = 16  # of a compared number
 
 
+@pytest.mark.second_tier
 def test_one_comparison_under_a_smooth_modulus_opens_the_number() -> None:
     """A challenger that sends no bits reads all of the champion's, each modulo a factor of its own.
 
