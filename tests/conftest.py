@@ -100,11 +100,12 @@ def pytest_configure_node(node: WorkerController) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """As many as there are cores, and one more for the first tier, which is waited for.
+    """One more than there are cores; twice as many for the second tier, whose tests wait for processes.
 
-    Some tests wait for processes; but every worker imports all test files, and beyond that they hinder each other.
+    Every worker imports all test files, and beyond that they hinder each other.
     """
-    return len(os.sched_getaffinity(0)) + (config.option.tier == "first")
+    cores = len(os.sched_getaffinity(0))
+    return 2 * cores if config.option.tier == "all" else cores + 1
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

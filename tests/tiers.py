@@ -3,8 +3,9 @@
 A test is of the second tier if it needs a library that `make test` does not install, or is one more instance of a rule
 that a faster test covers: it has the marker `second_tier`, or its file has. Tests of minutes, `campaign`, are in
 neither. With `second_tier(but=3)` or `campaign(but=3)` the first three instances of its parameters are without the
-marker. Where no path is named, the first tier is the default; of a named path the tests of both are carried out. The
-run ends with how many further tests there are.
+marker. A sweep, a test of more than `MOST` instances of the second tier, has that many there, evenly spaced, and all
+others in `campaign`. Where no path is named, the first tier is the default; of a named path the tests of both, and all
+instances, are carried out. The run ends with how many further tests there are.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -25,8 +26,10 @@ from tests import heavy_libraries
 ROOT = Path(__file__).parents[1]
 #: Tier → markers of the tests and files that it leaves out, and the command that carries them out.
 LEFT_OUT = {"first": ({"second_tier", "campaign"}, "make test-all"), "all": ({"campaign"}, "make campaign")}
+#: Instances of a test in the second tier.
+MOST = 4
 _MARKS = re.compile(r"^pytestmark = (\[$.*?^\]|.*?$)", re.M | re.S)
-_TEST = re.compile(r"^(?:async )?def (test_\w+)", re.M)
+_TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.M)
 #: Distribution → the name by which it is imported, where that is another one.
 IMPORTED = {
     "python-louvain": "community",
@@ -41,12 +44,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--tier`."""
     said = "first: tests that need few libraries and little time; all: also their further instances"
     parser.addoption("--tier", choices=("first", "all"), help=f"{said} (default: first, or all of the paths named)")
+    said = f"short: instances of a sweep beyond {MOST} are of campaign; whole: none"
+    parser.addoption("--sweeps", choices=("short", "whole"), help=f"{said} (default: short, or whole of paths named)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the tier, hide the libraries of the second from the first, and register what counts the further tests."""
-    option = config.option
-    if option.tier is None:  # workers of pytest-xdist are told
+    option, named = config.option, config.args_source is pytest.Config.ArgsSource.ARGS
+    option.sweeps = option.sweeps or ("whole" if named else "short")  # workers of pytest-xdist are told
+    if option.tier is None:
         option.tier = "first" if config.args_source is pytest.Config.ArgsSource.TESTPATHS else "all"
     if option.tier == "first":
         heavy_libraries.hide()
@@ -54,14 +60,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Take a marker with `but` off the first instances, so that those who choose by `-m` leave them to their tier."""
-    instances = Counter[str]()
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take a marker with `but` off the first instances, and shorten sweeps, so that `-m` leaves each to its tier."""
+    instances, sweeps = Counter[str](), defaultdict[str, list[pytest.Item]](list)
     for item in items:
         function = item.nodeid.partition("[")[0]
         spared = [mark for mark in item.own_markers if instances[function] < mark.kwargs.get("but", 0)]
         item.own_markers[:] = [mark for mark in item.own_markers if mark not in spared]
         instances[function] += 1
+        if item.get_closest_marker("second_tier") and not item.get_closest_marker("campaign"):
+            sweeps[function].append(item)
+    if config.option.sweeps == "short":
+        for sweep in sweeps.values():
+            for place, item in enumerate(sweep):
+                if place * MOST // len(sweep) == (place - 1) * MOST // len(sweep) and len(sweep) > MOST:
+                    item.add_marker(pytest.mark.campaign)
 
 
 def left_out(path: Path, tier: str) -> list[str]:

@@ -37,7 +37,7 @@ QUICK: dict[str, Any] = {
 }
 
 
-@pytest.mark.campaign(but=1)
+@pytest.mark.campaign
 @pytest.mark.long
 @pytest.mark.xdist_group("api")
 @pytest.mark.parametrize(("name", "simulate"), [("FederatedClassifier", False), ("FederatedRegressor", True)])

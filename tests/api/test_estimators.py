@@ -164,7 +164,7 @@ def test_constraints_and_encodings_by_column_reach_the_owner() -> None:
         treetap.FederatedRegressor(**{**given, "monotone_constraints": {"z": 1}}).fit(frame, y)
 
 
-@pytest.mark.second_tier
+@pytest.mark.campaign
 def test_a_training_goes_on_from_a_model() -> None:
     """Rounds are added to those of a fitted estimator: the same trees as of one longer training."""
     first = treetap.FederatedClassifier(**{**SMALL, "n_estimators": 1}).fit(X, TRUE)
@@ -221,7 +221,7 @@ def test_wrong_input_is_a_value_error_and_leaves_the_federation_up() -> None:
     assert model.fit(X, TRUE).score(X, TRUE) > 0.7
 
 
-@pytest.mark.second_tier
+@pytest.mark.campaign
 def test_a_search_uses_one_federation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all candidates and folds: no process is started for any of them."""
     treetap.FederatedClassifier(**SMALL).fit(X, TRUE)

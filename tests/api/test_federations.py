@@ -137,7 +137,7 @@ def _asked(served: Any, headers: dict[str, str]) -> tuple[int, str]:
         return failure.code, failure.read().decode()
 
 
-@pytest.mark.second_tier
+@pytest.mark.campaign
 def test_fits_in_threads_and_idle_connections_say_nothing() -> None:
     """No traceback and no line of gRPC on standard error, beside fits that succeed."""
     program = f"""

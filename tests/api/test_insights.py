@@ -48,6 +48,7 @@ MARGIN = MIXED["income"].fillna(1) + (MIXED["job"] == "nurse") - MIXED["bill"] +
 ENCODE = {"job": "categorical", "opened": "days", "tariff": "one-hot"}
 
 
+@pytest.mark.campaign(but=1)
 @pytest.mark.second_tier
 @pytest.mark.parametrize("defences", [{}, {"id_lmid": {"xi": 0.2}}], ids=["plain", "with local subtrees"])
 @pytest.mark.parametrize("classes", [2, 3])

@@ -37,6 +37,7 @@ def test_there_are_three() -> None:
         assert all(output.output_type != "error" for cell in code for output in cell.outputs)
 
 
+@pytest.mark.campaign(but=1)
 @pytest.mark.long
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs(name: str) -> None:

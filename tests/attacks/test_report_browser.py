@@ -85,6 +85,7 @@ def _boxes(browser: Browser) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.campaign(but=1)
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (1200, "dark"), (380, "light")])
 def test_every_picture_is_shown(width: int, scheme: str, page: Path, browser: Browser) -> None:
     """No complaint of the console, no request, no picture without a size, without colours or with a text cut off."""

@@ -65,6 +65,7 @@ def test_a_foreign_file_is_refused(resumable: ModuleType, line: str, tmp_path: P
         resumable.Results(path)
 
 
+@pytest.mark.campaign
 @pytest.mark.long
 def test_table_2_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """After one of two seeds only the second is run, and the table holds both, with the paper's figures."""

@@ -27,6 +27,7 @@ SAMPLE = 18
 of_recorded_stories = pytest.mark.xdist_group("recorded-stories")
 
 
+@pytest.mark.campaign
 @of_recorded_stories
 def test_altered_messages_end_by_name_or_rightly(tmp_path: Path) -> None:
     """One field of one message has a boundary value: an error that is named, or the oracle's model and scores."""

@@ -36,6 +36,7 @@ def _lose(federation: LocalFederation, cluster: RayCluster, node: int) -> jobs_p
     return ended(federation, "job")
 
 
+@pytest.mark.campaign
 def test_a_job_goes_on_without_a_node(tmp_path: Path) -> None:
     """Both workers are on the head afterwards, and the model is the oracle's."""
     with RayCluster(nodes=2) as cluster, _federation(tmp_path, cluster) as federation:

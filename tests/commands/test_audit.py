@@ -112,7 +112,7 @@ def test_an_experiment_scores_every_attack_on_every_feature_party(run: tuple[Pat
     assert all(row["nats"] >= 0 for row in document["parties"]["shop"]["bounds"])
 
 
-@pytest.mark.second_tier
+@pytest.mark.campaign
 def test_audit_of_a_moved_folder_finds_the_same(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """audit.toml has relative paths: the folder can be sent; the figures depend on the transcripts alone."""
     folder, found = run
@@ -129,7 +129,7 @@ def test_audit_of_a_moved_folder_finds_the_same(run: tuple[Path, dict[str, Any]]
     assert "<svg" in (tmp_path / "report.html").read_text()
 
 
-@pytest.mark.second_tier
+@pytest.mark.campaign
 def test_a_frontier_is_known_by_its_digest(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """An experiment's audit.toml has its table's digest: a frontier with it is of this table, another one is not."""
     folder, _ = run
@@ -165,7 +165,7 @@ def test_an_experiment_with_a_frontier_of_another_protocol_does_not_start(
     assert not (tmp_path / "work").exists()
 
 
-@pytest.mark.second_tier
+@pytest.mark.campaign
 def test_an_experiment_s_folder_is_all_its_runs(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """In the order of their numbers, each report in its run's folder, figures and limits by run; a run that kept
     nothing is named, and without any the message says what keeps transcripts."""
@@ -335,7 +335,7 @@ def test_a_limit_is_not_judged_by_half_a_transcript(run: tuple[Path, dict[str, A
     assert treetap(*words, "--allow-partial").status == 0
 
 
-@pytest.mark.second_tier
+@pytest.mark.campaign
 def test_a_regression_is_reported_without_scores(tmp_path: Path) -> None:
     """Numbers for labels: the run ends well, the report says what was received and why nothing is scored."""
     rng = np.random.default_rng(1)

@@ -138,6 +138,7 @@ def test_what_to_try_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert demo.following() == "treetap new party --table YOUR.csv"
 
 
+@pytest.mark.campaign(but=1)
 @pytest.mark.second_tier
 @pytest.mark.parametrize("protocol", demo.JOBS)
 def test_a_whole_demo_is_short(

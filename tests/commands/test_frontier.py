@@ -253,7 +253,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FrontierDocume
     return kept, load_frontier(kept / "frontier.json")
 
 
-@pytest.mark.second_tier
+@pytest.mark.campaign
 @of_one_document
 def test_the_document(made: tuple[Path, FrontierDocument]) -> None:
     """It has each point with its figures over the seeds, and is read back as points for an adviser."""

@@ -5,7 +5,7 @@
 Each value of TREETAP_NATIVE is a fresh container: without it the build fetches a compiler where the processor has
 AVX2 and FMA, with 1 wherever it runs, with 0 never. The demo has to end well on the backend that follows, and
 `treetap doctor` has to say how the kernels were compiled, or why not. Prints seconds of the install and of the demo.
-Part of `.ci/run`: with the downloads it takes minutes.
+Part of `.ci/run` without a value: with the downloads it takes minutes.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def main() -> None:
     """Run each variant; status 1 at the first that is not as expected."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", default=BASE)
-    parser.add_argument("--native", nargs="+", choices=[AS_IT_IS, "0", "1"], default=[AS_IT_IS, "1"])
+    parser.add_argument("--native", nargs="+", choices=[AS_IT_IS, "0", "1"], default=[AS_IT_IS])
     given = parser.parse_args()
     auto = auto_with_kernels()
     for native in given.native:

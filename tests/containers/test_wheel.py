@@ -15,7 +15,7 @@ from tests.containers.composed import ROOT
 
 # The programs of a release are installed and three archives built before the first test.
 pytestmark = [
-    pytest.mark.second_tier,
+    pytest.mark.campaign,
     pytest.mark.long,
     pytest.mark.timeout(1200),
     pytest.mark.xdist_group("containers"),
@@ -48,7 +48,6 @@ def kernels(release: Path, machine: str) -> tuple[dict[str, str], bytes]:
         return json.loads(wheel.read("treetap/native/kernels.json")), library
 
 
-@pytest.mark.campaign
 def test_wheels_hold_the_kernels_of_their_machine(release: Path) -> None:
     """All forms on one kind of machine, the plain one on the other; both compiled by the pinned compiler."""
     forms = {"x86_64": ("ifma avx512 avx2 plain", 62), "aarch64": ("plain", 183)}

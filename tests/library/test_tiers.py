@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,8 @@ FILES = {
     "test_probes.py": "from importlib.util import find_spec\ndef test_probes():\n    assert not find_spec('torch')\n",
     "test_instances.py": "import pytest\n@pytest.mark.second_tier(but=2)\n@pytest.mark.parametrize('x', range(5))\n"
     "def test_each(x): pass\n",
+    "test_sweep.py": "import pytest\n@pytest.mark.second_tier(but=1)\n@pytest.mark.parametrize('x', range(9))\n"
+    "def test_swept(x): pass\n",
     "test_lacks.py": "import networkx\ndef test_never(): pass\n",
     "test_command.py": "def test_command():\n    assert not 'attacks need networkx: pip install it'\n",
 }
@@ -65,7 +68,7 @@ def test_the_first_tier(tmp_path: Path) -> None:
     assert f"test_skips.py::test_skips needs torch, {needs}" in said
     assert said.count("needs networkx: pip install -e '.[test]'") == 2
     assert "missing of the extra test: networkx; tests that need it did not run" in said
-    assert "4 passed; at least 6 further tests: make test-all" in said
+    assert "5 passed; at least 14 further tests: make test-all" in said
     assert "no_such" not in said
 
 
@@ -75,7 +78,10 @@ def test_all_tiers(tmp_path: Path) -> None:
     said = _run(tmp_path, "--tier", "all", TREETAP_ALL_SOURCES="1")
     assert "No module named 'no_such'" in said
     assert "ERROR test_lacks.py" in said
-    assert "further tests" not in said
+    assert "at least 4 further tests: make campaign" in said
+    said = _run(tmp_path, "--tier", "all", "-m", "second_tier and not campaign", "-v")
+    assert re.findall(r"test_swept\[(\d)\] PASSED", said) == ["1", "3", "5", "7"]
+    assert "test_swept[2] PASSED" in _run(tmp_path, "--tier", "all", "-v", "test_sweep.py")
 
 
 def test_no_library_of_the_first_tier_is_heavy() -> None:

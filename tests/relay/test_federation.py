@@ -122,6 +122,7 @@ def test_a_relay_that_is_away_for_a_moment(relayed: RelayedFederation) -> None:
     assert_oracles_model(states(federation, HERE), HERE.oracle(MANY), "moment")
 
 
+@pytest.mark.campaign
 def test_a_slow_relay_behind_a_hostile_one(tmp_path: Path) -> None:
     """Connections are cut, and their records altered and repeated, at random: the model is the oracle's, or none."""
     with ExitStack() as stack:

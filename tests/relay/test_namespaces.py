@@ -139,6 +139,7 @@ def test_a_job_of_hosts_that_cannot_reach_each_other(running: Running) -> None:
     assert_oracles_scores(predictions, HERE.oracle(PARAMS), HERE.newcomers, len(HERE.y))
 
 
+@pytest.mark.campaign
 @pytest.mark.long
 def test_their_relay_is_killed(running: Running) -> None:
     """The operator's command ends with an error that names it; once it is back, the job comes to the oracle's model."""

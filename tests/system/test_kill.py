@@ -102,6 +102,7 @@ def _alive(family: set[tuple[int, str]]) -> set[tuple[int, str]]:
     return family & {(pid, born) for pid, (_, born) in _processes().items()}
 
 
+@pytest.mark.campaign(but=1)
 @pytest.mark.second_tier
 @pytest.mark.parametrize("victim", [*PARTIES, "coordinator"])
 def test_killed_and_resumed(victim: str, federation: LocalFederation, undisturbed: dict[str, bytes]) -> None:
@@ -164,6 +165,7 @@ def test_the_name_of_a_cancelled_job_stays_taken(federation: LocalFederation) ->
         _submit(federation, "cancelled", PARAMS)
 
 
+@pytest.mark.campaign(but=1)
 @pytest.mark.second_tier
 @pytest.mark.parametrize("name", [*PARTIES, "coordinator"])
 def test_sigterm_in_the_middle_of_training(name: str, federation: LocalFederation) -> None:

@@ -36,6 +36,7 @@ JOBS: dict[str, tuple[TreeParams, Way]] = {
 WORKERS = dict(zip(PARTIES, (2, 3, 2), strict=True))
 
 
+@pytest.mark.campaign(but=2)
 @pytest.mark.parametrize(("params", "way"), JOBS.values(), ids=JOBS)
 def test_a_training_over_sockets(params: TreeParams, way: Way, tmp_path: Path) -> None:
     """Model node for node; what was sent is what arrived, byte for byte; only contents of a lattice come to b and c."""

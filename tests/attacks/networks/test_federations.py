@@ -170,6 +170,7 @@ def test_limits(scored: tuple[Document, NetworkFigures]) -> None:
         exceeded(document, {"information": 0.5})
 
 
+@pytest.mark.campaign
 def test_an_audit_from_a_partys_files_alone(own: Path, here: World, states: dict[str, Path]) -> None:
     """Transcript, model, table and the labels that it knows are enough, when the others' folders are gone."""
     shutil.rmtree(states[HOLDER].parent)
