@@ -625,7 +625,7 @@ def test_the_table_for_people(folder: Path, encoded: str) -> None:
     assert "names a value twice" in refused(treetap("frontier", _file(folder, "reduced_leakage = [1, 1]\n")))
 
 
-@pytest.mark.second_tier
+@pytest.mark.campaign
 def test_a_federation_gives_the_points_of_the_joined_table(folder: Path, encoded: str) -> None:
     """A point by processes and sockets has the figures of the centralised trainer, and its costs beside them.
 

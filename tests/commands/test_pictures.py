@@ -25,7 +25,7 @@ LABELS = {
 }
 
 
-@pytest.mark.second_tier
+@pytest.mark.campaign
 def test_the_picture_of_the_demo_is_what_it_prints(tmp_path: Path) -> None:
     """A whole demo; of two pictures a copy with another word alone is told as stale."""
     kept = (DOCS / "demo.svg").read_text(encoding="utf-8")
