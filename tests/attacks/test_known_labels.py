@@ -24,6 +24,7 @@ from attacks.known_labels.names import macro_auc, precision_first
 from attacks.known_labels.naming import known_neighbours, known_regression
 from attacks.known_labels.schema import KnownLabelResult, KnownSettings
 from attacks.limits import exceeded
+from attacks.registry import Needs, rows
 from attacks.report import html, print_summary
 from attacks.view.known_trees import KnownNode, TreeView
 from tests.attacks.documents import made
@@ -299,7 +300,7 @@ def test_a_regression_is_refused_with_the_reason(tmp_path: Path) -> None:
     for party in document.parties.values():
         assert party.known_labels is not None
         assert party.known_labels.drawn is None
-        assert party.known_labels.reasons == {"known-neighbours": why, "known-regression": why}
+        assert party.known_labels.reasons == dict.fromkeys(rows(Needs.KNOWN_LABELS), why)
     assert why in html(document)
     print_summary(document, Console(file=out, width=220))
     assert f"known-regression is left out: {why}." in out.getvalue()
