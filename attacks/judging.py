@@ -42,7 +42,10 @@ def _of_labels(case: Case) -> Verdict:
     ranked = [it for it in case.compared if rare and it.measure == "AUC"]
     every = ranked or case.compared
     if case.view.network is None:  # a network's guesses are of different records
-        every = [best_of([it for it in every if it.measure == measure]) for measure in {it.measure for it in every}]
+        every = [
+            best_of([it for it in every if it.measure == measure])
+            for measure in dict.fromkeys(it.measure for it in every)
+        ]
     return judged(case.party.name, "labels", of, every, reason=_unscored(case), details=details)
 
 

@@ -50,7 +50,7 @@ class Needs(Enum):
 
     COLUMNS = "any feature party's"
     SETS = "trainings of trees"
-    KNOWN_LABELS = "trainings of trees, by a party that knows some labels"
+    KNOWN_LABELS = "trainings of trees, by a party that knows some labels, or none"
     SHARED_LABELS = "pivodl"
     GRADIENTS = "splitnn"
     EMBEDDINGS = "label holders of splitnn, in an audit with [[victim]]"

@@ -231,6 +231,11 @@ def test_the_document_and_both_reports_have_the_figures(document: Document) -> N
                 for figure in (naming.auc, naming.precision, naming.accuracy):
                     assert f"{figure.mean:.3f}" in section
                     assert f"{figure.mean:.3f}" in out.getvalue()
+        for order in (known.first_component, known.vote, known.heaviest_cut):
+            for it in () if order is None else order.by.values():
+                for value in (it.auc, it.precision):
+                    assert f"{value:.3f}" in section
+                    assert f"{value:.3f}" in out.getvalue()
         assert f"<bdi>{name}</bdi>" in section
         verdict = next(it for it in document.verdicts if it.party == name and it.learned == "labels")
         assert verdict.before is not None
@@ -250,6 +255,11 @@ def test_a_limit_on_the_auc(document: Document) -> None:
         most = max(result.nodes.auc.mean, result.both.auc.mean)
         assert line == f"{name}: known-regression with 40 labels reaches an AUC of {most:.3f}, above 0"
     assert exceeded(document, {"known-neighbours": 1.0}) == []
+    for line, (name, party) in zip(exceeded(document, {"first-component": 0.0}), document.parties.items(), strict=True):
+        assert party.known_labels is not None
+        assert party.known_labels.first_component is not None
+        told = [it.auc for kind, it in party.known_labels.first_component.by.items() if "columns" not in kind]
+        assert line == f"{name}: first-component reaches an AUC of {max(told):.3f}, above 0"
     with pytest.raises(BadInput, match="known-neighbours: the attack was run on no party"):
         exceeded(made(), {"known-neighbours": 0.5})
 
