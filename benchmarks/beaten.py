@@ -89,10 +89,11 @@ class Trained:
 
 
 class Best(NamedTuple):
-    """The best attack of some and its figure."""
+    """The best attack of some and its figure; `every`: those of all."""
 
     name: str
     figure: float
+    every: dict[str, float] | None = None
 
 
 #: What a comparison finds of a training: question → the best easy attack, and the audit's.
@@ -210,6 +211,7 @@ def compared(name: str, it: Trained, way: str, second: bool) -> Iterator[dict[st
                 "audit_figure": own.figure,
                 "difference": easy.figure - own.figure,
                 "allowed": comparison.allowed,
+                "audit_every": own.every,
                 "cpu_s": time.process_time() - start,
             }
 
@@ -292,7 +294,7 @@ def labels_compared(it: Trained) -> Iterator[tuple[str, Best, Best]]:
 
 def _best(figures: dict[str, float]) -> Best:
     name = max(figures, key=figures.__getitem__)
-    return Best(name, figures[name])
+    return Best(name, figures[name], figures)
 
 
 #: Kind of question → how it is compared; a further kind is a row here.
