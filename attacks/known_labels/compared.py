@@ -10,7 +10,6 @@ import numpy as np
 
 from attacks.known_labels.evidence import SignatureEvidence
 from attacks.known_labels.names import Ints, Named
-from attacks.known_labels.schema import DrawnLabels
 from attacks.verdict import MOST_FREQUENT, Compared, FirstNamed, drawn_error, paired_error, unbalanced
 
 #: Kind of rows or points → its words in a verdict.
@@ -51,15 +50,14 @@ def compared_names(evidence: SignatureEvidence) -> Iterator[Compared]:
         chance=drawn.chance,
     )
     found = compared(trained, alone, evidence.truth, known=drawn.known, first=first, details="known")
-    yield found.model_copy(update={"floor": _floor(evidence, drawn)})
+    yield found.model_copy(update={"floor": _floor(evidence)})
 
 
-def _floor(evidence: SignatureEvidence, drawn: DrawnLabels) -> str:
+def _floor(evidence: SignatureEvidence) -> str:
     """The sentence by which a reader of the figures knows that a larger attack reads more; empty where none does."""
     said = []
-    if drawn.left_out:
-        many = len(evidence.known.truth)
-        said.append(f"{len(evidence.places):,} of {many:,} records: most_records in [known_labels] takes more")
+    if (some := len(evidence.places)) < (many := len(evidence.known.scored)):
+        said.append(f"{some:,} of {many:,} records: most_records in [known_labels] takes more")
     if left := evidence.left_out["splits"]:
         said.append(f"own splits without the {left:,} lightest, which do not fit: a lower most_records fits more")
     return f"a floor, by {' and '.join(said)}" if said else ""

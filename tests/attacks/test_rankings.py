@@ -164,6 +164,7 @@ def test_a_party_that_labels_records_orders_those_of_others() -> None:
         evidence = _evidence(sides, labels)
         evidence = replace(evidence, known=of_others(evidence.known, own))
         aucs.append(_found(evidence)["vote"].by["splits"].auc)
+        assert [it.floor for it in compared_names(evidence)] == [""]  # what is not scored is not left out
     assert aucs[0] == aucs[1] > 0.7
 
 
