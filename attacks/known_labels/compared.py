@@ -49,8 +49,8 @@ def compared_names(evidence: SignatureEvidence) -> Iterator[Compared]:
         after=max(before, *(it.first for it in trained.values())),
         chance=drawn.chance,
     )
-    found = compared(trained, alone, evidence.truth, known=drawn.known, first=first, details="known")
-    yield found.model_copy(update={"floor": _floor(evidence)})
+    best = compared(trained, alone, evidence.truth, known=drawn.known, first=first, details="known")
+    yield best.model_copy(update={"floor": _floor(evidence)})
 
 
 def _floor(evidence: SignatureEvidence) -> str:
