@@ -172,7 +172,7 @@ def table_of(name: str, records: int) -> tuple[Floats, Ints]:
 def numbered(column: pa.ChunkedArray) -> Floats:
     """A column (N,) as numbers, NaN where missing; anything else by the order of its texts."""
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        return column.cast(pa.float64()).to_numpy()
+        return np.asarray(column.cast(pa.float64()).to_numpy())
     return np.unique([str(value) for value in column.to_pylist()], return_inverse=True)[1].astype(np.float64)
 
 
@@ -227,7 +227,7 @@ def components(points: Floats, count: int) -> Floats:
     """Records (N, ≤ count) on the first principal components of points (N, k)."""
     centred = points - points.mean(axis=0)
     directions = np.linalg.eigh(centred.T @ centred)[1]  # ascending by variance
-    return centred @ directions[:, ::-1][:, :count]
+    return np.asarray(centred @ directions[:, ::-1][:, :count])
 
 
 def by_splits(it: Trained) -> Iterator[tuple[str, Floats]]:

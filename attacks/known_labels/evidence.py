@@ -136,7 +136,7 @@ class SignatureEvidence:
     def own_cuts(self) -> list[list[OwnCut]]:
         """Own splits by tree, of the records that take part."""
         return [
-            [OwnCut(cut.node, self._placed(cut.left), self._placed(cut.right)) for cut in tree.own_cuts()]
+            [OwnCut(it.node, self._placed(it.left), self._placed(it.right)) for it in tree.own_cuts()]
             for tree in self.trees
         ]
 
@@ -147,7 +147,7 @@ class SignatureEvidence:
         at[self.places] = np.arange(len(self.places), dtype=np.int32)
         return at
 
-    def _placed(self, records: Ints) -> npt.NDArray[np.int32]:
+    def _placed(self, records: Ints) -> Any:
         """Places of those of these records that take part."""
         places = self._at[records]
         return places[places >= 0]

@@ -99,7 +99,7 @@ def principal(points: Any, count: int) -> Floats:
         basis = np.linalg.qr(points.T @ (points @ basis) - records * np.outer(mean, mean @ basis))[0]
     scores = np.asarray(points @ basis - mean @ basis, dtype=np.float64)
     directions = np.linalg.eigh(scores.T @ scores)[1]  # ascending by variance
-    return scores @ directions[:, ::-1][:, :count]
+    return np.asarray(scores @ directions[:, ::-1][:, :count])
 
 
 def _components(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Floats]]:

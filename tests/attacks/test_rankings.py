@@ -18,8 +18,8 @@ from attacks.known_labels.schema import KnownSettings, RankedResult
 from attacks.registry import Needs, row, rows
 from attacks.report.verdict import lines
 from attacks.verdict import Compared, best_of, judged
-from attacks.view.known_trees import KnownNode, OwnSplit, TreeView, WholeCut
-from tests.attacks.worlds import Ints, planted, random_trees
+from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, WholeCut
+from tests.attacks.worlds import planted, random_trees
 from treetap.tables.labels import Labels
 
 ORDERS = ("first-component", "vote", "heaviest-cut")
