@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from attacks.case import Case
-from attacks.verdict import OTHERS, Compared, Verdict, judged, unbalanced
+from attacks.verdict import OTHERS, Compared, Verdict, best_of, judged, unbalanced
 from treetap.protocols.registry import training
 
 
@@ -33,13 +33,20 @@ def verdicts(cases: Sequence[Case], parties: Mapping[str, Mapping[str, Any]]) ->
 def _of_labels(case: Case) -> Verdict:
     """The verdict on what a party learned of labels; of PIVODL of those that others have.
 
-    Where a class is rare the measure is AUC wherever an attack has it, so that no two runs differ in it.
+    Where a class is rare the measure is AUC wherever an attack has it, so that no two runs differ in it. Of trees the
+    best guess of all attacks stands beside the best one without the training.
     """
     of = case.view.label_holder if case.view.pivodl is None else OTHERS
     details = "attacks" if case.view.network is None else "network"
     rare = case.labels is not None and unbalanced(np.bincount(case.labels.values.astype(np.int64)).tolist())
     ranked = [it for it in case.compared if rare and it.measure == "AUC"]
-    return judged(case.party.name, "labels", of, ranked or case.compared, reason=_unscored(case), details=details)
+    every = ranked or case.compared
+    if case.view.network is None:  # a network's guesses are of different records
+        every = [
+            best_of([it for it in every if it.measure == measure])
+            for measure in dict.fromkeys(it.measure for it in every)
+        ]
+    return judged(case.party.name, "labels", of, every, reason=_unscored(case), details=details)
 
 
 def _unscored(case: Case) -> str:

@@ -117,11 +117,15 @@ def _results(document: Document, name: str) -> list[tuple[str, AttackName, Attac
 
 
 def _by_known_labels(document: Document, name: str, limit: float) -> list[str]:
-    """AUCs above a limit by the nodes that a party knows, the larger of those with and without its own columns."""
+    """AUCs above a limit: by known nodes, the larger of those with and without own columns; of orders the largest."""
     figures = []
     for whose, party in document.parties.items():
         known = None if party.known_labels is None else party.known_labels.plain()
         if known is not None and (result := known[name]) is not None:
+            if "by" in result:
+                aucs = [by["auc"] for kind, by in result["by"].items() if not kind.startswith("columns")]
+                figures.append((f"{whose}: {name} reaches an AUC", max(aucs)))
+                continue
             aucs = [by["auc"]["mean"] for by in (result["nodes"], result["both"]) if by is not None]
             figures.append((f"{whose}: {name} with {known['drawn']['known']} labels reaches an AUC", max(aucs)))
     none = f"--fail-above {name}: the attack was run on no party; the document's reasons say why"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from attacks.features.schema import Attribute, FeatureSettings, Reconstruction
 from attacks.id2graph.schema import CHUNKS, KMEANS, LOUVAIN, AttackResult, Settings
-from attacks.known_labels.schema import KnownLabelResult, KnownSettings
+from attacks.known_labels.schema import KnownLabelResult, KnownSettings, RankedResult
 from attacks.networks.schema import ClusterFigures, CompletionFigures, LabelFigures, NetworkSettings, ScoreFigures
 from attacks.pivodl.schema import (
     DifferentialFigures,
@@ -50,7 +50,7 @@ class Needs(Enum):
 
     COLUMNS = "any feature party's"
     SETS = "trainings of trees"
-    KNOWN_LABELS = "trainings of trees, by a party that knows some labels"
+    KNOWN_LABELS = "trainings of trees, by a party that knows some labels, or none"
     SHARED_LABELS = "pivodl"
     GRADIENTS = "splitnn"
     EMBEDDINGS = "label holders of splitnn, in an audit with [[victim]]"
@@ -133,6 +133,7 @@ _grouping = partial(Attack, needs=Needs.SETS, findings=AttackResult, settings=Se
 _by_known_labels = partial(
     Attack, needs=Needs.KNOWN_LABELS, findings=KnownLabelResult, settings=KnownSettings, limit=_AUC
 )
+_without_labels = partial(_by_known_labels, findings=RankedResult, limit="its AUC by what the training told")
 _on_shared_labels = partial(Attack, needs=Needs.SHARED_LABELS)
 _on_gradients = partial(Attack, needs=Needs.GRADIENTS, settings=NetworkSettings)
 _on_columns = partial(Attack, needs=Needs.EMBEDDINGS, settings=FeatureSettings)
@@ -213,6 +214,24 @@ ROWS: tuple[Attack, ...] = (
         "Known labels: logistic regression",
         "a logistic regression on the nodes that records lie in over all trees, fitted to known labels",
         _later("attacks.known_labels.naming", "known_regression"),
+    ),
+    _without_labels(
+        "first-component",
+        "First component",
+        "order of records by the first principal component of own splits, of leaves and of nodes, without a label",
+        _later("attacks.known_labels.rankings", "first_component"),
+    ),
+    _without_labels(
+        "vote",
+        "Vote of own splits",
+        "order of records by the weighted sides of own splits, each turned to agree with the heaviest, without a label",
+        _later("attacks.known_labels.rankings", "vote"),
+    ),
+    _without_labels(
+        "heaviest-cut",
+        "Heaviest own split",
+        "the sides of the own split of the largest weight, without a label",
+        _later("attacks.known_labels.rankings", "heaviest_cut"),
     ),
     _on_shared_labels(
         "label_guess",

@@ -191,6 +191,26 @@ def judged(
     )
 
 
+def best_of(compared: Sequence[Compared]) -> Compared:
+    """The best guess with the training of several comparisons of one measure, beside the best one without it.
+
+    Where these are of two comparisons the error is the larger one of the two. A gain that is found is thus found in the
+    first one too, whose guess without the training is no better: chance alone is taken for a leak no more often.
+    """
+    best, own = max(compared, key=lambda it: it.reached), max(compared, key=lambda it: it.before)
+    labels = {} if best.known is not None else {"known": own.known, "drawn": own.drawn}
+    return best.model_copy(
+        update={
+            **labels,
+            "before": own.before,
+            "before_how": own.before_how,
+            "error": max(best.error, own.error),
+            "tries": sum(it.tries for it in compared),
+            "floor": "; ".join(dict.fromkeys(it.floor for it in compared if it.floor)),
+        }
+    )
+
+
 def unbalanced(counts: Iterable[int]) -> bool:
     """True if the rarest class has less than half of an equal share, of two classes less than a quarter.
 

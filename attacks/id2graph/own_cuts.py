@@ -38,11 +38,8 @@ class OwnCut(NamedTuple):
 OwnCuts = Sequence[Sequence[OwnCut]]
 
 
-def signatures(cuts: OwnCuts, records: int, discount: float, most: int) -> Floats:
-    """Signatures (N, splits) times the roots of their weights: distances are weighted Hamming distances.
-
-    Splits that divide the records in the same way are one, of their weight together. `most`: entries of the matrix; of
-    more the splits with the largest weights are kept.
+def weighed(cuts: OwnCuts, records: int, discount: float) -> list[tuple[float, OwnCut]]:
+    """The splits with their weights, the heaviest first; splits that divide the records alike are one, of both weights.
 
     Raises:
         BadInput: a record that does not exist.
@@ -51,20 +48,28 @@ def signatures(cuts: OwnCuts, records: int, discount: float, most: int) -> Float
     first: dict[bytes, OwnCut] = {}
     for t, tree in enumerate(cuts):
         for cut in tree:
-            key = hashlib.sha256(_sides(cut, records).tobytes()).digest()
+            key = hashlib.sha256(sides(cut, records).tobytes()).digest()
             first.setdefault(key, cut)
             weights[key] = weights.get(key, 0.0) + discount**t * 0.5 ** (cut.node.bit_length() - 1)
-    if not weights:  # no record differs from another
+    return [(weights[key], first[key]) for key in sorted(weights, key=lambda key: -weights[key])]
+
+
+def signatures(cuts: OwnCuts, records: int, discount: float, most: int) -> Floats:
+    """Signatures (N, splits) times the roots of their weights: distances are weighted Hamming distances.
+
+    `most`: entries of the matrix; of more the splits with the largest weights are kept. Raises as `weighed` does.
+    """
+    kept = weighed(cuts, records, discount)[: max(1, most // max(1, records))]
+    if not kept:  # no record differs from another
         return np.zeros((records, 1))
-    kept = sorted(weights, key=lambda key: -weights[key])[: max(1, most // max(1, records))]
-    return np.stack([_sides(first[key], records) * np.sqrt(weights[key]) for key in kept], axis=1)
+    return np.stack([sides(cut, records) * np.sqrt(weight) for weight, cut in kept], axis=1)
 
 
-def _sides(cut: OwnCut, records: int) -> npt.NDArray[np.int8]:
+def sides(cut: OwnCut, records: int) -> npt.NDArray[np.int8]:
     """(N,) −1, 0 or 1. Raises BadInput for a record that does not exist."""
-    sides = np.zeros(records, dtype=np.int8)
+    places = np.zeros(records, dtype=np.int8)
     for rows, side in ((cut.left, -1), (cut.right, 1)):
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < records:
             raise BadInput(f"own split of node {cut.node}: names a record outside 0..{records - 1}")
-        sides[rows] = side
-    return sides
+        places[rows] = side
+    return places

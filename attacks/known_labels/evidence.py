@@ -8,6 +8,7 @@ Vulnerable and How to Defend" (arXiv 2603.18680, 2026), which trains anew on oth
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from attacks.id2graph.own_cuts import OwnCut
 from attacks.known_labels.labels import KnownLabels
 from attacks.known_labels.names import Named
 from attacks.known_labels.schema import DrawnLabels, KnownSettings
@@ -44,6 +46,7 @@ class SignatureEvidence:
         regression: the label is a number.
         reasons: attack → why it is left out, which attacks write down.
         named: (attack, kind of rows) → what it named, which attacks write down for the verdict.
+        left_out: what → how many of them did not fit into an attack's memory.
     """
 
     trees: Sequence[TreeView] = field(repr=False)
@@ -53,6 +56,7 @@ class SignatureEvidence:
     regression: bool = False
     reasons: dict[str, str] = field(default_factory=dict)
     named: dict[tuple[str, str], Named] = field(default_factory=dict, repr=False)
+    left_out: Counter[str] = field(default_factory=Counter, repr=False)
 
     @cached_property
     def nodes(self) -> list[Ints]:
@@ -103,19 +107,55 @@ class SignatureEvidence:
 
         The squared distance of two rows is thus a weighted Hamming distance, in which small nodes count most.
         """
-        from scipy import sparse
         from sklearn.preprocessing import normalize
 
+        weights = np.sqrt(np.log(len(self.known.truth) / np.array([len(records) for records in self.nodes])))
+        return normalize(self.inside(self.nodes, weights), copy=False)
+
+    def inside(self, sets: Sequence[Ints], weights: npt.ArrayLike) -> Any:
+        """Sparse (n, sets): the set's weight where a record that takes part is in it."""
+        from scipy import sparse
+
+        rows = [self._placed(records) for records in sets]
+        ends = np.concatenate([[0], np.cumsum([len(some) for some in rows])])
+        data = np.repeat(np.asarray(weights, dtype=np.float32), np.diff(ends))
+        of_all = np.concatenate([np.zeros(0, dtype=np.int32), *rows])
+        return sparse.csc_matrix((data, of_all, ends), shape=(len(self.places), len(sets))).tocsr()
+
+    @cached_property
+    def leaves(self) -> list[tuple[int, Ints]]:
+        """The party's leaves but roots, each with the number of its tree."""
+        return [
+            (number, leaf.records)
+            for number, tree in enumerate(self.trees)
+            for leaf in tree.leaves()
+            if leaf.node != ROOT and len(leaf.records)
+        ]
+
+    @cached_property
+    def own_cuts(self) -> list[list[OwnCut]]:
+        """Own splits by tree, of the records that take part."""
+        return [
+            [OwnCut(it.node, self._placed(it.left), self._placed(it.right)) for it in tree.own_cuts()]
+            for tree in self.trees
+        ]
+
+    @cached_property
+    def _at(self) -> npt.NDArray[np.int32]:
+        """Of each record of the job (N,) its place among those that take part; -1 for another one."""
         at = np.full(len(self.known.truth), -1, dtype=np.int32)
         at[self.places] = np.arange(len(self.places), dtype=np.int32)
-        inside = [at[records] for records in self.nodes]
-        inside = [rows[rows >= 0] for rows in inside]
-        ends = np.concatenate([[0], np.cumsum([len(rows) for rows in inside])])
-        weights = np.sqrt(np.log(len(self.known.truth) / np.array([len(records) for records in self.nodes])))
-        data = np.repeat(weights, np.diff(ends)).astype(np.float32)
-        shape = (len(self.places), len(self.nodes))
-        rows = np.concatenate([np.zeros(0, dtype=np.int32), *inside])
-        return normalize(sparse.csc_matrix((data, rows, ends), shape=shape).tocsr(), copy=False)
+        return at
+
+    def _placed(self, records: Ints) -> Any:
+        """Places of those of these records that take part."""
+        places = self._at[records]
+        return places[places >= 0]
+
+    @cached_property
+    def named_rows(self) -> Ints:
+        """Places of the records that some draw names."""
+        return np.unique(np.concatenate([named for _, named in self.drawn]))
 
     @cached_property
     def standardised(self) -> Floats | None:

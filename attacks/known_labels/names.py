@@ -27,12 +27,20 @@ class Named:
         firsts: by draw, the share of the rarest class among the first.
         right: by draw (n,): 1 named right, 0 wrong, NaN: known, and not named.
         influence: by draw (n,): of each record on the AUC, 0 of a known one.
+        tries: the guesses of which it is the best: 2 where the opposite one counts as well.
+        known: some label had to be known.
+        told: words for what told the sides of an order of records; may be empty.
+
+    A figure that is the same in all draws stands there once; `right` is empty where records are ordered and not named.
     """
 
     aucs: Sequence[float]
     firsts: Sequence[float]
     right: Sequence[Floats] = field(repr=False)
     influence: Sequence[Floats] = field(repr=False)
+    tries: int = 1
+    known: bool = True
+    told: str = ""
 
     @property
     def first(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field
@@ -73,6 +73,34 @@ class KnownLabelResult(Findings):
     seconds: float
 
 
+#: What orders records: own winning splits, their trees discounted or alike; leaves, nodes; own columns without the
+#: training, by their first or second component.
+RankedBy = Literal["splits", "splits-alike", "leaves", "nodes", "columns", "columns-second"]
+
+
+class Ranked(Findings):
+    """An order of records as a guess of their labels.
+
+    `auc`, `precision`, `accuracy`: as in `Naming`; of two classes by the better side, `accuracy` by the sizes of the
+    classes; of several each class against the rest, on the side that known labels say, without `accuracy`. `by_sizes`:
+    the sizes of two classes tell the side. `by_known`: the share of draws, and classes, whose known labels tell it.
+    """
+
+    auc: float
+    precision: float
+    accuracy: float | None = None
+    by_sizes: bool | None = None
+    by_known: float | None = None
+
+
+class RankedResult(Findings):
+    """One order of records without a known label, by each kind of points; `left_out`: own splits beyond the memory."""
+
+    by: dict[RankedBy, Ranked]
+    left_out: Count
+    seconds: float
+
+
 class DrawnLabels(Findings):
     """The labels that the party is assumed to know, and what guessing scores.
 
@@ -95,9 +123,12 @@ class DrawnLabels(Findings):
 
 
 class KnownLabelFigures(Findings):
-    """Both attacks on the labels of the records that a party knows no label of; `reasons`: attack → why it is null."""
+    """The attacks on the labels of the records that a party knows no label of; `reasons`: attack → why it is null."""
 
     drawn: DrawnLabels | None
     known_neighbours: KnownLabelResult | None = Field(alias="known-neighbours")
     known_regression: KnownLabelResult | None = Field(alias="known-regression")
+    first_component: RankedResult | None = Field(alias="first-component")
+    vote: RankedResult | None
+    heaviest_cut: RankedResult | None = Field(alias="heaviest-cut")
     reasons: dict[str, str]

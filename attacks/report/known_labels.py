@@ -1,4 +1,4 @@
-"""Attacks by few known labels and the nodes of trees, beside the party's own columns and reassigned labels."""
+"""Attacks by few known labels, or none, beside the party's own columns and reassigned labels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from attacks.document import Document
-from attacks.known_labels.schema import Averaged, DrawnLabels, KnownLabelFigures, KnownLabelResult, Naming
+from attacks.known_labels.schema import (
+    Averaged,
+    DrawnLabels,
+    KnownLabelFigures,
+    KnownLabelResult,
+    Naming,
+    RankedBy,
+    RankedResult,
+)
 from attacks.registry import Needs, rows
 from attacks.report.glossary import count, score, share
 from treetap.pages.pictures import Dots, DottedTable, Table, dots
@@ -25,6 +33,16 @@ KINDS = {
     "reassigned_columns": ("own columns, reassigned", "chunked"),
 }
 HEADS = ("party", "attack", "figure", "guessing", *(label for label, _ in KINDS.values()))
+#: What orders records without a label → its words.
+RANKED_BY: dict[RankedBy, str] = {
+    "splits": "own splits",
+    "splits-alike": "own splits, trees alike",
+    "leaves": "leaves",
+    "nodes": "nodes",
+    "columns": "own columns alone",
+    "columns-second": "own columns alone, second component",
+}
+RANKED_HEADS = ("party", "attack", "by", "AUC", "precision of the first", "accuracy", "side told by sizes", "by labels")
 #: Terms of the section.
 TERMS = {
     "Nodes": "the nodes of which the party knows the records, over all trees; small ones count most.",
@@ -35,6 +53,8 @@ TERMS = {
         "the training; what it scores more on the true labels, the training told. Over the first five draws."
     ),
     "AUC": "of several classes the mean over the classes, each against all others; 0.5 is guessing.",
+    "Side told": "of two classes, whether their sizes say which end of the order is the rarer class, and the share of "
+    "draws whose known labels do. The figures are those of the right side; a verdict counts both sides as tries.",
     "Precision of the first": "the share of the rarest class among the records that the attack names first for it.",
 }
 
@@ -47,6 +67,7 @@ class KnownSection:
     terms: dict[str, str]
     kinds: list[tuple[str, str]]
     figures: DottedTable
+    ranked: Table
     labels: Table
     reasons: Table
 
@@ -69,6 +90,7 @@ def known_labels(document: Document) -> KnownSection | None:
         terms={row.label: f"{row.line}." for row in rows(Needs.KNOWN_LABELS).values()} | TERMS,
         kinds=list(KINDS.values()),
         figures=DottedTable(HEADS, 3, "0 to 1", figures),
+        ranked=Table(RANKED_HEADS, [row for name, known in parties.items() for row in _ranked(name, known)]),
         labels=Table(LABEL_HEADS, [_labels(name, it.drawn) for name, it in parties.items() if it.drawn is not None]),
         reasons=Table(REASON_HEADS, [[name, *pair] for name, it in parties.items() for pair in it.reasons.items()]),
     )
@@ -79,6 +101,20 @@ def _results(known: KnownLabelFigures) -> Iterator[tuple[str, KnownLabelResult]]
     for label, result in (("neighbours", known.known_neighbours), ("regression", known.known_regression)):
         if result is not None:
             yield label, result
+
+
+def _ranked(name: str, known: KnownLabelFigures) -> Iterator[list[str]]:
+    """The orders of records under `RANKED_HEADS`."""
+    for attack in rows(Needs.KNOWN_LABELS).values():
+        result = getattr(known, attack.name.replace("-", "_"))
+        if not isinstance(result, RankedResult):
+            continue
+        for kind, it in result.by.items():
+            by_sizes = "–" if it.by_sizes is None else "yes" if it.by_sizes else "no"
+            by_known = "–" if it.by_known is None else share(it.by_known, 1)
+            left = f" ({count(result.left_out)} left out)" if result.left_out and kind.startswith("splits") else ""
+            figures = (score(it.auc), score(it.precision), score(it.accuracy), by_sizes, by_known)
+            yield [name, attack.label, f"{RANKED_BY[kind]}{left}", *figures]
 
 
 def _namings(result: KnownLabelResult) -> Iterator[tuple[str, Naming]]:

@@ -147,6 +147,7 @@ def _known_labels(document: Document, console: Console) -> None:
     rows = [row for row, _ in section.figures.rows]
     if rows:
         _table(console, section.title, section.figures.heads, rows, 3)
+        _table(console, "Orders of records without a label", section.ranked.heads, section.ranked.rows, 3)
     for whose, what, why in section.reasons.rows:
         _say(console, *_wrapped(f"{whose}: {what} is left out: {why}.", console, "  "))
 

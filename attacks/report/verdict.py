@@ -20,6 +20,9 @@ BAR, PARTS = 24, "█▓░"
 TERMS = {
     "Before": "without the training: by the party's own columns, or by always naming the most frequent class or bin.",
     "After": "with all that the training sent it, by the best attack. It is never less than before.",
+    "No label known": "records are put in order by what a party's own splits have in common; which end is the rarer "
+    "class follows from the sizes of the classes.",
+    "A floor": "only a part fitted into the bounds of an attack: with all of it a party may learn more.",
     "Nothing found": "the interval of the gain reaches down to none: these attacks did no better with the training.",
     "Little, notable, severe": f"the gain is at most {100 * LITTLE:g} %, at most {100 * NOTABLE:g} %, or more of what "
     "was left to guess before: from 90 to 92 % is a fifth of the 10 % that were left.",
@@ -204,7 +207,8 @@ def _line(it: Verdict) -> Line:
     before = on_bar(it.before)
     gained = 0.0 if it.word == "nothing found" else on_bar(it.after) - before
     ends = (on_bar(it.before + end) for end in (it.low, it.high))
-    beside = it.floor if it.first is None else _named_first(it.first, it.word)
+    first = "" if it.first is None else _named_first(it.first, it.word)
+    beside = "; ".join(filter(None, (first, it.floor)))
     return Line(it.party, text, it.word, gain, it.details, beside, before, gained, *ends)
 
 

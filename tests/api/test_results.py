@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import treetap
+from attacks.registry import Needs, rows
 from tests.api.test_estimators import SMALL, TRUE, X
 from treetap.api.experiments import ExperimentResult
 from treetap.api.models import LoadedModel, PartyModel
@@ -78,7 +79,7 @@ def test_predictions_in_csv_have_the_ids_of_the_table(tmp_path: Path) -> None:
 @pytest.mark.second_tier
 def test_an_audit_is_a_data_frame(result: ExperimentResult) -> None:
     """That of the run, and another one of the same transcripts; what is wrong with a call is a ValueError."""
-    by_labels = ["known-neighbours", "known-regression"]  # of every audit of classes
+    by_labels = rows(Needs.KNOWN_LABELS)  # of every audit of classes
     assert result.audits[["party", "attack"]].to_numpy().tolist() == [["telco", name] for name in ("uni", *by_labels)]
     again = treetap.audit(result, attacks=["cl"], by_tree=False)
     assert again.attacks[["party", "attack"]].to_numpy().tolist() == [["telco", "cl"]]

@@ -24,6 +24,7 @@ from attacks.known_labels.names import macro_auc, precision_first
 from attacks.known_labels.naming import known_neighbours, known_regression
 from attacks.known_labels.schema import KnownLabelResult, KnownSettings
 from attacks.limits import exceeded
+from attacks.registry import Needs, rows
 from attacks.report import html, print_summary
 from attacks.view.known_trees import KnownNode, TreeView
 from tests.attacks.documents import made
@@ -231,6 +232,11 @@ def test_the_document_and_both_reports_have_the_figures(document: Document) -> N
                 for figure in (naming.auc, naming.precision, naming.accuracy):
                     assert f"{figure.mean:.3f}" in section
                     assert f"{figure.mean:.3f}" in out.getvalue()
+        for order in (known.first_component, known.vote, known.heaviest_cut):
+            for it in () if order is None else order.by.values():
+                for value in (it.auc, it.precision):
+                    assert f"{value:.3f}" in section
+                    assert f"{value:.3f}" in out.getvalue()
         assert f"<bdi>{name}</bdi>" in section
         verdict = next(it for it in document.verdicts if it.party == name and it.learned == "labels")
         assert verdict.before is not None
@@ -250,6 +256,11 @@ def test_a_limit_on_the_auc(document: Document) -> None:
         most = max(result.nodes.auc.mean, result.both.auc.mean)
         assert line == f"{name}: known-regression with 40 labels reaches an AUC of {most:.3f}, above 0"
     assert exceeded(document, {"known-neighbours": 1.0}) == []
+    for line, (name, party) in zip(exceeded(document, {"first-component": 0.0}), document.parties.items(), strict=True):
+        assert party.known_labels is not None
+        assert party.known_labels.first_component is not None
+        told = [it.auc for kind, it in party.known_labels.first_component.by.items() if "columns" not in kind]
+        assert line == f"{name}: first-component reaches an AUC of {max(told):.3f}, above 0"
     with pytest.raises(BadInput, match="known-neighbours: the attack was run on no party"):
         exceeded(made(), {"known-neighbours": 0.5})
 
@@ -300,7 +311,7 @@ def test_a_regression_is_refused_with_the_reason(tmp_path: Path) -> None:
     for party in document.parties.values():
         assert party.known_labels is not None
         assert party.known_labels.drawn is None
-        assert party.known_labels.reasons == {"known-neighbours": why, "known-regression": why}
+        assert party.known_labels.reasons == dict.fromkeys(rows(Needs.KNOWN_LABELS), why)
     assert why in html(document)
     print_summary(document, Console(file=out, width=220))
     assert f"known-regression is left out: {why}." in out.getvalue()

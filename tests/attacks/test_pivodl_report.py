@@ -19,6 +19,7 @@ from attacks.audit_file import AuditFile
 from attacks.document import PIVODL_ATTACKS, Document, parse
 from attacks.files import AuditedParty, LabelTable
 from attacks.limits import exceeded
+from attacks.registry import Needs, rows
 from attacks.report import html, print_summary
 from tests.attacks.documents import made
 from tests.attacks.pivodl import PARAMS, shared_world, trained
@@ -85,7 +86,7 @@ def test_an_experiment_has_them_by_party(document: Document) -> None:
     plain = document.plain()
     for name, found in scores(plain).items():
         assert found["label_guess"]["accuracy"] == plain["parties"][name]["label_guess"]["accuracy"]
-        assert set(found) == {"uni", "cl", "known-neighbours", "known-regression", *PIVODL_ATTACKS}
+        assert set(found) == {"uni", "cl", *rows(Needs.KNOWN_LABELS), *PIVODL_ATTACKS}
 
 
 def test_a_limit_on_the_guess(document: Document) -> None:

@@ -132,6 +132,9 @@ def test_an_audit_says_what_is_left(folder: Path, tmp_path: Path) -> None:
     assert roots.reasons is None
     assert no_root.known_labels is not None
     assert no_root.known_labels.known_regression is not None  # by the sides of own splits
+    assert no_root.known_labels.vote is not None
+    assert no_root.known_labels.first_component is not None
+    assert {"splits", "nodes"} <= no_root.known_labels.first_component.by.keys()
     assert no_root.signature.signatures > 1
     assert any(node.feature and not node.known for tree in no_root.trees for node in tree.nodes)
     read = document.columns_read

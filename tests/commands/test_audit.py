@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from attacks.registry import Needs, rows
 from attacks.scores import score
 from tests.attacks.frontiers import frontier, point
 from tests.commands.command import refused, treetap
@@ -23,7 +24,7 @@ from treetap.commands.local_federation import to_toml
 pytestmark = pytest.mark.xdist_group("audit")
 
 ROWS, COLUMNS = 120, 6
-GROUPING, KNOWING = ["cl", "id2graph", "id2graph-quotient"], ["known-neighbours", "known-regression"]
+GROUPING, KNOWING = ["cl", "id2graph", "id2graph-quotient"], list(rows(Needs.KNOWN_LABELS))
 
 
 @pytest.fixture(scope="module")

@@ -48,8 +48,9 @@ def attack(
         str,
         typer.Argument(
             metavar="NAME",
-            help="cl, uni, uni+cl, id2graph, id2graph-chunked, id2graph-quotient, own-cuts, known-neighbours or "
-            "known-regression; of pivodl also label_guess, gain_inversion, differential, disclosed or source_columns; "
+            help="cl, uni, uni+cl, id2graph, id2graph-chunked, id2graph-quotient, own-cuts, known-neighbours, "
+            "known-regression, first-component, vote or heaviest-cut; of pivodl also label_guess, gain_inversion, "
+            "differential, disclosed or source_columns; "
             "of splitnn cl, gradient-clusters, gradient-labels, norm-scoring, direction-scoring or completion; of a "
             "prediction path-decoding or prediction-inversion.",
         ),
@@ -79,6 +80,9 @@ def attack(
     \b
     known-neighbours   the labels of the nearest known records, by the nodes that records lie in over all trees
     known-regression   a logistic regression on these nodes
+    first-component    without a label, by what own splits, leaves and nodes have in common
+    vote               without a label, by a weighted vote of own splits
+    heaviest-cut       without a label, by the own split of the largest weight
 
     Of a job of splitnn, from the gradients that the party was sent, and its own model:
 

@@ -31,7 +31,8 @@ class AuditOptions:
         None,
         "Exit with 1 above it; may be repeated. any: V-measure of every attack but cl; an attack's name: its "
         "own; accuracy: of every attack but cl; information: share of the label's entropy that all nodes tell; "
-        "known-neighbours and known-regression, of trees: AUC by the nodes that a party knows; "
+        "known-neighbours, known-regression, first-component, vote and heaviest-cut, of trees: AUC by what a party "
+        "knows of nodes and splits; "
         "label_guess, of pivodl: AUC of the guess of other parties' labels; source_columns, of pivodl: share of a "
         "party's cells that another one places right; gradient-clusters and gradient-labels, "
         "of splitnn: V-measure, and share of labels named right; attributes, decode, match and match-exact, of a "

@@ -155,7 +155,7 @@ def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[st
         epoch = "all" if results["epoch"] is None else str(results["epoch"] + 1)
         measures = (written(results["v_measure"]), epoch, written(results["accuracy"]), str(results["clusters"]))
         return [(name, measures)]
-    if name in ("gradient-labels", "known-neighbours", "known-regression"):
+    if name in ("gradient-labels", "known-neighbours", "known-regression") or "by" in results:
         return [(name, ("", "", _by_known_labels(results), ""))]
     if name == "completion":
         return [
@@ -179,7 +179,10 @@ def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[st
 
 
 def _by_known_labels(results: dict[str, Any]) -> str:
-    """The accuracy by known labels and gradients, or nodes of trees beside the party's own columns."""
+    """The accuracy by known labels, or none, and gradients, or nodes of trees beside the party's own columns."""
+    if "by" in results:  # without any: the best order that the training told
+        told = [it["accuracy"] for kind, it in results["by"].items() if not kind.startswith("columns")]
+        return written(max(filter(None, told), default=None))
     if "nodes" not in results:
         return written((results["inferred"] or {}).get("accuracy"))
     own = "" if results["columns"] is None else f" ({written(results['columns']['accuracy']['mean'])} alone)"

@@ -18,6 +18,7 @@ from attacks.known_labels.compared import compared_names
 from attacks.known_labels.evidence import SignatureEvidence
 from attacks.known_labels.labels import KnownLabels
 from attacks.known_labels.naming import WAYS, named_by_rows
+from attacks.known_labels.rankings import first_component, heaviest_cut, vote
 from attacks.known_labels.schema import KnownSettings
 from attacks.scores import majority
 from attacks.verdict import Compared, Verdict, unbalanced
@@ -58,4 +59,6 @@ def named_centrally(trees: Sequence[TreeView], features: Floats, labels: Labels,
     with threadpool_limits(1):  # tens of small fits: threads would wait for each other
         for name in () if evidence.obstacle else WAYS:
             named_by_rows(evidence, name)
+        for attack in (first_component, vote, heaviest_cut):
+            attack(evidence)
     return by_names(next(compared_names(evidence), None))
