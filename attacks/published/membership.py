@@ -92,13 +92,13 @@ def _row(artefact: Artefact, ways: dict[str, Floats], alone: Floats, members: Bo
     influence, earlier = _influence(ways[how], members), _influence(alone, members)
     own = before > 0.5
     width = half_width(sqrt(float((influence**2).sum())), tries)
-    found = _found(ways[how], members)
+    found = found_at(ways[how], members)
     draw = np.random.default_rng(SEED)
     sides = [np.flatnonzero(members), np.flatnonzero(~members)]
     redrawn = []
     for _ in range(_REDRAWN):
         rows = np.concatenate([draw.choice(side, len(side)) for side in sides])
-        redrawn.append(_found(ways[how][rows], members[rows]))
+        redrawn.append(found_at(ways[how][rows], members[rows]))
     low, high = np.quantile(redrawn, [0.025, 0.975])
     return Membership(
         artefact=artefact,
@@ -127,7 +127,7 @@ def _influence(values: Floats, members: Bools) -> Floats:
     return auc_influence(values[:, None], (~members).astype(np.int64))
 
 
-def _found(values: Floats, members: Bools) -> float:
+def found_at(values: Floats, members: Bools) -> float:
     """The share of members above the least threshold that at most `FALSE` of the others pass."""
     others = np.sort(values[~members])
     return float((values[members] > others[len(others) - 1 - int(FALSE * len(others))]).mean())

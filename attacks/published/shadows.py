@@ -93,7 +93,7 @@ def affordable(target: Target, bounds: Bounds, draw: np.random.Generator) -> Int
     planned, size = _PLANNED * bounds.seconds, min(_FIRST, most)
     while True:
         rows = np.sort(np.concatenate([half[:size] for half in halves]))
-        seconds = _seconds(target, np.sort(draw.permutation(rows)[:size]))
+        seconds = _seconds(target.take(rows), np.sort(draw.permutation(2 * size)[:size]))
         if size == most or 2 * seconds * bounds.shadows > planned:
             break
         size = min(2 * size, most)
@@ -125,7 +125,7 @@ def shadows(target: Target, bounds: Bounds, clock: Clock, draw: np.random.Genera
 
 
 def _seconds(target: Target, rows: Ints) -> float:
-    """Seconds of one training on these records and of its scores, from trainings of few trees."""
+    """Seconds of one training on these records, and of the scores of all, from trainings of few trees."""
     took = []
     for trees in _TRIALS:
         clock = Clock()
