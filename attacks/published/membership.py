@@ -92,7 +92,6 @@ def _row(artefact: Artefact, ways: dict[str, Floats], alone: Floats, members: Bo
     influence, earlier = _influence(ways[how], members), _influence(alone, members)
     own = before > 0.5
     width = half_width(sqrt(float((influence**2).sum())), tries)
-    found = found_at(ways[how], members)
     draw = np.random.default_rng(SEED)
     sides = [np.flatnonzero(members), np.flatnonzero(~members)]
     redrawn = []
@@ -106,7 +105,7 @@ def _row(artefact: Artefact, ways: dict[str, Floats], alone: Floats, members: Bo
         auc=reached,
         low=max(0.0, reached - width),
         high=min(1.0, reached + width),
-        found=found,
+        found=found_at(ways[how], members),
         found_low=float(low),
         found_high=float(high),
         compared=Compared(

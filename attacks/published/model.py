@@ -69,13 +69,13 @@ class OpenTrees:
 
     def cuts(self) -> dict[tuple[str, int], list[float]]:
         """(Party, place of a column) → the thresholds at which a tree splits it, ascending; none of categories."""
-        found: dict[tuple[str, int], set[float]] = {}
+        of_columns: dict[tuple[str, int], set[float]] = {}
         for split in (split for tree in self.ensemble.used_trees for split in deciding_splits(tree)):
             own = self.meaning(split)
-            of_column = found.setdefault((split.owner, own.feature), set())
+            thresholds = of_columns.setdefault((split.owner, own.feature), set())
             if own.categories is None and np.isfinite(own.threshold):
-                of_column.add(own.threshold)
-        return {column: sorted(thresholds) for column, thresholds in found.items()}
+                thresholds.add(own.threshold)
+        return {column: sorted(thresholds) for column, thresholds in of_columns.items()}
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,8 @@ class Target:
         else:
             chance = np.clip(self.chances(outcome, labels), _LEAST, 1 - _LEAST)
             confidence = np.log(chance / (1 - chance))
-        own = self.trees.card()
         theirs = trees.card()
-        card = np.array([float(theirs.get(name, 0.0)) for name in own])
+        card = np.array([theirs.get(name, 0.0) for name in self.trees.card()])
         return {
             "card": np.tile(card, (len(labels), 1)),
             "answers": confidence[:, None],
