@@ -93,7 +93,7 @@ def exceeded_by_published(document: PublishedDocument, limits: Mapping[str, floa
     Raises:
         BadInput: a limit is on transcripts, or nothing was measured.
     """
-    figures = {
+    figures: dict[str, list[tuple[str, str, float]]] = {
         "membership": [(it.artefact, "an AUC", it.auc) for it in document.membership],
         "member-columns": [
             (f"{it.artefact}, {it.column}", MEASURES[it.compared.measure], it.compared.after)

@@ -11,7 +11,6 @@ from attacks.published.model import Bools, Floats, Ints, OpenTrees, Target
 from treetap.errors import BadInput
 from treetap.models.own_split import OwnSplit
 from treetap.protocols.registry import training
-from treetap.trees.metrics import finite
 
 #: Fewest shadow models, of which half have a record in their training.
 FEWEST = 4
@@ -71,7 +70,7 @@ def trained(target: Target, rows: Ints, seed: int, trees: int | None = None) -> 
         for owner, entries in model.splits.items()
         for handle, entry in enumerate(entries)
     }
-    metrics = finite(rounds.measured(labels)) if rounds.trees else {}
+    metrics = rounds.summary()["training_metrics"]
     return OpenTrees(model.ensemble, lambda split: own[split.owner, split.handle], metrics)
 
 

@@ -21,6 +21,7 @@ from attacks.published.model import Target
 from attacks.published.schema import PublishedDocument
 from attacks.published.shadows import Bounds, Clock, Shadows
 from attacks.report import published as report
+from attacks.report.verdict import lines
 from tests.commands.command import refused
 from tests.commands.command import treetap as command
 from tests.published import write_files, write_job
@@ -218,7 +219,7 @@ def test_all_forms_say_the_same(small: Path) -> None:
     for sentence in (*document.knew, *document.tried):
         assert sentence in flat
         assert sentence in plain
-    for line in report.lines(document.verdicts):
+    for line in lines(document.verdicts):
         assert line.text in flat
         assert line.gain in plain
         assert line.gain in flat

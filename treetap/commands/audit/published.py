@@ -37,9 +37,8 @@ from treetap.trees.params import TreeParams
 #: Entry of a manifest → what its training had and no shadow model has.
 _LACKING = {
     COLUMN_PRIVACY: "the noise on sums",
-    VALUES: "label_dp and its repair",
+    VALUES: "noisy labels, which were repaired",
     HIDES_CONSTANTS: "subtrees of the label holder alone",
-    "base_model": "the model that it continued",
     "weighted": "sample weights",
 }
 
@@ -106,17 +105,18 @@ def read_target(folder: Path, path: Path, published: PublishedOptions) -> Target
         )
     for party, of_party in joint.manifests.items():
         least |= {party: int(of_party[CELLS])} if of_party["role"] == "feature_party" and CELLS in of_party else {}
+    params = _params(manifest)
     trees = OpenTrees(joint.opened.published, joint.opened.meaning, manifest.get("training_metrics", {}))
     return Target(
         name=str(manifest["job"]),
         protocol=str(manifest["protocol"]),
-        params=_params(manifest),
+        params=params,
         trees=trees,
         tables=tables,
         labels=_labels(joint, _column(path, published.id, published.label, own), published.label),
         members=members.values == 1,
         least=least,
-        lacking=[words for entry, words in _LACKING.items() if manifest.get(entry)],
+        lacking=_lacking(manifest, params),
     )
 
 
@@ -148,6 +148,12 @@ def _labels(joint: JointModel, table: Table, column: str) -> Labels:
         raise BadInput(f"{table.path}: column {column!r} holds {foreign[0]!r}, which is no class of the model: {known}")
     place = np.array([known.index(name) for name in labels.classes], dtype=np.int64)
     return Labels(place[labels.values], list(known), labels.kind)
+
+
+def _lacking(manifest: dict[str, Any], params: TreeParams) -> list[str]:
+    """What the training had and no shadow model has."""
+    continued = manifest["trees"] > params.n_estimators * manifest["trees_per_round"]
+    return [words for entry, words in _LACKING.items() if manifest.get(entry)] + ["the trees before"] * continued
 
 
 def _params(manifest: dict[str, Any]) -> TreeParams:
