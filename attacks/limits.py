@@ -12,6 +12,7 @@ from typing import Literal
 from attacks.document import AttackName, Document, Party
 from attacks.features.schema import VictimFigures, attribute_figure, record_strength
 from attacks.id2graph.schema import AttackResult
+from attacks.published.schema import PublishedDocument
 from attacks.registry import ROWS, Needs, row
 from treetap.errors import BadInput
 
@@ -22,6 +23,7 @@ GENERAL = {
     "information": "the share of the label's entropy that all known nodes of a party reveal together, chance included",
 }
 V_MEASURE, ACCURACY = "a V-measure", "an accuracy"
+MEASURES = {"accuracy": ACCURACY, "explained": "an R²"}
 
 
 def parse(texts: Sequence[str]) -> dict[str, float]:
@@ -62,6 +64,8 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
             above += _on_columns(document, name, limit)
         elif needs == Needs.SCORES:
             above += _on_scores(document, name, limit)
+        elif needs == Needs.PUBLISHED:
+            raise BadInput(f"--fail-above {name}: is on a published model: say --model FOLDER --table FILE")
         elif name == "source_columns":
             above += _read_in_pivodl(document, limit)
         elif needs == Needs.SUMS:
@@ -80,6 +84,32 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
             above += _of_networks(document, name, limit)
         else:
             above += _grouped(document, name, limit)
+    return above
+
+
+def exceeded_by_published(document: PublishedDocument, limits: Mapping[str, float]) -> list[str]:
+    """Figures of a published model above their limit, a line each.
+
+    Raises:
+        BadInput: a limit is on transcripts, or nothing was measured.
+    """
+    figures: dict[str, list[tuple[str, str, float]]] = {
+        "membership": [(it.artefact, "an AUC", it.auc) for it in document.membership],
+        "member-columns": [
+            (f"{it.artefact}, {it.column}", MEASURES[it.compared.measure], it.compared.after)
+            for it in document.member_columns
+        ],
+    }
+    above = []
+    for name, limit in limits.items():
+        if not (measured := figures.get(name)):
+            why = "nothing was measured" if name in figures else "is on transcripts; leave out --model and --table"
+            raise BadInput(f"--fail-above {name}: {why}")
+        above += [
+            f"{of}: {name} reaches {what} of {value:.3f}, above {limit:g}"
+            for of, what, value in measured
+            if value > limit
+        ]
     return above
 
 

@@ -27,6 +27,7 @@ from attacks.pivodl.schema import (
     SourceColumns,
 )
 from attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
+from attacks.published.schema import ColumnGuess, Membership
 from attacks.schema import Findings, RangedSettings
 from attacks.sums.schema import ColumnFigures, MarkedCells, SumsSettings
 from treetap.errors import BadInput
@@ -56,6 +57,7 @@ class Needs(Enum):
     EMBEDDINGS = "label holders of splitnn, in an audit with [[victim]]"
     SUMS = "label holders of trees that record their sums, in an audit with [[victim]]"
     SCORES = "predictions by masked sums"
+    PUBLISHED = "none, but a published model, in an audit with --model"
 
     def given_by(self, view: View) -> bool:
         """True if the view of a training is of this kind."""
@@ -69,6 +71,7 @@ class Needs(Enum):
             Needs.EMBEDDINGS: view.embeddings is not None,
             Needs.SUMS: view.opened is not None,
             Needs.SCORES: False,
+            Needs.PUBLISHED: False,
         }[self]
 
 
@@ -139,6 +142,7 @@ _on_gradients = partial(Attack, needs=Needs.GRADIENTS, settings=NetworkSettings)
 _on_columns = partial(Attack, needs=Needs.EMBEDDINGS, settings=FeatureSettings)
 _on_sums = partial(Attack, needs=Needs.SUMS, settings=SumsSettings)
 _on_scores = partial(Attack, needs=Needs.SCORES, settings=DecodingSettings)
+_on_published = partial(Attack, needs=Needs.PUBLISHED)
 #: All attacks, in the order of a report.
 ROWS: tuple[Attack, ...] = (
     _grouping(
@@ -389,6 +393,26 @@ ROWS: tuple[Attack, ...] = (
         _later("attacks.predictions.on_scores", "prediction_inversion"),
         InvertedWeights,
         limit="the share of leaf weights that came with noise and follow exactly from scores",
+    ),
+    _on_published(
+        "membership",
+        "Membership",
+        "was a record in the training: likelihood ratios under shadow models with and without it, and confidence alone",
+        _later("attacks.published.membership", "membership"),
+        Membership,
+        limit="the AUC by any published artefact",
+        published="likelihood ratio attack, LiRA (Algorithm 1)",
+        paper=papers.LIRA,
+    ),
+    _on_published(
+        "member-columns",
+        "Columns of training records",
+        "each column from all others and the score, or by the value that fits the record's label and its score best",
+        _later("attacks.published.columns", "member_columns"),
+        ColumnGuess,
+        limit="accuracy, or R² of a number, by any published artefact",
+        published="model inversion",
+        paper=papers.PHARMACOGENETICS,
     ),
 )
 _BY_NAME = {attack.name: attack for attack in ROWS}

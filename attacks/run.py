@@ -77,6 +77,8 @@ def run(task: Task) -> Done:
         raise BadInput(
             f"attack {task.name} is on columns of a [[victim]]: name it in audit.toml, and run treetap audit"
         )
+    if asked.needs == Needs.PUBLISHED:
+        raise BadInput(f"attack {task.name} is on a published model: run treetap audit --model FOLDER --table FILE")
     if asked.settings is None and task.settings:
         raise BadInput(f"attack {task.name} has no settings; leave {', '.join(task.settings)} out")
     if asked.needs == Needs.SCORES:

@@ -42,8 +42,8 @@ OTHERS = "other parties"
 _TINY = 1e-9
 
 Measure = Literal["accuracy", "AUC", "explained"]
-#: A direction.
-Learned = Literal["labels", "columns"]
+#: A direction; of a published model also who the members of its training were.
+Learned = Literal["labels", "columns", "members"]
 Ints = npt.NDArray[np.int64]
 
 

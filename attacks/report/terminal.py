@@ -12,14 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from attacks.document import Document, parse
+from attacks.published.schema import PublishedDocument
 from attacks.report import columns as on_columns
-from attacks.report import known_labels, marks, networks, pivodl, predictions, sums
+from attacks.report import known_labels, marks, networks, pivodl, predictions, published, sums
 from attacks.report.advice import terminal_lines
 from attacks.report.glance import glances
 from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
 from attacks.report.matrix import Amount, amounts
 from attacks.report.scores import SCORE_HEADS, figures
-from attacks.report.verdict import verdict_lines
+from attacks.report.verdict import told, verdict_lines
 from treetap import terminal
 
 Rows = Sequence[Sequence[str]]
@@ -35,6 +36,20 @@ def print_verdict(document: Document | Mapping[str, Any], console: Console) -> N
     for line in verdict_lines(parse(document)):
         # a bar stays on its line
         _say(console, *([line] if line.startswith(" ") else _wrapped(line, console, "  ")))
+
+
+def print_published(document: PublishedDocument, console: Console, *, details: bool) -> None:
+    """Print the audit of a published model under its three headings; `details`: with each column's figures."""
+    _say(console, *_wrapped(published.title(document), console))
+    for heading, sentences in (("Knew", document.knew), ("Tried", document.tried)):
+        _say(console, f"{heading}:", *(line for it in sentences for line in _wrapped(f"- {it}", console, "  ")))
+    _say(console, "Got:")
+    for line in told(document.verdicts):
+        _say(console, *([line] if line.startswith(" ") else _wrapped(line, console, "  ")))
+    for title, place, made in published.tables(document):
+        if made.rows and (details or place == "membership"):
+            _table(console, title, made.heads, made.rows, names=2)
+    _say(console, *_wrapped(NOT_A_PROOF, console))
 
 
 def print_summary(document: Document | Mapping[str, Any], console: Console) -> None:

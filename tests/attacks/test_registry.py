@@ -11,6 +11,7 @@ from attacks.features.schema import VictimFigures
 from attacks.known_labels.schema import KnownLabelFigures
 from attacks.networks.schema import NetworkFigures
 from attacks.predictions.schema import PredictionFigures
+from attacks.published.schema import PublishedDocument
 from attacks.registry import ROWS, Needs, chosen, row, rows
 from tests.commands.command import treetap
 from treetap.errors import BadInput
@@ -35,6 +36,9 @@ def test_every_row_has_its_place_in_the_document() -> None:
             it.alias or name: str(it.annotation) for name, it in KnownLabelFigures.model_fields.items()
         },
         Needs.GRADIENTS: {it.alias or name: str(it.annotation) for name, it in NetworkFigures.model_fields.items()},
+        Needs.PUBLISHED: {
+            name.replace("_", "-"): str(field.annotation) for name, field in PublishedDocument.model_fields.items()
+        },
         Needs.SCORES: {
             name.replace("_", "-"): str(field.annotation) for name, field in PredictionFigures.model_fields.items()
         },
@@ -49,10 +53,10 @@ def test_every_row_has_its_place_in_the_document() -> None:
 
 
 def test_help_names_every_attack() -> None:
-    """The command runs all but those on columns of victims, which an audit runs."""
+    """The command runs all but those on columns of victims and on published models, which an audit runs."""
     shown = treetap("attack", "--help").out
     for attack in ROWS:
-        assert (attack.name in shown) or attack.needs in (Needs.EMBEDDINGS, Needs.SUMS), attack.name
+        assert (attack.name in shown) or attack.needs in (Needs.EMBEDDINGS, Needs.SUMS, Needs.PUBLISHED), attack.name
     limits = treetap("audit", "--help").out
     for attack in ROWS:
         assert not attack.limit or attack.groups or attack.name in limits, attack.name

@@ -16,10 +16,10 @@ from treetap.api.fitted import CLASSES, OTHERS_PREDICTED, predict_jointly
 from treetap.api.frames import Rows, array_of, importances_of, library_of, probabilities_of
 from treetap.api.party_tables import PartyTables
 from treetap.api.plots import plot_history, plot_importance
-from treetap.commands.experiment.joint_model import JointModel
+from treetap.commands.experiment.joint_model import JointModel, shards_in
 from treetap.errors import TreetapError
 from treetap.models.history import read_history
-from treetap.models.store import MANIFEST, TREES, read_manifest
+from treetap.models.store import MANIFEST, read_manifest
 from treetap.wire.metric_history import merged
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -158,16 +158,8 @@ def load_model(folder: str | Path) -> LoadedModel | PartyModel:
     place = Path(folder)
     if (place / MANIFEST).is_file():
         return PartyModel(place)
-    models = {path.parent.parent: _shards(path.parent.parent) for path in place.glob(f"*/{MANIFEST}")}
-    runs = {path.parents[4] for path in place.glob(f"*/state/models/*/{MANIFEST}")}
-    runs |= {path.parents[4] for path in place.glob(f"*/*/state/models/*/{MANIFEST}")}
-    models |= {run: _shards_of_run(run) for run in sorted(runs)}
-    if not models:
-        raise InvalidInput(f"{place}: has no model; name a folder of shards, of an experiment, or a party's model")
-    if len(models) > 1:
-        names = ", ".join(str(folder.relative_to(place)) for folder in list(models)[:5])
-        raise InvalidInput(f"{place}: has {len(models)} models, in {names}: name the folder of one")
-    return LoadedModel(JointModel(next(iter(models.values()))), _classes(next(iter(models)) / CLASSES))
+    model, shards = shards_in(place)
+    return LoadedModel(JointModel(shards), _classes(model / CLASSES))
 
 
 def _classes(path: Path) -> Array | None:
@@ -178,20 +170,3 @@ def _classes(path: Path) -> Array | None:
         raise TreetapError(
             f"{path}: cannot be read as the classes of a model: restore it, or fit and save again"
         ) from None
-
-
-def _shards(folder: Path) -> dict[str, Path]:
-    return {path.parent.name: path.parent for path in sorted(folder.glob(f"*/{MANIFEST}"))}
-
-
-def _shards_of_run(folder: Path) -> dict[str, Path]:
-    """The shards below a federation's folder, of the one job that trained trees there."""
-    by_job: dict[str, dict[str, Path]] = {}
-    for path in sorted(folder.glob(f"*/state/models/*/{MANIFEST}")):
-        by_job.setdefault(path.parent.name, {})[path.parents[3].name] = path.parent
-    if len(by_job) > 1:
-        raise InvalidInput(f"{folder}: has models of several jobs, {', '.join(by_job)}: name a party's model of one")
-    shards = next(iter(by_job.values()))
-    if any(TREES not in read_manifest(shard)["files"] for shard in shards.values()):
-        raise InvalidInput(f"{folder}: its model is a split network, which is not loaded as one model")
-    return shards

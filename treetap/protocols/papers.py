@@ -88,3 +88,15 @@ SECURE_AGGREGATION = Paper(
     2017,
     "ACM CCS",
 )
+LIRA = Paper(
+    "Membership Inference Attacks From First Principles",
+    "Carlini, Chien, Nasr, Song, Terzis, Tramèr",
+    2022,
+    "IEEE S&P; arXiv 2112.03570",
+)
+PHARMACOGENETICS = Paper(
+    "Privacy in Pharmacogenetics: An End-to-End Case Study of Personalized Warfarin Dosing",
+    "Fredrikson, Lantz, Jha, Lin, Page, Ristenpart",
+    2014,
+    "USENIX Security",
+)

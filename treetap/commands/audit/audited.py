@@ -56,11 +56,11 @@ def audit_runs(runs: Runs, asked: AuditOptions, *, as_json: bool) -> list[str]:
             if asked.details:
                 print_summary(plain[name], terminal.out)
         told = drawn(page, partial(report, plain[name]))
-        if _write(page, told, "--html", named=html is not None) and not as_json:
+        if write_report(page, told, "--html", named=html is not None) and not as_json:
             terminal.out.print(f"report: {page}", soft_wrap=True)
     text = json.dumps({"runs": plain} if runs.several else plain[""], indent=1)
     if document is not None:
-        _write(document, text, "--document", named=True)
+        write_report(document, text, "--document", named=True)
     if as_json:
         print(text, flush=True)
     for line in [*(f"note: {_unaudited(run)}" for run in runs.silent), *above]:
@@ -93,7 +93,7 @@ def _above(document: Document, limits: Mapping[str, float], *, allow_partial: bo
     return above
 
 
-def _write(path: Path, content: str | None, option: str, *, named: bool) -> bool:
+def write_report(path: Path, content: str | None, option: str, *, named: bool) -> bool:
     """Write a report; False of None, which could not be drawn.
 
     Where the person has not named the place, a link is replaced: RUN may be from elsewhere.

@@ -10,18 +10,25 @@ from typing import Annotated
 
 import typer
 
-from treetap.commands.audit.options import AttackerOptions, AuditOptions, LabelOptions, SettingOptions
+from treetap.commands.audit.options import (
+    AttackerOptions,
+    AuditOptions,
+    LabelOptions,
+    PublishedOptions,
+    SettingOptions,
+)
 from treetap.commands.options import Json, from_dataclasses, needs
 from treetap.errors import BadInput, Malformed
 
 
 @from_dataclasses
 def audit(
-    run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", help="A folder that holds audit.toml, such a file, or an experiment's folder."),
-    ],
     asked: AuditOptions,
+    published: PublishedOptions,
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN", help="A folder that holds audit.toml, such a file, or an experiment's folder."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Attack every feature party's transcript, and report what each of them could infer.
@@ -32,12 +39,27 @@ def audit(
     demo --workdir` leaves one, and an experiment with an [audit] table, of which all runs are audited.
 
     treetap audit runs/demo/federation --fail-above any=0.4
+
+    With --model and --table, in the place of RUN, a motivated intruder test: what does a holder of the model's card, of
+    its export, or of served answers learn of a record of the training? Was it in the training, by up to 16 shadow
+    models in 60 seconds of a processor (of a larger table records are drawn), and what is in each column.
+
+    treetap audit --model runs/credit/seed-0 --table records.csv --label default --member trained
     """
+    given = (published.model is not None, published.table is not None)
+    if given != (run is None, run is None):
+        raise BadInput("say RUN, or --model FOLDER and --table FILE in its place")
     with needs("audit"):
         from attacks.audit_file import audited_runs
         from treetap.commands.audit.audited import audit_runs
+        from treetap.commands.audit.published import audit_published
     with _damage():
-        above = audit_runs(audited_runs(run), asked, as_json=as_json)
+        if run is not None:
+            above = audit_runs(audited_runs(run), asked, as_json=as_json)
+        else:
+            assert published.model is not None
+            assert published.table is not None
+            above = audit_published(published.model, published.table, published, asked, as_json=as_json)
     if above:
         raise typer.Exit(1)
 

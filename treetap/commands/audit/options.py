@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -16,7 +16,9 @@ class AuditOptions:
     """Options of an audit. What is None, or not given, the audit file says."""
 
     details: bool = option(False, "Print every attack's figures too, which the report has in any case.")
-    html: Path | None = option(None, "File of the report; by default audit.html beside audit.toml.")
+    html: Path | None = option(
+        None, "File of the report; by default audit.html beside audit.toml, of --model intruder.html in it."
+    )
     document: Path | None = option(None, "Also write the report as JSON here.")
     job: str | None = option(None, "Name of the job, where the transcripts hold several.")
     ca: Path | None = option(None, CA)
@@ -38,12 +40,19 @@ class AuditOptions:
         "of splitnn: V-measure, and share of labels named right; attributes, decode, match and match-exact, of a "
         "label holder: accuracy or R² of any column, SSIM of images or share of the mean record's error removed; "
         "columns, of a label holder of trees: share of a feature party's cells that it placed in their bins; "
-        "path-decoding and prediction-inversion, of predictions: share of whole paths, of hidden weights.",
+        "path-decoding and prediction-inversion, of predictions: share of whole paths, of hidden weights; membership "
+        "and member-columns, of --model: AUC, and accuracy or R² of any column, by any published artefact.",
         metavar="LIMIT=V",
     )
     allow_partial: bool = option(
         False, "Let --fail-above judge transcripts that end before their job does, or lack trees."
     )
+
+    def of_transcripts(self) -> list[str]:
+        """The options that are given and that an audit of a published model has not."""
+        beside = ("details", "html", "document", "fail_above")
+        given = (it.name for it in fields(self) if it.name not in beside and getattr(self, it.name) != it.default)
+        return [f"--{name.replace('_', '-')}" for name in given]
 
     def by_tree(self, *, thorough: bool) -> bool | Literal["few"]:
         """The numbers of trees after which records are grouped. Raises BadInput for two answers."""
@@ -52,6 +61,25 @@ class AuditOptions:
         if self.last_tree_only:
             return False
         return True if self.every_tree or thorough else "few"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedOptions:
+    """A published model, and a table of records of which some were in its training."""
+
+    PANEL: ClassVar = "Published model"
+
+    model: Path | None = option(
+        None, "In the place of RUN: an experiment's run, a folder that model.save wrote, or a model that stands alone."
+    )
+    table: Path | None = option(
+        None, "With --model: records with the columns of all parties and the label, best half of them of the training."
+    )
+    id: str = option("id", "The id column of --table.")
+    label: str = option("label", "The label's column of --table.")
+    member: str = option(
+        "member", "The column of --table with two values, the later one (1, yes, true) for records of the training."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

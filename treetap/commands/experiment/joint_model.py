@@ -18,9 +18,9 @@ import pyarrow as pa
 from party.prediction.outcome import Outcome
 from treetap.commands.experiment.report import importance
 from treetap.commands.experiment.results import Importance
-from treetap.errors import DataError
+from treetap.errors import BadInput, DataError
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import VALUES, read_manifest, read_model, read_repaired
+from treetap.models.store import MANIFEST, TREES, VALUES, read_manifest, read_model, read_repaired
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
@@ -50,6 +50,10 @@ class OpenModel:
     repairs: dict[str, Ensemble]
     published: Ensemble
     meaning: Meaning
+
+
+def _features(tables: Mapping[str, Table]) -> dict[str, Floats]:
+    return {party: table.features for party, table in tables.items()}
 
 
 def scores(ensemble: Ensemble, meaning: Meaning, features: Mapping[str, Floats]) -> Floats:
@@ -114,6 +118,41 @@ def open_shards(models: Mapping[str, Path]) -> OpenModel:
     return OpenModel(*opened, lambda split: own[split.owner, split.handle])
 
 
+def shards_in(place: Path) -> tuple[Path, dict[str, Path]]:
+    """The folder of the one model in a folder, and its shards, party → folder.
+
+    Raises:
+        BadInput: there is none there, there are several, or it is a network.
+    """
+    models = {path.parent.parent: _shards(path.parent.parent) for path in place.glob(f"*/{MANIFEST}")}
+    runs = {path.parents[4] for path in place.glob(f"*/state/models/*/{MANIFEST}")}
+    runs |= {path.parents[4] for path in place.glob(f"*/*/state/models/*/{MANIFEST}")}
+    models |= {run: _shards_of_run(run) for run in sorted(runs)}
+    if not models:
+        raise BadInput(f"{place}: has no model; name a folder of shards, of an experiment, or a party's model")
+    if len(models) > 1:
+        names = ", ".join(str(folder.relative_to(place)) for folder in list(models)[:5])
+        raise BadInput(f"{place}: has {len(models)} models, in {names}: name the folder of one")
+    return next(iter(models.items()))
+
+
+def _shards(folder: Path) -> dict[str, Path]:
+    return {path.parent.name: path.parent for path in sorted(folder.glob(f"*/{MANIFEST}"))}
+
+
+def _shards_of_run(folder: Path) -> dict[str, Path]:
+    """The shards below a federation's folder, of the one job that trained trees there."""
+    by_job: dict[str, dict[str, Path]] = {}
+    for path in sorted(folder.glob(f"*/state/models/*/{MANIFEST}")):
+        by_job.setdefault(path.parent.name, {})[path.parents[3].name] = path.parent
+    if len(by_job) > 1:
+        raise BadInput(f"{folder}: has models of several jobs, {', '.join(by_job)}: name a party's model of one")
+    shards = next(iter(by_job.values()))
+    if any(TREES not in read_manifest(shard)["files"] for shard in shards.values()):
+        raise BadInput(f"{folder}: its model is a split network, which is not loaded as one model")
+    return shards
+
+
 class JointModel:
     """Published shards of one training, party → folder; read when they are needed.
 
@@ -164,7 +203,7 @@ class JointModel:
             DataError: a table cannot be read, or lacks a column.
         """
         ids, features = self.records(tables)
-        values = scores(self._opened.published, self._opened.meaning, features)
+        values = scores(self.opened.published, self.opened.meaning, features)
         classes = self.manifest["classes"]
         outcome = Outcome.of(self.manifest["objective"], classes, values)
         return pa.table({**ids, **outcome.columns(classes, self._class_type)})
@@ -174,9 +213,9 @@ class JointModel:
 
         Raises as `predict`.
         """
-        common, kinds, features = self._common(tables)
-        ((name, kind),) = kinds.items()  # of an experiment, one
-        return {name: common.array.cast(kind)}, features
+        read = self.tables(tables)
+        ((name, kind),) = read[self.label_holder].id_types.items()  # of an experiment, one
+        return {name: read[self.label_holder].ids.array.cast(kind)}, _features(read)
 
     @property
     def features(self) -> list[tuple[str, str]]:
@@ -190,7 +229,7 @@ class JointModel:
         Raises:
             DataError: a split has no cover, so that there is no mean to compare with.
         """
-        meaning, published = self._opened.meaning, self._opened.published
+        meaning, published = self.opened.meaning, self.opened.published
 
         def goes_left(split: Split) -> Bools:
             own = meaning(split)
@@ -207,11 +246,11 @@ class JointModel:
 
         Raises as `predict`.
         """
-        common, _, features = self._common(tables)
-        return common, self._outcomes(features)
+        read = self.tables(tables)
+        return read[self.label_holder].ids, self._outcomes(_features(read))
 
     def _outcomes(self, features: Mapping[str, Floats]) -> Iterator[Floats]:
-        model, meaning = self._opened.published, self._opened.meaning
+        model, meaning = self.opened.published, self.opened.meaning
         n, goes_left = _router(meaning, features)
         sums = np.tile(np.array(model.base_margin, dtype=np.float64), (n, 1))
         for number, tree in enumerate(model.trees, start=1):
@@ -219,19 +258,19 @@ class JointModel:
             if number % model.trees_per_round == 0:
                 yield model.outcome(sums / number if model.averaged else sums.copy())
 
-    def _common(self, tables: Mapping[str, TableConfig]) -> tuple[Ids, Mapping[str, pa.DataType], dict[str, Floats]]:
-        """The ids of the records that all tables have, the types of the id columns, and the features by party."""
+    def tables(self, tables: Mapping[str, TableConfig]) -> dict[str, Table]:
+        """The records that all tables have, in the order of ids, as each party encodes its own. Raises as `predict`."""
         read = {party: self._read(party, config) for party, config in tables.items()}
         self.unlike = {party: table.unlike for party, table in read.items()}
         self.says = [f"{party}: {sentence}" for party, table in read.items() for sentence in table.says]
         common = read[self.label_holder].ids
         for table in read.values():
             common = common.take(np.flatnonzero(table.ids.places_of(common) >= 0))
-        features = {party: table.features[table.ids.places_of(common)] for party, table in read.items()}
-        return common, read[self.label_holder].id_types, features
+        return {party: table.take(table.ids.places_of(common)) for party, table in read.items()}
 
     @cached_property
-    def _opened(self) -> OpenModel:
+    def opened(self) -> OpenModel:
+        """The trees, with the meaning of all splits."""
         return open_shards(self.shards)
 
     @property
