@@ -81,11 +81,11 @@ def noised_gradients(
         draws: the party's private ones; `path`: the name of the noise.
     """
     total = clipped_sum(model, x, gradient, defence.clip, defence.grid)
-    whole = (torch.cat([each.flatten() for each in total.values()]) / defence.grid).to(torch.int64)
+    whole = (torch.cat([sums.flatten() for sums in total.values()]) / defence.grid).to(torch.int64)
     source = draws.source(*path, digest_of(whole), repr(defence))
     whole += torch.from_numpy(discrete_gaussians(len(whole), defence.variance, source))
-    noised = (whole.double() * (defence.grid / len(x))).float().split([each.numel() for each in total.values()])
-    return {name: part.reshape(each.shape) for (name, each), part in zip(total.items(), noised, strict=True)}
+    noised = (whole.double() * (defence.grid / len(x))).float().split([sums.numel() for sums in total.values()])
+    return {name: part.reshape(sums.shape) for (name, sums), part in zip(total.items(), noised, strict=True)}
 
 
 def clipped_sum(

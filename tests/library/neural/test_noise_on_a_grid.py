@@ -139,6 +139,7 @@ def test_low_bits_tell_a_record_from_noise_in_floats_and_not_from_noise_on_a_gri
 
 
 @pytest.mark.campaign
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("noise", [4.0, 10.0])
 def test_low_bits_tell_nothing_in_10000_plays(noise: float) -> None:
     """The same at an ε of .93 and of .34."""
