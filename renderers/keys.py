@@ -120,7 +120,7 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
     },
 }
 #: Class and field → what is computed of it, said after its meaning.
-COMPUTED = {(Policy, "min_lattice_bits"): f"In a training it is {secrecy_words()}."}
+COMPUTED: dict[tuple[type, str], str] = {(Policy, "min_lattice_bits"): f"In a training it is {secrecy_words()}."}
 #: Tables of networks.
 OF_NETWORKS = {"[job.bottom.NAME]": Bottom, "[job.top]": Top}
 #: Parameters that are given a value, so that their ranges are looked at too.

@@ -26,6 +26,7 @@ from tests.commands.command import refused, treetap, treetap_here, write
 from treetap.commands.epsilon import measuring, mechanisms
 from treetap.commands.epsilon.measuring import Result, measured
 from treetap.privacy.column_privacy import ColumnPrivacy, Draws, drawn_sums
+from treetap.privacy.discrete_gaussian import discrete_gaussians
 from treetap.privacy.label_dp import Ints, Priors, RandBelow, staged
 from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.trees.candidates import CandidateList
@@ -337,11 +338,13 @@ def test_the_noise_of_gradients(tmp_path: Path, monkeypatch: Patch) -> None:
     assert not honest.broken
     assert honest.claimed == honest.by_noise == pytest.approx(6.57, abs=0.01)
     assert 4.5 < honest.at_least <= honest.claimed
-    gaussians, clipped_sum = own_step.discrete_gaussians, own_step.clipped_sum
+    clipped_sum = own_step.clipped_sum
     for factor in (2**0.5, 2.0):
         with monkeypatch.context() as patch:
             less = Fraction(factor) ** 2
-            patch.setattr(own_step, "discrete_gaussians", lambda n, of, *by, less=less: gaussians(n, of / less, *by))
+            patch.setattr(
+                own_step, "discrete_gaussians", lambda n, of, by, less=less: discrete_gaussians(n, of / less, by)
+            )
             (wrong,) = of(tmp_path / f"{factor}", row | {"runs": 4000 if factor < 2 else 1000})
             assert wrong.broken, factor
     monkeypatch.setattr(own_step, "clipped_sum", lambda *about: clipped_sum(*about[:3], 100 * about[3]))

@@ -84,7 +84,7 @@ def noised_gradients(
     whole = (torch.cat([sums.flatten() for sums in total.values()]) / defence.grid).to(torch.int64)
     source = draws.source(*path, digest_of(whole), repr(defence))
     whole += torch.from_numpy(discrete_gaussians(len(whole), defence.variance, source))
-    noised = (whole.double() * (defence.grid / len(x))).float().split([sums.numel() for sums in total.values()])
+    noised = torch.split((whole.double() * (defence.grid / len(x))).float(), [sums.numel() for sums in total.values()])
     return {name: part.reshape(sums.shape) for (name, sums), part in zip(total.items(), noised, strict=True)}
 
 

@@ -98,7 +98,7 @@ def in_floats(count: int, variance: Fraction, source: Callable[[int], bytes]) ->
         (np.frombuffer(source(8 * count), dtype="<u8") >> 11) * 2.0**-53,
         np.frombuffer(source(8 * count), "<u8"),
     )
-    return math.sqrt(variance) * np.sqrt(-2.0 * np.log1p(-length)) * np.cos(angle * (2.0**-63 * np.pi))
+    return np.asarray(math.sqrt(variance) * np.sqrt(-2.0 * np.log1p(-length)) * np.cos(angle * (2.0**-63 * np.pi)))
 
 
 def hits(noise: float, plays: int, *, floating: bool) -> Iterator[int]:
@@ -129,7 +129,7 @@ def hits(noise: float, plays: int, *, floating: bool) -> Iterator[int]:
 def chance(without: int, given: int) -> float:
     """The probability of at least `given` of all hits with the record, if either world is as likely to have one."""
     total = without + given
-    return sum(math.comb(total, more) for more in range(given, total + 1)) / 2**total
+    return float(Fraction(sum(math.comb(total, more) for more in range(given, total + 1)), 2**total))
 
 
 def test_low_bits_tell_a_record_from_noise_in_floats_and_not_from_noise_on_a_grid() -> None:
