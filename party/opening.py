@@ -287,11 +287,11 @@ def _trees_before(config: PartyConfig, spec: setup_pb2.JobSpec) -> int:
 
 
 def _check_lattice(name: str, policy: Policy) -> None:
-    from treetap.lattice.histogram_parameters import secrecy_bits  # which most jobs do without
+    from treetap.lattice.histogram_parameters import secrecy_bits, secrecy_words  # which most jobs do without
     from treetap.lattice.histogram_scheme import kernels
 
     kernels()  # compared with integers, or the job is refused
-    policy.check_secrecy(name, "the histogram lattice", secrecy_bits())
+    policy.check_secrecy(name, "the histogram lattice", secrecy_bits(), secrecy_words())
 
 
 class _Prediction(Kind[prediction_pb2.OpenModel]):

@@ -75,7 +75,7 @@ class Policy(Strict):
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
     """Shortest key, in bits, of a job; a lattice has none."""
     min_lattice_bits: Annotated[int, Field(ge=128, le=256)] = 128
-    """Least estimated secrecy, in bits, of a job on a lattice; the sums of a training have 134."""
+    """Least estimated secrecy, in bits, of a job on a lattice."""
     min_hiding_bits: Annotated[int, Field(ge=40, le=64)] = 40
     """Feature party: bits by which a lattice hides its sets of records, or its masks, from the label holder. Of several
     parties the largest number counts; a job or model that cannot hide by it is refused.
@@ -366,12 +366,16 @@ class Policy(Strict):
                 f"{self.min_key_bits}"
             )
 
-    def check_secrecy(self, party: str, lattice: str, bits: float) -> None:
-        """Raise `Refused` if an attack on a job's lattice is estimated to take less than this party demands."""
+    def check_secrecy(self, party: str, lattice: str, bits: float, words: str = "") -> None:
+        """Raise `Refused` if an attack on a job's lattice is estimated to take less than this party demands.
+
+        `words`: the secrecy in words where more is known of it than its bits.
+        """
         if bits < self.min_lattice_bits:
+            secrecy = f"the secrecy {words}" if words else f"some {math.floor(bits)} bits of secrecy"
             raise Refused(
-                f"{party} takes no part in a job on {lattice} with some {math.floor(bits)} bits of secrecy: its policy "
-                f"says min_lattice_bits = {self.min_lattice_bits}; {_without_lattice(party)}"
+                f"{party} takes no part in a job on {lattice} with {secrecy}: its policy says min_lattice_bits = "
+                f"{self.min_lattice_bits}; {_without_lattice(party)}"
             )
 
     def check_hiding(self, party: str, hidden: str, bits: float) -> None:

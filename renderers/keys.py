@@ -39,6 +39,7 @@ from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile, JobTableOfFederation
 from treetap.commands.relay import RelayConfig
 from treetap.errors import ConfigError
+from treetap.lattice.histogram_parameters import secrecy_words
 from treetap.neural.params import Bottom, Top
 from treetap.process.config import TelemetryConfig, TlsConfig
 from treetap.process.secret import Secret
@@ -118,6 +119,8 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
         "[accuracy]": (Accuracies, ""),
     },
 }
+#: Class and field → what is computed of it, said after its meaning.
+COMPUTED: dict[tuple[type, str], str] = {(Policy, "min_lattice_bits"): f"In a training it is {secrecy_words()}."}
 #: Tables of networks.
 OF_NETWORKS = {"[job.bottom.NAME]": Bottom, "[job.top]": Top}
 #: Parameters that are given a value, so that their ranges are looked at too.
@@ -174,7 +177,8 @@ def _keys_of(schema: type) -> list[Key]:
         kind = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         default = field.get_default(call_default_factory=True)
         shown = "required" if field.is_required() else _shown(default)
-        found.append(Key(field.alias or name, _kind(kind), shown, _range(kind), meaning(schema, name)))
+        said = f"{meaning(schema, name)} {COMPUTED.get((schema, name), '')}".strip()
+        found.append(Key(field.alias or name, _kind(kind), shown, _range(kind), said))
     return found
 
 

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from treetap.neural.defences import SENSITIVITY_NORMS, DpSgd, FeatureDefences, GradientDefence, LabelDefences
+from treetap.neural.defences import (
+    LEAST,
+    MOST,
+    SENSITIVITY_NORMS,
+    DpSgd,
+    FeatureDefences,
+    GradientDefence,
+    LabelDefences,
+)
 from treetap.protocols.exclusions import Feature, between
 from treetap.strict import ProcessName, Strict
 
@@ -96,9 +104,9 @@ class Gradient(Strict):
 class DpSgdTable(Strict):
     """DP-SGD (Abadi et al. 2016): see `treetap.neural.defences.DpSgd`."""
 
-    clip: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
+    clip: Annotated[float, Field(ge=LEAST, le=MOST, allow_inf_nan=False)]
     """Largest norm of a record's gradient."""
-    noise: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
+    noise: Annotated[float, Field(ge=LEAST, le=MOST, allow_inf_nan=False)]
     """Deviation of the noise on a batch's sum, as a multiple of `clip`."""
 
 

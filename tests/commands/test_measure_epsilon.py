@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.commands.command import refused, treetap, treetap_here, write
 from treetap.commands.epsilon import measuring, mechanisms
 from treetap.commands.epsilon.measuring import Result, measured
 from treetap.privacy.column_privacy import ColumnPrivacy, Draws, drawn_sums
+from treetap.privacy.discrete_gaussian import discrete_gaussians
 from treetap.privacy.label_dp import Ints, Priors, RandBelow, staged
 from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.trees.candidates import CandidateList
@@ -330,17 +332,19 @@ def test_the_noise_of_gradients(tmp_path: Path, monkeypatch: Patch) -> None:
     """
     pytest.importorskip("torch", reason="needs treetap[neural]")
     from treetap.neural import own_step
-    from treetap.neural.draws import Draws
 
     row = {"mechanism": "dp_sgd", "noise": 1.0, "epochs": 2, "runs": 2000}
     (honest,) = of(tmp_path / "honest", row)
     assert not honest.broken
     assert honest.claimed == honest.by_noise == pytest.approx(6.57, abs=0.01)
     assert 4.5 < honest.at_least <= honest.claimed
-    gaussian, clipped_sum = Draws.gaussian, own_step.clipped_sum
+    clipped_sum = own_step.clipped_sum
     for factor in (2**0.5, 2.0):
         with monkeypatch.context() as patch:
-            patch.setattr(Draws, "gaussian", lambda *about, by=factor: gaussian(*about) / by)
+            less = Fraction(factor) ** 2
+            patch.setattr(
+                own_step, "discrete_gaussians", lambda n, of, by, less=less: discrete_gaussians(n, of / less, by)
+            )
             (wrong,) = of(tmp_path / f"{factor}", row | {"runs": 4000 if factor < 2 else 1000})
             assert wrong.broken, factor
     monkeypatch.setattr(own_step, "clipped_sum", lambda *about: clipped_sum(*about[:3], 100 * about[3]))

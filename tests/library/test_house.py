@@ -1,4 +1,7 @@
-"""The layout in figures: how far a name spreads, how many rooms a folder has, what imports what, words of docs."""
+"""The layout in figures: how far a name spreads, how many rooms a folder has, what imports what, words of docs.
+
+And what no module may call: noise in floating point, of which low bits tell what is under it (Mironov 2012).
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,19 @@ REGISTRIES = {
 MATHEMATICS = "treetap/trees/"
 #: Folder → most modules and packages at its root. The party's are those beside the packages of protocols, one for each.
 ROOMS = {"treetap": 25, "party": 15}
+#: Functions and classes of numpy, torch, `random` and `treetap.neural.draws` that draw noise in floating point.
+FLOATING = {
+    *("normal", "normal_", "log_normal_", "lognormal", "standard_normal", "multivariate_normal", "normalvariate"),
+    *("randn", "randn_like", "gauss", "gaussian", "laplace", "exponential", "exponential_", "standard_exponential"),
+    *("expovariate", "Normal", "MultivariateNormal", "Laplace", "Exponential"),
+}
+#: Folders of the modules that run at a party, and a module that may draw such noise: why.
+AT_A_PARTY = ("treetap", "party")
+NO_EPSILON = {
+    "treetap/commands/": "what an operator runs; mechanisms are drawn by the modules of a party",
+    "treetap/neural/gradient_defences.py": "`gradient` is the noise of published baselines, for which no ε is claimed",
+    "treetap/neural/draws.py": "Laplace noise for them",
+}
 #: What the house weighs at most beside its lines (`tests.weight`). A limit falls with its figure.
 LIMITS = {
     "commands": 47,  # `treetap new coordinator`, `operator`, `approver`, `relay`
@@ -139,3 +155,48 @@ def test_contracts_have_no_long_lists_and_no_exceptions() -> None:
 def test_the_library_imports_no_application() -> None:
     """Commands start applications; everything below them does not know that there are any."""
     assert upward_imports() == []
+
+
+def floating_noise(path: Path) -> list[str]:
+    """Names in a module that draw noise in floating point."""
+    if not any(name in text_of(path) for name in FLOATING):
+        return []
+    nodes = list(ast.walk(tree_of(path)))
+    return [name for node in nodes for kind in ("attr", "id", "name") if (name := getattr(node, kind, "")) in FLOATING]
+
+
+def test_no_module_of_a_party_draws_noise_in_floating_point() -> None:
+    """But where no ε is claimed; each exception is one still."""
+    found = {
+        str(path.relative_to(ROOT)): names
+        for folder in AT_A_PARTY
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if (names := floating_noise(path))
+    }
+    allowed = {name for name in found if name.startswith(tuple(NO_EPSILON))}
+    assert found.keys() - allowed == set(), found
+    assert [each for each in NO_EPSILON if not any(name.startswith(each) for name in allowed)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.normal(0.0, 1.0, (3,))",
+        "torch.randn_like(x)",
+        "x.normal_()",
+        "torch.distributions.Laplace(0, 1)",
+        "np.random.default_rng().standard_normal(3)",
+        "np.random.laplace(0, 1)",
+        "random.gauss(0, 1)",
+        "random.normalvariate(0, 1)",
+        "draws.laplace(1.0, 3)",
+        "from random import gauss as drawn",
+    ],
+)
+def test_noise_in_floating_point_is_found(line: str, tmp_path: Path) -> None:
+    """In any spelling, and not where a docstring speaks of it."""
+    loud, quiet = tmp_path / "loud.py", tmp_path / "quiet.py"
+    loud.write_text(f"{line}\n")
+    quiet.write_text(f'"""A gaussian: {line}"""\nnormalise = discrete_gaussians(3)\n')
+    assert floating_noise(loud) != []
+    assert floating_noise(quiet) == []

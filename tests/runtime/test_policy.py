@@ -123,6 +123,8 @@ def test_floors() -> None:
     lattices.check_hiding("bank", "its sets", 50.0)
     with pytest.raises(Refused, match=r"on the lattice with some 139 bits .*: its policy says min_lattice_bits = 140"):
         lattices.check_secrecy("bank", "the lattice", 139.9)
+    with pytest.raises(Refused, match=r"on the lattice with the secrecy of two words: its policy says"):
+        lattices.check_secrecy("bank", "the lattice", 139.9, "of two words")
     with pytest.raises(Refused, match="hides its sets by 49 bits: its policy says min_hiding_bits = 50"):
         lattices.check_hiding("bank", "its sets", 49.9)
     for records in (0, 5, 6):

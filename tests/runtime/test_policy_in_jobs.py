@@ -70,8 +70,12 @@ RULES: dict[str, Rule] = {
         options={"constraints": {FEATURE: {"b0": 1}}},
     ),
     "scheme": Rule(OTHER, {"schemes": ["paillier"]}, "schemes = [", _ON_LATTICE),
-    "secrecy at the label holder": Rule(LABEL_HOLDER, {"min_lattice_bits": 135}, "min_lattice_bits = 135", _ON_LATTICE),
-    "secrecy at a feature party": Rule(OTHER, {"min_lattice_bits": 135}, "min_lattice_bits = 135", _ON_LATTICE),
+    "secrecy at the label holder": Rule(
+        LABEL_HOLDER, {"min_lattice_bits": 135}, "secrecy of a key of which no place was told (134 bits)", _ON_LATTICE
+    ),
+    "secrecy at a feature party": Rule(
+        OTHER, {"min_lattice_bits": 135}, "secrecy of a key of which no place was told (134 bits)", _ON_LATTICE
+    ),
     "order of splits": Rule(
         *(LABEL_HOLDER, {"expansion_order": False}, "expansion_order = false"),
         spec(replace(PARAMS, grow_policy="lossguide", max_leaves=3), obfuscation="standard"),

@@ -17,7 +17,7 @@ from functools import cache
 
 from treetap.errors import BadInput
 from treetap.lattice.parameters import ERROR_BOUND, ERROR_DEVIATION, STATISTICAL_BITS, TAIL, TOTAL_BITS
-from treetap.lattice.strength import estimated_bits
+from treetap.lattice.strength import estimated_bits, matzov_bits
 from treetap.native.histogram_arrays import (
     DEGREE,
     FLOOD_BITS,
@@ -236,6 +236,16 @@ class HistogramParameters:
 def secrecy_bits() -> float:
     """Estimated bits of secrecy of plaintexts and sets, before a label holder that cheats reads places of u_k."""
     return estimated_bits(DEGREE, DEGREE, MODULUS_BITS, ERROR_DEVIATION)
+
+
+def secrecy_words() -> str:
+    """The estimated secrecy for refusals and docs; after told places by the cost that is less, to the nearest bit."""
+    sizes = (DEGREE - MOST_TOLD, DEGREE, MODULUS_BITS, ERROR_DEVIATION)
+    left = min(estimated_bits(*sizes), matzov_bits(*sizes))
+    return (
+        f"of a key of which no place was told ({math.floor(secrecy_bits())} bits); {left:.0f} after the {MOST_TOLD} "
+        "places that a lying feature party may have"
+    )
 
 
 def _check_job(

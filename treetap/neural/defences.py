@@ -5,6 +5,20 @@ every party has it: nothing is gained by sampling. Each epoch one batch has a re
 mechanisms with noise σ, together one with σ/√E, whose δ(ε) is known in closed form (Balle, Wang 2018, "Improving the
 Gaussian mechanism for differential privacy", Theorem 8). Neighbours differ in one record, whose gradient counts as 0 in
 one of them. See docs/adr/0129-defences-of-columns.md.
+
+Noise in floating point would not have that ε: its low bits tell what is under it (Mironov 2012, "On significance of the
+least significant bits for differential privacy"). So sums are whole multiples of a grid γ, and so is the noise, a
+discrete Gaussian of parameter σC (Canonne, Kamath, Steinke 2020). In units of γ, with τ = σC/γ:
+
+1. A record's share of a sum is a multiple of γ and no longer than C: it is clipped first and then rounded towards 0,
+   which makes no number larger (`treetap.neural.own_step.clipped_sum`). Sums are exact, so C is their sensitivity.
+2. A Gaussian y of deviation s around a whole number, rounded at random to a whole number x with the probability
+   exp(−(x − y)²/2r²) / Σ over all whole numbers, is x with a probability proportional to exp(−x²/2τ²), τ² = s² + r²,
+   up to a factor 1 ± η (Peikert 2010, "An efficient and parallel Gaussian sampler for lattices", Theorem 3.1). By
+   Poisson summation the sum over all is the same for every y up to 1 ± 2.1·exp(−2π²r²): with r = 3, η < 2⁻²⁵³.
+3. So discrete noise of parameter τ tells no more than Gaussian noise of deviation √(τ² − r²), of which ε is computed
+   here, but for (1 ± η) to the power of all numbers that are drawn: less than 2⁻¹⁹⁰ in ε and ln δ for 2⁶⁰ of them.
+   That is as far as the bits of AES-256 under the party's key pass for uniform ones.
 """
 
 from __future__ import annotations
@@ -12,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from treetap.errors import BadInput
 
@@ -20,6 +35,12 @@ RECORD, BATCH = "record", "batch"
 SENSITIVITY_NORMS = (RECORD, BATCH)
 #: δ of what is printed.
 DELTA = 1e-5
+#: The least and the most clip and noise.
+LEAST, MOST = 1e-6, 1e6
+#: log2 of a clip in units of the finest grid; of the noise at which grids begin to be coarser, so that τ stays ≤ 2⁴⁵.
+GRID_BITS, _NOISE_BITS = 36, 9
+#: r, in units of the grid: the rounding by which discrete noise is one that follows from Gaussian noise.
+_ROUNDING = 3
 #: The argument above which Mills' ratio is taken from its asymptotic series.
 _FAR = 25.0
 _HALVINGS = 200
@@ -67,10 +88,33 @@ class DpSgd:
     Attributes:
         clip: C, the largest norm of one record's gradient in all weights of the party's own model.
         noise: σ, the deviation of the noise on the sum of a batch's clipped gradients, in units of C.
+
+    Raises:
+        BadInput: on construction; a number is outside of `LEAST` to `MOST`, where a grid fits both.
     """
 
     clip: float
     noise: float
+
+    def __post_init__(self) -> None:
+        for name, value in (("clip", self.clip), ("noise", self.noise)):
+            if not LEAST <= value <= MOST:
+                raise BadInput(f"{name} of dp_sgd is {value!r}: choose {LEAST:g} to {MOST:g}")
+
+    @property
+    def grid(self) -> float:
+        """γ, a power of two: 2⁻³⁶ to 2⁻³⁵ of C, or coarser in proportion to a noise of 512 and more."""
+        return finest_grid(self.clip) * 2.0 ** max(0, math.frexp(self.noise)[1] - _NOISE_BITS)
+
+    @property
+    def variance(self) -> Fraction:
+        """τ², exactly."""
+        return (Fraction(self.noise) * Fraction(self.clip) / Fraction(self.grid)) ** 2
+
+
+def finest_grid(clip: float) -> float:
+    """2⁻³⁶ of the least power of two above a clip."""
+    return math.ldexp(1.0, math.frexp(clip)[1] - GRID_BITS)
 
 
 @dataclass(frozen=True)
@@ -105,7 +149,7 @@ def epsilon(defence: DpSgd, epochs: int, delta: float = DELTA) -> float:
 
     The gradients that return are taken as given, although the label holder computes them from embeddings without noise.
     """
-    mu = math.sqrt(epochs) / defence.noise
+    mu = math.sqrt(epochs / (defence.noise**2 - (_ROUNDING * defence.grid / defence.clip) ** 2))
     if _delta(0.0, mu) <= delta:
         return 0.0
     low, high = 0.0, 1.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -46,34 +47,27 @@ class Draws:
 
     def uniform(self, count: int, *path: str | int) -> Floats:
         """Numbers (count,) in [0, 1), multiples of 2^-53."""
-        return _uniform(self.keys(count, *path))
+        return (self.keys(count, *path) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def laplace(self, scale: float, count: int, *path: str | int) -> Floats:
         """Numbers (count,) of the Laplace distribution with mean 0, by its inverse distribution function."""
         centred = (self.uniform(count, *path) - 0.5) + 2.0**-54  # exact, and in (-1/2, 1/2): each noise is finite
         return np.asarray(-scale * np.sign(centred) * np.log1p(-2.0 * np.abs(centred)))
 
-    def gaussian(self, deviation: float, count: int, *path: str | int) -> Floats:
-        """Numbers (count,) of the normal distribution with mean 0 (Box, Muller 1958)."""
-        pairs = (count + 1) // 2
-        length, angle = np.split(_uniform(self._stream(2 * pairs, *path)), 2)
-        length = np.sqrt(-2.0 * np.log1p(-length))
-        angle *= 2.0 * np.pi
-        return np.asarray(deviation * np.concatenate([length * np.cos(angle), length * np.sin(angle)])[:count])
-
     def signs(self, count: int, *path: str | int) -> npt.NDArray[np.float32]:
         """Numbers (count,), each 1 or -1."""
-        bits = np.unpackbits(self._stream(-(-count // 64), *path).view(np.uint8), count=count)
+        drawn_bytes = self.source(*path)(-(-count // 64) * 8)
+        bits = np.unpackbits(np.frombuffer(drawn_bytes, dtype=np.uint8), count=count)
         drawn = bits.astype(np.float32)
         drawn *= 2.0
         drawn -= 1.0
         return drawn
 
-    def _stream(self, count: int, *path: str | int) -> npt.NDArray[np.uint64]:
-        """Numbers of 64 bits (count,), for draws of a million: the draw is the key of AES-256 in counter mode."""
+    def source(self, *path: str | int) -> Callable[[int], bytes]:
+        """Uniform bytes, as many as its argument says, then further ones: the draw is AES-256's key in counter mode."""
         key = self.keys(KEY_BYTES // 8, *path).astype("<u8").tobytes()
-        stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(8 * count))
-        return np.frombuffer(stream, dtype="<u8")
+        cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+        return lambda count: cipher.update(bytes(count))
 
     def integers(self, below: int, count: int, *path: str | int) -> Ints:
         """Whole numbers (count,) in [0, below); the bias of the remainder is below 2^-32 for below ≤ 2^32."""
@@ -86,12 +80,6 @@ class Draws:
     def happens(self, probability: float, *path: str | int) -> bool:
         """True with this probability."""
         return bool(self.uniform(1, *path)[0] < probability)
-
-
-def _uniform(keys: npt.NDArray[np.uint64]) -> Floats:
-    drawn: Floats = (keys >> np.uint64(11)).astype(np.float64)
-    drawn *= 2.0**-53
-    return drawn
 
 
 def new_key() -> bytes:

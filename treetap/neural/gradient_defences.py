@@ -123,7 +123,8 @@ def applied(defence: GradientDefence, gradient: torch.Tensor, draws: Draws, *pat
 
 def digest_of(gradient: torch.Tensor) -> str:
     """SHA-256 of the numbers of a gradient, in hexadecimal digits."""
-    return hashlib.sha256(gradient.detach().numpy().astype("<f4", copy=False).tobytes()).hexdigest()
+    numbers = gradient.detach().numpy()
+    return hashlib.sha256(numbers.astype(numbers.dtype.newbyteorder("<"), copy=False).tobytes()).hexdigest()
 
 
 def _noise(defence: GradientDefence, like: torch.Tensor, draws: Draws, *path: str | int) -> torch.Tensor:

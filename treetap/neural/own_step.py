@@ -3,8 +3,10 @@
 DP-SGD (Abadi et al. 2016, Algorithm 1) clips gradients of single records and adds noise. The gradient that returns is
 that of the mean loss of a batch of n records; n times its row is the gradient of one record's loss in that record's
 embedding. With these taken as given, the noise hides one record in the party's weights. It hides nothing in embeddings:
-they are computed from the records and sent as they are. Noise is named by the SHA-256 of the sum that it hides, as that
-of `treetap.neural.gradient_defences` is: a batch that is repeated with other gradients gets other noise.
+they are computed from the records and sent as they are. Sums and noise are whole multiples of a grid, without an error
+of floating point; `treetap.neural.defences` has the proof. Noise follows from the party's key, which is from the
+operating system, and from the SHA-256 of the sum that it hides: a batch that is repeated after an interruption releases
+nothing new, and one that is repeated with other gradients gets other noise.
 
 SensFL adds the gradient of J, the norm of the Jacobian of a batch's embeddings ("SensFL: Privacy-Preserving Vertical
 Federated Learning with Sensitive Regularization", 2024, Equations 8 and 9). The paper does not say over what the norm
@@ -23,12 +25,17 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from treetap.neural.architectures import has_statistics, held_statistics, is_perceptron
-from treetap.neural.defences import RECORD, DpSgd, FeatureDefences
+from treetap.neural.defences import RECORD, DpSgd, FeatureDefences, finest_grid
 from treetap.neural.draws import Draws
 from treetap.neural.gradient_defences import digest_of
+from treetap.privacy.discrete_gaussian import discrete_gaussians
 
-#: Most numbers of the gradients of single records that are held at once.
-_HELD = 1 << 25
+#: Most numbers of the gradients of single records that are held at once, and most records of a sum: below 2⁵³ grids.
+_HELD, _RECORDS = 1 << 24, 1 << 16
+#: Inputs of linear layers are multiples of this, and gradients in their outputs of the grid divided by it.
+_INPUTS = 2.0**-14
+#: Norms are clipped to this share of the bound: 2³² squares added in float64 are wrong by less than 2⁻²⁰ of their sum.
+_SURE = 1 - 2.0**-20
 #: The largest product of width and inputs for which every row of the Jacobian is computed.
 EXACT = 20_000
 
@@ -73,42 +80,61 @@ def noised_gradients(
         gradient: (n, width) that has returned.
         draws: the party's private ones; `path`: the name of the noise.
     """
-    total = clipped_sum(model, x, gradient, defence.clip)
-    deviation, noised = defence.noise * defence.clip, {}
-    for name, clipped in total.items():
-        noise = draws.gaussian(deviation, clipped.numel(), *path, name, digest_of(clipped), repr(defence))
-        noised[name] = (clipped + torch.from_numpy(noise).to(clipped.dtype).reshape(clipped.shape)) / len(x)
-    return noised
+    total = clipped_sum(model, x, gradient, defence.clip, defence.grid)
+    whole = (torch.cat([sums.flatten() for sums in total.values()]) / defence.grid).to(torch.int64)
+    source = draws.source(*path, digest_of(whole), repr(defence))
+    whole += torch.from_numpy(discrete_gaussians(len(whole), defence.variance, source))
+    noised = torch.split((whole.double() * (defence.grid / len(x))).float(), [sums.numel() for sums in total.values()])
+    return {name: part.reshape(sums.shape) for (name, sums), part in zip(total.items(), noised, strict=True)}
 
 
-def clipped_sum(model: nn.Module, x: torch.Tensor, gradient: torch.Tensor, clip: float) -> dict[str, torch.Tensor]:
-    """Weight → the sum over records of the gradient of each one's loss, scaled to a norm of at most `clip`.
+def clipped_sum(
+    model: nn.Module, x: torch.Tensor, gradient: torch.Tensor, clip: float, grid: float | None = None
+) -> dict[str, torch.Tensor]:
+    """Weight → the sum over records of the gradient of each one's loss, scaled to a norm of at most `clip`; float64.
+
+    Numbers are multiples of `grid`, a power of two of at least 2⁻³⁶ of the clip, or the finest. What a record adds
+    follows from it alone: a number that is not finite counts as 0, and what was scaled is rounded towards 0, so that no
+    norm rises. At most 2¹⁶ records of at most 2³⁶ grids each: every partial sum is exact in float64, in any order.
 
     Gradients of single records are never formed for linear layers: that of a layer's weights is the product of the
     gradient in the layer's output and of its input, and so is its norm (Goodfellow 2015, "Efficient per-example
-    gradient computations").
+    gradient computations"). There both factors are rounded, the input first, so that the norm is that of the product.
+
+    Raises:
+        ValueError: more records, or a finer grid.
     """
+    least = finest_grid(clip)
+    grid = grid or least
+    if len(x) > _RECORDS or grid < least:
+        raise ValueError(f"{len(x)} records on a grid of {grid:g}: at most {_RECORDS}, and {least:g} or coarser")
     inputs, slopes = _of_linear_layers(model, x, gradient)
-    squares = torch.zeros(len(x))
+    squares = torch.zeros(len(x), dtype=torch.float64)
     for name, slope in slopes.items():
         squares += slope.square().sum(dim=1) * (inputs[name].square().sum(dim=1) + 1)
     # What is no linear layer needs each record's gradient, a piece of the batch at a time.
     of_linear = {f"{name}.{kind}" for name in slopes for kind in ("weight", "bias")}
-    others = {name: torch.zeros_like(weight) for name, weight in model.named_parameters() if name not in of_linear}
+    others = {
+        name: torch.zeros_like(weight, dtype=torch.float64)
+        for name, weight in model.named_parameters()
+        if name not in of_linear
+    }
     factors = [_factors(squares, clip)] if not others else []
     if others:
         at_once = max(1, _HELD // sum(weight.numel() for weight in others.values()))
         for start in range(0, len(x), at_once):
             piece = slice(start, start + at_once)
             by_record = record_gradients(model, x[piece], len(x) * gradient[piece], others)
-            more = torch.stack([rows.flatten(1).square().sum(dim=1) for rows in by_record.values()]).sum(dim=0)
+            exact = {name: _finite(rows.flatten(1)) for name, rows in by_record.items()}
+            more = torch.stack([rows.square().sum(dim=1) for rows in exact.values()]).sum(dim=0)
             factors.append(_factors(squares[piece] + more, clip))
-            for name, rows in by_record.items():
-                others[name] += torch.tensordot(factors[-1], rows, dims=1)
+            for name, rows in exact.items():
+                others[name] += _towards_zero(factors[-1][:, None] * rows, grid).sum(dim=0).reshape(others[name].shape)
     # The sums of linear layers follow from the factors, without any gradient of a single record.
     scale, total = torch.cat(factors)[:, None], others
     for name, slope in slopes.items():
-        total |= {f"{name}.weight": (scale * slope).T @ inputs[name], f"{name}.bias": (scale * slope).sum(dim=0)}
+        share = _towards_zero(scale * slope, grid / _INPUTS)
+        total |= {f"{name}.weight": share.T @ inputs[name], f"{name}.bias": share.sum(dim=0)}
     return {name: total[name] for name, _ in model.named_parameters()}
 
 
@@ -130,11 +156,11 @@ def record_gradients(
 def _of_linear_layers(
     model: nn.Module, x: torch.Tensor, gradient: torch.Tensor
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """By linear layer, its inputs (n, ·) and the gradients of each record's loss in its outputs (n, ·)."""
+    """By linear layer, its inputs on their grid and the gradients of each record's loss in its outputs, both (n, ·)."""
     inputs, outputs = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
 
     def note(name: str, given: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        inputs[name], outputs[name] = given[0].detach(), output
+        inputs[name], outputs[name] = torch.round(_finite(given[0]) / _INPUTS) * _INPUTS, output
 
     hooks = [
         layer.register_forward_hook(lambda _, given, output, name=name: note(name, given, output))
@@ -147,13 +173,23 @@ def _of_linear_layers(
         for hook in hooks:
             hook.remove()
     slopes = torch.autograd.grad(embeddings, list(outputs.values()), len(x) * gradient)
-    return inputs, dict(zip(outputs, slopes, strict=True))
+    return inputs, {name: _finite(slope) for name, slope in zip(outputs, slopes, strict=True)}
+
+
+def _finite(numbers: torch.Tensor) -> torch.Tensor:
+    """Numbers in float64, 0 for those that are not finite: their squares and sums are finite."""
+    return numbers.detach().double().nan_to_num(0.0, 0.0, 0.0)
+
+
+def _towards_zero(numbers: torch.Tensor, grid: float) -> torch.Tensor:
+    """The multiples of the grid, a power of two, that are next to numbers on the side of 0."""
+    return torch.trunc(numbers / grid) * grid
 
 
 def _factors(squares: torch.Tensor, clip: float) -> torch.Tensor:
     """(n,) factors that bring gradients with these squared norms (n,) to a norm of at most `clip`."""
-    norms = squares.sqrt()
-    return torch.where(norms > clip, clip / norms, 1.0)
+    norms, most = squares.sqrt(), _SURE * clip
+    return torch.where(norms > most, most / norms, 1.0)
 
 
 def sensitivity(

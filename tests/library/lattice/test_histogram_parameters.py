@@ -23,6 +23,7 @@ from treetap.lattice.histogram_parameters import (
     SLOT_WIDTHS,
     HistogramParameters,
     secrecy_bits,
+    secrecy_words,
 )
 from treetap.lattice.parameters import Parameters
 from treetap.native.histogram_arrays import MOST_WORDS
@@ -432,11 +433,12 @@ def test_the_page_has_the_sizes_that_the_class_chooses():
 
 
 def estimated(n, log_q, sigma):
-    """Bits of the primal attack by the page's formula."""
-    best = math.inf
-    for samples in range(n // 2, max(n, 4096) + 1, 32):
+    """Bits of the primal attack by the page's formula, and by MATZOV's cost."""
+    secret, least = min(sigma, math.sqrt(2 / 3)), (math.inf, math.inf)
+    most = max(n, 4096) - n * (sigma < math.sqrt(2 / 3))
+    for samples in range(n // 2, most + 1, 32):
         d = n + samples + 1
-        volume = (samples * log_q + n * math.log2(sigma / math.sqrt(2 / 3))) / d
+        volume = (samples * log_q + n * math.log2(sigma / secret)) / d
         low, high = 60, 2000
         while low < high:
             beta = (low + high) // 2
@@ -445,23 +447,31 @@ def estimated(n, log_q, sigma):
                 high = beta
             else:
                 low = beta + 1
-        best = min(best, 0.292 * low + 16.4 + math.log2(8 * d))
-    return best
+        free = low * math.log(4 / 3) / math.log(low / (2 * math.pi * math.e))
+        gates = 5.46**2 * (d - low) * 2 ** (0.29613500308205365 * (low - free) + 20.387885985467914)
+        least = min(least, (0.292 * low + 16.4 + math.log2(8 * d), math.log2(gates)))
+    return least
 
 
 def test_the_page_has_the_estimates_of_its_formula():
-    """Every row of unknown places, modulus, deviation and bits."""
-    rows = re.findall(r"^\| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    """Every row of unknown places, modulus, deviation, and bits by two costs."""
+    cells = r"^\| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$"
+    rows = re.findall(cells, PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(rows) == 4
-    for places, log_q, sigma, bits in rows:
+    for places, log_q, sigma, *bits in rows:
         exact = math.sqrt(10.5) if sigma == "3.24" else 1 / math.sqrt(12)
-        assert estimated(int(places), int(log_q), exact) == pytest.approx(float(bits), abs=0.15)
+        assert estimated(int(places), int(log_q), exact) == pytest.approx([float(each) for each in bits], abs=0.15)
 
 
 def test_secrecy_is_estimated_by_the_formula_of_the_page():
     """Of this lattice and of every modulus of the prediction's that is not refused."""
-    assert secrecy_bits() == pytest.approx(estimated(4096, 104, math.sqrt(10.5)), abs=0.15)
+    bits, gates = estimated(4096 - 420, 104, math.sqrt(10.5))
+    assert secrecy_bits() == pytest.approx(estimated(4096, 104, math.sqrt(10.5))[0], abs=0.15)
+    assert secrecy_words() == (
+        f"of a key of which no place was told ({math.floor(secrecy_bits())} bits); {min(bits, gates):.0f} after the "
+        "420 places that a lying feature party may have"
+    )
     for degree, primes, members in ((8192, 4, 1), (8192, 5, 2), (8192, 7, 3), (16384, 14, 8)):
         bits = Parameters(degree, primes, 22, 30, members).secrecy_bits
-        assert bits == pytest.approx(estimated(degree, 30 * primes, math.sqrt(10.5)), abs=0.3)
+        assert bits == pytest.approx(estimated(degree, 30 * primes, math.sqrt(10.5))[0], abs=0.3)
         assert bits >= 128
