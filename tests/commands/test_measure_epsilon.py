@@ -56,11 +56,11 @@ def of(folder: Path, *rows: dict[str, Any], **head: Any) -> list[Result]:
 TABLES = SUMS | {"epsilon": 8.0}
 #: By mechanism: tables of which honest code is bounded well above 0, and how far.
 HONEST: dict[str, tuple[dict[str, Any], float]] = {
-    "leaf weights": (WEIGHTS | {"runs": 2000}, 4.5),
+    "leaf weights": (WEIGHTS | {"runs": 1000}, 3.5),
     "labels": (LABELS, 0.85),
     "labels with priors": ({**LABELS, "stages": 2, "runs": 0}, 0.75),
     "labels of four classes": ({**LABELS, "epsilon": 4.0, "classes": 4}, 3.0),
-    "sums of boosting": (TABLES | {"max_depth": 1}, 2.0),
+    "sums of boosting": (TABLES | {"max_depth": 1, "runs": 400}, 1.0),
     "sums of a forest": (TABLES | {"forest": True}, 2.0),
     "sums on a lattice": (TABLES | {"scheme": "lattice", "trees": 2}, 2.0),
     "sums of a forest on a lattice": (TABLES | {"scheme": "lattice", "forest": True}, 2.0),
@@ -158,7 +158,7 @@ def test_mistakes_in_the_noise_of_leaf_weights_are_found(
     """ε by the noise is computed apart from the code that draws it."""
     plant(monkeypatch)
     small = plant in {without_root_of_2, forgetful, forgetful_after_a_restart, clip_of_each_number}
-    (result,) = of(tmp_path, WEIGHTS | ({} if small else {"runs": 800}))
+    (result,) = of(tmp_path, WEIGHTS | ({} if small else {"runs": 600}))
     assert result.broken
     assert result.surely > result.by_noise
     assert (result.claimed, result.by_noise) == (8.0, pytest.approx(6.7635, abs=1e-4))
@@ -286,7 +286,7 @@ def test_mistakes_in_the_noise_of_sums_are_found(
 
 def test_the_published_accounting_is_no_bound(tmp_path: Path) -> None:
     """One release per tree is accounted for, and one label can move eight: the code says so, and the bound shows it."""
-    job = {**WEIGHTS, "max_depth": 3, "runs": 400}
+    job = {**WEIGHTS, "max_depth": 3, "runs": 200}
     honest, published = of(tmp_path, job, {**job, "as_published": True})
     assert (honest.broken, published.broken) == (False, True)
     assert published.surely > 8.0
@@ -407,7 +407,7 @@ def test_an_interrupted_measurement_goes_on(
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Patch) -> None:
     """A line per mechanism and status 0; status 1, and why, where a guarantee is broken; the report as JSON."""
-    file = write(tmp_path / "noise.toml", {"measure": [LABELS, WEIGHTS | {"runs": 2000}]})
+    file = write(tmp_path / "noise.toml", {"measure": [LABELS, WEIGHTS | {"runs": 600}]})
     words = ("measure-epsilon", file, "--workdir", tmp_path / "kept")
     shown = treetap(*words, "--details")
     assert shown.status == 0, shown
@@ -444,7 +444,7 @@ def test_input_that_cannot_be(tmp_path: Path) -> None:
         "measure.[1]: mechanism must be 'label_dp', 'pivodl', 'dp_sgd' or 'column_privacy'",
         "measure.[2].label_dp.epsilon: ",
         "canaries: leave it out: all leaves of a job are one canary's",
-        "more than 10000 leaves: measure a smaller job",
+        "more than 128 leaves: measure a smaller job",
         "nothing is measured: give runs = 2000",
         "canaries: fewer than stages (4): give canaries = 2000",
         "canaries: too many for so many stages and classes: give canaries = 1000 or fewer",

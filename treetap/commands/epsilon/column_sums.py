@@ -173,7 +173,7 @@ class _Job:
         self._place(canary, row, chance)
         exact = [self._exact(table) for table in self._tables]
         self._without = exact[0]
-        self.change: Floats | None = ((exact[1] - exact[0]) / self._bounds).reshape(-1)
+        self.change: Floats = ((exact[1] - exact[0]) / self._bounds).reshape(-1)
         self._secret: Any = None if lattice else _key()
         self._holder: KeyHolder | None = None
 

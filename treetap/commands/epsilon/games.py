@@ -39,10 +39,14 @@ class Neighbours(Protocol):
         change: (d,) what the canary adds to the numbers that an attacker sees; None: it is measured.
     """
 
-    change: Floats | None
+    @property
+    def change(self) -> Floats | None: ...
 
     def play(self, given: bool, plays: int, chance: random.Random) -> Floats:
-        """The numbers (plays, d) that an attacker sees of the neighbour with the canary (`given`), or without."""
+        """The numbers (plays, d) that an attacker sees of the neighbour with the canary (`given`), or without.
+
+        Less those that are expected without it, where these depend on what is drawn.
+        """
         ...
 
 

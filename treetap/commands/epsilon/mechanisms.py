@@ -137,7 +137,7 @@ class LabelNoise(Measured):
 class _LabelledTable:
     """Records of which the last one has the second class, or the first; their scores beside those of the others."""
 
-    change: Floats | None = None
+    change: None = None
 
     def __init__(self, row: LabelNoise) -> None:
         self._row = row
@@ -220,12 +220,17 @@ class _Leaves:
         self._params, self._privacy = params, privacy
         # (trees, leaves, outputs): the sign of the weight of the neighbour with the canary
         self._signs = signs(_OUTPUTS * privacy.leaves, chance).reshape(params.n_estimators, -1, _OUTPUTS)
-        self.change: Floats | None = 2 * self._signs.reshape(-1) / math.sqrt(_OUTPUTS)
+        self.change: Floats = 2 * self._signs.reshape(-1) / math.sqrt(_OUTPUTS)
 
     def play(self, given: bool, plays: int, chance: random.Random) -> Floats:
-        seen = np.array([finish(self._job(given, chance)) for _ in range(plays)])
+        seen = np.array(finish(self._jobs(given, plays, chance)))
         averaged = [[np.mean(np.unique(asked)) for asked in of_play.T] for of_play in seen]
-        return np.array(averaged) / self._privacy.sent_clip
+        # less the exact weights of the neighbour without the canary, which lie at the clip
+        numbers: Floats = np.array(averaged) / self._privacy.sent_clip + self.change / 2
+        return numbers
+
+    async def _jobs(self, given: bool, plays: int, chance: random.Random) -> list[Floats]:
+        return [await self._job(given, chance) for _ in range(plays)]
 
     async def _job(self, given: bool, chance: random.Random) -> Floats:
         """The weights (3, d) that the source gets: of a tree, of the tree again, and after a restart."""
@@ -394,7 +399,7 @@ class _Batch:
         ]
         self._without = exact[0]
         self._parts = np.array_split(np.arange(self._epochs), min(self._epochs, _PARTS))
-        self.change: Floats | None = np.concatenate([len(part) * (exact[1] - exact[0]) for part in self._parts])
+        self.change: Floats = np.concatenate([len(part) * (exact[1] - exact[0]) for part in self._parts])
 
     def play(self, given: bool, plays: int, chance: random.Random) -> Floats:
         from treetap.neural import own_step
