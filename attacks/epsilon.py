@@ -4,14 +4,15 @@ In a distinguishing game a mechanism runs many times on each of two neighbours, 
 numbers (d,) the score is the likelihood ratio of Gaussian noise with their measured covariance (`Whitening`, on runs of
 its own): a combination of them in which the noise cancels weighs as much as it gives away. A threshold, chosen on
 further runs, makes a guess of a score; whatever the score is, the bounds hold. Clopper and Pearson (1934) bound the
-rate TPR of right alarms from below and the rate FPR of false ones from above. An (ε, δ)-private
-mechanism has both TPR ≤ e^ε FPR + δ and 1 − FPR ≤ e^ε (1 − TPR) + δ, so that with the same two bounds
+rate TPR of right alarms from below and the rate FPR of false ones from above. An (ε, δ)-private mechanism has both
+TPR ≤ e^ε FPR + δ and 1 − FPR ≤ e^ε (1 − TPR) + δ, so that with the same two bounds
 
     ε ≥ max(ln((TPR − δ)/FPR), ln((1 − FPR − δ)/(1 − TPR)))
 
 Of Gaussian noise, whose scale alone is in doubt, all thresholds say one thing: μ = Φ⁻¹(TPR) − Φ⁻¹(FPR) (Dong, Roth and
 Su 2022; Nasr et al. 2023, "Tight Auditing of Differentially Private Machine Learning"), and ε follows from δ =
-Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) (Balle, Wang 2018): rare events, which no number of runs shows, are inferred.
+Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) (Balle, Wang 2018): rare events, which no number of runs shows, are inferred. Where
+neighbours are drawn, rates are means over them; both bounds are convex in the rates, so that they hold for means too.
 
 In one run each of m canaries is there or not by a fair coin, and an attacker guesses r of the coins, v of them rightly.
 Steinke, Nasr and Jagielski 2023, "Privacy Auditing with One (1) Training Run", Theorem 5.2: with W ~
