@@ -464,14 +464,17 @@ def test_input_that_cannot_be(tmp_path: Path) -> None:
 
 def scaled_noise(patch: Patch, factor: float) -> None:
     """Have the noise of gradients be so many times what it should be."""
-    _change_noise(patch, lambda noise: {name: factor * of for name, of in noise.items()})
+    _change_noise(patch, lambda noise, _: {name: factor * of for name, of in noise.items()})
 
 
 def one_draw_for_all_weights(patch: Patch) -> None:
     """Have all weights get the first one's noise."""
-    _change_noise(
-        patch, lambda noise: {name: 0 * of + next(iter(noise.values())).ravel()[0] for name, of in noise.items()}
-    )
+
+    def first(noise: dict[str, Any], _: Any) -> dict[str, Any]:
+        one = next(iter(noise.values())).ravel()[0]
+        return {name: 0 * of + one for name, of in noise.items()}
+
+    _change_noise(patch, first)
 
 
 def one_draw_for_all_epochs(patch: Patch) -> None:
@@ -489,8 +492,8 @@ def _change_noise(patch: Patch, change: Callable[..., Any]) -> None:
         exact = own_step.clipped_sum(model, x, gradient, defence.clip)
         sent = honest(model, x, gradient, defence, draws, *path)
         noise = {name: len(x) * sent[name] - of for name, of in exact.items()}
-        noise = change(noise, draws) if change.__code__.co_argcount == 2 else change(noise)
-        return {name: (of + noise[name]) / len(x) for name, of in exact.items()}
+        changed = change(noise, draws)
+        return {name: (of + changed[name]) / len(x) for name, of in exact.items()}
 
     patch.setattr(own_step, "noised_gradients", wrong)
 
