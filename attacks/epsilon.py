@@ -1,15 +1,18 @@
 """Lower bounds of ε by canaries: what a mechanism that was carried out cannot be more private than.
 
-In a distinguishing game a mechanism runs many times on each of two neighbours, and an attacker scores every output. A
-threshold, chosen on runs of its own, makes a guess of a score. Clopper and Pearson (1934) bound the rate TPR of right
-alarms from below and the rate FPR of false ones from above. An (ε, δ)-private mechanism has both
+In a distinguishing game a mechanism runs many times on each of two neighbours, and an attacker scores every output. Of
+numbers (d,) the score is the likelihood ratio of Gaussian noise with their measured covariance (`Whitening`, on runs of
+its own): a combination of them in which the noise cancels weighs as much as it gives away. A threshold, chosen on
+further runs, makes a guess of a score; whatever the score is, the bounds hold. Clopper and Pearson (1934) bound the
+rate TPR of right alarms from below and the rate FPR of false ones from above. An (ε, δ)-private mechanism has both
 TPR ≤ e^ε FPR + δ and 1 − FPR ≤ e^ε (1 − TPR) + δ, so that with the same two bounds
 
     ε ≥ max(ln((TPR − δ)/FPR), ln((1 − FPR − δ)/(1 − TPR)))
 
 Of Gaussian noise, whose scale alone is in doubt, all thresholds say one thing: μ = Φ⁻¹(TPR) − Φ⁻¹(FPR) (Dong, Roth and
 Su 2022; Nasr et al. 2023, "Tight Auditing of Differentially Private Machine Learning"), and ε follows from δ =
-Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) (Balle, Wang 2018): rare events, which no number of runs shows, are inferred.
+Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) (Balle, Wang 2018): rare events, which no number of runs shows, are inferred. Where
+neighbours are drawn, rates are means over them; both bounds are convex in the rates, so that they hold for means too.
 
 In one run each of m canaries is there or not by a fair coin, and an attacker guesses r of the coins, v of them rightly.
 Steinke, Nasr and Jagielski 2023, "Privacy Auditing with One (1) Training Run", Theorem 5.2: with W ~
@@ -23,7 +26,7 @@ The least ε at which the right side reaches the level is the bound. `level`: th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +41,44 @@ CHOOSING = 0.25
 #: Thresholds, at even shares of the scores, of which the best is chosen.
 _CANDIDATES = 33
 _HALVINGS = 60
+#: Least variance of a combination of numbers, as a share of the greatest and in their units: below it are roundings.
+_SHARE, _LEAST = 1e-11, 1e-18
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """The noise of the numbers (d,) that an attacker sees of a run, as measured.
+
+    Attributes:
+        mean: (d,) of the neighbour without the canary.
+        change: (d,) what the canary adds, as measured; 0 where no run with it was given.
+        inverse: (d, d) of the covariance.
+    """
+
+    mean: Floats
+    change: Floats
+    inverse: Floats
+
+    @classmethod
+    def of(cls, without: Floats, given: Floats) -> Whitening:
+        """Of runs (n, d) on each neighbour; of `given` there may be none."""
+        mean = without.mean(axis=0)
+        variances, axes = np.linalg.eigh(np.atleast_2d(np.cov(without, rowvar=False)))
+        variances = np.maximum(variances, max(_SHARE * variances[-1], _LEAST))
+        return cls(mean, given.mean(axis=0) - mean if len(given) else 0 * mean, (axes / variances) @ axes.T)
+
+    def scores(self, numbers: Floats, change: Floats) -> Floats:
+        """(n,) log-likelihood ratios of numbers (n, d) by what the canary adds to them, (d,)."""
+        return np.asarray((numbers - self.mean - change / 2) @ (self.inverse @ change))
+
+    def plain(self) -> dict[str, Any]:
+        """The arrays as lists."""
+        return {"mean": self.mean.tolist(), "change": self.change.tolist(), "inverse": self.inverse.tolist()}
+
+    @classmethod
+    def from_plain(cls, line: dict[str, Sequence[Any]]) -> Whitening:
+        """The inverse of `plain`."""
+        return cls(*(np.array(line[name], dtype=np.float64) for name in ("mean", "change", "inverse")))
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from treetap.errors import ConfigError, Malformed, OutOfOrder, PlaintextOverflow, Refused
 from treetap.models.store import COLUMN_PRIVACY, TREES
-from treetap.privacy.column_privacy import MOST_SUMS, ColumnPrivacy, drawn_sums
-from treetap.privacy.discrete_gaussian import LARGEST_VARIANCE
+from treetap.privacy.column_privacy import MOST_SUMS, ColumnPrivacy, Draws, drawn_sums
+from treetap.privacy.discrete_gaussian import LARGEST_VARIANCE, discrete_gaussians
 from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
 from treetap.trees.candidates import Shape
@@ -168,15 +168,18 @@ class ColumnNoise:
         spec: setup_pb2.JobSpec,
         params: TreeParams,
         layout: NoisedLayout,
+        draws: Draws = discrete_gaussians,
     ) -> None:
         """Look at the budget, unless the job has stored trees: then none may be left to sum.
+
+        `draws`: of the operating system outside measurements.
 
         Raises:
             Refused: the budget is spent; `ColumnNoise.of` refuses the first sums where it is spent by then.
         """
         table = config.defences.column_privacy
         self.privacy = None if table is None else ColumnPrivacy(table.epsilon, table.delta, table.trees)
-        self._context, self._spec, self._params, self._layout = context, spec, params, layout
+        self._context, self._spec, self._params, self._layout, self._draws = context, spec, params, layout, draws
         self._budget = ColumnBudget(config.state, config.policy.column_budget)
         self._noised: Mapping[str, tuple[ColumnPrivacy, int]] = {}  # of all parties, and their draws
         self.noise: SumNoise | None = None
@@ -259,7 +262,7 @@ class ColumnNoise:
                 await self._context.offload(self._charge, whole=True)
             self._trees.add(tree.index)
         noise, candidates = required(self.noise), tree.columns.candidates
-        drawn = await self._context.offload(lambda: drawn_sums(candidates, noise, len(nodes)))
+        drawn = await self._context.offload(lambda: drawn_sums(candidates, noise, len(nodes), self._draws))
         ordered: Ints = drawn[:, tree.columns.order(nodes[0])]
         return ordered.reshape(-1, ordered.shape[2])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from attacks.epsilon import by_mu, by_ratio, gaussian_epsilon, in_one_run, p_value, rates
+from attacks.epsilon import Whitening, by_mu, by_ratio, gaussian_epsilon, in_one_run, p_value, rates
 from treetap.neural.defences import DpSgd, epsilon
 
 
@@ -85,3 +85,23 @@ def test_a_bound_nears_epsilon_from_below() -> None:
     assert 0.9 * exact < by_mu(mu, 1e-5) < exact
     assert 1.5 < by_ratio(ratio, 1e-5) < exact
     assert rates(without[:1], given[:1], 1e-5, 0.05, gaussian=False) is None
+
+
+@pytest.mark.parametrize(
+    ("shared", "change"), [(0.0, (1.0, 1.0)), (1.0, (1.0, 0.0)), (1.0, (1.0, 1.0)), (0.5, (1.0, -1.0))]
+)
+def test_a_score_weighs_a_sum_by_how_little_noise_is_left_in_it(shared: float, change: tuple[float, float]) -> None:
+    """Scores are apart by v' C^-1 v, and vary as much; without bound where v has a part in which the noise cancels."""
+    covariance, v = np.array([[1.0, shared], [shared, 1.0]]), np.array(change)
+    generator = np.random.default_rng(1)
+    noise, more = (generator.multivariate_normal([3.0, -2.0], covariance, 20_000) for _ in range(2))
+    measured = Whitening.of(noise, more + v)
+    assert measured.change == pytest.approx(v, abs=0.05)
+    assert (Whitening.from_plain(measured.plain()).inverse == measured.inverse).all()
+    scores = [measured.scores(seen, v) for seen in (noise, more + v)]
+    if shared == 1.0 and change == (1.0, 0.0):
+        assert scores[0].max() < scores[1].min()
+        return
+    expected = float(v @ np.linalg.pinv(covariance) @ v)
+    assert scores[1].mean() - scores[0].mean() == pytest.approx(expected, rel=0.05)
+    assert scores[0].var() == pytest.approx(expected, rel=0.05)

@@ -16,7 +16,6 @@ from typing import Any
 import gmpy2
 import numpy as np
 import pytest
-from scipy import stats
 
 from attacks.view.view import read_label_holder
 from party.defences.column_budget import ColumnBudget
@@ -28,6 +27,7 @@ from party.runtime.ledger import Occasion
 from tests.attacks.recorded import transcript
 from tests.boosting.drawn_noise import DrawnNoise, assert_drawn_model
 from tests.commands.command import treetap_here, write
+from tests.joint_noise import assert_independent, contrasts
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.additive.paillier.public_key import PublicKey
@@ -122,8 +122,8 @@ def test_the_federation_finds_the_trees_of_the_drawn_noise(
 def test_sums_given_the_left_sets_have_the_stated_distribution(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sums that a label holder opened, less the exact ones, in units of σ: chi-square by covariance of prefixes."""
-    here, statistic, freedom = world(60, (1, 4), seed=2), 0.0, 0
+    """The sums that a label holder opened, less the exact ones: independent over nodes, siblings, slots and cells."""
+    here = world(60, (1, 4), seed=2)
     noise = ColumnPrivacy(50.0, 1e-6, 2).noise(BASE, 1)
     take = OfferedCandidates.take
 
@@ -151,10 +151,11 @@ def test_sums_given_the_left_sets_have_the_stated_distribution(
         await federation.close()
 
     run(main())
-    assert {node for _, node, *_ in opened} >= {1}
+    assert {node for _, node, *_ in opened} >= {1, 2, 3}
+    told = []
     for t, _, sums, rows, values in opened:
         bins: Any = columns[t].columns.bins
-        order = columns[t].columns.order(1)
+        order, of_node = columns[t].columns.order(1), []
         for column, shape in enumerate(bins.candidates.shapes):
             places = np.flatnonzero(bins.candidates.feature[order] == column)
             cuts = bins.candidates.bin[order][places]
@@ -162,13 +163,12 @@ def test_sums_given_the_left_sets_have_the_stated_distribution(
             rest = (sums[places] - np.array(exact))[np.argsort(cuts)] / np.array(noise.bounds)
             # cells' noise of which a W-th part of the whole is taken off: its parts add up to 0
             cells = np.diff(np.vstack([np.zeros((1, 3)), rest, np.zeros((1, 3))]), axis=0)
-            assert len(cells) == shape.n_bins
-            statistic += float((cells**2).sum() / float(noise.variance))
-            freedom += 3 * (shape.n_bins - 1)
-    low, high = stats.chi2.ppf([ALPHA / 2, 1 - ALPHA / 2], freedom)
-    assert freedom > 100
-    # cells of the count, whose noise is of few units, are rounded
-    assert 0.98 * low < statistic < 1.02 * high
+            of_node.append(contrasts(shape.n_bins) @ cells / math.sqrt(noise.variance))
+        told.append(np.concatenate(of_node))
+    by_node = np.array(told)  # (nodes, cells, slots)
+    assert by_node.size > 300
+    for axis in range(3):
+        assert_independent(np.moveaxis(by_node, axis, -1).reshape(-1, by_node.shape[axis]), ALPHA / 3)
 
 
 def test_attempts_are_charged_through_kills_and_refused_when_spent(

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy import stats
 
+from tests.joint_noise import assert_independent, contrasts
 from treetap.privacy import column_privacy
 from treetap.privacy.column_privacy import ColumnPrivacy, drawn_cells, drawn_sums
 from treetap.privacy.zcdp import epsilon_of, rho_of
@@ -102,22 +102,19 @@ def test_hiding_of_a_lattice_adds_a_hundredth_of_delta_at_most() -> None:
     assert ColumnPrivacy(1e6, 1e-6, 1).hiding_bits > 64
 
 
-def test_noise_of_a_column_is_zero_in_all_and_has_the_stated_variance() -> None:
-    """Each column's cells add up to 0; other cells have none; prefixes of u of W cells have u(W−u)/W · σ²."""
+def test_noise_of_a_column_is_zero_in_all_and_independent_of_all_else() -> None:
+    """Each column's cells add up to 0, others have none; of two nodes all slots and columns are drawn apart."""
     candidates = CandidateList([Shape(4, False), Shape(3, True), Shape(1, False), Shape(3, False, Kind.ONE_HOT)])
-    nodes = 4000
-    cells = drawn_cells(candidates, SMALL, nodes)
+    bounds, plays, seen = np.array(SMALL.bounds)[:, None, None, None], 4000, []
+    cells = drawn_cells(candidates, SMALL, 2 * plays).reshape(len(SMALL.bounds), plays, 2, -1)
     for column, shape in enumerate(candidates.shapes):
-        here = cells[:, :, candidates.cell[column] : candidates.cell[column + 1]]
-        assert not here.sum(axis=2).any()
-        assert shape.has_missing or not here[:, :, -1].any()
-    for slot, bound in enumerate(SMALL.bounds):
-        for used in (1, 2, 3):
-            prefix = cells[slot, :, :used].sum(axis=1)
-            # rounding of the parts adds less than a unit
-            variance = used * (4 - used) / 4 * float(SMALL.variance) * bound**2
-            low, high = stats.chi2.ppf([ALPHA / 18, 1 - ALPHA / 18], nodes) / nodes
-            assert low * variance - 2 < float((prefix**2).mean()) < high * variance + 2
+        here = cells[..., candidates.cell[column] : candidates.cell[column + 1]]
+        assert not here.sum(axis=-1).any()
+        assert shape.has_missing or not here[..., -1].any()
+        if (used := shape.n_bins + shape.has_missing) > 1:
+            seen.append(here[..., :used] / bounds @ contrasts(used).T / math.sqrt(SMALL.variance))
+    joined = np.concatenate(seen, axis=-1)  # (slots, plays, nodes of a play, cells)
+    assert_independent(np.moveaxis(joined, 1, 0).reshape(plays, -1), ALPHA, rounding=0.05)
 
 
 def test_each_cell_has_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

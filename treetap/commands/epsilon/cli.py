@@ -28,13 +28,15 @@ def measure_epsilon(
         typer.Option(help="Finished runs and epsilon.json; without it FILE-epsilon in this folder."),
     ] = None,
     details: Annotated[
-        bool, typer.Option("--details", help="Also print each way to a bound, with the rates and guesses behind it.")
+        bool,
+        typer.Option("--details", help="Also print each way to a bound, with the rates behind it, and the modules."),
     ] = False,
 ) -> None:
     """Measure by canaries how private noise is at best: a lower bound of ε, beside what is claimed.
 
-    The code that draws a party's noise runs on two neighbours, of which one has a canary, and an attacker tells them
-    apart; in one run many canaries are there or not by a coin. A file:
+    The party's own code runs on two neighbours, of which one has a canary of drawn signs and places. An attacker, who
+    has measured how the noise of all numbers goes together, tells them apart; in one run many canaries are there or not
+    by a coin. A file:
 
     [[measure]]
     mechanism = "label_dp"    # also: epsilon, stages, classes
@@ -43,9 +45,10 @@ def measure_epsilon(
     canaries = 2000           # of the one run; 0: none
 
     Further mechanisms: "pivodl" (epsilon, delta, clip, learning_rate, n_estimators, max_depth, as_published: keys of
-    the job) and "dp_sgd" (noise, clip, epochs: keys of the feature party). Above the tables: seed, limit_s = 600 (no
-    further runs begin after these seconds; the same command goes on), confidence = 0.95 of what is shown, false_alarm =
-    1e-6.
+    the job), "dp_sgd" (noise, clip, epochs: keys of the feature party) and "column_privacy" (epsilon, delta, trees;
+    max_depth, bins, scheme; forest = true: of a forest). --details names the modules that were carried out. Above the
+    tables: seed, limit_s = 600 (no further runs begin after these seconds; the same command goes on), confidence = 0.95
+    of what is shown, false_alarm = 1e-6.
 
     A bound says that ε is no smaller, never that it is no greater: an attack that nobody has tried may do better.
 
@@ -90,6 +93,7 @@ def _print(asked: MeasureFile, result: Result, *, details: bool) -> None:
             table.add_row(_WAYS[it.way], f"{it.at_least:.3f}", f"{it.surely:.3f}", figures)
         terminal.out.print(table)
         terminal.out.print(f"{result.runs} runs, {result.canaries} canaries, {result.seconds:.1f} s", soft_wrap=True)
+        terminal.out.print(f"carried out: {', '.join(result.carried_out)}", soft_wrap=True)
 
 
 def _figure(number: float) -> str:

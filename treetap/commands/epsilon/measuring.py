@@ -19,9 +19,10 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from attacks.epsilon import by_mu, by_ratio, in_one_run, rates
+from attacks.epsilon import Whitening, by_mu, by_ratio, in_one_run, rates
 from treetap import terminal
-from treetap.commands.epsilon.mechanisms import Measured, Mechanism
+from treetap.commands.epsilon.games import FEWEST, LEARNING, Floats, Measured
+from treetap.commands.epsilon.mechanisms import Mechanism
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import clean_end
 from treetap.errors import BadInput
@@ -29,7 +30,7 @@ from treetap.models.durable import make_ignored_folder, write_whole
 from treetap.models.line_file import LineFile
 from treetap.strict import Strict, load
 
-REPORT, VERSION = "epsilon.json", 1
+REPORT, VERSION = "epsilon.json", 2
 
 
 class MeasureFile(Strict):
@@ -58,7 +59,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Result:
-    """The bounds of one mechanism. `by_noise`: the claimed ε without the slack of its accounting."""
+    """The bounds of one mechanism, and the modules that were measured.
+
+    `by_noise`: the claimed ε without the slack of its accounting.
+    """
 
     mechanism: str
     settings: dict[str, Any]
@@ -72,6 +76,7 @@ class Result:
     canaries: int
     seconds: float
     estimates: list[Estimate]
+    carried_out: tuple[str, ...]
 
     @property
     def broken(self) -> bool:
@@ -134,7 +139,10 @@ def _measured(
     batches = -(-row.runs // (2 * row.batch))
 
     def played(chance: random.Random) -> dict[str, Any]:
-        return {"without": row.play(False, row.batch, chance), "given": row.play(True, row.batch, chance)}
+        pair, noise = row.neighbours(chance), Whitening.from_plain(learned.lines[0])
+        change = noise.change if pair.change is None else pair.change
+        numbers = {"without": pair.play(False, row.batch, chance), "given": pair.play(True, row.batch, chance)}
+        return {name: noise.scores(of, change).tolist() for name, of in numbers.items()}
 
     def once(chance: random.Random) -> dict[str, Any]:
         coins = [chance.random() < 0.5 for _ in range(row.canaries)]
@@ -145,6 +153,9 @@ def _measured(
     has_one = bool(row.canaries) and not row.no_one_run
     progress(0, batches, "one run" if has_one else "")
     for _ in one.make(int(has_one), once, until):
+        pass
+    learned = Kept(folder, "noise", identity, row.code())
+    for _ in learned.make(int(bool(batches)), lambda chance: _noise(row, chance).plain(), until):
         pass
     games = Kept(folder, "runs", identity, row.code())
     for done in games.make(batches, played, until):
@@ -164,7 +175,19 @@ def _measured(
         canaries=row.canaries if has_one and one.lines else 0,
         seconds=time.monotonic() - began,
         estimates=estimates,
+        carried_out=row.carried_out,
     )
+
+
+def _noise(row: Measured, chance: random.Random) -> Whitening:
+    """The noise of a mechanism, by plays of their own: as many canaries as batches."""
+    without, given = list[Floats](), [np.empty((0, row.numbers))]
+    while sum(map(len, without)) < max(FEWEST, LEARNING * row.numbers):
+        pair = row.neighbours(chance)
+        without.append(pair.play(False, row.batch, chance))
+        if pair.change is None:
+            given.append(pair.play(True, row.batch, chance))
+    return Whitening.of(np.concatenate(without), np.concatenate(given))
 
 
 def _estimates(

@@ -1,120 +1,63 @@
 """The mechanisms that `treetap measure-epsilon` measures: what each claims, and the canaries of its games.
 
-A mechanism is a table [[measure]] and a class here, with its name in `Mechanism`. A play carries out the code that
-parties carry out, up to the number that an attacker sees; chance comes from a given generator, so that a seed repeats
-it. The neighbours are the worst that the claim covers: all but the canary is held fixed, trees included.
+A mechanism is a table [[measure]] and a class with its name in `Mechanism`; see `treetap.commands.epsilon.games`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import math
 import random
-from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from attacks.epsilon import gaussian_epsilon
-from party.pivodl.leaf_weights import NoiseLedger
+from party.pivodl.growing_tree import Division, GrowingTree
+from party.pivodl.leaf_weights import NoiseLedger, Settlement
 from party.runtime.job_store import JobStore
+from treetap.commands.epsilon.column_sums import SumNoiseMeasured
+from treetap.commands.epsilon.games import (
+    MOST_NUMBERS,
+    MOST_PLAYS,
+    Floats,
+    Measured,
+    Neighbours,
+    finish,
+    in_memory,
+    signs,
+)
 from treetap.commands.options import needs
 from treetap.models.line_file import Line, LineFile
 from treetap.neural.defences import DELTA, DpSgd, epsilon
 from treetap.neural.draws import Draws
-from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums
-from treetap.privacy.discrete_gaussian import discrete_gaussians
-from treetap.privacy.label_dp import Floats, Ints, staged
+from treetap.privacy.label_dp import Ints, staged
 from treetap.privacy.zcdp import LeafWeightPrivacy, rho_of
 from treetap.protocols.own_priors import by_own_trees
-from treetap.strict import Strict
 from treetap.tables.features import Held
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
-from treetap.trees.candidates import CandidateList, Shape
-from treetap.trees.params import BoostingParams
+from treetap.trees.loss import UNIT
 from treetap.trees.pivodl_params import PivodlParams
+from treetap.trees.pivodl_rules import RoleDraws
 
 #: Most records of which priors have leaves of one record: the table in which the canary of a game lies.
 _FEW = 7
-#: Most plays on a neighbour between two looks at the clock.
-_BATCH = 20
 #: Most records × stages × classes, and squared canaries × epochs, of one run: half a minute.
 _PRIORS, _SQUARES = 4_000_000, 4_000_000_000
 #: Exact weights and gradients of canaries, in units of the bound to which they are clipped.
 _FAR = 4.0
 #: Size of the input of a canary's own in one run; what it shares with others, the bias, has 1.
 _OWN_INPUT = 1000.0
-#: Most leaves of a job.
-_LEAVES = 10_000
-
-
-class Measured(Strict):
-    """A table [[measure]].
-
-    `runs`: of the game, half of them on each neighbour; 0: it is not played. `canaries`: of the one run; 0: none.
-    `gaussian`: the noise is Gaussian but for its scale. `no_one_run`: the reason why there is no such run, or nothing.
-    `carried_out`: the modules that are measured: runs of other code do not count. `batch`: plays on a neighbour at
-    once, which take less than a minute.
-    """
-
-    gaussian: ClassVar[bool] = False
-    no_one_run: ClassVar[str] = ""
-    carried_out: ClassVar[tuple[str, ...]] = ()
-    runs: Annotated[int, Field(ge=0, le=10_000_000)] = 2000
-    canaries: Annotated[int, Field(ge=0, le=100_000)] = 2000
-
-    @model_validator(mode="after")
-    def _measures_something(self) -> Measured:
-        if self.no_one_run and "canaries" in self.model_fields_set:
-            raise ValueError(f"canaries: leave it out: {self.no_one_run}")
-        if not self.runs and (self.no_one_run or not self.canaries):
-            raise ValueError("nothing is measured: give runs = 2000")
-        return self
-
-    @property
-    @abstractmethod
-    def claimed(self) -> float:
-        """ε that users are told."""
-
-    @property
-    def claimed_delta(self) -> float:
-        """δ of that ε."""
-        return 0.0
-
-    @property
-    def by_noise(self) -> float:
-        """ε at that δ by the noise that the claim asks for, without the slack of its accounting."""
-        return self.claimed
-
-    @property
-    def batch(self) -> int:
-        """At most 20, and fewer where a play takes long."""
-        return _BATCH
-
-    @classmethod
-    def code(cls) -> str:
-        """A digest of the code that is measured, and of this file."""
-        specs = [importlib.util.find_spec(name) for name in (__name__, *cls.carried_out)]
-        sources = [Path(it.origin).read_bytes() for it in specs if it and it.origin]
-        return hashlib.sha256(b"\0".join(sources)).hexdigest()[:16]
-
-    @abstractmethod
-    def play(self, given: bool, plays: int, chance: random.Random) -> list[float]:
-        """Scores of plays, which tend to be greater on the neighbour that has the canary (`given`)."""
-
-    def play_once(self, coins: Sequence[bool], chance: random.Random) -> list[float]:
-        """A score for each canary of one run, greater where its coin is true; 0: no guess."""
-        raise NotImplementedError
-
-    def guesses(self, scores: Sequence[float]) -> dict[int, bool]:
-        """Canary → the guess of its coin: by the sign of its score."""
-        return {place: score > 0 for place, score in enumerate(scores) if score}
+#: Numbers of a leaf; shares of the epochs of which an attacker adds up the gradients.
+_OUTPUTS, _PARTS = 2, 4
+#: Weights of the network of a game.
+_WEIGHTS = 3 * 3 + 3 + 3 * 2 + 2
+_LABEL_HOLDER, _PARTY = "label holder", "split party"
 
 
 class LabelNoise(Measured):
@@ -123,7 +66,8 @@ class LabelNoise(Measured):
     In one run every record's label is drawn by its coin. `classes`: C, of which canaries have the first two. From two
     `stages` on priors are the trees', there of three columns of random numbers. In a game the canary is then alone at
     one end of a small table, next to records of the second class: a forest that knows its label is sure of the second
-    class on one neighbour, and not on the other. An attacker sees whether the canary's prior was the trees'.
+    class on one neighbour, and not on the other. An attacker sees whether the canary's prior was the trees', and all
+    noisy labels beside the canary's: labels that were drawn together agree more often.
     """
 
     carried_out: ClassVar[tuple[str, ...]] = (
@@ -148,31 +92,33 @@ class LabelNoise(Measured):
     @property
     def batch(self) -> int:
         work = self.stages * self.classes if self.stages > 1 else 1
-        return max(1, min(_BATCH, 1000 // work))
+        return max(1, min(MOST_PLAYS, 1000 // work))
 
     @property
     def claimed(self) -> float:
         return self.epsilon
 
-    def play(self, given: bool, plays: int, chance: random.Random) -> list[float]:
-        records = max(_FEW, self.stages)
-        labels, features = np.ones(records, dtype=np.int64), np.zeros((records, 3))
-        features[0], features[-1] = -1.0, 1.0
-        labels[0], labels[-1] = 0, int(given)
-        return [self._noisy(labels, features, chance, by_trees=2.0)[-1] for _ in range(plays)]
+    @property
+    def numbers(self) -> int:
+        return max(_FEW, self.stages)
+
+    def neighbours(self, chance: random.Random) -> Neighbours:
+        del chance  # the canary is the last record, which was of the first class
+        return _LabelledTable(self)
 
     def play_once(self, coins: Sequence[bool], chance: random.Random) -> list[float]:
         features = np.random.default_rng(len(coins)).normal(size=(len(coins), 3))
-        return self._noisy(np.array(coins, dtype=np.int64), features, chance)
+        scores: list[float] = self.noisy(np.array(coins, dtype=np.int64), features, chance).tolist()
+        return scores
 
-    def _noisy(
+    def noisy(
         self,
         labels: np.ndarray[tuple[int], np.dtype[np.int64]],
         features: np.ndarray[tuple[int, int], np.dtype[np.float64]],
         chance: random.Random,
         by_trees: float = 1.0,
-    ) -> list[float]:
-        """A score for each record by its noisy label: 1 of the second class, −1 of the first, 0 of another.
+    ) -> Floats:
+        """A score (n,) for each record by its noisy label: 1 of the second class, −1 of the first, 0 of another.
 
         `by_trees`: the factor of those whose prior is the trees': the division into stages depends on no label.
         """
@@ -185,22 +131,43 @@ class LabelNoise(Measured):
             return learned(before, noisy, following)
 
         noisy = staged(labels, self.classes, self.epsilon, self.stages, priors, chance.randrange)
-        signs = np.where(noisy == 1, 1.0, np.where(noisy == 0, -1.0, 0.0))
-        return [float(score) for score in signs * factors]
+        return np.where(noisy == 1, 1.0, np.where(noisy == 0, -1.0, 0.0)) * factors
+
+
+class _LabelledTable:
+    """Records of which the last one has the second class, or the first; their scores beside those of the others."""
+
+    change: None = None
+
+    def __init__(self, row: LabelNoise) -> None:
+        self._row = row
+
+    def play(self, given: bool, plays: int, chance: random.Random) -> Floats:
+        records = self._row.numbers
+        labels, features = np.ones(records, dtype=np.int64), np.zeros((records, 3))
+        features[0], features[-1] = -1.0, 1.0
+        labels[0], labels[-1] = 0, int(given)
+        scores = np.array([self._row.noisy(labels, features, chance, by_trees=2.0) for _ in range(plays)])
+        scores[:, :-1] *= scores[:, -1:]
+        return scores
 
 
 class LeafWeightNoise(Measured):
     """Noise on the leaf weights of a PIVODL job (`party.pivodl.leaf_weights`); keys are those of the job.
 
-    The canary moves every leaf of the job, of two numbers, from one end of the clip to the other. Each weight is asked
-    for again, as by a retry and after a restart: noise that is drawn anew averages out.
+    The canary moves every leaf of the job, of two numbers whose signs are drawn, from one end of the clip to the other.
+    A party settles a tree again, as after an interruption, once with what it has on disk: noise that is drawn anew
+    averages out.
     """
 
     carried_out: ClassVar[tuple[str, ...]] = (
+        "party.pivodl.growing_tree",
         "party.pivodl.leaf_weights",
         "treetap.privacy.discrete_gaussian",
         "treetap.privacy.zcdp",
+        "treetap.trees.boosting_criterion",
         "treetap.trees.pivodl_params",
+        "treetap.trees.pivodl_rules",
     )
     gaussian: ClassVar[bool] = True
     no_one_run: ClassVar[str] = "all leaves of a job are one canary's, so that one run has no second canary"
@@ -215,13 +182,16 @@ class LeafWeightNoise(Measured):
 
     @model_validator(mode="after")
     def _is_small(self) -> LeafWeightNoise:
-        if self.n_estimators << self.max_depth > _LEAVES:
-            raise ValueError(f"n_estimators trees of max_depth have more than {_LEAVES} leaves: measure a smaller job")
+        if self.numbers > MOST_NUMBERS:
+            raise ValueError(
+                f"n_estimators trees of max_depth have more than {MOST_NUMBERS // _OUTPUTS} leaves: measure a smaller "
+                "job"
+            )
         return self
 
     @property
-    def batch(self) -> int:
-        return max(1, min(_BATCH, _LEAVES // (self.n_estimators << self.max_depth)))
+    def numbers(self) -> int:
+        return _OUTPUTS * (self.n_estimators << self.max_depth)
 
     @property
     def claimed(self) -> float:
@@ -235,25 +205,80 @@ class LeafWeightNoise(Measured):
     def by_noise(self) -> float:
         return min(self.epsilon, gaussian_epsilon(math.sqrt(2 * rho_of(self.epsilon, self.delta)), self.delta))
 
-    @property
-    def _privacy(self) -> LeafWeightPrivacy:
+    def neighbours(self, chance: random.Random) -> Neighbours:
         keys = self.model_dump(exclude={"mechanism", "runs", "canaries"})
-        privacy = LeafWeightPrivacy.of(PivodlParams(**keys))
-        assert privacy is not None  # there is an epsilon
-        return privacy
+        classes = [str(number) for number in range(_OUTPUTS)]
+        return _Leaves(PivodlParams(**keys, objective="multi:softprob", classes=classes), chance)
 
-    def play(self, given: bool, plays: int, chance: random.Random) -> list[float]:
-        privacy, store = self._privacy, _InMemory(Path(), Path())
-        exact = np.full(2, _FAR * privacy.sent_clip * (1 if given else -1))
-        ledgers = [NoiseLedger(store, privacy, chance.randrange)] * 2 + [NoiseLedger(store, privacy, chance.randrange)]
-        scores = np.zeros((len(ledgers), plays, privacy.leaves, len(exact)))
-        for number, ledger in enumerate(ledgers):
-            for play in range(plays):
-                for leaf in range(privacy.leaves):
-                    scores[number, play, leaf] = ledger.released(play, leaf, exact)
-        of_plays = scores.swapaxes(0, 1).reshape(plays, len(ledgers), -1)
-        averaged = [[np.mean(np.unique(asked)) for asked in of_play.T] for of_play in of_plays]
-        return [float(np.sum(numbers)) / privacy.sent_clip for numbers in averaged]
+
+class _Leaves:
+    """A job whose leaves have been opened, at the party that keeps them: `Settlement` sends their weights."""
+
+    def __init__(self, params: PivodlParams, chance: random.Random) -> None:
+        privacy = LeafWeightPrivacy.of(params)
+        assert privacy is not None  # there is an epsilon
+        self._params, self._privacy = params, privacy
+        # (trees, leaves, outputs): the sign of the weight of the neighbour with the canary
+        self._signs = signs(_OUTPUTS * privacy.leaves, chance).reshape(params.n_estimators, -1, _OUTPUTS)
+        self.change: Floats = 2 * self._signs.reshape(-1) / math.sqrt(_OUTPUTS)
+
+    def play(self, given: bool, plays: int, chance: random.Random) -> Floats:
+        seen = np.array(finish(self._jobs(given, plays, chance)))
+        averaged = [[np.mean(np.unique(asked)) for asked in of_play.T] for of_play in seen]
+        # less the exact weights of the neighbour without the canary, which lie at the clip
+        numbers: Floats = np.array(averaged) / self._privacy.sent_clip + self.change / 2
+        return numbers
+
+    async def _jobs(self, given: bool, plays: int, chance: random.Random) -> list[Floats]:
+        return [await self._job(given, chance) for _ in range(plays)]
+
+    async def _job(self, given: bool, chance: random.Random) -> Floats:
+        """The weights (3, d) that the source gets: of a tree, of the tree again, and after a restart."""
+        store, told = _InMemory(Path(), Path()), list[list[float]]()
+        kept = NoiseLedger(store, self._privacy, chance.randrange)
+        for ledger in (kept, kept, NoiseLedger(store, self._privacy, chance.randrange)):
+            told.append([])
+            for tree in range(self._params.n_estimators):
+                await self._settled(tree, given, ledger, store, told[-1])
+        return np.array(told)
+
+    async def _settled(self, t: int, given: bool, ledger: NoiseLedger, store: JobStore, told: list[float]) -> None:
+        """Settle the last level of a tree; `told`: takes the weights of its leaves, in their order."""
+
+        async def send(party: str, kind: str, parts: Any, *, round: int, stage: int) -> None:
+            assert (party, kind, round, stage) == (_LABEL_HOLDER, "leaf_weights", t, level)
+            told.extend(number for part in parts for leaf in part.leaves for number in leaf.weight)
+
+        context = in_memory(
+            outbox=SimpleNamespace(send=send),
+            store=store,
+            ledger=SimpleNamespace(ledger=SimpleNamespace(path=Path()), enter=lambda *_, **__: None),
+            policy=SimpleNamespace(label_budget=None),
+        )
+        parties, level = [_PARTY, _LABEL_HOLDER], self._params.max_depth - 1
+        me: Any = SimpleNamespace(
+            name=_PARTY, params=self._params, parties=parties, others=[_LABEL_HOLDER], context=context
+        )
+        draws = RoleDraws(0, parties, dict.fromkeys(parties, b""))
+        tree, nodes = GrowingTree(t, 1, draws, guarded=True), range(1 << level, 2 << level)
+        # G of each leaf beyond what the clip allows: the weight is −G / (H + λ) with H = 1
+        far = -_FAR * self._params.clip * (1 + self._params.reg_lambda) * UNIT * (1 if given else -1)
+        G = np.rint(far * self._signs[t]).astype(np.int64)
+        sums = np.concatenate([G, np.full_like(G, UNIT)], axis=1)
+        opened: Any = {}
+        for place, node in enumerate(nodes):
+            tree.divisions[node] = Division(_LABEL_HOLDER, 0, _PARTY)
+            opened[node] = SimpleNamespace(left={0: sums[2 * place]})
+            tree.sums[node] = sums[2 * place] + sums[2 * place + 1]
+        divisions: Any = SimpleNamespace(
+            place=dict.fromkeys(nodes, 0),
+            open=[],
+            ended=[child for node in nodes for child in (2 * node, 2 * node + 1)],
+        )
+        slots: Any = None
+        own: Any = SimpleNamespace(loss=SimpleNamespace(scale=1.0))
+        settlement = Settlement(me, slots, own, [_LABEL_HOLDER], ledger, tree)
+        await settlement.settle(level, divisions, opened)
 
 
 class _InMemory(JobStore):
@@ -278,14 +303,16 @@ class _Lines(LineFile):
 class GradientNoise(Measured):
     """DP-SGD of a feature party of a split network (`treetap.neural.own_step`); keys are those of the party's file.
 
-    The canary's gradient is clipped in one neighbour and 0 in the other, in each of the `epochs`. In one run each of
-    the canaries has an input of its own, so that their gradients are orthogonal; a tenth of the coins is guessed.
+    The canary's gradient is clipped in one neighbour and 0 in the other, in each of the `epochs`; its record and signs
+    are drawn. An attacker adds up the gradients of a quarter of the epochs. In one run each of the canaries has an
+    input of its own, so that their gradients are orthogonal; a tenth of the coins is guessed.
     """
 
     gaussian: ClassVar[bool] = True
     carried_out: ClassVar[tuple[str, ...]] = (
         "treetap.neural.defences",
         "treetap.neural.draws",
+        "treetap.neural.gradient_defences",
         "treetap.neural.own_step",
     )
     mechanism: Literal["dp_sgd"]
@@ -303,7 +330,7 @@ class GradientNoise(Measured):
 
     @property
     def batch(self) -> int:
-        return max(1, min(_BATCH, 2000 // self.epochs))
+        return max(1, min(MOST_PLAYS, 2000 // self.epochs))
 
     @property
     def claimed(self) -> float:
@@ -317,36 +344,13 @@ class GradientNoise(Measured):
     def by_noise(self) -> float:
         return min(self.claimed, gaussian_epsilon(math.sqrt(self.epochs) / self.noise, DELTA))
 
-    def play(self, given: bool, plays: int, chance: random.Random) -> list[float]:
+    @property
+    def numbers(self) -> int:
+        return _WEIGHTS * min(self.epochs, _PARTS)
+
+    def neighbours(self, chance: random.Random) -> Neighbours:
         with needs("neural"):
-            import torch
-
-            from treetap.neural import own_step
-            from treetap.neural.architectures import InputShape, bottom_model
-            from treetap.neural.params import Bottom
-
-        model = bottom_model(Bottom(hidden=(3,), width=2), InputShape(3), Draws(b"canaries"), "bottom")
-        numbers = torch.linspace(-1.0, 1.0, 24).reshape(8, 3)
-        gradient = torch.full((8, 2), 0.01)
-        gradient[0] = 1e3 * self.clip  # the canary: far above the clip
-        without = gradient.clone()
-        without[0] = 0.0
-
-        def flat(sums: dict[str, torch.Tensor]) -> torch.Tensor:
-            return torch.cat([weight.flatten() for weight in sums.values()]).double()
-
-        others = flat(own_step.clipped_sum(model, numbers, without, self.clip))
-        direction = flat(own_step.clipped_sum(model, numbers, gradient, self.clip)) - others
-        defence, scores = DpSgd(self.clip, self.noise), []
-        for _ in range(plays):
-            draws, score = Draws(chance.randbytes(32)), 0.0
-            for epoch in range(self.epochs):
-                sent = own_step.noised_gradients(
-                    model, numbers, gradient if given else without, defence, draws, "dp_sgd", epoch
-                )
-                score += float((len(numbers) * flat(sent) - others) @ direction)
-            scores.append(score)
-        return scores
+            return _Batch(self, chance)
 
     def play_once(self, coins: Sequence[bool], chance: random.Random) -> list[float]:
         with needs("neural"):
@@ -373,52 +377,48 @@ class GradientNoise(Measured):
         return dict.fromkeys(order[:half], False) | dict.fromkeys(order[-half:], True)
 
 
-class SumNoiseMeasured(Measured):
-    """Noise on a feature party's sums (`treetap.privacy.column_privacy`), of sums alone: left sets are the neighbours'.
+class _Batch:
+    """A batch of a small network, in which a record has a gradient far above the clip, or none."""
 
-    The canary lies in the first or in the last of the `bins` of a column, in every node that holds it; all its numbers
-    are at their bounds. `view`: what is scored, "cells" alone, "sums" over all prefixes, or "siblings", the difference
-    of each node and one beside it without the canary.
-    """
+    def __init__(self, row: GradientNoise, chance: random.Random) -> None:
+        import torch
 
-    gaussian: ClassVar[bool] = True
-    no_one_run: ClassVar[str] = "all nodes of a job are one canary's, so that one run has no second canary"
-    carried_out: ClassVar[tuple[str, ...]] = ("treetap.privacy.column_privacy", "treetap.privacy.discrete_gaussian")
-    mechanism: Literal["column_privacy"]
-    epsilon: Annotated[float, Field(gt=0, le=1e6)]
-    delta: Annotated[float, Field(gt=0, lt=0.1)] = 1e-6
-    trees: Annotated[int, Field(ge=1, le=1000)] = 1
-    max_depth: Annotated[int, Field(ge=1, le=10)] = 2
-    bins: Annotated[int, Field(ge=2, le=256)] = 6
-    view: Literal["cells", "sums", "siblings"] = "cells"
+        from treetap.neural.architectures import InputShape, bottom_model
+        from treetap.neural.own_step import clipped_sum
+        from treetap.neural.params import Bottom
 
-    @property
-    def claimed(self) -> float:
-        return self.epsilon
+        self._defence, self._epochs = DpSgd(row.clip, row.noise), row.epochs
+        self._model = bottom_model(Bottom(hidden=(3,), width=2), InputShape(3), Draws(b"canaries"), "bottom")
+        self._inputs = torch.linspace(-1.0, 1.0, 24).reshape(8, 3)
+        self._gradients = [torch.full((8, 2), 0.01) for _ in range(2)]
+        canary = chance.randrange(8)
+        for gradient, size in zip(self._gradients, (0.0, 1e3 * row.clip), strict=True):
+            gradient[canary] = size * torch.from_numpy(signs(2, chance)).float()
+        exact = [
+            _flat(clipped_sum(self._model, self._inputs, gradient, row.clip)) / row.clip for gradient in self._gradients
+        ]
+        self._without = exact[0]
+        self._parts = np.array_split(np.arange(self._epochs), min(self._epochs, _PARTS))
+        self.change: Floats = np.concatenate([len(part) * (exact[1] - exact[0]) for part in self._parts])
 
-    @property
-    def claimed_delta(self) -> float:
-        return self.delta
+    def play(self, given: bool, plays: int, chance: random.Random) -> Floats:
+        from treetap.neural import own_step
 
-    @cached_property
-    def by_noise(self) -> float:
-        return min(self.epsilon, gaussian_epsilon(math.sqrt(2 * rho_of(self.epsilon, self.delta)), self.delta))
+        numbers, gradient = np.zeros((plays, len(self._parts), len(self._without))), self._gradients[given]
+        for play in range(plays):
+            draws = Draws(chance.randbytes(32))
+            for place, epochs in enumerate(self._parts):
+                for epoch in epochs.tolist():
+                    sent = own_step.noised_gradients(
+                        self._model, self._inputs, gradient, self._defence, draws, "dp_sgd", epoch
+                    )
+                    numbers[play, place] += len(self._inputs) * _flat(sent) / self._defence.clip - self._without
+        return numbers.reshape(plays, -1)
 
-    def play(self, given: bool, plays: int, chance: random.Random) -> list[float]:
-        noise = ColumnPrivacy(self.epsilon, self.delta, self.trees).noise(
-            BoostingParams(max_depth=self.max_depth, max_bin=self.bins), 1
-        )
-        candidates, nodes, bounds = CandidateList([Shape(self.bins, False)]), self.trees * self.max_depth, noise.bounds
-        count = plays * nodes
-        drawn = drawn_sums(
-            candidates, noise, 2 * count, lambda number, of: discrete_gaussians(number, of, chance.randbytes)
-        )
-        sums, siblings = drawn[:count] + np.array(bounds) * given, drawn[count:]
-        seen = sums - siblings if self.view == "siblings" else sums
-        # the last cell is what the node's total, which both neighbours share, has beyond the last prefix
-        told = seen if self.view == "sums" else seen[:, [0, -1]]
-        scores: list[float] = (told / np.array(bounds)).reshape(plays, -1).sum(axis=1).tolist()
-        return scores
+
+def _flat(of_weights: Any) -> Floats:
+    """The numbers of all weights, (d,)."""
+    return np.concatenate([weight.detach().numpy().ravel() for weight in of_weights.values()]).astype(np.float64)
 
 
 def _named(table: Any) -> str | None:

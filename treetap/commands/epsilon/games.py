@@ -1,0 +1,141 @@
+"""What every mechanism of `treetap measure-epsilon` has: settings, a claim, and pairs of neighbours to play on.
+
+A play carries out the code that parties carry out, up to the numbers that an attacker sees; chance comes from a given
+generator, so that a seed repeats it. The neighbours are the worst that the claim covers: all but the canary is held
+fixed, trees included. Signs and places of a canary are drawn, and the attacker knows them: a combination of numbers in
+which the noise cancels is not one in which all canaries do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.util
+import random
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
+from treetap.strict import Strict
+
+T = TypeVar("T")
+Floats = npt.NDArray[np.float64]
+#: Most plays on a neighbour between two looks at the clock.
+MOST_PLAYS = 20
+#: Most numbers of a play: their covariance is measured on `LEARNING` plays for each, or `FEWEST`.
+MOST_NUMBERS, LEARNING, FEWEST = 256, 10, 100
+
+
+class Neighbours(Protocol):
+    """Two neighbours: one has a canary and the other has not.
+
+    Attributes:
+        change: (d,) what the canary adds to the numbers that an attacker sees; None: it is measured.
+    """
+
+    @property
+    def change(self) -> Floats | None: ...
+
+    def play(self, given: bool, plays: int, chance: random.Random) -> Floats:
+        """The numbers (plays, d) that an attacker sees of the neighbour with the canary (`given`), or without.
+
+        Less those that are expected without it, where these depend on what is drawn.
+        """
+        ...
+
+
+class Measured(Strict):
+    """A table [[measure]].
+
+    `runs`: of the game, half of them on each neighbour; 0: it is not played. `canaries`: of the one run; 0: none.
+    `gaussian`: the noise is Gaussian but for its scale. `no_one_run`: the reason why there is no such run, or nothing.
+    `carried_out`: the modules that are measured, with other settings some of them: runs of other code do not count.
+    `batch`: plays on a neighbour at once, which take less than a minute.
+    """
+
+    gaussian: ClassVar[bool] = False
+    no_one_run: ClassVar[str] = ""
+    carried_out: ClassVar[tuple[str, ...]] = ()
+    runs: Annotated[int, Field(ge=0, le=10_000_000)] = 2000
+    canaries: Annotated[int, Field(ge=0, le=100_000)] = 2000
+
+    @model_validator(mode="after")
+    def _measures_something(self) -> Measured:
+        if self.no_one_run and "canaries" in self.model_fields_set:
+            raise ValueError(f"canaries: leave it out: {self.no_one_run}")
+        if not self.runs and (self.no_one_run or not self.canaries):
+            raise ValueError("nothing is measured: give runs = 2000")
+        return self
+
+    @property
+    @abstractmethod
+    def claimed(self) -> float:
+        """ε that users are told."""
+
+    @property
+    def claimed_delta(self) -> float:
+        """δ of that ε."""
+        return 0.0
+
+    @property
+    def by_noise(self) -> float:
+        """ε at that δ by the noise that the claim asks for, without the slack of its accounting."""
+        return self.claimed
+
+    @property
+    def batch(self) -> int:
+        """At most 20, and fewer where a play takes long."""
+        return MOST_PLAYS
+
+    @property
+    @abstractmethod
+    def numbers(self) -> int:
+        """d: the numbers that an attacker sees of a play."""
+
+    @classmethod
+    def code(cls) -> str:
+        """A digest of the code that is measured, and of the file of the class."""
+        specs = [importlib.util.find_spec(name) for name in (__name__, cls.__module__, *cls.carried_out)]
+        sources = [Path(it.origin).read_bytes() for it in specs if it and it.origin]
+        return hashlib.sha256(b"\0".join(sources)).hexdigest()[:16]
+
+    @abstractmethod
+    def neighbours(self, chance: random.Random) -> Neighbours:
+        """Two neighbours with a canary that is drawn."""
+
+    def play_once(self, coins: Sequence[bool], chance: random.Random) -> list[float]:
+        """A score for each canary of one run, greater where its coin is true; 0: no guess."""
+        raise NotImplementedError
+
+    def guesses(self, scores: Sequence[float]) -> dict[int, bool]:
+        """Canary → the guess of its coin: by the sign of its score."""
+        return {place: score > 0 for place, score in enumerate(scores) if score}
+
+
+def signs(count: int, chance: random.Random) -> Floats:
+    """Numbers (count,), each 1 or −1."""
+    return np.array([chance.choice((-1.0, 1.0)) for _ in range(count)])
+
+
+def in_memory(**more: Any) -> Any:
+    """The tools of an attempt at a job (`StepContext`), without sockets; work that writes files is left out."""
+
+    async def offload(work: Callable[[], T], *, whole: bool = False) -> T | None:
+        return None if whole else work()
+
+    return SimpleNamespace(job="measured", attempt=1, offload=offload, **more)
+
+
+def finish(work: Coroutine[Any, Any, T]) -> T:
+    """The result of work that waits for nothing."""
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.close()
