@@ -97,9 +97,9 @@ def _noised(name: str, size: str, read: CellsRead, figures: ColumnFigures) -> st
     return (
         f"named {share(named, 1)} of {name}'s cells ({size}) rightly by the sums with noise that it opened in "
         f"{count(figures.trees)} trees, with links given, and was sure of {count(read.claims)}, of which "
-        f"{count(read.wrong)} are wrong, which the audit alone knows. Epsilon {figures.noise.epsilon:g} allows anybody to "
-        f"name {share(figures.noise.allowed, 1)} of them, given the left sets of splits that {name} won, which no noise "
-        f"hides and which place {share(figures.left_sets.placed, 1)} by themselves."
+        f"{count(read.wrong)} are wrong, which the audit alone knows. Epsilon {figures.noise.epsilon:g} allows anybody "
+        f"to name {share(figures.noise.allowed, 1)} of them, given the left sets of splits that {name} won, which no "
+        f"noise hides and which place {share(figures.left_sets.placed, 1)} by themselves."
     )
 
 
