@@ -162,6 +162,7 @@ def _facts(figures: ColumnFigures) -> list[tuple[str, str]]:
         ("contradictions", count(figures.contradictions)),
         ("rank correlation of the best-read column", score(figures.rank_correlation)),
         ("the same with links given", score(figures.given_correlation)),
+        ("variance explained with links given", score(figures.given_explained)),
         *((f"cells named right, {how}", share(value, 1)) for how, value in figures.named.items()),
         ("processor time", seconds(figures.seconds)),
     ]

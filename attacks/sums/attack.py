@@ -189,7 +189,9 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     guesses = {ALONE: _nothing(columns), READ: cells_guessed(together.cells, named, columns)}
     guesses |= {LIKELIEST: cells_guessed(together.likeliest, named, columns)} if settings.steps else {}
     judged = _judged(guesses, {READ: (together.positions, named)}, learned, columns, _floor(reasons, steps))
-    bound = _with_links_given(steps, Linked(trees, *truth.given_links()), truth, columns) if settings.steps else {}
+    bound = (
+        _with_links_given(steps, Linked(trees, *truth.given_links()), truth, learned, columns) if settings.steps else {}
+    )
     return figures.model_copy(
         update={
             "differences": cells_read(by_differences, named, columns),
@@ -256,12 +258,19 @@ def _floor(reasons: Mapping[str, str], steps: Steps) -> str:
     return "a floor, by left sets and differences of few records within a bound of work"
 
 
-def _with_links_given(steps: Steps, given: Linked, truth: Truth, columns: TrueColumns) -> dict[str, Any]:
+def _with_links_given(
+    steps: Steps, given: Linked, truth: Truth, learned: LearnedCuts, columns: TrueColumns
+) -> dict[str, Any]:
     """The bound by links that are given."""
     named = truth.named(given.identities, given.chains)
     _, bound, _ = claims_of(given, steps, "given")
     best = best_column(bound.positions, named, columns, steps.settings.pictured)
-    return {"given": cells_read(bound.cells, named, columns), "given_correlation": best and best[1]}
+    judged = _judged({}, {READ: (bound.positions, named)}, learned, columns)["explained"]
+    return {
+        "given": cells_read(bound.cells, named, columns),
+        "given_correlation": best and best[1],
+        "given_explained": judged and judged.reached,
+    }
 
 
 def _nothing(columns: TrueColumns) -> Ints:

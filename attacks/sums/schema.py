@@ -114,7 +114,8 @@ class ColumnFigures(Findings):
     none; null where `compared` is, and without a column of numbers.
     `noise`: of noised sums, of which `differences`, `together` and `links` are null, and `given` is what was read.
     `best`: the column whose order was read best, and its `rank_correlation` (Spearman); null where no column of numbers
-    was read; `given_correlation`: the largest with links given. `equations`: of all trees.
+    was read; `given_correlation`: the largest with links given, and `given_explained` the variance explained then.
+    `equations`: of all trees.
     """
 
     OMITTED: ClassVar = ("noise",)
@@ -140,6 +141,7 @@ class ColumnFigures(Findings):
     best: str | None
     rank_correlation: float | None
     given_correlation: float | None
+    given_explained: float | None = None
     picture: ColumnPicture | None
     seconds: float
     reasons: dict[str, str]

@@ -154,7 +154,7 @@ def test_terminal_page_and_json_say_the_same(document: Document) -> None:
         assert page.index(gain) < page.index("<nav") < page.index("Attacks on the labels")
         assert f'id="{it.details}"' in page
     assert page.index("<footer>") < page.index("signed up to record")
-    assert len(verdict_lines(document)) <= 2 + 2 * len(document.verdicts)
+    assert len(verdict_lines(document)) <= 2 + 3 * len(document.verdicts)
 
 
 def test_the_command_prints_the_verdict_and_the_rest_on_demand(
