@@ -94,18 +94,19 @@ def document(folder: Path) -> Document:
 
 
 @pytest.mark.second_tier
-def test_each_word_occurs(document: Document) -> None:
-    """The party of noise learns the labels, the one that had them nothing; columns are read by a few left sets."""
+def test_each_word_but_little_occurs(document: Document) -> None:
+    """The party of noise learns the labels, the one that had them nothing; columns are read by a few left sets,
+    of which places tell more than bins."""
     words = {(it.party, it.learned, it.of): it.word for it in document.verdicts}
     assert words == {
         (B, "labels", HOLDER): "severe",
         (C, "labels", HOLDER): "nothing found",
         (D, "labels", HOLDER): "severe",
-        (HOLDER, "columns", C): "notable",
-        (HOLDER, "columns", D): "little",
+        (HOLDER, "columns", C): "severe",
+        (HOLDER, "columns", D): "notable",
         (HOLDER, "columns", B): "not measured",
     }
-    assert {it.word for it in document.verdicts} == {*WORDS, "not measured"}
+    assert {it.word for it in document.verdicts} == {*WORDS, "not measured"} - {"little"}
 
 
 @pytest.mark.second_tier
