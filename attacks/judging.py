@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 
 from attacks.case import Case
+from attacks.features.schema import VictimFigures
+from attacks.pivodl.schema import SourceFigures
+from attacks.sums.schema import ColumnFigures
 from attacks.verdict import OTHERS, Compared, Verdict, best_of, judged, unbalanced
 from treetap.protocols.registry import training
 
@@ -62,22 +65,27 @@ def _of_columns(party: str, fields: Mapping[str, Any]) -> Iterator[Verdict]:
     """The verdicts on what a party learned of columns: a label holder, or a party of PIVODL."""
     for key, details in (("columns_read", "columns"), ("victims", "columns")):
         for of, figures in fields.get(key, {}).items():
-            yield _of_victim(party, of, figures.compared, "; ".join(figures.reasons.values()), details)
+            yield _of_victim(party, of, figures, "; ".join(figures.reasons.values()), details)
     if (sources := fields.get("source_columns")) is not None:
         # of many parties that read many others' columns the one that was read most stands for all
         every = [
-            _of_victim(party, of, figures.compared, sources.reasons.get(of, ""), "shared")
+            _of_victim(party, of, figures, sources.reasons.get(of, ""), "shared")
             for of, figures in sources.sources.items()
         ]
         if every:
             yield max(every, key=lambda it: (it.rank, it.share or 0.0))
 
 
-def _of_victim(party: str, of: str, compared: Compared | None, reason: str, details: str) -> Verdict:
-    known = [] if compared is None else [compared]
-    return judged(
-        party, "columns", of, known, reason=reason or "no column was at hand to compare with", details=details
-    )
+def _of_victim(
+    party: str, of: str, figures: ColumnFigures | SourceFigures | VictimFigures, reason: str, details: str
+) -> Verdict:
+    """The worse of exact bins and of explained variance, beside the other one; of networks they are one figure."""
+    explained = None if isinstance(figures, VictimFigures) else figures.explained
+    known = [it for it in (figures.compared, explained) if it is not None]
+    reason = reason or "no column was at hand to compare with"
+    verdict = judged(party, "columns", of, known, reason=reason, details=details)
+    other = next((it for it in known if it.measure != verdict.measure), None)
+    return verdict.model_copy(update={"other": other})
 
 
 def _unread(holder: str, cases: Sequence[Case]) -> Iterator[Verdict]:

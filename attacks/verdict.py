@@ -45,6 +45,8 @@ Measure = Literal["accuracy", "AUC", "explained"]
 #: A direction; of a published model also who the members of its training were.
 Learned = Literal["labels", "columns", "members"]
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 
 class FirstNamed(Findings):
@@ -62,8 +64,8 @@ class FirstNamed(Findings):
 class Compared(Findings):
     """A guess without the training beside one with it.
 
-    `measure`: `accuracy`, the share of labels or cells that are right; `AUC`; `explained`, of columns of classes and
-    numbers: the mean over columns of accuracy and R². `reached`: the best attack's figure, which may be below `before`.
+    `measure`: `accuracy`, the share of labels or cells that are right; `AUC`; `explained`, of columns: the mean over
+    them of R², of networks' columns of classes of accuracy. `reached`: the best attack's figure, maybe below `before`.
     `error`: the standard error of `reached - before`. `tries`: the guesses of which the best one is here. `known`:
     labels that the attacker is assumed to know; null: none. `drawn`: the part of the error by their draws. `details`:
     the section of the report. `floor`: a sentence where a larger attack reads more; may be empty.
@@ -118,10 +120,10 @@ class Verdict(Findings):
 
     `of`: the party that has them. Figures are null, and `reason` says why, where nothing was measured. `gain`: `after`
     less `before`; `low`, `high`: its interval; `share`: of what was left to guess. `floor` is empty where `after` is no
-    floor. The others as in `Compared`.
+    floor. `other`: of columns the comparison by the other measure, whose word is no worse. The others as in `Compared`.
     """
 
-    OMITTED: ClassVar = ("first", "known", "drawn")
+    OMITTED: ClassVar = ("first", "known", "drawn", "other")
 
     party: str
     learned: Learned
@@ -140,6 +142,7 @@ class Verdict(Findings):
     drawn: float | None = None
     first: FirstNamed | None = None
     details: str
+    other: Compared | None = None
     reason: str = ""
     floor: str = ""
 
@@ -246,18 +249,40 @@ def drawn_error(by_draw: Sequence[float]) -> float:
     return wider * float(np.std(by_draw, ddof=1)) / sqrt(len(by_draw))
 
 
-def compared_cells(guesses: Mapping[str, Ints], codes: Ints, details: str) -> Compared | None:
-    """The best guess of a party's cells beside naming each column's most frequent bin; None without a cell.
+def cells_right(guesses: Mapping[str, Ints], codes: Ints, possible: Sequence[Bools] | None = None) -> dict[str, Floats]:
+    """How → (N,) the share of each record's cells that a guess of all cells names rightly.
 
     Args:
-        guesses: how → the bins (N, d) that an attacker claims; -1: no claim, and the most frequent bin is named.
+        guesses: how → the bins (N, d) that an attacker claims; -1: no claim.
         codes: (N, d) the true bins.
+        possible: of each column (N, bins) those that left sets do not exclude; None: all. Where nothing is claimed, or
+            an excluded bin, the most frequent one of these is named.
+    """
+    counts = [np.bincount(column) for column in codes.T]
+    named, whole = np.empty_like(codes), {how: claimed.copy() for how, claimed in guesses.items()}
+    for column, sizes in enumerate(counts):
+        if possible is None:
+            named[:, column] = sizes.argmax()
+            continue
+        left = possible[column]
+        named[:, column] = np.where(left, np.pad(sizes, (0, left.shape[1] - len(sizes))), -1).argmax(axis=1)
+        for claimed in whole.values():
+            bins = claimed[:, column]
+            bins[~np.take_along_axis(left, np.maximum(bins, 0)[:, None], axis=1)[:, 0]] = -1
+    return {how: (np.where(bins < 0, named, bins) == codes).mean(axis=1) for how, bins in whole.items()}
+
+
+def compared_cells(
+    guesses: Mapping[str, Ints], codes: Ints, details: str, possible: Sequence[Bools] | None = None
+) -> Compared | None:
+    """The best guess of a party's cells beside naming each column's most frequent bin; None without a cell.
+
+    Of the arguments see `cells_right`.
     """
     if not codes.size or not guesses:
         return None
-    frequent = np.array([np.bincount(column).argmax() for column in codes.T])
-    before = (codes == frequent).mean(axis=1)
-    right = {how: (np.where(claimed < 0, frequent, claimed) == codes).mean(axis=1) for how, claimed in guesses.items()}
+    before = cells_right({"": np.full_like(codes, -1)}, codes)[""]
+    right = cells_right(guesses, codes, possible)
     best = max(right, key=lambda how: float(right[how].mean()))
     return Compared(
         measure="accuracy",
@@ -267,5 +292,41 @@ def compared_cells(guesses: Mapping[str, Ints], codes: Ints, details: str) -> Co
         reached_how=best,
         error=paired_error(right[best] - before),
         tries=len(guesses),
+        details=details,
+    )
+
+
+def compared_places(
+    expected: Mapping[str, Floats], codes: Ints, numbers: Sequence[int], details: str
+) -> Compared | None:
+    """The variance of the places of a party's cells that the best estimate explains; None without a column of numbers.
+
+    The mean over columns of R² of a line through the expected places, at least 0: an estimate that falls where places
+    rise explains nothing. Before the training each column's mean place is known, which explains nothing either.
+
+    Args:
+        expected: how → (N, d) the expected places, each column in a unit of its own.
+        codes: (N, d) the true bins, in the order of their values.
+        numbers: the columns of numbers; of these all that are not constant count.
+    """
+    from_mean = {j: codes[:, j] - codes[:, j].mean() for j in numbers if np.ptp(codes[:, j]) > 0}
+    if not from_mean or not expected:
+        return None
+    explained: dict[str, Floats] = {}
+    for how, places in expected.items():
+        explained[how] = np.zeros(len(codes))
+        for column, true in from_mean.items():
+            place = places[:, column] - places[:, column].mean()
+            if (slope := float(place @ true) / max(float(place @ place), _TINY)) > 0:
+                explained[how] += (true**2 - (true - slope * place) ** 2) / (true**2).mean() / len(from_mean)
+    best = max(explained, key=lambda how: float(explained[how].mean()))
+    return Compared(
+        measure="explained",
+        before=0.0,
+        before_how="the mean bin",
+        reached=min(1.0, float(explained[best].mean())),
+        reached_how=best,
+        error=paired_error(explained[best]),
+        tries=len(expected),
         details=details,
     )

@@ -10,9 +10,11 @@ label holder has the first columns; "alone" is its model without the feature par
 Noise is drawn as a feature party draws it. Forests draw four fifths of the records, or as many as there are with
 --bootstrap.
 
---cells, of boosting: the share of the feature party's training cells (record and column) that the attack of `treetap
-audit` places in their bins, of the first seed: by all sums without noise, and by left sets, which is all that it reads
-under noise.
+--cells, of boosting: further rows on the feature party's training cells (record and column), of the first seed, by the
+attack of `treetap audit`: the share that its best guess of all cells names rightly, beside naming the most frequent bin
+("before"), with links given where sums have noise; the same by left sets alone; the variance of places that it
+explains; and the largest share that ε allows, of W equally likely bins (e^ε + (W − 1)·δ) / (e^ε + W − 1), given the
+left sets.
 
 --draws, of boosting: in the place of all that, a federation trains each set under Paillier with keys of 2048 bits, by
 the simulator of the tests, with noise of the first ε; printed is the processor time of all parties, and of the draws.
@@ -34,24 +36,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from columns_from_sums import HOLDER, PARTY, view_of
+from columns_from_sums import HOLDER, PARTY, DrawnNoise, view_of
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from attacks.sums.attack import SumsEvidence, read_columns
+from attacks.sums.attack import ALONE, SumsEvidence, read_columns
 from attacks.sums.kept import Kept
-from attacks.sums.schema import SumsSettings
+from attacks.sums.schema import ColumnFigures, SumsSettings
 from attacks.sums.scoring import TrueColumns
-from party.forest.layout import noise_of as noise_of_forest
 from treetap import terminal
 from treetap.errors import Interrupted
-from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums, most_draws
+from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums, largest_guess, most_draws
 from treetap.trees import metrics
 from treetap.trees.binning import BinnedTable, bin_table, encode
-from treetap.trees.candidates import CandidateList
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.centralised_forest import CentralForest, train_forest
-from treetap.trees.noised_sums import NoisedParty, SumNoise
+from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams, ForestParams
 
 Floats = npt.NDArray[np.float64]
@@ -88,9 +88,13 @@ def _numbered(column: Any) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A model of one seed's training records (`before`), of which the others are held out; tables by party."""
+    """A model of one seed's training records (`before`), of which the others are held out; tables by party.
+
+    `noise`: None without.
+    """
 
     model: CentralModel | CentralForest
+    noise: DrawnNoise | None
     objective: str
     tables: dict[str, BinnedTable]
     labels: Ints
@@ -113,15 +117,14 @@ def trained(
         name: bin_table(block[before], [f"{name} {j}" for j in range(block.shape[1])], params.max_bin)
         for name, block in blocks(inputs, own).items()
     }
-    noised = {}
-    if privacy is not None:
-        noised[PARTY] = noised_party(tables[PARTY], params, noise_of(params, privacy, len(before)))
+    noise = None if privacy is None else DrawnNoise(privacy, noise_of(params, privacy, len(before)))
+    noised = {} if noise is None else {PARTY: noise.party(tables[PARTY], params)}
     if isinstance(params, ForestParams):
         rows = [(name, block[before]) for name, block in blocks(inputs, own).items()]
         forest = train_forest(rows, labels[before], params, 2, list(tables.items()), noised=noised)
-        return Trained(forest, params.objective, tables, labels, before, after)
+        return Trained(forest, noise, params.objective, tables, labels, before, after)
     model = train(list(tables.items()), labels[before], params, noised=noised)
-    return Trained(model, params.objective, tables, labels, before, after)
+    return Trained(model, noise, params.objective, tables, labels, before, after)
 
 
 def blocks(inputs: Floats, own: int) -> dict[str, Floats]:
@@ -140,33 +143,32 @@ def auc(here: Trained, inputs: Floats, own: int) -> float:
     return metrics.evaluate(here.objective, outcome, here.labels[here.after])["auc"]
 
 
-def cells_read(here: Trained, inputs: Floats, own: int, seconds: float, *, noised: bool) -> str:
-    """Share of the feature party's cells that the label holder's attack places: by all sums if exact, and left sets."""
+def cells_read(here: Trained, inputs: Floats, own: int, seconds: float) -> ColumnFigures:
+    """The label holder's attack on the feature party's cells."""
     assert isinstance(here.model, CentralModel)
     params, columns = here.model.params, inputs[here.before, own:]
     truth = TrueColumns.of_numbers([str(j) for j in range(columns.shape[1])], columns, params.max_bin)
-    opened = view_of(here.model, here.tables, here.labels[here.before], params, noised=noised)
-    read = read_columns(SumsEvidence(PARTY, opened, truth, SumsSettings(seconds=seconds), lambda _: None, Kept()))
-    by_sums = "" if read.together is None else f"{read.together.placed:.1%}, "
-    return f"{by_sums}left sets {read.left_sets.placed:.1%}"
+    opened = view_of(here.model, here.tables, here.labels[here.before], params, noise=here.noise)
+    return read_columns(SumsEvidence(PARTY, opened, truth, SumsSettings(seconds=seconds), lambda _: None, Kept()))
+
+
+def rows_of_cells(figures: list[ColumnFigures], privacies: list[ColumnPrivacy | None], bins: int) -> list[list[str]]:
+    """The rows of --cells: a name, and a figure of each training."""
+    ways: dict[str, list[float]] = {
+        "cells named right": [max(it.named.values()) for it in figures],
+        "by left sets alone": [it.named[ALONE] for it in figures],
+        "before": [it.compared.before if it.compared else 0.0 for it in figures],
+        "places explained": [it.explained.after if it.explained else 0.0 for it in figures],
+        "ε allows": [1.0 if it is None else largest_guess(it.epsilon, it.delta, 1 / bins, bins) for it in privacies],
+    }
+    return [[way, *(f"{share:.1%}" for share in shares)] for way, shares in ways.items()]
 
 
 def noise_of(params: BoostingParams | ForestParams, privacy: ColumnPrivacy, records: int) -> SumNoise:
     """The noise of a party on sums of two classes."""
     if isinstance(params, ForestParams):
-        return noise_of_forest(params, privacy, 2, most_draws(params, PARTY, records))
+        return privacy.noise_of_forest(params, 2, most_draws(params, PARTY, records))
     return privacy.noise(params, 1)
-
-
-def noised_party(table: BinnedTable, params: BoostingParams | ForestParams, noise: SumNoise) -> NoisedParty:
-    """The feature party with noise that is drawn for each node, in a tree's columns."""
-
-    def drawn(tree: int, _node: int) -> Ints:
-        kept = params.columns(tree, PARTY, len(table.features))
-        sums: Ints = drawn_sums(CandidateList([table.features[j].shape for j in kept]), noise, 1)[0]
-        return sums
-
-    return NoisedParty(noise, drawn)
 
 
 def time_draws(
@@ -249,16 +251,16 @@ def main() -> None:
     for name in given.sets:
         inputs, labels, own = case(name, given.records)
         ways = [(inputs[:, :own], None), (inputs, None), *((inputs, privacy) for privacy in noises)]
-        cells, read = [], []
+        cells, read = [], list[ColumnFigures]()
         for columns, privacy in ways:
             runs = [trained(columns, labels, own, params, privacy, seed) for seed in range(given.seeds)]
             reached = [auc(run, columns, own) for run in runs]
             cells.append(f"{np.mean(reached):.3f} ± {np.std(reached):.3f}")
             if given.cells and own < columns.shape[1]:
-                read.append(cells_read(runs[0], columns, own, given.seconds, noised=privacy is not None))
+                read.append(cells_read(runs[0], columns, own, given.seconds))
         table.add_row(name, f"{len(labels):,}", *cells)
-        if read:
-            table.add_row("", "cells read", "", *read)
+        for way, *shares in rows_of_cells(read, [None, *noises], given.bins) if read else []:
+            table.add_row("", way, "", *shares)
         terminal.out.print(table)
         drawn = [noise_of(params, privacy, int(0.8 * len(labels))) for privacy in noises]
         sizes_of_noise = ", ".join(f"{float(noise.variance) ** 0.5:.1f}" for noise in drawn)

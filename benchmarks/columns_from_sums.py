@@ -2,7 +2,7 @@
 
     python benchmarks/columns_from_sums.py [--set breast_cancer diabetes credit obesity synthetic] [--records N]
         [--trees 1 10 100] [--depth 6] [--bins 32] [--min-child-weight 1] [--subsample 1]
-        [--min-cell-records M] [--json]
+        [--min-cell-records M] [--epsilon E] [--json]
 
 breast_cancer and diabetes come with scikit-learn, synthetic is drawn, and credit and obesity need TREETAP_DATA (the
 folder with credit_default.parquet and obesity.parquet); texts are numbered. The label holder has the first columns, a
@@ -10,7 +10,9 @@ feature party the others. The centralised trainer gives the federation's trees a
 `treetap audit` (attacks/sums), which gets nothing but these.
 
 A line for each number of trees: cells that were placed in their bins by left sets alone, by differences of few records,
-by all equations together, and with the links between candidates given.
+by all equations together, and with the links between candidates given; then the share of cells right by the best guess
+of all, and the variance of places that is explained. --epsilon: the party's sums have noise (column_privacy, δ 10⁻⁶),
+and are read with links given alone.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +38,15 @@ from attacks.sums.schema import ColumnFigures, SumsSettings
 from attacks.sums.scoring import TrueColumns
 from attacks.view.opened_sums import LeftSet, OpenedSums, OpenedTree, WonSplit
 from treetap import terminal
+from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.boosting_rounds import BoostingRounds
-from treetap.trees.candidates import column_goes_left
+from treetap.trees.candidates import CandidateList, column_goes_left
 from treetap.trees.cell_merging import bins_of
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.ensemble import Split, Tree, route
-from treetap.trees.params import BoostingParams
+from treetap.trees.noised_sums import NoisedParty, SumNoise
+from treetap.trees.params import BoostingParams, TreeParams
 from treetap.trees.tree_bins import GlobalBins, left_sums_of
 
 HOLDER, PARTY = "label-holder", "feature-party"
@@ -93,12 +97,37 @@ def _numbered(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
     return (np.unique(values, return_inverse=True)[1] if values.dtype == object else values).astype(np.float64)
 
 
+@dataclass(frozen=True, eq=False)
+class DrawnNoise:
+    """A feature party's noise, and what it drew: by tree and node (candidates, S), in the canonical order."""
+
+    privacy: ColumnPrivacy
+    noise: SumNoise
+    drawn: dict[tuple[int, int], Ints] = field(default_factory=dict, repr=False)
+
+    def party(self, table: BinnedTable, params: TreeParams) -> NoisedParty:
+        """The party, which draws for each node, in a tree's columns."""
+
+        def of(tree: int, node: int) -> Ints:
+            if (tree, node) not in self.drawn:
+                kept = params.columns(tree, PARTY, len(table.features))
+                candidates = CandidateList([table.features[j].shape for j in kept])
+                self.drawn[tree, node] = drawn_sums(candidates, self.noise, 1)[0]
+            return self.drawn[tree, node]
+
+        return NoisedParty(self.noise, of)
+
+
 def opened_sums(
-    case: Case, params: BoostingParams, least: int = 0, rounds: type[BoostingRounds] = BoostingRounds
+    case: Case,
+    params: BoostingParams,
+    least: int = 0,
+    rounds: type[BoostingRounds] = BoostingRounds,
+    privacy: ColumnPrivacy | None = None,
 ) -> tuple[OpenedSums, BinnedTable]:
     """The label holder's view of a training: sums in a new order for each tree; and the party's bins.
 
-    `least`: `min_cell_records` of the feature party. `rounds`: what draws the summands.
+    `least`: `min_cell_records` of the feature party. `rounds`: what draws the summands. `privacy`: of its noise.
     """
     columns = {HOLDER: case.inputs[:, : case.own], PARTY: case.inputs[:, case.own :]}
     tables = {
@@ -106,9 +135,12 @@ def opened_sums(
         for name, part in columns.items()
     }
     merged = {PARTY: least} if least else None
-    begun = rounds(params, max(2, len(np.unique(case.labels))), case.labels)
-    model = train(list(tables.items()), case.labels, params, min_cell_records=merged, rounds=begun)
-    return view_of(model, tables, case.labels, params, least, rounds=rounds), tables[PARTY]
+    classes = max(2, len(np.unique(case.labels)))
+    noise = None if privacy is None else DrawnNoise(privacy, privacy.noise(params, params.outputs_per_tree(classes)))
+    noised = {} if noise is None else {PARTY: noise.party(tables[PARTY], params)}
+    begun = rounds(params, classes, case.labels)
+    model = train(list(tables.items()), case.labels, params, min_cell_records=merged, rounds=begun, noised=noised)
+    return view_of(model, tables, case.labels, params, least, noise=noise, rounds=rounds), tables[PARTY]
 
 
 def view_of(
@@ -118,10 +150,10 @@ def view_of(
     params: BoostingParams,
     least: int = 0,
     *,
-    noised: bool = False,
+    noise: DrawnNoise | None = None,
     rounds: type[BoostingRounds] = BoostingRounds,
 ) -> OpenedSums:
-    """The label holder's view of the training of a model; `noised`: the party's sums had noise, so that none is read.
+    """The label holder's view of the training of a model; `noise`: of the party's sums.
 
     `least`: `min_cell_records` of the feature party.
     """
@@ -132,15 +164,16 @@ def view_of(
         values, _, _ = again.derivatives(index)
         reached = _leaf_of(model, tree, tables)
         bins = bins_of(binned, params.columns(index, PARTY, len(binned.features)), least)
-        opened.append(_opened(index, tree, values, reached, params, bins, model, generator))
+        drawn = None if noise is None else noise.drawn
+        opened.append(_opened(index, tree, values, reached, params, bins, model, generator, drawn))
         again.add(tree, tree.values(reached))
     answers = [
         LeftSet(tree.index, split.node, PARTY, split.left, tree.nodes[split.node])
         for tree in opened
         for split in tree.won
     ]
-    noise = frozenset({PARTY} if noised else ())
-    return OpenedSums(tuple(opened), (PARTY,), len(labels), params, tuple(answers), noised=noise)
+    noised = {} if noise is None else {PARTY: noise.privacy}
+    return OpenedSums(tuple(opened), (PARTY,), len(labels), params, tuple(answers), noised=noised)
 
 
 def _opened(
@@ -152,16 +185,20 @@ def _opened(
     columns: GlobalBins,
     model: CentralModel,
     generator: np.random.Generator,
+    noise: dict[tuple[int, int], Ints] | None,
 ) -> OpenedTree:
     """One tree as the label holder has it."""
     candidates, kept, least = columns.candidates, columns.kept, columns.min_cell_records
     split = {one.node for one in tree.splits}
     children = {child for node in split for child in (2 * node, 2 * node + 1)}
     nodes = {node: _at_or_below(reached, node) for node in sorted(split | children)}
-    summed = [node for node in nodes if node < 2**params.max_depth]
+    summed = [node for node in nodes if node < 2**params.max_depth and (noise is None or (index, node) in noise)]
     order = generator.permutation(len(candidates))
     drawn = {node: nodes[node][values[nodes[node], -1] > 0] for node in summed}
-    sums = left_sums_of(columns, values, summed, [drawn[node] for node in summed])[:, order]
+    sums = left_sums_of(columns, values, summed, [drawn[node] for node in summed])
+    if noise is not None:
+        sums = sums + np.stack([noise[index, node] for node in summed])
+    sums = sums[:, order]
     won = []
     for one in tree.splits:
         if one.owner == PARTY:
@@ -192,9 +229,11 @@ def _at_or_below(reached: Ints, node: int) -> Ints:
     return np.flatnonzero(up == node)
 
 
-def attacked(case: Case, params: BoostingParams, steps: list[int], least: int = 0) -> list[dict[str, Any]]:
+def attacked(
+    case: Case, params: BoostingParams, steps: list[int], least: int = 0, privacy: ColumnPrivacy | None = None
+) -> list[dict[str, Any]]:
     """The figures after each number of trees, and after all."""
-    opened, binned = opened_sums(case, params, least)
+    opened, binned = opened_sums(case, params, least, privacy=privacy)
     values = case.inputs[:, case.own :]
     names = [str(number) for number in range(values.shape[1])]
     truth = TrueColumns.of_numbers(names, values, params.max_bin)
@@ -202,7 +241,7 @@ def attacked(case: Case, params: BoostingParams, steps: list[int], least: int = 
     rows = []
     for trees in sorted({min(step, len(opened.trees)) for step in steps}):
         sets = tuple(it for it in opened.left_sets if it.tree < trees)
-        part = OpenedSums(opened.trees[:trees], opened.parties, opened.records, params, sets)
+        part = replace(opened, trees=opened.trees[:trees], left_sets=sets)
         figures = read_columns(SumsEvidence(PARTY, part, truth, SumsSettings(), lambda _: None, Kept()))
         rows.append({"set": case.name, "trees": trees, **_row(figures)})
     return rows
@@ -215,11 +254,15 @@ def _row(figures: ColumnFigures) -> dict[str, Any]:
 def report(rows: list[dict[str, Any]]) -> None:
     """The figures for a person."""
     heads = ("set", "records", "columns", "trees", "left sets", "differences", "together", "of claims wrong")
-    table = terminal.table(*heads, "links given", "links right", "best column", "given", "CPU s")
+    table = terminal.table(
+        *heads, "links given", "links right", "guessed", "explained", "best column", "given", "CPU s"
+    )
     for row in rows:
-        shares = [f"{row[way]['placed']:.1%}" for way in ("left_sets", "differences", "together")]
-        wrong = row["together"]["wrong"] / max(1, row["together"]["claims"])
-        rest = (f"{wrong:.1%}", f"{row['given']['placed']:.1%}", f"{row['links'] or 0:.1%}")
+        ways = ("left_sets", "differences", "together", "given")
+        *shares, given = (f"{row[way]['placed']:.1%}" if row[way] else "–" for way in ways)
+        read = row["together"] or row["given"]
+        both = [f"{row[name]['reached']:.1%}" if row[name] else "–" for name in ("compared", "explained")]
+        rest = (f"{read['wrong'] / max(1, read['claims']):.1%}", given, f"{row['links'] or 0:.1%}", *both)
         best = [f"{row[name] or 0:.3f}" for name in ("rank_correlation", "given_correlation")]
         counts = (str(row[name]) for name in ("records", "columns", "trees"))
         table.add_row(row["set"], *counts, *shares, *rest, *best, f"{row['seconds']:.0f}")
@@ -238,6 +281,7 @@ def main() -> None:
     parser.add_argument("--min-child-weight", type=float, default=1.0)
     parser.add_argument("--subsample", type=float, default=1.0)
     parser.add_argument("--min-cell-records", type=int, default=0)
+    parser.add_argument("--epsilon", type=float, help="of noise on the feature party's sums")
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
     rows = []
@@ -251,7 +295,9 @@ def main() -> None:
             objective=case.objective,
         )
         of_round = params.trees_per_round(len(np.unique(case.labels)))
-        rows += attacked(case, params, [of_round * trees for trees in given.trees], given.min_cell_records)
+        steps = [of_round * trees for trees in given.trees]
+        privacy = ColumnPrivacy(given.epsilon, 1e-6, max(steps)) if given.epsilon else None
+        rows += attacked(case, params, steps, given.min_cell_records, privacy)
     if given.as_json:
         print(json.dumps({"depth": given.depth, "bins": given.bins, "rows": rows}, indent=1))
     else:

@@ -27,6 +27,7 @@ from treetap.trees.job_params import BINARY
 from treetap.trees.shared_label_loss import SharedLabelLoss
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 #: Most passes over all opened sums.
 _PASSES = 3
 
@@ -64,6 +65,7 @@ class SourceClaims:
         placed: (N, d) bins, its own records' included; `UNPLACED` where it claims none.
         by_left_sets: those that follow without opened sums.
         expected: (N, d) the mean of the bins that each cell can have.
+        possible: of each column (N, bins) those that each cell can have.
         linked: candidates of opened sums that it has named, of `opened` in all.
         contradictions: cells of which two claims left no bin.
     """
@@ -71,6 +73,7 @@ class SourceClaims:
     placed: Ints = field(repr=False)
     by_left_sets: Ints = field(repr=False)
     expected: Floats = field(repr=False)
+    possible: list[Bools] = field(repr=False)
     opened: int
     linked: int
     contradictions: int
@@ -98,6 +101,7 @@ def claims(attacker: Onlooker) -> dict[str, SourceClaims]:
             placed=it.placed(),
             by_left_sets=by_left_sets[source],
             expected=it.expected(view.own),
+            possible=it.possible,
             opened=sum(len(sums) for tree in view.trees for (_, of), sums in tree.opened.items() if of == source),
             linked=linked[source],
             contradictions=it.contradictions,

@@ -98,7 +98,8 @@ class SourceFigures(Findings):
     `opened`: sums of its candidates that the reader opened and recorded, of which `linked` were told apart.
     `contradictions`: cells of which claims left no bin. `best_column`: by number, the one whose expected bins are most
     like the true ones, by `rank_correlation`. `compared`: the share of cells right if those that are not claimed are
-    named by the column's most frequent bin, beside naming all of them so; null without the party's table.
+    named by the column's most frequent bin that left sets do not exclude, beside naming all of them by the most
+    frequent one; `explained`: the variance of bins that expected ones explain; null without the party's table.
     """
 
     records: Count
@@ -115,6 +116,7 @@ class SourceFigures(Findings):
     best_column: Count | None
     rank_correlation: float | None
     compared: Compared | None = None
+    explained: Compared | None = None
 
 
 class SourceColumns(Findings):

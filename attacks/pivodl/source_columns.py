@@ -14,7 +14,7 @@ from attacks.pivodl.bin_domains import UNPLACED
 from attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
 from attacks.pivodl.evidence import SharedLabelEvidence
 from attacks.pivodl.schema import SourceColumns, SourceFigures
-from attacks.verdict import compared_cells
+from attacks.verdict import compared_cells, compared_places
 from attacks.view.known_trees import Ints
 from attacks.view.pivodl_view import PivodlView
 from treetap.errors import DataError
@@ -22,6 +22,7 @@ from treetap.tables.reading import Table
 from treetap.trees.binning import bin_table
 
 Floats = npt.NDArray[np.float64]
+_READ = "all that it read"
 _WHY_NOT = "this needs two classes, and the labels that the reader has itself"
 
 
@@ -65,7 +66,7 @@ def source_columns(evidence: SharedLabelEvidence) -> SourceColumns:
 def scored(claimed: SourceClaims, own: Ints, others: Ints, truth: Ints | None) -> SourceFigures:
     """Claims on one source, of records that the attacker does not label; by its true codes (N, d) the wrong ones."""
     placed, by_left_sets = claimed.placed[others], claimed.by_left_sets[others]
-    true = None if truth is None else truth[others]
+    true, possible = None if truth is None else truth[others], [it[others] for it in claimed.possible]
     best, rank = (None, None) if true is None else best_column(claimed.expected[others], true)
     return SourceFigures(
         records=len(others),
@@ -81,7 +82,10 @@ def scored(claimed: SourceClaims, own: Ints, others: Ints, truth: Ints | None) -
         contradictions=claimed.contradictions,
         best_column=best,
         rank_correlation=rank,
-        compared=None if true is None else compared_cells({"all that it read": placed}, true, "shared"),
+        compared=None if true is None else compared_cells({_READ: placed}, true, "shared", possible),
+        explained=None
+        if true is None
+        else compared_places({_READ: claimed.expected[others]}, true, range(true.shape[1]), "shared"),
     )
 
 

@@ -17,6 +17,8 @@ WAYS: dict[Literal["left_sets", "differences", "together", "given"], str] = {
     "together": "and all equations",
     "given": "all links given (bound)",
 }
+#: The same of sums with noise, which are read with links given alone.
+NOISED, ALLOWED = "noised sums, links given", "largest share of cells that ε allows to name"
 WAY_HEADS = ("reading", "cells placed", "claims", "wrong", "wrong, of claims")
 GLANCE_HEADS = ("of", "cells placed", "wrong, of claims", "left sets alone", "all links given", "best column", "rank")
 CUT_HEADS = ("column", "cuts learned", "cells between two of them", "cells in one bin")
@@ -71,6 +73,8 @@ def words(name: str, figures: ColumnFigures) -> str:
         return f"{unread} {_answered(name, size, figures)}" if any(it.cuts for it in figures.cuts) else unread
 
     floor = share(figures.left_sets.placed, 1)
+    if figures.noise is not None:
+        return f"{_noised(name, size, read, figures)} {_answered(name, '', figures)}"
     bound = "" if figures.given is None else f"; with all links given it would place {share(figures.given.placed, 1)}"
     said = [
         f"placed {share(read.placed, 1)} of {name}'s cells ({size}) in their bins, by the sums that it opened in "
@@ -84,6 +88,19 @@ def words(name: str, figures: ColumnFigures) -> str:
             f"The order of {figures.best} is read best: its rank correlation is {score(figures.rank_correlation)}."
         )
     return " ".join(said)
+
+
+def _noised(name: str, size: str, read: CellsRead, figures: ColumnFigures) -> str:
+    """The sentences on sums with noise."""
+    assert figures.noise is not None
+    named = max(figures.named.values(), default=0.0)
+    return (
+        f"named {share(named, 1)} of {name}'s cells ({size}) rightly by the sums with noise that it opened in "
+        f"{count(figures.trees)} trees, with links given, and was sure of {count(read.claims)}, of which "
+        f"{count(read.wrong)} are wrong, which the audit alone knows. Epsilon {figures.noise.epsilon:g} allows anybody "
+        f"to name {share(figures.noise.allowed, 1)} of them, given the left sets of splits that {name} won, which no "
+        f"noise hides and which place {share(figures.left_sets.placed, 1)} by themselves."
+    )
 
 
 def _answered(name: str, size: str, figures: ColumnFigures) -> str:
@@ -105,12 +122,14 @@ def cut_rows(figures: ColumnFigures) -> list[list[str]]:
 
 def way_rows(figures: ColumnFigures) -> list[list[str]]:
     """The figures under `WAY_HEADS`, a row for each way of reading that was carried out."""
-    read: list[tuple[str, CellsRead | None]] = [(label, getattr(figures, way)) for way, label in WAYS.items()]
-    return [
+    names = dict(WAYS) if figures.noise is None else {**WAYS, "given": NOISED}
+    read: list[tuple[str, CellsRead | None]] = [(label, getattr(figures, way)) for way, label in names.items()]
+    rows = [
         [label, share(it.placed, 1), count(it.claims), count(it.wrong), share(it.wrong, it.claims)]
         for label, it in read
         if it is not None and (figures.read is not None or label == WAYS["left_sets"])
     ]
+    return rows if figures.noise is None else [*rows, [ALLOWED, share(figures.noise.allowed, 1), *"–" * 3]]
 
 
 def glance_table(document: Document) -> Table:
@@ -143,5 +162,7 @@ def _facts(figures: ColumnFigures) -> list[tuple[str, str]]:
         ("contradictions", count(figures.contradictions)),
         ("rank correlation of the best-read column", score(figures.rank_correlation)),
         ("the same with links given", score(figures.given_correlation)),
+        ("variance explained with links given", score(figures.given_explained)),
+        *((f"cells named right, {how}", share(value, 1)) for how, value in figures.named.items()),
         ("processor time", seconds(figures.seconds)),
     ]

@@ -11,7 +11,7 @@ from attacks.advice.names import DEFENCES, of_network, ranged
 from attacks.advice.results import Suggestion
 from attacks.document import Document
 from attacks.report.glossary import count, score, share, title
-from attacks.verdict import LITTLE, NOTABLE, OTHERS, WORDS, FirstNamed, Learned, Verdict, Word
+from attacks.verdict import LITTLE, NOTABLE, OTHERS, WORDS, Compared, FirstNamed, Learned, Verdict, Word
 
 TITLE = "What each side learned"
 #: Letters of a bar in a terminal, and its three parts: guessed before, gained, left.
@@ -26,6 +26,8 @@ TERMS = {
     "Nothing found": "the interval of the gain reaches down to none: these attacks did no better with the training.",
     "Little, notable, severe": f"the gain is at most {100 * LITTLE:g} %, at most {100 * NOTABLE:g} %, or more of what "
     "was left to guess before: from 90 to 92 % is a fifth of the 10 % that were left.",
+    "Variance": "of the places of a column's values among its bins, that expected places explain: 0 is naming the mean "
+    "bin, 1 the exact bin of all. Of exact bins and of this the worse word counts.",
     "AUC": "of a table with a rare class, and an attacker who knows the labels of few records: the chance that of two "
     "records of different classes the right one comes first; 0.5 is guessing, where its bar begins.",
     "Interval": "where the gain lies with 95 % certainty, by the records and the draws of known labels; wider the more "
@@ -208,8 +210,15 @@ def _line(it: Verdict) -> Line:
     gained = 0.0 if it.word == "nothing found" else on_bar(it.after) - before
     ends = (on_bar(it.before + end) for end in (it.low, it.high))
     first = "" if it.first is None else _named_first(it.first, it.word)
-    beside = "; ".join(filter(None, (first, it.floor)))
+    other = "" if it.other is None else _other(it.other)
+    beside = "; ".join(filter(None, (other, first, it.floor)))
     return Line(it.party, text, it.word, gain, it.details, beside, before, gained, *ends)
+
+
+def _other(it: Compared) -> str:
+    """What the other measure of columns says, whose word is no worse."""
+    what = "of all cells it could name" if it.measure == "accuracy" else "of the variance of places it could explain"
+    return f"{what} {share(it.before, 1)} before ({it.before_how}), {share(it.after, 1)} after: {it.word}"
 
 
 def _named_first(it: FirstNamed, word: Word) -> str:

@@ -4,13 +4,14 @@
 2. Read cells that follow exactly, from left sets and from differences of few records (`propagation`).
 3. Estimate the others by least squares over all equations (`least_squares`).
 
-The audit scores what is claimed (`scoring`), and repeats 2 and 3 with links given: a bound for better links.
+The audit scores what is claimed (`scoring`), and repeats 2 and 3 with links given: a bound for better links. Of sums
+with noise no cell follows exactly: with links given, each cell's chances are sampled (`noised`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -22,17 +23,37 @@ from attacks.sums.kept import Kept
 from attacks.sums.learned_cuts import LearnedCuts, learned_cuts
 from attacks.sums.least_squares import SURE, Singles, even, shares
 from attacks.sums.linking import Identities, chains
+from attacks.sums.noised import NoisedCells, noise_of, posteriors, sweeps_within
 from attacks.sums.propagation import PASSES, Knowledge, Linked, differences, left_sets
-from attacks.sums.schema import NOT_RECORDED, NOTHING_OFFERED, ColumnFigures, SumsSettings
-from attacks.sums.scoring import TrueColumns, Truth, best_column, cells_guessed, cells_read, links_right
+from attacks.sums.schema import NOT_RECORDED, NOTHING_OFFERED, ColumnFigures, NoiseFigures, SumsSettings
+from attacks.sums.scoring import (
+    Named,
+    TrueColumns,
+    Truth,
+    best_column,
+    cells_guessed,
+    cells_read,
+    links_right,
+    places_expected,
+)
 from attacks.sums.sketches import Floats, Ints, PartySums, sums_of
-from attacks.verdict import Compared, compared_cells
+from attacks.verdict import cells_right, compared_cells, compared_places
 from attacks.view.opened_sums import OpenedSums
 from treetap.errors import BadInput
+from treetap.privacy.column_privacy import ColumnPrivacy, largest_guess
+from treetap.trees.noised_sums import SumNoise
 
 Say = Callable[[str], None]
 #: The section of the report.
 DETAILS = "columns"
+#: Guesses of all cells: where nothing is claimed, the most frequent bin that left sets do not exclude.
+ALONE, UNREAD, READ = "left sets alone", "left sets alone, the sums were not read", "all that it read"
+LIKELIEST, NOISED = "the likeliest bin by all that it read", "left sets and noised sums, links given"
+#: The reason for which own links of noised sums have no figures.
+NOISED_LINKS = "which noised sums are neighbours on one column is given by the audit: own links are not tried"
+_NOISED_FLOOR = "a floor, by the noised sums of some trees within a bound of work"
+#: Weight of a bin that no record has.
+_RARE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +79,22 @@ class Claims:
 
     Attributes:
         cells: (N, chains) the cell of its chain in which each record is, −1: no claim.
+        likeliest: (N, chains) the likeliest cell.
         positions: of each chain (N,) the expected place of each record.
     """
 
     cells: Ints
+    likeliest: Ints
     positions: list[Floats]
+
+    @classmethod
+    def of(cls, shares: Singles, first: Ints, known: Ints) -> Claims:
+        """By the shares (N, cells) of cells of chains, each of which begins at `first`, and those `known` before."""
+        parts = [shares[:, start:end] for start, end in pairwise(first)]
+        likeliest = np.stack([part.argmax(axis=1) for part in parts], axis=1)
+        sure = np.stack([part.max(axis=1) > SURE for part in parts], axis=1)
+        positions = [(part @ np.arange(part.shape[1])).astype(np.float64) for part in parts]
+        return cls(np.where(sure, likeliest, known), np.where(known < 0, likeliest, known), positions)
 
 
 class Steps(NamedTuple):
@@ -91,6 +123,7 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     begun, opened, say = time.process_time(), evidence.opened, evidence.say
     params, records, columns = opened.params, opened.records, evidence.truth
     trees = sums_of(evidence.party, opened.trees, lambda tree: params.drawn(tree, records))
+    noise = opened.noised.get(evidence.party)
     reasons = {} if (why := unread(evidence, trees)) is None else {"sums": why}
     trees = [] if reasons else trees
     settings, most = evidence.settings, max((tree.candidates for tree in trees), default=0)
@@ -100,8 +133,15 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
         reasons["sums"] = f"{size} cells are to be kept at a time: most_cells = {settings.most_cells}"
     if reasons:
         trees = []
-    trees, passes = _within(settings.work, records * (most + len(columns.names)), trees, reasons)
-    truth = Truth.of(columns, trees, evidence.party) if trees else None
+    size = records * (most + len(columns.names))
+    noises: list[SumNoise] = []
+    if noise is None:
+        trees, passes = _within(settings.work, size, trees, reasons)
+        truth = Truth.of(columns, trees, evidence.party) if trees else None
+    else:
+        trees, passes = _of_numbers(evidence, trees, most + len(columns.names), reasons)
+        noises = [noise_of(noise, params, evidence.party, tree) for tree in trees]
+        truth = Truth.of_noised(columns, trees, noises, evidence.party) if trees else None
     learned = _by_left_sets(evidence, reasons)
     figures = ColumnFigures(
         party=evidence.party,
@@ -109,7 +149,7 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
         columns=len(columns.names),
         trees=len(trees),
         candidates=max((tree.candidates for tree in trees), default=0),
-        equations=sum(len(tree.equations.nodes) for tree in trees),
+        equations=sum(len(tree.equations.nodes) for tree in trees if noise is None),
         over_all=opened.over_all,
         left_sets=learned.cells,
         cuts=learned.by_column,
@@ -118,7 +158,7 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
         given=None,
         links=None,
         contradictions=0,
-        compared=_by_left_sets_alone(learned, columns),
+        **(_by_left_sets_alone(learned, columns) if truth is None else {}),
         best=None,
         rank_correlation=None,
         given_correlation=None,
@@ -128,6 +168,9 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     )
     if truth is None:
         return figures
+    if noises:
+        found = _of_noised(evidence, truth, Linked(trees, *truth.given_links()), noises, passes, learned)
+        return figures.model_copy(update=found | {"seconds": time.process_time() - begun})
     say("links between trees")
 
     def linked() -> Ints:
@@ -143,24 +186,24 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     steps = Steps(settings, passes, say, evidence.kept)
     by_differences, together, contradictions = claims_of(own, steps, "own")
     best = best_column(together.positions, named, columns, settings.pictured)
-    compared = compared_cells(
-        {"left sets alone": learned.guessed, "all that it read": cells_guessed(together.cells, named, columns)},
-        columns.codes,
-        DETAILS,
+    guesses = {ALONE: _nothing(columns), READ: cells_guessed(together.cells, named, columns)}
+    guesses |= {LIKELIEST: cells_guessed(together.likeliest, named, columns)} if settings.steps else {}
+    judged = _judged(guesses, {READ: (together.positions, named)}, learned, columns, _floor(reasons, steps))
+    bound = (
+        _with_links_given(steps, Linked(trees, *truth.given_links()), truth, learned, columns) if settings.steps else {}
     )
-    bound = _with_links_given(steps, Linked(trees, *truth.given_links()), truth, columns) if settings.steps else {}
     return figures.model_copy(
         update={
             "differences": cells_read(by_differences, named, columns),
             "together": cells_read(together.cells, named, columns) if settings.steps else None,
             "links": links_right(named, columns),
             "contradictions": contradictions,
-            "compared": compared and compared.model_copy(update={"floor": _floor(reasons, steps)}),
             "best": best and best[0],
             "rank_correlation": best and best[1],
             "picture": best and best[2],
             "seconds": time.process_time() - begun,
             **bound,
+            **judged,
         }
     )
 
@@ -170,8 +213,6 @@ def unread(evidence: SumsEvidence, trees: list[PartySums]) -> str | None:
     opened = evidence.opened
     if not opened.recorded:
         return NOT_RECORDED
-    if evidence.party in opened.noised:
-        return "the sums have noise (column_privacy): left sets alone are read"
     if opened.params.bins_per_node:
         return "bins are made anew in every node, in an order of its own, so that no sums can be linked"
     return None if trees else NOTHING_OFFERED
@@ -185,8 +226,29 @@ def _within(work: int, size: int, trees: list[PartySums], reasons: dict[str, str
     if not trees or work >= size * len(trees):
         return trees, min(PASSES, work // max(1, size * len(trees)))
     count = max(1, work // size)
-    reasons["trees"] = f"the first {count} of {len(trees)} are read: work = {work} in [sums] suffices for no more"
+    _name_left_out(count, len(trees), f"work = {work}", reasons)
     return trees[:count], 1
+
+
+def _of_numbers(
+    evidence: SumsEvidence, trees: list[PartySums], cells: int, reasons: dict[str, str]
+) -> tuple[list[PartySums], int]:
+    """The trees of noised sums, and sweeps, within bounds; `reasons` gets what is left out. `cells`: of a record."""
+    columns, every = evidence.truth, len(trees)
+    if texts := len(columns.texts):
+        reasons["categories"] = f"noised sums of {texts} columns of categories are not read: left sets alone are"
+    if not trees or texts == len(columns.names):
+        return [], 0
+    reasons["links"] = NOISED_LINKS
+    trees, sweeps = sweeps_within(evidence.settings, cells, trees)
+    _name_left_out(len(trees), every, "work, products and most_cells", reasons)
+    return trees, sweeps
+
+
+def _name_left_out(count: int, every: int, bound: str, reasons: dict[str, str]) -> None:
+    """`reasons` gets that `bound`, of the settings, suffices for the first trees alone, unless it does for all."""
+    if 0 < count < every:
+        reasons["trees"] = f"the first {count} of {every} are read: {bound} in [sums] suffices for no more"
 
 
 def _floor(reasons: Mapping[str, str], steps: Steps) -> str:
@@ -196,18 +258,104 @@ def _floor(reasons: Mapping[str, str], steps: Steps) -> str:
     return "a floor, by left sets and differences of few records within a bound of work"
 
 
-def _with_links_given(steps: Steps, given: Linked, truth: Truth, columns: TrueColumns) -> dict[str, Any]:
+def _with_links_given(
+    steps: Steps, given: Linked, truth: Truth, learned: LearnedCuts, columns: TrueColumns
+) -> dict[str, Any]:
     """The bound by links that are given."""
     named = truth.named(given.identities, given.chains)
     _, bound, _ = claims_of(given, steps, "given")
     best = best_column(bound.positions, named, columns, steps.settings.pictured)
-    return {"given": cells_read(bound.cells, named, columns), "given_correlation": best and best[1]}
+    judged = _judged({}, {READ: (bound.positions, named)}, learned, columns)["explained"]
+    return {
+        "given": cells_read(bound.cells, named, columns),
+        "given_correlation": best and best[1],
+        "given_explained": judged and judged.reached,
+    }
 
 
-def _by_left_sets_alone(learned: LearnedCuts, columns: TrueColumns) -> Compared | None:
-    """The comparison where no sum was read: None if left sets tell nothing, since what sums tell is not known."""
-    compared = compared_cells({"left sets alone, the sums were not read": learned.guessed}, columns.codes, DETAILS)
-    return None if compared is None or compared.word == "nothing found" else compared
+def _nothing(columns: TrueColumns) -> Ints:
+    """No claim on any cell: what left sets exclude is used all the same."""
+    return np.full_like(columns.codes, -1)
+
+
+def _judged(
+    guesses: Mapping[str, Ints],
+    placed: Mapping[str, tuple[Sequence[Floats], Sequence[Named]]],
+    learned: LearnedCuts,
+    columns: TrueColumns,
+    floor: str = "",
+) -> dict[str, Any]:
+    """The comparisons of exact bins and of explained variance, and the share of cells right by each guess.
+
+    `guesses`: how → claims (N, d). `placed`: how → the expected places of chains, and these as the audit knows them.
+    """
+    counts = [
+        np.bincount(column, minlength=it.shape[1]) for column, it in zip(columns.codes.T, learned.possible, strict=True)
+    ]
+    weights = [it * np.maximum(of, _RARE) for of, it in zip(counts, learned.possible, strict=True)]
+    by_left_sets = np.stack([it @ np.arange(it.shape[1]) / it.sum(axis=1) for it in weights], axis=1)
+    expected = {ALONE: by_left_sets} | {
+        how: places_expected(positions, named, by_left_sets) for how, (positions, named) in placed.items()
+    }
+    numbers = [number for number in range(len(columns.names)) if number not in columns.texts]
+    both = {
+        "compared": compared_cells(guesses, columns.codes, DETAILS, learned.possible),
+        "explained": compared_places(expected, columns.codes, numbers, DETAILS),
+    }
+    right = cells_right(guesses, columns.codes, learned.possible)
+    return {
+        **{name: it and it.model_copy(update={"floor": floor}) for name, it in both.items()},
+        "named": {how: float(of.mean()) if of.size else 0.0 for how, of in right.items()},
+    }
+
+
+def _by_left_sets_alone(learned: LearnedCuts, columns: TrueColumns) -> dict[str, Any]:
+    """The same where no sum was read: none if left sets tell nothing, since what sums tell is not known."""
+    found = _judged({UNREAD: _nothing(columns)}, {}, learned, columns)
+    told = [it for it in (found["compared"], found["explained"]) if it is not None and it.word != "nothing found"]
+    return found if told else {"compared": None, "explained": None, "named": {}}
+
+
+def _of_noised(
+    evidence: SumsEvidence, truth: Truth, linked: Linked, noises: Sequence[SumNoise], sweeps: int, learned: LearnedCuts
+) -> dict[str, Any]:
+    """The fields of the figures that noised sums tell of columns of numbers, with links given.
+
+    `noises`: of each tree.
+    """
+    columns, privacy = evidence.truth, evidence.opened.noised[evidence.party]
+    named, cells = truth.named(linked.identities, linked.chains), NoisedCells.of(linked, noises)
+    left = [learned.possible[it.column] @ it.cells(columns).T for it in named]
+    chances = evidence.kept.array(
+        f"noised-{linked.digest}-{sweeps}",
+        lambda: posteriors(cells, np.concatenate(left, axis=1), sweeps, evidence.say),
+    )
+    claims = Claims.of(chances, cells.first, np.full((linked.records, len(named)), -1, dtype=np.int64))
+    best = best_column(claims.positions, named, columns, evidence.settings.pictured)
+    guesses = {ALONE: _nothing(columns), NOISED: cells_guessed(claims.likeliest, named, columns)}
+    floor = _NOISED_FLOOR if len(linked.trees) < len(evidence.opened.trees) else ""
+    allowed = _allowed(privacy, columns)
+    z = float(noises[0].variance) ** 0.5
+    return {
+        "equations": len(cells.sums),
+        "given": cells_read(claims.cells, named, columns),
+        "given_correlation": best and best[1],
+        "best": best and best[0],
+        "rank_correlation": best and best[1],
+        "picture": best and best[2],
+        "noise": NoiseFigures(epsilon=privacy.epsilon, delta=privacy.delta, z=z, sweeps=sweeps, allowed=allowed),
+        **_judged(guesses, {NOISED: (claims.positions, named)}, learned, columns, floor),
+    }
+
+
+def _allowed(privacy: ColumnPrivacy, columns: TrueColumns) -> float:
+    """The largest share of all cells that (ε, δ) of one column lets anybody name, given the left sets."""
+    rates = []
+    for codes in columns.codes.T:
+        sizes = np.bincount(codes)
+        bins = int((sizes > 0).sum())
+        rates.append(largest_guess(privacy.epsilon, privacy.delta, float(sizes.max() / sizes.sum()), bins))
+    return float(np.mean(rates))
 
 
 def _by_left_sets(evidence: SumsEvidence, reasons: dict[str, str]) -> LearnedCuts:
@@ -259,9 +407,4 @@ def claims_of(linked: Linked, steps: Steps, links: str) -> tuple[Ints, Claims, i
     estimate = even(knowledge.possible, knowledge.first)
     if settings.steps:
         estimate = steps.kept.array(f"shares-{name}", estimated)
-    cells, positions = knowledge.known.copy(), []
-    for chain, (start, end) in enumerate(pairwise(knowledge.first)):
-        part = estimate[:, start:end]
-        cells[:, chain] = np.where(part.max(axis=1) > SURE, part.argmax(axis=1), -1)
-        positions.append((part @ np.arange(end - start)).astype(np.float64))
-    return knowledge.known, Claims(cells, positions), knowledge.contradictions
+    return knowledge.known, Claims.of(estimate, knowledge.first, knowledge.known), knowledge.contradictions

@@ -25,7 +25,7 @@ class LearnedCuts:
     Attributes:
         by_column: figures of each column.
         cells: those placed in one bin.
-        guessed: (N, d) the most frequent bin of those in which each cell can be.
+        possible: of each column (N, bins) the bins in which its cells can be, missing values in the last one.
         tied: left sets that more than one column has, so that which of them was cut stays open.
         foreign: left sets that no column has; those of partitions of categories are among these.
         unknown: left sets of nodes whose records the transcript does not tell.
@@ -33,7 +33,7 @@ class LearnedCuts:
 
     by_column: list[ColumnCuts]
     cells: CellsRead
-    guessed: Ints = field(repr=False)
+    possible: list[Bools] = field(repr=False)
     tied: int
     foreign: int
     unknown: int
@@ -103,9 +103,9 @@ def _occurring(codes: Ints, count: int) -> Bools:
     return occurs
 
 
-def _figures(possible: _Possible) -> tuple[list[ColumnCuts], CellsRead, Ints]:
-    """The figures of each column, the cells that are placed in one bin, and a guess (N, d) of all."""
-    columns, by_column, guessed = possible.columns, [], np.zeros_like(possible.columns.codes)
+def _figures(possible: _Possible) -> tuple[list[ColumnCuts], CellsRead, list[Bools]]:
+    """The figures of each column, the cells that are placed in one bin, and the bins that are left of each column."""
+    columns, by_column, left = possible.columns, [], list[Bools]()
     records = len(columns.codes)
     claims = wrong = right = 0
     for column, name in enumerate(columns.names):
@@ -122,7 +122,7 @@ def _figures(possible: _Possible) -> tuple[list[ColumnCuts], CellsRead, Ints]:
             in_cells = np.stack([open_codes[:, cell == one].any(axis=1) for one in range(int(cell.max()) + 1)], axis=1)
             between = in_cells.sum(axis=1) == 1
         single = open_codes.sum(axis=1) == 1
-        guessed[:, column] = np.where(open_codes, np.bincount(codes, minlength=len(occurs)), -1).argmax(axis=1)
+        left.append(open_codes)
         true = open_codes[np.arange(records), codes]
         claims += int(single.sum())
         wrong += int((single & ~true).sum())
@@ -136,4 +136,4 @@ def _figures(possible: _Possible) -> tuple[list[ColumnCuts], CellsRead, Ints]:
             )
         )
     cells = records * len(columns.names)
-    return by_column, CellsRead(placed=right / cells if cells else 0.0, claims=claims, wrong=wrong), guessed
+    return by_column, CellsRead(placed=right / cells if cells else 0.0, claims=claims, wrong=wrong), left

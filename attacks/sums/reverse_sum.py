@@ -100,6 +100,8 @@ def _read_marks(evidence: SumsEvidence) -> MarkedCells:
     marks = [Marked.of(tree) for tree in trees]
     rows = np.concatenate([np.empty(0, dtype=np.int64), *(of_tree.rows for of_tree in marks)])
     reasons = {} if (why := unread(evidence, trees)) is None else {"sums": why}
+    if trees and evidence.party in opened.noised:
+        reasons["sums"] = "the sums have noise (column_privacy): marks are not read"
     if not (len(rows) or reasons):
         reasons["marks"] = HONEST
     figures = MarkedCells(

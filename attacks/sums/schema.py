@@ -23,8 +23,9 @@ class SumsSettings(RangedSettings):
     Attributes:
         seconds: processor time of each of the two runs of least squares, after which the last estimate counts.
         steps: most steps of such a run; 0: cells are read by left sets and differences alone, without the bound.
-        work: records times cells times trees that are gone through for differences, at most: passes are fewer, and then
-            trees, of which the first ones are read.
+        work: records times cells times trees that are gone through for differences, or in sweeps through noised sums,
+            at most: passes are fewer, and then trees, of which the first ones are read.
+        products: of numbers, that the sweeps through noised sums take at most; 10^10 take some 3 s.
         most_cells: records times cells of all linked candidates, of which each takes up some 20 bytes.
         most_candidates: candidates of a tree, at most; the time of linking grows with the cube of their number.
         pictured: records of a picture.
@@ -35,6 +36,7 @@ class SumsSettings(RangedSettings):
         "seconds": Range(1, 1_000_000),
         "steps": Range(0, 100_000, integer=True),
         "work": Range(1_000, 10**18, integer=True),
+        "products": Range(1_000, 10**18, integer=True),
         "most_cells": Range(1_000, 10_000_000_000, integer=True),
         "most_candidates": Range(1, 100_000, integer=True),
         "pictured": Range(16, 65_536, integer=True),
@@ -43,6 +45,7 @@ class SumsSettings(RangedSettings):
     seconds: float = 150.0
     steps: int = 600
     work: int = 10**18
+    products: int = 80_000_000_000
     most_cells: int = 50_000_000
     most_candidates: int = 4_000
     pictured: int = 1024
@@ -80,6 +83,20 @@ class ColumnPicture(Findings):
     read: PictureUrl
 
 
+class NoiseFigures(Findings):
+    """The noise on a party's sums, and what was read in spite of it, with links given.
+
+    `z`: its deviation on a cell, in units of a record's largest value. `sweeps`: of the sampler. `allowed`: the largest
+    share of all cells that (ε, δ) of one record's bin in one column lets anybody name, given the left sets.
+    """
+
+    epsilon: float
+    delta: float
+    z: float
+    sweeps: Count
+    allowed: float
+
+
 class ColumnFigures(Findings):
     """The attack on one feature party's columns.
 
@@ -91,11 +108,17 @@ class ColumnFigures(Findings):
     would read. `links`: the share of the candidates that the attacker put next to their true neighbour.
     `together` and `given` are null too where `steps` is 0.
     `contradictions`: sums that no set of records had, by which an attacker sees that links are wrong.
-    `compared`: the share of cells right if those that are not claimed are named by their column's most frequent bin,
-    beside naming all of them so; null where nothing was read.
+    `compared`: the share of cells right if those that are not claimed are named by their column's most frequent bin
+    that left sets do not exclude, beside naming all of them by the most frequent one; null where nothing was read.
+    `named`: how → that share, of each guess. `explained`: the variance of places that expected ones explain, beside
+    none; null where `compared` is, and without a column of numbers.
+    `noise`: of noised sums, of which `differences`, `together` and `links` are null, and `given` is what was read.
     `best`: the column whose order was read best, and its `rank_correlation` (Spearman); null where no column of numbers
-    was read; `given_correlation`: the largest with links given. `equations`: of all trees.
+    was read; `given_correlation`: the largest with links given, and `given_explained` the variance explained then.
+    `equations`: of all trees.
     """
+
+    OMITTED: ClassVar = ("noise",)
 
     party: str
     records: Count
@@ -112,16 +135,25 @@ class ColumnFigures(Findings):
     links: float | None
     contradictions: Count
     compared: Compared | None = None
+    explained: Compared | None = None
+    named: dict[str, float] = {}
+    noise: NoiseFigures | None = None
     best: str | None
     rank_correlation: float | None
     given_correlation: float | None
+    given_explained: float | None = None
     picture: ColumnPicture | None
     seconds: float
     reasons: dict[str, str]
 
     @property
     def read(self) -> CellsRead | None:
-        """All that was read: by all equations together, or else by differences; None where no sum was."""
+        """All that was read: by all equations together, or else by differences; None where no sum was.
+
+        Of noised sums with links given.
+        """
+        if self.noise is not None:
+            return self.given
         return self.differences if self.together is None else self.together
 
 

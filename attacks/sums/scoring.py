@@ -14,6 +14,7 @@ import numpy as np
 
 from attacks.features.schema import png_url
 from attacks.sums.linking import Identities
+from attacks.sums.noised_links import cuts_of_columns
 from attacks.sums.propagation import Keys, keys_of
 from attacks.sums.schema import CellsRead, ColumnPicture
 from attacks.sums.sketches import Bools, Floats, Ints, PartySums
@@ -22,6 +23,7 @@ from treetap.tables.reading import Table
 from treetap.trees.binning import BinnedTable, Codes, FeatureBins, fit
 from treetap.trees.candidates import Kind
 from treetap.trees.cell_merging import MergedBins
+from treetap.trees.noised_sums import SumNoise
 
 #: Different texts of a column, at most.
 MOST_TEXTS = 1_000
@@ -122,6 +124,10 @@ class TrueColumns:
 
     def keys(self, tree: PartySums) -> Keys:
         """A key (sets,) of the sums of each possible candidate over all nodes of a tree."""
+        return _key(self.sums(tree))
+
+    def sums(self, tree: PartySums) -> Ints:
+        """The sums (nodes, sets, S) of each possible candidate in all nodes of a tree."""
         sums = np.zeros((len(tree.nodes), len(self.lefts), tree.values.shape[1]), dtype=np.int64)
         lefts = self.lefts.astype(np.int64)
         merged = MergedBins(self.bins, np.arange(len(self.names)), tree.least) if tree.least else None
@@ -134,7 +140,7 @@ class TrueColumns:
             for column in range(self.codes.shape[1]):
                 np.add.at(cells, self.first[column] + codes[:, column], tree.values[rows])
             sums[node] = lefts @ cells
-        return _key(sums)
+        return sums
 
 
 def _left_sets(size: int, *, missing: bool, text: bool) -> list[tuple[Bools, bool]]:
@@ -163,13 +169,13 @@ class Truth:
     """The true columns, and which of the possible left sets each place of each tree has.
 
     Attributes:
-        equal: of each tree (candidates, sets): the sums are the same.
-        merged: the party merges bins.
+        equal: of each tree (candidates, sets): the sums are the same, or with noise the nearest ones.
+        cuts_alone: links are given of cuts alone: the party merges bins, or its sums have noise.
     """
 
     columns: TrueColumns
     equal: Sequence[Bools] = field(repr=False)
-    merged: bool
+    cuts_alone: bool
 
     @classmethod
     def of(cls, columns: TrueColumns, trees: Sequence[PartySums], party: str) -> Truth:
@@ -179,21 +185,47 @@ class Truth:
             BadInput: the table is not the one that the party trained on, as most sums show.
         """
         equal = [_key(tree.lefts)[:, None] == columns.keys(tree)[None] for tree in trees]
-        known = float(np.mean([of_tree.any(axis=1).mean() for of_tree in equal]))
-        if known < 1 / 2:
-            raise BadInput(
-                f"[[victim]] {party}: {1 - known:.0%} of the sums that the label holder opened are of no column of "
-                "truth = …: it is not the table that the party trained on, or lacks columns of it"
-            )
+        _check_known(party, float(np.mean([of_tree.any(axis=1).mean() for of_tree in equal])))
         return cls(columns, equal, any(tree.least for tree in trees))
+
+    @classmethod
+    def of_noised(
+        cls, columns: TrueColumns, trees: Sequence[PartySums], noises: Sequence[SumNoise], party: str
+    ) -> Truth:
+        """Give the cuts of each column their places in each tree (`noised_links`); `noises`: of each tree.
+
+        Raises:
+            BadInput: most sums are farther from any column's than noise makes them.
+        """
+        equal, linked = [], []
+        own = [np.flatnonzero(columns.cuts & (columns.feature == column)) for column in range(len(columns.names))]
+        own = [sets for sets in own if len(sets)]
+        for tree, noise in zip(trees, noises, strict=True):
+            unit = np.sqrt(float(noise.variance)) * np.array(noise.bounds, dtype=np.float64)
+            offered, true = (
+                (sums[..., : len(unit)] / unit).transpose(1, 0, 2).reshape(sums.shape[1], -1)
+                for sums in (tree.lefts, columns.sums(tree))
+            )
+            total = (tree.totals[:, : len(unit)] / unit).reshape(-1)
+            cells = [np.diff(np.vstack([true[sets], total]), axis=0, prepend=0) for sets in own]
+            found = cuts_of_columns(offered, cells, total)
+            equal.append(np.zeros((tree.candidates, len(columns.lefts)), dtype=bool))
+            for sets, places in zip(own, found, strict=True):
+                if places is not None:
+                    equal[-1][places, sets] = True
+            linked += [places is not None for places in found]
+        # trees may draw columns, and have candidates beside cuts
+        placed = np.mean([of_tree.any(axis=1).mean() for of_tree in equal])
+        _check_known(party, float(max(np.mean(linked), placed)))
+        return cls(columns, equal, cuts_alone=True)
 
     def given_links(self) -> tuple[Identities, list[Ints]]:
         """True links: each possible left set has its places, and cuts of a column of numbers are a chain.
 
-        Of merged bins only those: a candidate by itself does not show where its border is in a node.
+        With `cuts_alone` only those: of merged bins a candidate by itself does not show where its border is in a node.
         """
         places = np.stack([np.where(of_tree.any(axis=0), of_tree.argmax(axis=0), -1) for of_tree in self.equal])
-        offered = np.flatnonzero((places >= 0).any(axis=0) & (self.columns.cuts | (not self.merged)))
+        offered = np.flatnonzero((places >= 0).any(axis=0) & (self.columns.cuts | (not self.cuts_alone)))
         feature, cuts = self.columns.feature[offered], self.columns.cuts[offered]
         chains = [np.flatnonzero(cuts & (feature == number)) for number in range(len(self.columns.names))]
         chains += [np.array([single]) for single in np.flatnonzero(~cuts)]
@@ -221,6 +253,15 @@ class Truth:
             sets = np.where(2 * inside.max(axis=1) > strongest, best, -1)
             result.append(Named(column, sets))
         return result
+
+
+def _check_known(party: str, known: float) -> None:
+    """Raise BadInput where less than half of the opened sums are of columns of the party's table."""
+    if known < 1 / 2:
+        raise BadInput(
+            f"[[victim]] {party}: {1 - known:.0%} of the sums that the label holder opened are of no column of "
+            "truth = …: it is not the table that the party trained on, or lacks columns of it"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,6 +316,18 @@ def cells_guessed(claimed: Ints, chains: Sequence[Named], columns: TrueColumns) 
         rows = rows[bins[claimed[rows, number]] >= 0]
         guessed[rows, chain.column] = bins[claimed[rows, number]]
     return guessed
+
+
+def places_expected(positions: Sequence[Floats], chains: Sequence[Named], by_left_sets: Floats) -> Floats:
+    """The expected place (N, d) of each record in each column, of several chains on one column that of the finest.
+
+    `positions`: of each chain (N,). `by_left_sets`: places in columns of no chain. Each column has a unit of its own.
+    """
+    places = by_left_sets.copy()
+    for place, chain in sorted(zip(positions, chains, strict=True), key=lambda it: len(it[1].sets)):
+        if (chain.sets >= 0).any() and np.ptp(place) > 0:
+            places[:, chain.column] = place
+    return places
 
 
 def links_right(chains: Sequence[Named], columns: TrueColumns) -> float | None:

@@ -14,6 +14,7 @@ import numpy as np
 from attacks.view.kept_messages import MemoryBudget
 from attacks.view.known_trees import Ints, TreeView
 from treetap.errors import Malformed
+from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.trees.ensemble import ROOT
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import growth_pb2, transcript_pb2
@@ -86,7 +87,7 @@ class OpenedSums:
 
     `parties`: the feature parties of the job. `records`: N. `params`: the job's. `left_sets`: of all complete trees,
     also of a label holder that records no sums (`recorded`), which has no `trees` here. `constrained`: the parties
-    with monotone constraints. `noised`: those whose sums have noise.
+    with monotone constraints. `noised`: those whose sums have noise, with what they say of it.
     """
 
     trees: tuple[OpenedTree, ...] = field(repr=False)
@@ -96,7 +97,7 @@ class OpenedSums:
     left_sets: tuple[LeftSet, ...] = field(default=(), repr=False)
     recorded: bool = True
     constrained: frozenset[str] = frozenset()
-    noised: frozenset[str] = frozenset()
+    noised: Mapping[str, ColumnPrivacy] = field(default_factory=dict)
 
     @property
     def over_all(self) -> bool:
@@ -259,7 +260,7 @@ def opened_sums(
     parties: Sequence[str],
     params: TreeParams,
     records: int,
-    noised: Collection[str] = (),
+    noised: Mapping[str, ColumnPrivacy],
 ) -> tuple[OpenedSums, list[int]]:
     """The opened sums of the complete trees, and the trees whose sums were received and, unlike others, not recorded.
 
@@ -284,7 +285,7 @@ def opened_sums(
     recorded = bool(trees) or not lost
     constrained = frozenset(party for _, entries, _ in grown for party in entries.constrained)
     opened = OpenedSums(
-        tuple(trees), tuple(parties), records, params, tuple(left_sets), recorded, constrained, frozenset(noised)
+        tuple(trees), tuple(parties), records, params, tuple(left_sets), recorded, constrained, dict(noised)
     )
     return opened, lost if recorded else []
 

@@ -22,6 +22,7 @@ from attacks.view.pivodl_messages import OF_TREES, SENT, JobMessages
 from attacks.view.tree_replay import Messages, TreeReplay
 from treetap.errors import BadInput, Malformed
 from treetap.models.keyed_ids import HashedIds
+from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.protocols.registry import training_name
 from treetap.wire.frame import name_of
 from treetap.wire.own_rows import ENTRY, FORGOTTEN, kept, path_of
@@ -98,7 +99,7 @@ class TranscriptReplay:
     gaps: list[str] = field(default_factory=list)  # in what says which rows these are
     owners: set[str] = field(default_factory=set)  # names under which this party was asked to apply splits
     peers: set[str] = field(default_factory=set)  # the other members of the job
-    noised: set[str] = field(default_factory=set)  # the feature parties whose sums have noise
+    noised: dict[str, ColumnPrivacy] = field(default_factory=dict)  # of the feature parties whose sums have noise
     key: setup_pb2.PublicKeyMessage | None = None  # that a label holder has sent, of the last attempt
     own_digest: bytes | None = None  # of its sorted ids
     attempts: set[int] = field(default_factory=set)
@@ -191,7 +192,11 @@ class TranscriptReplay:
         elif record.step == "public_key" and not sent:
             self.key = message.setup.public_key
         elif record.step == "noised_sums" and not sent:
-            self.noised.add(record.peer)
+            said = message.setup.noised_sums
+            privacy = ColumnPrivacy(said.epsilon, said.delta, said.trees)
+            if not privacy.in_range:
+                raise Malformed(f"{record.peer} says that its sums have noise, with numbers that are out of range")
+            self.noised[record.peer] = privacy
         elif record.step in ("labelled_records", "record_bins", "candidate_records") and not sent:
             self.budget.take(len(record.message) if record.step != "candidate_records" else 0)
             self.shared.take(record.peer, message, record.step)

@@ -46,13 +46,6 @@ def implied(
     return layout(params, records, slots - classes, classes, noises)
 
 
-def noise_of(params: ForestParams, privacy: ColumnPrivacy, slots: int, draws: int) -> SumNoise:
-    """The noise on sums of records in this number of slots; `draws`: see `most_draws`. A record has one class."""
-    if params.criterion == "gini":
-        return privacy.noise_on(params, (1,) * slots, draws, counted=True)
-    return privacy.noise_on(params, (UNIT, 1), 2 * draws)
-
-
 class ForestLayout(NamedTuple):
     """The layout that a job of a forest implies: see `NoisedLayout`."""
 
@@ -66,7 +59,7 @@ class ForestLayout(NamedTuple):
 
     def noise(self, privacy: ColumnPrivacy, slots: int, draws: int) -> SumNoise:
         """That of counts of classes, or of a target and a count."""
-        return noise_of(self.params, privacy, slots, draws)
+        return privacy.noise_of_forest(self.params, slots, draws)
 
     def implied(self, records: int, slots: int, classes: int, noises: Sequence[SumNoise]) -> Slots:
         return implied(self.params, self.on_lattice, records, slots, classes, noises)

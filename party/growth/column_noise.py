@@ -54,7 +54,7 @@ async def announced(
         if said is None:
             continue
         privacy = ColumnPrivacy(said.epsilon, said.delta, said.trees)
-        if not (0 < privacy.epsilon <= 1e6 and 0 < privacy.delta < 0.1 and 1 <= privacy.trees <= 1_000_000):
+        if not privacy.in_range:
             raise Malformed(f"{party} says that its sums have noise, with numbers that are out of range")
         noised[party] = privacy
     return noised

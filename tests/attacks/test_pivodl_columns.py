@@ -107,12 +107,16 @@ def test_wrong_claims_are_counted() -> None:
     placed = truth.copy()
     placed[10:30] = UNPLACED
     placed[40:43, 0] = (truth[40:43, 0] + 1) % 8
-    claimed = SourceClaims(placed, np.full_like(placed, UNPLACED), truth + 0.0, opened=9, linked=4, contradictions=0)
+    possible = [np.ones((50, 8), dtype=bool) for _ in range(2)]
+    unplaced = np.full_like(placed, UNPLACED)
+    claimed = SourceClaims(placed, unplaced, truth + 0.0, possible, opened=9, linked=4, contradictions=0)
     own, others = np.arange(10), np.arange(10, 50)
     figures = scored(claimed, own, others, truth)
     assert (figures.cells, figures.received, figures.placed, figures.wrong) == (80, 20, 40, 3)
     assert (figures.by_left_sets, figures.by_left_sets_wrong) == (0, 0)
     assert figures.rank_correlation == pytest.approx(1.0)
+    assert figures.explained is not None
+    assert figures.explained.reached == pytest.approx(1.0)
     without = scored(claimed, own, others, None)
     assert (without.placed, without.wrong, without.rank_correlation) == (40, None, None)
 

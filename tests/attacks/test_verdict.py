@@ -14,7 +14,9 @@ from attacks.verdict import (
     Compared,
     FirstNamed,
     Verdict,
+    cells_right,
     compared_cells,
+    compared_places,
     drawn_error,
     judged,
     paired_error,
@@ -237,3 +239,47 @@ def test_a_cure_was_measured_where_a_frontier_has_one() -> None:
     assert _to_do(0.6, 0.9, advice=advice)["columns"] in html(
         made(trees=1).model_copy(update={"verdicts": _verdicts(0.6, 0.9), "advice": advice})
     ).replace('<a href="#lowers">What lowers this</a>', more).replace("&#160;", " ")
+
+
+def test_excluded_bins_are_never_named() -> None:
+    """Neither where nothing is claimed, nor by a claim: the most frequent bin that is left is."""
+    codes = np.array([[0], [0], [0], [1], [2], [2]])
+    possible = [np.ones((6, 4), dtype=bool)]
+    possible[0][3:, 0] = False
+    possible[0][3, 2] = False
+    nothing, wrong = np.full((6, 1), -1), np.zeros((6, 1), dtype=np.int64)
+    for guess in (nothing, wrong):
+        assert cells_right({"it": guess}, codes, possible)["it"].tolist() == [1.0] * 6
+    assert cells_right({"it": nothing}, codes)["it"].mean() == 0.5
+    compared = compared_cells({"it": nothing}, codes, "columns", possible)
+    assert compared is not None
+    assert (compared.before, compared.reached) == (0.5, 1.0)
+
+
+def test_near_places_are_severe_where_exact_bins_are_not() -> None:
+    """Every value is known to within two bins of 32, none exactly: the worse word is the verdict, both are shown."""
+    draw = np.random.default_rng(3)
+    codes = draw.integers(0, 32, (600, 2))
+    near = codes + draw.choice([-2.0, -1.0, 1.0, 2.0], codes.shape)
+    exact = compared_cells({"it": np.clip(near, 0, 31).astype(np.int64)}, codes, "columns")
+    places = compared_places({"it": 3.0 * near + 7.0, "flipped": -near}, codes, [0, 1], "columns")
+    assert exact is not None
+    assert places is not None
+    assert (exact.word, places.word, places.before) == ("nothing found", "severe", 0.0)
+    assert places.reached == pytest.approx(np.mean([np.corrcoef(near[:, j], codes[:, j])[0, 1] ** 2 for j in (0, 1)]))
+    verdict = judged("bank", "columns", "telco", [exact, places], reason="", details="columns")
+    (line,) = lines([verdict.model_copy(update={"other": exact})])
+    assert (line.word, verdict.measure) == ("severe", "explained")
+    assert line.beside.startswith("of all cells it could name ")
+    assert line.beside.endswith("nothing found")
+
+
+def test_places_that_know_nothing_are_seldom_found_to_tell() -> None:
+    """Random places of 10 columns, 200 times."""
+    draw, alarms = np.random.default_rng(4), 0
+    for _ in range(200):
+        codes, guess = draw.integers(0, 16, (150, 10)), draw.normal(size=(150, 10))
+        compared = compared_places({"it": guess}, codes, range(10), "columns")
+        assert compared is not None
+        alarms += compared.word != "nothing found"
+    assert alarms <= 10

@@ -94,18 +94,19 @@ def document(folder: Path) -> Document:
 
 
 @pytest.mark.second_tier
-def test_each_word_occurs(document: Document) -> None:
-    """The party of noise learns the labels, those that nearly had them nothing; columns are read by a few left sets."""
+def test_each_word_but_little_occurs(document: Document) -> None:
+    """The party of noise learns the labels, those that nearly had them nothing; columns are read by a few left sets,
+    of which places tell more than bins."""
     words = {(it.party, it.learned, it.of): it.word for it in document.verdicts}
     assert words == {
         (B, "labels", HOLDER): "severe",
         (C, "labels", HOLDER): "nothing found",
         (D, "labels", HOLDER): "nothing found",
-        (HOLDER, "columns", C): "notable",
-        (HOLDER, "columns", D): "little",
+        (HOLDER, "columns", C): "severe",
+        (HOLDER, "columns", D): "notable",
         (HOLDER, "columns", B): "not measured",
     }
-    assert {it.word for it in document.verdicts} == {*WORDS, "not measured"}
+    assert {it.word for it in document.verdicts} == {*WORDS, "not measured"} - {"little"}
 
 
 @pytest.mark.second_tier
@@ -162,7 +163,7 @@ def test_terminal_page_and_json_say_the_same(document: Document) -> None:
         assert page.index(gain) < page.index("<nav") < page.index("Attacks on the labels")
         assert f'id="{it.details}"' in page
     assert page.index("<footer>") < page.index("signed up to record")
-    assert len(verdict_lines(document)) <= 2 + 2 * len(document.verdicts)
+    assert len(verdict_lines(document)) <= 2 + 3 * len(document.verdicts)
 
 
 @pytest.mark.second_tier

@@ -412,7 +412,7 @@ def test_of_noised_sums_audits_read_left_sets_alone(tmp_path: Path) -> None:
     states = run(main())
     opened = read_label_holder(transcript(states, LABEL_HOLDER)).opened
     assert opened is not None
-    assert opened.noised == {FEATURE}
+    assert opened.noised == {FEATURE: ColumnPrivacy(3000.0, 1e-6, 3)}
     assert {split.party for tree in opened.trees for split in tree.won} == {FEATURE, OTHER}
 
 

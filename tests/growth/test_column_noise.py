@@ -16,7 +16,6 @@ import pytest
 from party.defences.column_budget import ColumnBudget
 from party.defences.settings import ColumnPrivacyTable, Defences
 from party.forest.feature_party import FeatureParty
-from party.forest.layout import noise_of as noise_of_forest
 from party.growth.column_noise import ColumnNoise
 from tests.boosting.drawn_noise import DrawnNoise
 from tests.boosting.test_column_privacy import BASE, _defences, _federation, _spec
@@ -67,7 +66,7 @@ def _central(here: World, params: ForestParams, defences: dict[str, Defences], d
         assert own.column_privacy is not None
         privacy = ColumnPrivacy(own.column_privacy.epsilon, own.column_privacy.delta, own.column_privacy.trees)
         slots = here.classes if params.criterion == "gini" else 2
-        noise = noise_of_forest(params, privacy, slots, most_draws(params, party, len(here.y)))
+        noise = privacy.noise_of_forest(params, slots, most_draws(params, party, len(here.y)))
         noised[party] = NoisedParty(noise, partial(drawn.of, "job", party))
     return train_forest(here.parties, here.y, params, here.classes, noised=noised)
 
@@ -158,7 +157,7 @@ def test_no_neighbour_changes_more_than_the_draws_allow(criterion: str) -> None:
     params = replace(BOOTSTRAP, criterion=criterion, n_estimators=5, max_depth=2, seed=3)
     records, privacy = 12, ColumnPrivacy(4.0, 1e-6, 5)
     slots = 3 if criterion == "gini" else 2
-    noise = noise_of_forest(params, privacy, slots, most_draws(params, FEATURE, records))
+    noise = privacy.noise_of_forest(params, slots, most_draws(params, FEATURE, records))
     values = np.eye(3, dtype=np.int64) if criterion == "gini" else np.array([[UNIT, 1], [-UNIT, 1], [0, 1]])
     worst = 0.0
     for record, value, (before, after) in itertools.product(
@@ -192,7 +191,7 @@ def test_noise_alone_makes_decreases_as_large_as_the_handicap_says(classes: int)
     """Two sides that are alike: at its largest, the mean is a sixth of the handicap; a side below the floor is none."""
     params = replace(FOREST, max_bin=32, criterion="gini" if classes else "squared_error")
     privacy, outputs = ColumnPrivacy(4.0, 1e-6, 2), classes or 1
-    noise = noise_of_forest(params, privacy, classes or 2, 2)
+    noise = privacy.noise_of_forest(params, classes or 2, 2)
     targets = Targets(np.zeros((1, outputs), dtype=np.int64), params.criterion, 1.0, 0.0)
     criterion, side = ForestCriterion(targets, params), 200_000
     shares = np.arange(1, classes + 1) / (classes * (classes + 1) / 2) if classes else np.array([0.3 * UNIT])

@@ -20,9 +20,9 @@ import numpy.typing as npt
 from treetap.privacy.discrete_gaussian import discrete_gaussians
 from treetap.privacy.zcdp import rho_of
 from treetap.trees.candidates import CandidateList
-from treetap.trees.loss import record_bounds
+from treetap.trees.loss import UNIT, record_bounds
 from treetap.trees.noised_sums import SumNoise
-from treetap.trees.params import BoostingParams, TreeParams
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.tree_bins import accumulate_cells
 
 Ints = npt.NDArray[np.int64]
@@ -48,6 +48,11 @@ class ColumnPrivacy:
     trees: int
 
     @property
+    def in_range(self) -> bool:
+        """False for numbers that no party's file can have."""
+        return 0 < self.epsilon <= 1e6 and 0 < self.delta < 0.1 and 1 <= self.trees <= 1_000_000
+
+    @property
     def rho(self) -> float:
         """The ρ of an attempt."""
         return rho_of(self.epsilon, self.delta)
@@ -69,10 +74,29 @@ class ColumnPrivacy:
         bounds = (*[g_most] * outputs, *[h_most] * outputs, 1)
         return self.noise_on(params, bounds, self.trees * len(bounds))
 
+    def noise_of_forest(self, params: ForestParams, slots: int, draws: int) -> SumNoise:
+        """The noise on a forest's sums of records in this number of slots; `draws`: see `most_draws`."""
+        if params.criterion == "gini":
+            return self.noise_on(params, (1,) * slots, draws, counted=True)  # a record has one class
+        return self.noise_on(params, (UNIT, 1), 2 * draws)
+
     def noise_on(self, params: TreeParams, bounds: tuple[int, ...], cost: int, *, counted: bool = False) -> SumNoise:
         """The noise on sums of records with these bounds; `cost`: D · R. Of `counted` see `SumNoise`."""
         numbers = MOST_SUMS * (len(bounds) + counted) * self.trees << params.max_depth
         return SumNoise(self.variance(cost * params.max_depth), bounds, params.max_bin + 1, numbers, counted)
+
+
+def largest_guess(epsilon: float, delta: float, most: float, bins: int) -> float:
+    """The largest chance of naming a record's bin in one column that (ε, δ) allows, given the left sets.
+
+    `most`: the share p of the most frequent of W = `bins` bins. Whatever else the reader knows, it names each bin u
+    rightly with a chance a(u) ≤ e^ε · b(u) + δ, b(u) its chance of naming u where another bin is true; summed over
+    bins as they occur the two make up all that it names, so that Σ π(u) · a(u) is at most
+
+        p · (e^ε + (W − 1) · δ) / (p · e^ε + 1 − p).
+    """
+    factor = math.exp(-epsilon)
+    return min(1.0, most * (1 + (bins - 1) * delta * factor) / (most + (1 - most) * factor))
 
 
 def most_draws(params: TreeParams, party: str, records: int) -> int:

@@ -204,7 +204,9 @@ def guard(
     def scored(columns: TrueColumns, trees: Sequence[PartySums], _: str) -> Truth:
         seen.append(columns)
         claimed.append([])
-        return Truth(columns, [np.eye(tree.candidates, len(columns.lefts), dtype=bool) for tree in trees], merged=False)
+        return Truth(
+            columns, [np.eye(tree.candidates, len(columns.lefts), dtype=bool) for tree in trees], cuts_alone=False
+        )
 
     def noted(cells: Ints, *_: Any) -> CellsRead:
         claimed[-1].append(cells.copy())

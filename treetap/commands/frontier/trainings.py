@@ -119,6 +119,9 @@ def cells_of(figures: Mapping[str, Any]) -> Cells | None:
     if figures["together"] is not None:
         floor, read, bound = (figures[way]["placed"] for way in ("left_sets", "together", "given"))
         return Cells(read=max(read, floor), left_sets=floor, given=max(bound, read, floor))
+    if figures.get("noise") is not None and figures["given"] is not None:
+        floor, read = figures["left_sets"]["placed"], figures["given"]["placed"]
+        return Cells(read=max(read, floor), left_sets=floor, given=max(read, floor))
     # where nothing was offered there is nothing to read
     return Cells(read=0.0, left_sets=0.0, given=0.0) if figures["reasons"].get("sums") == NOTHING_OFFERED else None
 
