@@ -11,7 +11,7 @@ from attacks.case import Case
 from attacks.features.schema import VictimFigures
 from attacks.pivodl.schema import SourceFigures
 from attacks.sums.schema import ColumnFigures
-from attacks.verdict import OTHERS, Compared, Verdict, best_of, judged, unbalanced
+from attacks.verdict import OTHERS, Verdict, best_of, judged, unbalanced
 from treetap.protocols.registry import training
 
 
