@@ -22,13 +22,13 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from column_privacy import PARTY, Trained, blocks, case, trained
-from columns_from_sums import Case, opened_sums, view_of
+from column_privacy import Trained, blocks, case, trained
+from columns_from_sums import PARTY, Case, opened_sums, view_of
 
 from attacks.sums import attack
 from attacks.sums.attack import SumsEvidence, read_columns
 from attacks.sums.kept import Kept
-from attacks.sums.propagation import Linked
+from attacks.sums.propagation import PASSES, Linked
 from attacks.sums.schema import SumsSettings
 from attacks.sums.scoring import TrueColumns, Truth
 from attacks.sums.sketches import sums_of
@@ -129,7 +129,7 @@ def on_order(name: str, records: int, kept: int, params: BoostingParams, least: 
     trees = sums_of(PARTY, opened.trees, lambda tree: params.drawn(tree, opened.records))
     known = Truth.of(truth, trees, PARTY)
     linked = Linked(trees, *known.given_links())
-    steps = attack.Steps(settings, attack.PASSES, lambda _: None, Kept())
+    steps = attack.Steps(settings, PASSES, lambda _: None, Kept())
     _, claims, _ = attack.claims_of(linked, steps, "given")
     squares = np.zeros(kept)
     for place, chain in zip(claims.positions, known.named(linked.identities, linked.chains), strict=True):

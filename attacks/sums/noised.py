@@ -150,7 +150,8 @@ def posteriors(cells: NoisedCells, allowed: Bools, sweeps: int, say: Callable[[s
                 mean[rows] += chances
         kept += late
         say(f"noised sums: sweep {sweep + 1} of {sweeps}")
-    return mean / kept
+    mean /= kept
+    return mean
 
 
 def _groups(cells: NoisedCells, records: int) -> int:
