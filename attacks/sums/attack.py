@@ -23,7 +23,7 @@ from attacks.sums.kept import Kept
 from attacks.sums.learned_cuts import LearnedCuts, learned_cuts
 from attacks.sums.least_squares import SURE, Singles, even, shares
 from attacks.sums.linking import Identities, chains
-from attacks.sums.noised import NoisedCells, noise_of, posteriors, sweeps_within
+from attacks.sums.noised import NoisedCells, posteriors, sweeps_within
 from attacks.sums.propagation import PASSES, Knowledge, Linked, differences, left_sets
 from attacks.sums.schema import NOT_RECORDED, NOTHING_OFFERED, ColumnFigures, NoiseFigures, SumsSettings
 from attacks.sums.scoring import (
@@ -140,7 +140,7 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
         truth = Truth.of(columns, trees, evidence.party) if trees else None
     else:
         trees, passes = _of_numbers(evidence, trees, most + len(columns.names), reasons)
-        noises = [noise_of(noise, params, evidence.party, tree) for tree in trees]
+        noises = [noise.noise_of_tree(params, evidence.party, tree.values) for tree in trees]
         truth = Truth.of_noised(columns, trees, noises, evidence.party) if trees else None
     learned = _by_left_sets(evidence, reasons)
     figures = ColumnFigures(
@@ -169,8 +169,8 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     if truth is None:
         return figures
     if noises:
-        found = _of_noised(evidence, truth, Linked(trees, *truth.given_links()), noises, passes, learned)
-        return figures.model_copy(update=found | {"seconds": time.process_time() - begun})
+        read = _of_noised(evidence, truth, Linked(trees, *truth.given_links()), noises, passes, learned)
+        return figures.model_copy(update=read | {"seconds": time.process_time() - begun})
     say("links between trees")
 
     def linked() -> Ints:
@@ -311,9 +311,9 @@ def _judged(
 
 def _by_left_sets_alone(learned: LearnedCuts, columns: TrueColumns) -> dict[str, Any]:
     """The same where no sum was read: none if left sets tell nothing, since what sums tell is not known."""
-    found = _judged({UNREAD: _nothing(columns)}, {}, learned, columns)
-    told = [it for it in (found["compared"], found["explained"]) if it is not None and it.word != "nothing found"]
-    return found if told else {"compared": None, "explained": None, "named": {}}
+    judged = _judged({UNREAD: _nothing(columns)}, {}, learned, columns)
+    told = [it for it in (judged["compared"], judged["explained"]) if it is not None and it.word != "nothing found"]
+    return judged if told else {"compared": None, "explained": None, "named": {}}
 
 
 def _of_noised(

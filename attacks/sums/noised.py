@@ -29,9 +29,7 @@ from attacks.sums.least_squares import Singles
 from attacks.sums.propagation import Linked
 from attacks.sums.schema import SumsSettings
 from attacks.sums.sketches import Bools, Floats, Ints, PartySums
-from treetap.privacy.column_privacy import ColumnPrivacy, most_draws
 from treetap.trees.noised_sums import SumNoise
-from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 
 #: Sweeps, at most, and at least.
 SWEEPS, FEWEST = 40, 8
@@ -41,16 +39,6 @@ GROUPS, MOVED = 200, 1.0
 HOTTEST, COOLING = 6.0, 0.4
 #: Records that a cell is taken to hold at least: its noised count may be negative.
 LEAST = 0.5
-
-
-def noise_of(privacy: ColumnPrivacy, params: TreeParams, party: str, tree: PartySums) -> SumNoise:
-    """The noise on the sums of a tree."""
-    slots = tree.values.shape[1]
-    if isinstance(params, BoostingParams):
-        return privacy.noise(params, (slots - 1) // 2)
-    assert isinstance(params, ForestParams)
-    of_classes = params.criterion == "gini"  # whose sum is a further slot
-    return privacy.noise_of_forest(params, slots - of_classes, most_draws(params, party, len(tree.values)))
 
 
 def sweeps_within(settings: SumsSettings, cells: int, trees: list[PartySums]) -> tuple[list[PartySums], int]:

@@ -153,13 +153,13 @@ class _Search:
 
     def given(self, paths: Sequence[Path | None]) -> list[Path | None]:
         """The paths by column, given anew to those columns with as many cuts that are nearest in all."""
-        found = [path for path in paths if path is not None]
-        far = np.full((len(found), len(self.widths)), np.float64(FARTHEST) * 1e3)
-        for number, path in enumerate(found):
+        linked = [path for path in paths if path is not None]
+        far = np.full((len(linked), len(self.widths)), np.float64(FARTHEST) * 1e3)
+        for number, path in enumerate(linked):
             between = np.diff(self.points[[self.count, *path.places, self.count + 1]], axis=0)
             for column in np.flatnonzero(self.widths == len(between)):
                 far[number, column] = ((between - self.cells[column, : len(between)]) ** 2).mean()
         by_column: list[Path | None] = [None] * len(self.widths)
         for number, column in zip(*linear_sum_assignment(far), strict=True):
-            by_column[column] = Path(found[number].places, float(far[number, column]))
+            by_column[column] = Path(linked[number].places, float(far[number, column]))
         return by_column

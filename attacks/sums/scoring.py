@@ -208,15 +208,15 @@ class Truth:
             )
             total = (tree.totals[:, : len(unit)] / unit).reshape(-1)
             cells = [np.diff(np.vstack([true[sets], total]), axis=0, prepend=0) for sets in own]
-            found = cuts_of_columns(offered, cells, total)
+            placed = cuts_of_columns(offered, cells, total)
             equal.append(np.zeros((tree.candidates, len(columns.lefts)), dtype=bool))
-            for sets, places in zip(own, found, strict=True):
+            for sets, places in zip(own, placed, strict=True):
                 if places is not None:
                     equal[-1][places, sets] = True
-            linked += [places is not None for places in found]
+            linked += [places is not None for places in placed]
         # trees may draw columns, and have candidates beside cuts
-        placed = np.mean([of_tree.any(axis=1).mean() for of_tree in equal])
-        _check_known(party, float(max(np.mean(linked), placed)))
+        share = np.mean([of_tree.any(axis=1).mean() for of_tree in equal])
+        _check_known(party, float(max(np.mean(linked), share)))
         return cls(columns, equal, cuts_alone=True)
 
     def given_links(self) -> tuple[Identities, list[Ints]]:

@@ -80,6 +80,15 @@ class ColumnPrivacy:
             return self.noise_on(params, (1,) * slots, draws, counted=True)  # a record has one class
         return self.noise_on(params, (UNIT, 1), 2 * draws)
 
+    def noise_of_tree(self, params: TreeParams, party: str, values: Ints) -> SumNoise:
+        """The noise on a party's sums of a tree's values (N, S), the further slot of `SumNoise.counted` among them."""
+        slots = values.shape[1]
+        if isinstance(params, BoostingParams):
+            return self.noise(params, (slots - 1) // 2)
+        assert isinstance(params, ForestParams)
+        draws = most_draws(params, party, len(values))
+        return self.noise_of_forest(params, slots - (params.criterion == "gini"), draws)
+
     def noise_on(self, params: TreeParams, bounds: tuple[int, ...], cost: int, *, counted: bool = False) -> SumNoise:
         """The noise on sums of records with these bounds; `cost`: D · R. Of `counted` see `SumNoise`."""
         numbers = MOST_SUMS * (len(bounds) + counted) * self.trees << params.max_depth

@@ -28,6 +28,7 @@ from party.boosting.ciphers import summed_values
 from party.boosting.layout import BoostingLayout
 from party.forest.ciphers import summed_labels
 from party.forest.layout import ForestLayout
+from party.growth import lattice_sums
 from party.growth.column_noise import ColumnNoise
 from party.growth.expected_records import ExpectedRecords
 from party.growth.feature_party import OwnTree
@@ -36,20 +37,27 @@ from party.setup.steps import make_key
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.commands.epsilon.games import MOST_NUMBERS, Floats, Measured, finish, in_memory
 from treetap.errors import Malformed
+from treetap.lattice.histogram_parameters import MODULUS_BITS, HistogramParameters
+from treetap.lattice.histogram_scheme import Opener, Words, added, kernels, parameters_of, radices
+from treetap.lattice.histogram_sets import HistogramSets
+from treetap.native.histogram_arrays import HALF_BITS
 from treetap.privacy.discrete_gaussian import discrete_gaussians
 from treetap.privacy.zcdp import rho_of
 from treetap.protocols.key_options import BREAKABLE_BITS, LATTICE, PAILLIER, KeyKind
 from treetap.trees.binning import bin_table, encode
+from treetap.trees.candidates import Shape
 from treetap.trees.ensemble import ROOT
 from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import left_sums
 from treetap.wire.v2 import exchange_pb2, setup_pb2
-from treetap.workers.engines import InProcessEngine
+from treetap.workers.engines import Engine, InProcessEngine
 
 Ints = npt.NDArray[np.int64]
 _LABEL_HOLDER, _PARTY = "label holder", "feature party"
-#: Records of a job, one of them the canary: more than a tree has levels. Columns of the party, classes of a forest.
-_RECORDS, _COLUMNS, _CLASSES = 9, 2, 3
+#: Records of a job, one of them the canary: more than a tree has levels. Columns of the party, classes of a forest,
+#: queries.
+_RECORDS, _COLUMNS, _CLASSES, _QUERIES = 9, 2, 3, 1 << 10
 
 
 class SumNoiseMeasured(Measured):
@@ -274,15 +282,12 @@ class _Job:
             yield message
 
     def _words(self, tree: OwnTree) -> Any:
-        from party.growth import lattice_sums
-        from treetap.commands.epsilon.unhidden_words import Unhidden, sizes_of
-
         values = self._values[tree.index] * self._drawn[tree.index][:, None]
-        agreed = sizes_of(values, self._slots, self._params.max_bin, len(tree.columns.candidates))
+        agreed = _sizes_of(values, self._slots, self._params.max_bin, len(tree.columns.candidates))
         job: Any = None
         sums = lattice_sums.SumsOfWords(self._context, self._spec, job, self._noise, once=True)
         way = lattice_sums._Sets(self._context, _LABEL_HOLDER, agreed, b"", None, once=True)
-        way._sets = Unhidden(self._context.engine, agreed, values)
+        way._sets = _Unhidden(self._context.engine, agreed, values)
         sums._parameters, sums._way = agreed, way
         return sums
 
@@ -290,14 +295,50 @@ class _Job:
         """The sums (sums, S) of these nodes as a label holder opens them, in the party's secret order."""
         answer = await sums.sum(tree, stage, nodes)
         if self._lattice:
-            from treetap.commands.epsilon.unhidden_words import opened
-
             sums._answered = 0
             count = len(tree.columns.candidates)
-            parts = [opened(sums._parameters, self._slots, part.ciphertexts, count) async for part in answer]
+            parts = [_opened(sums._parameters, self._slots, part.ciphertexts, count) async for part in answer]
             return np.concatenate(parts)
         assert self._holder is not None
         return await self._holder.open(answer.ciphertexts, len(nodes) * len(tree.columns.candidates))
+
+
+def _sizes_of(values: Ints, slots: Slots, max_bin: int, candidates: int) -> HistogramParameters:
+    """The sizes of a job of records with these values (N, S)."""
+    return parameters_of(len(values), slots, max_bin, candidates, _QUERIES, 1, noised=True)
+
+
+class _Unhidden(HistogramSets):
+    """Answers for sets of records of values (N, S), which need no words: cells are made of the values."""
+
+    def __init__(self, engine: Engine, parameters: HistogramParameters, values: Ints) -> None:
+        super().__init__(engine, parameters, b"", "measured")
+        self._values, self._received = values, self.expected
+
+    async def _cells(self, rows: npt.NDArray[Any], columns: Any, shapes: Sequence[Shape]) -> Words:
+        cells = np.zeros((sum(radices(shapes)), self._values.shape[1]), dtype=np.int64)
+        for first, codes in zip(np.cumsum([0, *radices(shapes)]), columns, strict=False):
+            np.add.at(cells, first + codes, self._values[rows])
+        return added(self._parameters, cells)
+
+    async def _halves(
+        self, rows: npt.NDArray[Any], columns: Any, shapes: Sequence[Shape], left: Words
+    ) -> list[tuple[Words, bytes]]:
+        """Words rounded as first halves are, and second halves of zeros."""
+        del rows, columns, shapes
+        less = MODULUS_BITS - self._parameters.reply_bits
+        whole = left[..., 0].astype(object) + (left[..., 1].astype(object) << HALF_BITS)
+        rounded = (whole + (1 << (less - 1)) >> less) % (1 << self._parameters.reply_bits)
+        return [(rounded.astype(np.uint64), bytes(len(left) * self._parameters.second_half_bytes))]
+
+
+def _opened(parameters: HistogramParameters, slots: Slots, firsts: bytes, candidates: int) -> Ints:
+    """The sums (candidates, S) of first halves without a mask."""
+    bits = parameters.reply_bits
+    numbers = kernels().read(firsts, (candidates, parameters.words), bits).astype(object)
+    moduli = np.array(parameters.moduli, dtype=object)
+    residues = (numbers * moduli + (1 << (bits - 1)) >> bits) % moduli
+    return Opener(parameters, slots).sums(residues)
 
 
 @cache
