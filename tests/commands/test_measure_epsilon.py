@@ -159,7 +159,7 @@ def test_mistakes_in_the_noise_of_leaf_weights_are_found(
     """ε by the noise is computed apart from the code that draws it."""
     plant(monkeypatch)
     small = plant in {without_root_of_2, forgetful, forgetful_after_a_restart, clip_of_each_number}
-    (result,) = of(tmp_path, WEIGHTS | ({} if small else {"runs": 600}))
+    (result,) = of(tmp_path, WEIGHTS | {"runs": 8000 if small else 600})
     assert result.broken
     assert result.surely > result.by_noise
     assert (result.claimed, result.by_noise) == (8.0, pytest.approx(6.7635, abs=1e-4))
@@ -339,10 +339,10 @@ def test_one_draw_for_all_labels_is_found(tmp_path: Path, monkeypatch: Patch) ->
 def test_a_forest_of_exact_labels_with_its_own_is_found(tmp_path: Path, monkeypatch: Patch) -> None:
     """One neighbour's forest is sure of the canary's label, and no other label can come out; the other's is not.
 
-    Of 150 runs on either, 43 % and none show this: at a level of 5e-7 ε is above ln(0.24/0.1) = 0.9. With honest
+    Of 300 runs on either, 23 % and none show this: at a level of 5e-7 ε is above 0.9. With honest
     priors nothing is found.
     """
-    row = {**LABELS, "epsilon": 0.5, "stages": 2, "canaries": 0, "runs": 400}
+    row = {**LABELS, "epsilon": 0.5, "stages": 2, "canaries": 0, "runs": 800}
 
     def learned(labels: Ints, classes: int, epsilon: float, stages: int, priors: Priors, randbelow: RandBelow) -> Ints:
         known = np.arange(len(labels))
@@ -506,27 +506,27 @@ def gradients_without_a_clip(patch: Patch) -> None:
     patch.setattr(own_step, "clipped_sum", lambda *about: clipped_sum(*about[:3], 100 * about[3]))
 
 
-#: Mistakes in the noise of gradients, and runs.
-OF_GRADIENTS: list[tuple[Callable[[Patch], None], int]] = [
-    (one_draw_for_all_weights, 160),
-    (one_draw_for_all_epochs, 400),
-    (lambda patch: scaled_noise(patch, 0.5**0.5), 4000),
-    (lambda patch: scaled_noise(patch, 0.5), 1000),
-    (gradients_without_a_clip, 200),
+#: Mistakes in the noise of gradients, σ, and runs.
+OF_GRADIENTS: list[tuple[Callable[[Patch], None], float, int]] = [
+    (one_draw_for_all_weights, 4.0, 160),
+    (one_draw_for_all_epochs, 4.0, 400),
+    (lambda patch: scaled_noise(patch, 0.5**0.5), 1.0, 4000),
+    (lambda patch: scaled_noise(patch, 0.5), 1.0, 1000),
+    (gradients_without_a_clip, 1.0, 200),
 ]
 
 
 @pytest.mark.second_tier
-@pytest.mark.parametrize(("plant", "runs"), OF_GRADIENTS)
+@pytest.mark.parametrize(("plant", "sigma", "runs"), OF_GRADIENTS)
 def test_mistakes_in_the_noise_of_gradients_are_found(
-    plant: Callable[[Patch], None], runs: int, tmp_path: Path, monkeypatch: Patch
+    plant: Callable[[Patch], None], sigma: float, runs: int, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     """At σ = 1 and two epochs μ is 1.41, so that the count above holds here too."""
     pytest.importorskip("torch", reason="needs treetap[neural]")
     plant(monkeypatch)
-    (wrong,) = of(tmp_path, {"mechanism": "dp_sgd", "noise": 1.0, "epochs": 2, "runs": runs, "canaries": 0})
+    (wrong,) = of(tmp_path, {"mechanism": "dp_sgd", "noise": sigma, "epochs": 2, "runs": runs, "canaries": 0})
     assert wrong.broken
-    assert wrong.claimed == wrong.by_noise == pytest.approx(6.57, abs=0.01)
+    assert wrong.claimed == pytest.approx(wrong.by_noise)
 
 
 #: Packages in which noise, its size and what it is added to are made: of these all that is carried out is declared.

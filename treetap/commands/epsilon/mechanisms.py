@@ -66,8 +66,8 @@ class LabelNoise(Measured):
     In one run every record's label is drawn by its coin. `classes`: C, of which canaries have the first two. From two
     `stages` on priors are the trees', there of three columns of random numbers. In a game the canary is then alone at
     one end of a small table, next to records of the second class: a forest that knows its label is sure of the second
-    class on one neighbour, and not on the other. An attacker sees whether the canary's prior was the trees', and all
-    noisy labels beside the canary's: labels that were drawn together agree more often.
+    class on one neighbour, and not on the other. An attacker sees whether the canary's prior was the trees', and how
+    many labels of the second class agree with the canary's: those that were drawn together do more often.
     """
 
     carried_out: ClassVar[tuple[str, ...]] = (
@@ -100,7 +100,7 @@ class LabelNoise(Measured):
 
     @property
     def numbers(self) -> int:
-        return max(_FEW, self.stages)
+        return 2
 
     def neighbours(self, chance: random.Random) -> Neighbours:
         del chance  # the canary is the last record, which was of the first class
@@ -135,7 +135,7 @@ class LabelNoise(Measured):
 
 
 class _LabelledTable:
-    """Records of which the last one has the second class, or the first; their scores beside those of the others."""
+    """Records of which the last one has the second class, or the first: its score, and how far others' labels agree."""
 
     change: None = None
 
@@ -143,13 +143,12 @@ class _LabelledTable:
         self._row = row
 
     def play(self, given: bool, plays: int, chance: random.Random) -> Floats:
-        records = self._row.numbers
+        records = max(_FEW, self._row.stages)
         labels, features = np.ones(records, dtype=np.int64), np.zeros((records, 3))
         features[0], features[-1] = -1.0, 1.0
         labels[0], labels[-1] = 0, int(given)
         scores = np.array([self._row.noisy(labels, features, chance, by_trees=2.0) for _ in range(plays)])
-        scores[:, :-1] *= scores[:, -1:]
-        return scores
+        return np.column_stack([scores[:, -1], np.sign(scores[:, -1]) * np.sign(scores[:, 1:-1]).mean(axis=1)])
 
 
 class LeafWeightNoise(Measured):
@@ -303,9 +302,9 @@ class _Lines(LineFile):
 class GradientNoise(Measured):
     """DP-SGD of a feature party of a split network (`treetap.neural.own_step`); keys are those of the party's file.
 
-    The canary's gradient is clipped in one neighbour and 0 in the other, in each of the `epochs`; its record and signs
-    are drawn. An attacker adds up the gradients of a quarter of the epochs. In one run each of the canaries has an
-    input of its own, so that their gradients are orthogonal; a tenth of the coins is guessed.
+    The canary's gradient is clipped in one neighbour and 0 in the other, in each of the `epochs`; its record is drawn,
+    and its signs for each quarter of the epochs, of which an attacker adds up the gradients. In one run each of the
+    canaries has an input of its own, so that their gradients are orthogonal; a tenth of the coins is guessed.
     """
 
     gaussian: ClassVar[bool] = True
@@ -390,29 +389,32 @@ class _Batch:
         self._defence, self._epochs = DpSgd(row.clip, row.noise), row.epochs
         self._model = bottom_model(Bottom(hidden=(3,), width=2), InputShape(3), Draws(b"canaries"), "bottom")
         self._inputs = torch.linspace(-1.0, 1.0, 24).reshape(8, 3)
-        self._gradients = [torch.full((8, 2), 0.01) for _ in range(2)]
-        canary = chance.randrange(8)
-        for gradient, size in zip(self._gradients, (0.0, 1e3 * row.clip), strict=True):
-            gradient[canary] = size * torch.from_numpy(signs(2, chance)).float()
-        exact = [
-            _flat(clipped_sum(self._model, self._inputs, gradient, row.clip)) / row.clip for gradient in self._gradients
-        ]
-        self._without = exact[0]
         self._parts = np.array_split(np.arange(self._epochs), min(self._epochs, _PARTS))
-        self.change: Floats = np.concatenate([len(part) * (exact[1] - exact[0]) for part in self._parts])
+        self._without, canary = torch.full((8, 2), 0.01), chance.randrange(8)
+        self._without[canary] = 0.0
+        self._given = [self._without.clone() for _ in self._parts]
+        for gradient in self._given:
+            gradient[canary] = 1e3 * row.clip * torch.from_numpy(signs(2, chance)).float()
+        self._exact, *given = [
+            _flat(clipped_sum(self._model, self._inputs, gradient, row.clip)) / row.clip
+            for gradient in (self._without, *self._given)
+        ]
+        changes = [len(part) * (of - self._exact) for part, of in zip(self._parts, given, strict=True)]
+        self.change: Floats = np.concatenate(changes)
 
     def play(self, given: bool, plays: int, chance: random.Random) -> Floats:
         from treetap.neural import own_step
 
-        numbers, gradient = np.zeros((plays, len(self._parts), len(self._without))), self._gradients[given]
+        numbers = np.zeros((plays, len(self._parts), len(self._exact)))
         for play in range(plays):
             draws = Draws(chance.randbytes(32))
             for place, epochs in enumerate(self._parts):
+                gradient = self._given[place] if given else self._without
                 for epoch in epochs.tolist():
                     sent = own_step.noised_gradients(
                         self._model, self._inputs, gradient, self._defence, draws, "dp_sgd", epoch
                     )
-                    numbers[play, place] += len(self._inputs) * _flat(sent) / self._defence.clip - self._without
+                    numbers[play, place] += len(self._inputs) * _flat(sent) / self._defence.clip - self._exact
         return numbers.reshape(plays, -1)
 
 
