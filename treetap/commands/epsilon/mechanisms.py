@@ -313,6 +313,7 @@ class GradientNoise(Measured):
         "treetap.neural.draws",
         "treetap.neural.gradient_defences",
         "treetap.neural.own_step",
+        "treetap.privacy.discrete_gaussian",
     )
     mechanism: Literal["dp_sgd"]
     noise: Annotated[float, Field(gt=0, le=1e6)]
