@@ -348,7 +348,7 @@ def test_a_forest_of_exact_labels_with_its_own_is_found(tmp_path: Path, monkeypa
         known = np.arange(len(labels))
         return staged(labels, classes, epsilon, stages, lambda _, __, part: priors(known, labels, part), randbelow)
 
-    assert not of(tmp_path / "honest", row)[0].broken
+    assert not of(tmp_path / "honest", row | {"runs": 80})[0].broken
     monkeypatch.setattr(mechanisms, "staged", learned)
     (wrong,) = of(tmp_path / "wrong", row)
     assert wrong.broken
