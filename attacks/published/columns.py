@@ -11,19 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from attacks.published.model import Floats, Ints, Target
 from attacks.published.schema import HELD, Artefact, ColumnGuess
+from attacks.published.shadows import SEED, Intruder
 from attacks.verdict import Compared, Measure, paired_error
 
-if TYPE_CHECKING:
-    from attacks.published.intruder import Intruder
-
-#: Number from which all draws of an intruder follow.
-SEED = 0
 #: Most records that are guessed, and most from outside the training to learn from.
 GUESSED, LEARNED = 400, 2000
 #: Bins of a number that no tree splits at, and ends beyond which a number counts as these.

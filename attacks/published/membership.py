@@ -8,19 +8,16 @@ mean over records, as far as its spread is that of few models (empirical Bayes):
 from __future__ import annotations
 
 from math import sqrt
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attacks.known_labels.names import auc_influence
-from attacks.published.columns import SEED, class_shares
+from attacks.published.columns import class_shares
 from attacks.published.model import Bools, Floats
 from attacks.published.schema import Artefact, Membership
+from attacks.published.shadows import SEED, Intruder
 from attacks.verdict import Compared, half_width
 from treetap.trees.metrics import auc
-
-if TYPE_CHECKING:
-    from attacks.published.intruder import Intruder
 
 #: The share of records outside the training that may be named wrongly.
 FALSE = 0.01

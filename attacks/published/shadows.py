@@ -12,6 +12,8 @@ from treetap.errors import BadInput
 from treetap.models.own_split import OwnSplit
 from treetap.protocols.registry import training
 
+#: Number from which all draws of an intruder follow.
+SEED = 0
 #: Fewest shadow models, of which half have a record in their training.
 FEWEST = 4
 #: Fewest records of each half of a table.
@@ -49,6 +51,26 @@ class Shadows:
 
     inside: Bools
     statistics: dict[str, Floats] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Intruder:
+    """The evidence of attacks on a published model; `reasons`: what was not measured → why."""
+
+    target: Target
+    shadows: Shadows
+    bounds: Bounds
+    clock: Clock
+    reasons: dict[str, str] = field(default_factory=dict)
+    cells: Floats = field(init=False, repr=False)
+    """Columns of all parties and, last, the label: (n, d + 1)."""
+    scores: Floats = field(init=False, repr=False)
+    """Scores (n, outputs) of the published model."""
+
+    def __post_init__(self) -> None:
+        target = self.target
+        object.__setattr__(self, "cells", np.column_stack([*target.features.values(), target.labels.values]))
+        object.__setattr__(self, "scores", target.trees.scores(target.features))
 
 
 def trained(target: Target, rows: Ints, seed: int, trees: int | None = None) -> OpenTrees:

@@ -26,7 +26,7 @@ from tests.attacks.pivodl import PARAMS, shared_world, trained
 from tests.attacks.recorded import transcript
 from tests.commands.command import refused, treetap
 from tests.worlds import World, spread, world
-from treetap.commands.audit.local_job import scores
+from treetap.commands.experiment.local_job import scores
 from treetap.errors import BadInput
 from treetap.trees.pivodl_params import PivodlParams
 

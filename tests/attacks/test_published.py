@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 
 import treetap
+from attacks.intruder import intrude
 from attacks.limits import exceeded_by_published, parse
 from attacks.published.columns import class_shares, member_columns
-from attacks.published.intruder import Intruder, intrude
 from attacks.published.membership import found_at, likelihood_ratios
 from attacks.published.model import Target
 from attacks.published.schema import PublishedDocument
-from attacks.published.shadows import Bounds, Clock, Shadows
+from attacks.published.shadows import Bounds, Clock, Intruder, Shadows
 from attacks.report import published as report
 from attacks.report.verdict import lines
 from tests.commands.command import refused

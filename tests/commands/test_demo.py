@@ -16,8 +16,8 @@ from tests.commands.experiment_documents import run
 from tests.needs import needs_library_of
 from treetap import terminal
 from treetap.commands import demo
-from treetap.commands.audit.local_job import scores
 from treetap.commands.experiment.joined_table import read_table, split
+from treetap.commands.experiment.local_job import scores
 from treetap.commands.experiment.party_tables import write_tables
 from treetap.commands.experiment.printed import print_report
 from treetap.trees.params import BoostingParams

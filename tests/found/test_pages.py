@@ -17,7 +17,7 @@ from tests.attacks.documents import made
 from tests.attacks.frontiers import frontier, point
 from tests.commands.command import treetap
 from tests.commands.experiment_documents import experiment, run
-from treetap.commands.audit import local_job
+from treetap.commands.experiment import local_job
 from treetap.commands.experiment.page import html as experiment_html
 from treetap.commands.frontier import run as frontier_run
 from treetap.commands.frontier.page import html, picture, print_frontier

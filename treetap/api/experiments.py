@@ -92,7 +92,7 @@ def audit(
     """
     folder = run.federation(number) if isinstance(run, ExperimentResult) else Path(run)
     try:
-        from treetap.commands.audit import local_job
+        from treetap.commands.experiment import local_job
     except ModuleNotFoundError as missing:
         raise ImportError(f"treetap.audit needs {missing.name}: {install('audit')}", name=missing.name) from None
     with checked():
@@ -129,7 +129,7 @@ class AuditResult:
 
     @property
     def _lines(self) -> list[str]:
-        from treetap.commands.audit.local_job import verdict_lines
+        from treetap.commands.experiment.local_job import verdict_lines
 
         return verdict_lines(self.document)
 
@@ -232,7 +232,7 @@ class ExperimentResult:
         for number, run in enumerate(runs):
             if run.audit is None:
                 continue
-            from treetap.commands.audit.local_job import DOCUMENT, verdict_lines
+            from treetap.commands.experiment.local_job import DOCUMENT, verdict_lines
 
             document = self.federation(number) / DOCUMENT
             if document.is_file():

@@ -144,8 +144,8 @@ def run(asked: Asked) -> None:
             print(json.dumps(document, indent=1, allow_nan=False))
         else:
             # attacks, pages and their libraries come after the training
-            from treetap.commands.audit.local_job import DOCUMENT
             from treetap.commands.experiment.command import shown
+            from treetap.commands.experiment.local_job import DOCUMENT
 
             audit = json.loads((folder / "federation" / DOCUMENT).read_text()) if result.audit else None
             if asked.details:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from attacks import limits as gate
-from attacks.published.intruder import intrude
+from attacks.intruder import intrude
 from attacks.published.model import OpenTrees, Target
 from attacks.report import published as report
 from attacks.report.terminal import print_published

@@ -14,7 +14,7 @@ from attacks.document import parse
 from attacks.files import AuditedParty, LabelTable, Victim
 from attacks.report.verdict import to_do
 from attacks.verdict import Verdict
-from treetap.commands.audit import local_job
+from treetap.commands.experiment import local_job
 from treetap.commands.experiment.baselines import ALONE, UNDEFENDED
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split, content_digest

@@ -8,42 +8,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from attacks.published.columns import SEED
-from attacks.published.model import Floats, Target
+from attacks.published.model import Target
 from attacks.published.schema import HELD, ColumnGuess, Membership, PublishedDocument
-from attacks.published.shadows import Bounds, Clock, Shadows, affordable, shadows
+from attacks.published.shadows import SEED, Bounds, Clock, Intruder, affordable, shadows
 from attacks.registry import Needs, rows
 from attacks.verdict import Compared, Verdict, judged
 from treetap.version import package_version
 
 #: Of whom verdicts are: the training has members, one of its records has columns.
 TRAINING, RECORD = "the training", "a training record"
-
-
-@dataclass(frozen=True)
-class Intruder:
-    """The evidence of attacks on a published model; `reasons`: what was not measured → why."""
-
-    target: Target
-    shadows: Shadows
-    bounds: Bounds
-    clock: Clock
-    reasons: dict[str, str] = field(default_factory=dict)
-    cells: Floats = field(init=False, repr=False)
-    """Columns of all parties and, last, the label: (n, d + 1)."""
-    scores: Floats = field(init=False, repr=False)
-    """Scores (n, outputs) of the published model."""
-
-    def __post_init__(self) -> None:
-        target = self.target
-        object.__setattr__(self, "cells", np.column_stack([*target.features.values(), target.labels.values]))
-        object.__setattr__(self, "scores", target.trees.scores(target.features))
 
 
 def intrude(target: Target, say: Callable[[int, int, str], None], bounds: Bounds | None = None) -> PublishedDocument:
