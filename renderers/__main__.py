@@ -14,7 +14,10 @@ from pathlib import Path
 from renderers.rendering import DOCS, stale, write
 
 #: Modules of which each has `rendered(docs)`: file → its text.
-NAMES = ("threats", "orders", "roles", "exclusions", "register", "one_gradient", "commands", "keys", "api", "watch")
+NAMES = (
+    *("threats", "orders", "roles", "exclusions", "register", "one_gradient", "carried_out", "commands", "keys"),
+    *("api", "watch"),
+)
 
 
 def main() -> int:
