@@ -95,7 +95,7 @@ def test_the_verdict_is_a_line_a_party_and_direction(narrow: io.StringIO) -> Non
     ]
     terminal.out.print(demo.learned_table(verdicts))
     title, *rows = [line.split() for line in narrow.getvalue().splitlines()]
-    assert " ".join(title) == "What each side learned: share guessed right before → after the training"
+    assert " ".join(title) == "What each side learned: share guessed or explained, before → after the training"
     said = [" ".join(word for word in row if not set(word) <= set("█▓░")) for row in rows]
     assert said == [
         "feature-b label-holder's labels 91.8 → 95.8 %* severe",

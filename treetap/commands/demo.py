@@ -275,7 +275,7 @@ def learned_table(verdicts: Sequence[Verdict]) -> Table:
     from attacks.report.verdict import TITLE, bar, lines
     from attacks.verdict import OTHERS
 
-    title = f"{TITLE}: share guessed right before → after the training"
+    title = f"{TITLE}: share guessed or explained, before → after the training"
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), title=title, min_width=len(title))
     table.title_justify, table.title_style = "left", "bold"
     several: dict[tuple[str, str], list[Verdict]] = {}
