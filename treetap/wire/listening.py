@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 log = logging.getLogger(__name__)
 #: The number of free ports that are tried, where the one that is free at the first address is taken at another.
 TRIES = 16
+#: Seconds for which a name server that gives no answer is asked again.
+RESOLVING_S = 5.0
 #: Errors of an address that this host does not have, such as ::1 where IPv6 is off.
 _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _Place = tuple[socket.AddressFamily, tuple[Any, ...]]
@@ -34,7 +37,7 @@ def bound(host: str, port: int, backlog: int | None = None) -> list[socket.socke
         OSError: there is no such name, or an address cannot be bound, which `strerror` names where there are several;
             no socket is left open.
     """
-    resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    resolved = _resolved(host, port)
     places = list(dict.fromkeys((family, place) for family, _, _, _, place in resolved))
     tries = TRIES if port == 0 and len(places) > 1 else 1
     while True:
@@ -44,6 +47,18 @@ def bound(host: str, port: int, backlog: int | None = None) -> list[socket.socke
         except OSError as failure:
             if failure.errno != errno.EADDRINUSE or not tries:
                 raise
+
+
+def _resolved(host: str, port: int) -> list[Any]:
+    """The addresses of a name; a name server that is not there yet, as at a container's start, is asked again."""
+    until = time.monotonic() + RESOLVING_S
+    while True:
+        try:
+            return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE))
+        except socket.gaierror as failure:
+            if failure.errno != socket.EAI_AGAIN or time.monotonic() > until:
+                raise
+            time.sleep(0.2)
 
 
 def _at_one_port(places: Sequence[_Place], backlog: int | None) -> list[socket.socket]:

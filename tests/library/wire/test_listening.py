@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+import time
 from contextlib import ExitStack
 from typing import Any
 from urllib.request import urlopen
@@ -162,3 +163,30 @@ def test_metrics_at_every_address() -> None:
         BadInput, match=f"^metrics = 'localhost:{port}': cannot listen there: Address already in use at "
     ):
         ProcessMetrics("party", "shop").serve(f"localhost:{port}")
+
+
+@pytest.mark.parametrize(("silent", "until"), [(2, 9.0), (100, 1.0)])
+def test_a_name_server_that_is_not_there_yet_is_asked_again(
+    silent: int, until: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For some seconds; a name that does not exist is an error at once."""
+    clock, asked, resolve = [0.0], list[str](), socket.getaddrinfo
+
+    def resolving(host: str, *given: Any, **more: Any) -> Any:
+        asked.append(host)
+        if len(asked) <= silent:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return resolve("127.0.0.1", *given, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolving)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    monkeypatch.setattr(listening, "RESOLVING_S", until)
+    if silent > 2:
+        with pytest.raises(socket.gaierror, match="Temporary"):
+            bound("a.name", 0)
+        assert len(asked) == pytest.approx(until / 0.2, abs=2)
+    else:
+        for made in bound("a.name", 0):
+            made.close()
+        assert len(asked) == 3
