@@ -33,7 +33,7 @@ from treetap.commands.epsilon.games import (
 )
 from treetap.commands.options import needs
 from treetap.models.line_file import Line, LineFile
-from treetap.neural.defences import DELTA, DpSgd, epsilon
+from treetap.neural.defences import DELTA, LEAST, MOST, DpSgd, epsilon
 from treetap.neural.draws import Draws
 from treetap.privacy.label_dp import Ints, staged
 from treetap.privacy.zcdp import LeafWeightPrivacy, rho_of
@@ -173,7 +173,7 @@ class LeafWeightNoise(Measured):
     mechanism: Literal["pivodl"]
     epsilon: Annotated[float, Field(gt=0, le=1e6)]
     delta: Annotated[float, Field(gt=0, lt=1)] = PivodlParams.delta
-    clip: Annotated[float, Field(ge=1e-6, le=1e6)] = PivodlParams.clip
+    clip: Annotated[float, Field(gt=0, le=1e6)] = PivodlParams.clip
     learning_rate: Annotated[float, Field(gt=0, le=1)] = PivodlParams.learning_rate
     n_estimators: Annotated[int, Field(ge=1, le=1000)] = 1
     max_depth: Annotated[int, Field(ge=1, le=10)] = 1
@@ -316,8 +316,8 @@ class GradientNoise(Measured):
         "treetap.privacy.discrete_gaussian",
     )
     mechanism: Literal["dp_sgd"]
-    noise: Annotated[float, Field(ge=1e-6, le=1e6)]
-    clip: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
+    noise: Annotated[float, Field(ge=LEAST, le=MOST)]
+    clip: Annotated[float, Field(ge=LEAST, le=MOST)] = 1.0
     epochs: Annotated[int, Field(ge=1, le=10_000)] = 1
     canaries: Annotated[int, Field(ge=0, le=5000)] = 2000
 
