@@ -230,11 +230,12 @@ class _Job:
         return numbers
 
     async def _seen(self, table: SplitTable, plays: int, chance: random.Random) -> Floats:
-        """The opened sums (plays, trees, nodes, candidates, S) of attempts, in the canonical order of candidates."""
+        """The opened sums (plays, trees, nodes, candidates, S) of attempts."""
         attempts = [(await self._attempt(chance))[0] for _ in range(plays)]
         seen = np.empty((plays, *self._without.shape))
         for t, drawn in enumerate(self._drawn):
-            columns = table.columns_of_tree(t, self._params, permuted=True)
+            # a secret order of each tree, which no claim rests on, would hide noise that trees share
+            columns = table.columns_of_tree(t, self._params, permuted=False)
             expected = ExpectedRecords(_LABEL_HOLDER, t, drawn, self._params.fewest_drawn, self._params.max_depth)
             tree = OwnTree(t, columns, drawn > 0, expected)
             tree.rows.update(self._rows)
@@ -246,7 +247,7 @@ class _Job:
                     with suppress(Malformed):
                         answers.append(await self._opened(sums, tree, stage, nodes))
                     told.append(np.mean(answers, axis=0).reshape(len(nodes), len(columns.candidates), -1))
-                seen[play, t][:, columns.order(ROOT)] = np.concatenate(told)
+                seen[play, t] = np.concatenate(told)
         return seen
 
     async def _begun(self, tree: OwnTree) -> Any:
@@ -292,7 +293,7 @@ class _Job:
         return sums
 
     async def _opened(self, sums: Any, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Ints:
-        """The sums (sums, S) of these nodes as a label holder opens them, in the party's secret order."""
+        """The sums (sums, S) of these nodes as a label holder opens them."""
         answer = await sums.sum(tree, stage, nodes)
         if self._lattice:
             sums._answered = 0
