@@ -202,7 +202,7 @@ def _read(point: MeasuredPoint) -> ReadCells | None:
     it = point.cells
     if it is None or it.read.mean is None or it.left_sets.mean is None:
         return None
-    return ReadCells(read=it.read.mean, left_sets=it.left_sets.mean)
+    return ReadCells(read=it.read.mean, left_sets=it.left_sets.mean, explained=it.explained.mean)
 
 
 def _nearest(job: AdvisedJob, sources: Sequence[Sourced]) -> tuple[Sourced | None, Withheld | None]:

@@ -27,7 +27,7 @@ _MEASURES: Mapping[Measure, str] = {
     "AUC": "AUC of a ranking with 40 known labels",
 }
 #: Heads of the figures of a suggestion.
-HEADS = ("labels guessed", "taken away", "cells read", "price in AUC")
+HEADS = ("labels guessed", "taken away", "cells read", "variance explained", "price in AUC")
 
 #: Heads of the figures of a suggestion for a split network, and their meaning.
 NETWORK_HEADS = ("labels by the log", "labels by the own model", "accuracy", "gain kept")
@@ -239,8 +239,9 @@ def terminal_lines(document: Document, most: int = 3) -> tuple[list[str], list[t
         assert document.advice is not None
         assert document.advice.source is not None
         row = _row(it, document.advice.source, named(it.defence, it.settings))
-        v, taken, cells, price = row.figures
+        v, taken, cells, explained, price = row.figures
         text = f"{row.setting}: labels guessed {v}, {taken} of what the training adds taken away, cells {cells}, "
+        text += "" if it.effect.cells is None else f"variance explained {explained}, "
         said.append((f"{text}{'no' if price == 'none' else price} AUC lost; {advice.where}", _pasted(row.lines[:1])))
     return advice.basis, said
 
@@ -255,7 +256,8 @@ def _row(it: Suggestion, source: Source, name: str) -> Row:
     left = _with_sd(effect.guessed, effect.guessed_sd)
     taken = "–" if it.taken is None else "nothing" if it.taken <= 0 else f"{100 * it.taken:.0f} %"
     price = "–" if it.price is None else "none" if round(it.price, 3) <= 0 else score(it.price)
-    return Row(name, [f"{score(source.guessed.after)} → {left}", taken, _cells(source, it), price], it.lines)
+    guessed = f"{score(source.guessed.after)} → {left}"
+    return Row(name, [guessed, taken, _cells(source, it), variance(source, it), price], it.lines)
 
 
 def _cells(source: Source, it: Suggestion) -> str:
@@ -264,6 +266,16 @@ def _cells(source: Source, it: Suggestion) -> str:
     if before is None or left is None:
         return "not measured"
     return f"{share(before.read, 1)} → {share(left.read, 1)}"
+
+
+def variance(source: Source, it: Suggestion) -> str:
+    """The variance of numbers that the label holder explained, without the setting → with it."""
+    before, left = source.cells, it.effect.cells
+    if before is None or left is None:
+        return "not measured"
+    if before.explained is None or left.explained is None:
+        return "no numbers"
+    return f"{share(before.explained, 1)} → {share(left.explained, 1)}"
 
 
 def _where(source: Source) -> str:

@@ -52,6 +52,8 @@ ADVICE_TERMS = {
     "helps these attacks; –: the training adds next to nothing, less than 0.02.",
     "Cells read": "the share of a feature party's cells (record, column) that the label holder placed in their bins on "
     "the measured table, without the setting → with it. A setting that hides labels may tell more of columns.",
+    "Variance explained": "of the places of values among the bins of columns of numbers, by those that the label "
+    "holder expects, there too; 0 before the training. Where no cell is placed the order may be known all the same.",
     "Price": "how much of the model's AUC on held-out records is lost. AUC: the chance that of two records of "
     "different classes the model ranks the right one higher; 0.5 is guessing, 1 perfect.",
 }

@@ -10,6 +10,7 @@ from attacks.advice.advise import EQUAL, LEAST
 from attacks.advice.names import DEFENCES, of_network, ranged
 from attacks.advice.results import Suggestion
 from attacks.document import Document
+from attacks.report.advice import variance
 from attacks.report.glossary import count, score, share, title
 from attacks.verdict import LITTLE, NOTABLE, OTHERS, WORDS, Compared, FirstNamed, Learned, Verdict, Word
 
@@ -159,6 +160,9 @@ def _measured(document: Document, every: Sequence[Suggestion], kind: Literal["ta
             same.append(it)
     ends = sorted({round(100 * (getattr(it, kind) or 0.0)) for it in same})
     took = f"{ends[0]} %" if len(ends) == 1 else f"{ends[0]} to {ends[-1]} %"
+    if kind == "taken_cells":
+        most = max(same, key=lambda it: (it.effect.cells and it.effect.cells.explained) or 0.0)
+        took += f" of the cells read (variance explained: {variance(source, most)})"
     name, where = ranged(first.defence, [it.settings for it in same]), title(source.table)
     if source.whose == "this table":
         return f"{name}, which took away {took} on this very table{_MORE}"

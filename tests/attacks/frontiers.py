@@ -45,8 +45,9 @@ def point(
 
 
 def cells(read: float) -> MeasuredCells:
-    """Cells read, of which left sets alone place 0.1."""
-    return MeasuredCells(read=Measured(mean=read, sd=0.02), left_sets=Measured(mean=0.1), given=Measured(mean=0.9))
+    """Cells read, of which left sets alone place 0.1; of the variance of numbers the share is 0.9 whatever is read."""
+    shares = {"left_sets": Measured(mean=0.1), "given": Measured(mean=0.9), "explained": Measured(mean=0.9, sd=0.01)}
+    return MeasuredCells(read=Measured(mean=read, sd=0.02), **shares)
 
 
 def frontier(
@@ -54,7 +55,7 @@ def frontier(
 ) -> FrontierDocument:
     """A document with these points and, first, that without a defence: AUC 0.9, 0.6 of the labels guessed."""
     return FrontierDocument(
-        version=3,
+        version=4,
         table=table,
         data_digest=DIGEST,
         protocol=protocol,

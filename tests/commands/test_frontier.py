@@ -330,8 +330,8 @@ def test_documents_that_are_none(made: tuple[Path, FrontierDocument], tmp_path: 
     """A newer version, another file and no file are refused with the path."""
     _, document = made
     newer = tmp_path / "newer.json"
-    newer.write_text(json.dumps(document.model_dump() | {"version": 4}))
-    with pytest.raises(BadInput, match=r"newer\.json: is no frontier of version 3 \(version: "):
+    newer.write_text(json.dumps(document.model_dump() | {"version": 5}))
+    with pytest.raises(BadInput, match=r"newer\.json: is no frontier of version 4 \(version: "):
         load_frontier(newer)
     with pytest.raises(BadInput, match="cannot be read"):
         load_frontier(tmp_path / "absent.json")
@@ -408,19 +408,22 @@ def test_what_is_recommended() -> None:
 
 
 def test_a_recommended_point_says_what_is_read_of_columns() -> None:
-    """A setting that hides labels may tell more of columns."""
+    """A setting that hides labels may tell more of columns; one that hides cells may leave the order of values."""
+    variance = "90.0 % of the variance of numbers"
     noise = at("label_dp", {"epsilon": 0.5, "stages": 1}, 0.88, 0.3, read=0.96)
     made = by_hand(noise, read=0.5)
     says = recommend(made.points, made.alone, made.before.mean, "bank").says
-    assert says.endswith("Of columns the label holder then reads 96.0 % of the cells, 50.0 % without it.")
+    assert says.endswith(
+        f"then reads 96.0 % of the cells and {variance}; 50.0 % of the cells and {variance} without it."
+    )
     merged = at("min_cell_records", {"min_cell_records": 10}, 0.89, 0.6, read=0.3)
     for added, begins in ((0.4, "No measured setting keeps half of the gain"), (0.01, "There is little to lower")):
         points = [it.model_copy(update={"added": Measured(mean=added)}) for it in by_hand(merged, read=0.5).points]
         says = recommend(points, made.alone, made.before.mean, "bank").says
         assert says.startswith(begins)
         assert says.endswith(
-            "Of columns the label holder reads least with min_cell_records, m 10: 30.0 % of the cells, 50.0 % without "
-            "it, AUC 0.890."
+            "Of columns the label holder reads fewest cells with min_cell_records, m 10: 30.0 % of the cells and "
+            f"{variance}; 50.0 % of the cells and {variance} without it, AUC 0.890."
         )
         assert "Of columns" not in recommend(points[:1], made.alone, made.before.mean, "bank").says
 
@@ -537,27 +540,35 @@ def test_the_grid_has_both_directions(folder: Path) -> None:
 def _audited(read: float | None, why: str = "") -> dict[str, Any]:
     """Figures of an audit's attack on columns."""
     placed = {name: read and {"placed": read} for name in ("together", "given")}
-    return {**placed, "left_sets": {"placed": 0.1}, "reasons": {"sums": why} if why else {}}
+    explained = read and {"reached": 0.8}
+    return {**placed, "left_sets": {"placed": 0.1}, "explained": explained, "reasons": {"sums": why} if why else {}}
 
 
 def test_cells_are_those_of_the_audit() -> None:
     """The attack's shares; nothing offered is nothing read, and any other reason is no figure.
 
-    What left sets alone place was read, whatever the sums add to it.
+    What left sets alone place was read, whatever the sums add to it. The variance explained is the audit's own, none
+    without columns of numbers.
     """
-    assert trainings.cells_of(_audited(0.05)) == Cells(read=0.1, left_sets=0.1, given=0.1)
-    assert trainings.cells_of(_audited(0.5)) == Cells(read=0.5, left_sets=0.1, given=0.5)
-    assert trainings.cells_of(_audited(None, "the party offered no sums")) == Cells(read=0.0, left_sets=0.0, given=0.0)
+    nothing = Cells(read=0.0, left_sets=0.0, given=0.0, explained=0.0)
+    assert trainings.cells_of(_audited(0.05)) == Cells(read=0.1, left_sets=0.1, given=0.1, explained=0.8)
+    texts = _audited(0.5) | {"explained": None}
+    assert trainings.cells_of(texts) == Cells(read=0.5, left_sets=0.1, given=0.5, explained=None)
+    assert trainings.cells_of(_audited(None, "the party offered no sums")) == nothing
     assert trainings.cells_of(_audited(None, "too many cells")) is None
 
 
 def _result(cells: dict[str, float]) -> TrainingResult:
+    explained = {"shop": 0.8}
     return TrainingResult(
         test={"none": {"auc": 0.9, "accuracy": 0.8}},
         v_measure={name: {"uni": 0.4, "cl": 0.2} for name in ("lab", "shop")},
         measure="accuracy",
         guesses={"lab": Guess(before=0.5, after=0.6), "shop": Guess(before=0.4, after=0.7)},
-        cells={name: Cells(read=read, left_sets=0.1, given=0.9) for name, read in cells.items()},
+        cells={
+            name: Cells(read=read, left_sets=0.1, given=0.9, explained=explained.get(name))
+            for name, read in cells.items()
+        },
         unread={} if "shop" in cells else {"shop": "too many cells"},
         classes=3,
         local_subtrees=0,
@@ -587,13 +598,20 @@ def test_both_directions_of_a_document(folder: Path, tmp_path: Path, capsys: pyt
     assert point.cells is not None
     assert point.cells.read.mean == pytest.approx(0.4)
     assert (point.added.mean, point.gain.mean, document.before.mean) == pytest.approx((0.3, 0.2, 0.4))
+    assert point.cells.explained.mean == pytest.approx(0.8)
+    assert point.cells_of["lab"].explained.mean is None
     assert document.points[0].cells_of["lab"].read.mean == pytest.approx(0.35)
     drawn = picture(document)
-    assert [it.title for it in (*of_attacks(document), *of_columns(document))] == ["UNI", "Columns, by opened sums"]
+    assert [it.title for it in (*of_attacks(document), *of_columns(document))] == [
+        *("UNI", "Columns, by opened sums", "Columns of numbers, by opened sums")
+    ]
+    assert "variance explained 80.0 ± 0.0&#160;%" in drawn
     assert "cells read 40.0 ± 14.1&#160;% (10.0–90.0)" in drawn
     assert "Columns, by opened sums" in html(document)
     print_frontier(document)
-    assert "Cells read: the share of the cells" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "Cells read: the share of the cells" in told
+    assert "80.0 ± 0.0 %" in told
     lacking = run.document(
         experiment, "00", ["uni", "cl"], {Plan(ALONE): [_ALONE] * 2, plan: [_result({"lab": 0.5})] * 2}
     )

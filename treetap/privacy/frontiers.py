@@ -14,7 +14,7 @@ from treetap.errors import BadInput
 from treetap.strict import Figure, Strict
 
 #: Version of the document; raised when an older treetap could not read what is written.
-VERSION: Final = 3
+VERSION: Final = 4
 #: The defence of a point without one.
 NO_DEFENCE: Final = "none"
 
@@ -30,12 +30,15 @@ class MeasuredCells(Strict):
     """Shares of a feature party's cells (record, column) that the label holder placed in their bins.
 
     `read`: by all that it read, links found by itself, at least the floor. `left_sets`: by the left sets of won
-    splits alone, a floor. `given`: with all links given, a bound.
+    splits alone, a floor. `given`: with all links given, a bound. `explained`: beside them the variance of places in
+    columns of numbers that expected places explain, the mean R² over these columns, 0 before the training; undefined
+    without such a column.
     """
 
     read: Measured
     left_sets: Measured
     given: Measured
+    explained: Measured
 
 
 class MeasuredPoint(Strict):
@@ -49,7 +52,8 @@ class MeasuredPoint(Strict):
     less what it can without, in each seed of the party that the training tells most; 0: taking part told nothing; its
     deviation, of one seed with known labels, is the error by their draws.
     `gain`: AUC above that of the label holder alone, seed by seed. `cells`: in each seed of the feature party of which
-    most was read, None where this was not measured; `cells_of`: by party.
+    most was read, `explained` of that of which most was explained, None where this was not measured; `cells_of`: by
+    party.
     """
 
     defence: str
@@ -98,7 +102,7 @@ class FrontierDocument(Strict):
     without a defence can guess without it. `says`: what a reader has to know, as sentences.
     """
 
-    version: Literal[3]
+    version: Literal[4]
     table: str
     data_digest: str
     protocol: str

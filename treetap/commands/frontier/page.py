@@ -6,7 +6,7 @@ from attacks.advice.names import named
 from attacks.report import glossary
 from attacks.report.glossary import ATTACKS
 from treetap import terminal
-from treetap.commands.frontier.panels import LOOKS, RING, of_attacks, of_columns, of_guesses, placed, written
+from treetap.commands.frontier.panels import LOOKS, RING, explained, of_attacks, of_columns, of_guesses, placed, written
 from treetap.commands.frontier.recommended import RULE
 from treetap.pages.page import render
 from treetap.pages.pictures import Table
@@ -48,11 +48,11 @@ def headline(document: FrontierDocument) -> str:
 
 
 def table_of(document: FrontierDocument) -> Table:
-    """All points: defence and setting, AUC, gain, what the best attack has above own columns, and cells read."""
+    """All points: setting, AUC, gain, what the best attack has above own columns, cells read, variance explained."""
     cells = any(point.cells is not None for point in document.points)
     heads = ["setting", "AUC", "above alone", f"labels guessed, {document.measure}", "taken away"]
     return Table(
-        [*heads, *(["columns: cells read"] if cells else [])],
+        [*heads, *(["columns: cells read", "variance explained"] if cells else [])],
         [
             [
                 _name(document, number),
@@ -60,7 +60,7 @@ def table_of(document: FrontierDocument) -> Table:
                 _signed(point.gain.mean),
                 _guessed(document, point),
                 _taken(document, point),
-                *([placed(point.cells)] if cells else []),
+                *([placed(point.cells), explained(point.cells)] if cells else []),
             ]
             for number, point in enumerate(document.points)
         ],

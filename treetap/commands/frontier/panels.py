@@ -165,7 +165,7 @@ def of_attacks(document: FrontierDocument) -> list[Panel]:
 
 
 def of_columns(document: FrontierDocument) -> list[Panel]:
-    """The panel of columns; none where no cells were read."""
+    """The panels of columns, by cells and by variance; none where no cells were read, or no column is of numbers."""
 
     def height(point: MeasuredPoint) -> _Height | None:
         it = point.cells
@@ -174,9 +174,18 @@ def of_columns(document: FrontierDocument) -> list[Panel]:
         ends = [part.mean for part in (it.read, it.left_sets, it.given) if part.mean is not None]
         return _Height(it.read.mean, (min(ends), max(ends)), f"cells read {placed(it)}")
 
-    if all(point.cells is None for point in document.points):
-        return []
-    return [_panel(document, "Columns, by opened sums", "share of cells read", height, None)]
+    def of_numbers(point: MeasuredPoint) -> _Height | None:
+        if point.cells is None or (it := point.cells.explained).mean is None:
+            return None
+        return _Height(it.mean, (_end(it, -1), _end(it, 1)), f"variance explained {explained(point.cells)}")
+
+    panels = [("Columns, by opened sums", "share of cells read", height)]
+    panels += [("Columns of numbers, by opened sums", "variance explained", of_numbers)]
+    return [
+        _panel(document, title, name, of, None)
+        for title, name, of in panels
+        if any(of(point) is not None for point in document.points)
+    ]
 
 
 def _panel(
@@ -372,9 +381,19 @@ def placed(it: MeasuredCells | None) -> str:
     """Cells read for a reader, in brackets from the floor of left sets to the bound of given links; "–" unmeasured."""
     if it is None or it.read.mean is None:
         return "–"
-    spread = "" if it.read.sd is None else f" ± {100 * it.read.sd:.1f}"
     floor, bound = ("–" if part.mean is None else f"{100 * part.mean:.1f}" for part in (it.left_sets, it.given))
-    return f"{100 * it.read.mean:.1f}{spread} % ({floor}–{bound})"
+    return f"{_percent(it.read)} ({floor}–{bound})"
+
+
+def explained(it: MeasuredCells | None) -> str:
+    """Variance explained for a reader; "–" unmeasured, and without a column of numbers."""
+    return "–" if it is None else _percent(it.explained)
+
+
+def _percent(it: Measured) -> str:
+    if it.mean is None:
+        return "–"
+    return f"{100 * it.mean:.1f}" + ("" if it.sd is None else f" ± {100 * it.sd:.1f}") + " %"
 
 
 def written(it: Measured) -> str:

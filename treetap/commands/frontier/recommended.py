@@ -12,7 +12,7 @@ from attacks.advice.defence_lines import WRITTEN, lines_of, settings_of, strictn
 from attacks.advice.names import DEFENCES, named
 from attacks.report.glossary import share
 from attacks.verdict import LITTLE
-from treetap.privacy.frontiers import NO_DEFENCE, MeasuredAlone, MeasuredPoint, Recommended
+from treetap.privacy.frontiers import NO_DEFENCE, MeasuredAlone, MeasuredCells, MeasuredPoint, Recommended
 
 #: The least share of the gain over the label holder alone that a recommended point keeps.
 KEPT = 0.5
@@ -130,14 +130,21 @@ def recommend(
 
 def _of_columns(without: MeasuredPoint, point: MeasuredPoint) -> str:
     """The sentence on what the label holder reads of columns; empty where this was not measured."""
-    read = [None if it.cells is None else it.cells.read.mean for it in (without, point)]
-    if read[0] is None or read[1] is None:
+    before, left = _read(without.cells), _read(point.cells)
+    return f" Of columns the label holder then reads {left}; {before} without it." if before and left else ""
+
+
+def _read(it: MeasuredCells | None) -> str:
+    """What is read of columns, by both measures; empty where this was not measured."""
+    if it is None or it.read.mean is None:
         return ""
-    return f" Of columns the label holder then reads {share(read[1], 1)} of the cells, {share(read[0], 1)} without it."
+    variance = it.explained.mean
+    more = "" if variance is None else f" and {share(variance, 1)} of the variance of numbers"
+    return f"{share(it.read.mean, 1)} of the cells{more}"
 
 
 def _least_of_columns(without: MeasuredPoint, points: Sequence[MeasuredPoint]) -> str:
-    """The sentence on the point at which the label holder reads least of columns; empty where none lowers this."""
+    """The sentence on the point at which the label holder reads fewest cells; empty where none lowers this."""
     read = {place: it.cells.read.mean for place, it in enumerate(points) if it.cells is not None}
     known = {place: mean for place, mean in read.items() if mean is not None}
     before = None if without.cells is None else without.cells.read.mean
@@ -146,8 +153,8 @@ def _least_of_columns(without: MeasuredPoint, points: Sequence[MeasuredPoint]) -
     point = next(points[place] for place, mean in known.items() if mean == least)
     kept = "" if point.auc.mean is None else f", AUC {point.auc.mean:.3f}"
     return (
-        f" Of columns the label holder reads least with {named(point.defence, point.settings)}: {share(least, 1)} of "
-        f"the cells, {share(before, 1)} without it{kept}."
+        f" Of columns the label holder reads fewest cells with {named(point.defence, point.settings)}: "
+        f"{_read(point.cells)}; {_read(without.cells)} without it{kept}."
     )
 
 

@@ -50,7 +50,8 @@ CELLS_READ = (
     "Cells read: the share of the cells (record, column) of a feature party that the label holder placed in their bins "
     "by the sums that it opened, or by left sets of won splits if these place more, of the party where it is largest, "
     "in each seed; in brackets what left sets alone place, and what it would place if all links between trees were "
-    "given."
+    "given. Variance explained: of the places of values in columns of numbers, by the places that the label holder "
+    "expects, 0 before the training; cells that it cannot place may have an order that it knows."
 )
 CELLS_UNREAD = "Cells read are not measured: {}. These points say nothing of what the label holder reads in columns."
 RANKED = (
@@ -139,8 +140,9 @@ def _line(training: Training, result: TrainingResult) -> str:
     guessed = max(result.guesses.values(), key=lambda it: it.after - it.before, default=None)
     shown = "" if guessed is None else f"; guessed {guessed.before:.3f} → {guessed.after:.3f}"
     shown += "".join(f"; {name} {value:.3f}" for name, value in largest.items())
-    if result.cells:
-        shown += f", cells read {max(it.read for it in result.cells.values()):.1%}"
+    if (most := _most_read(result)) is not None:
+        shown += f", cells read {most.read:.1%}"
+        shown += "" if most.explained is None else f", variance explained {most.explained:.1%}"
     return f"{training.word}: {test}{shown} ({result.seconds:.1f} s)"
 
 
@@ -242,9 +244,7 @@ def _point(
             _above(result.test[name]["auc"], reached.test[ALONE]["auc"])
             for result, reached in zip(results, alone, strict=True)
         ),
-        cells=_cells(
-            [max(result.cells.values(), key=lambda it: it.read) if result.cells else None for result in results]
-        ),
+        cells=_cells([_most_read(result) for result in results]),
         cells_of={
             party: cells
             for party in results[0].v_measure
@@ -256,6 +256,14 @@ def _point(
 
 def _above(value: float | None, floor: float | None) -> float | None:
     return None if value is None or floor is None else value - floor
+
+
+def _most_read(result: TrainingResult) -> Cells | None:
+    """The cells of the party of which most was read, with the largest variance explained of any party."""
+    cells = list(result.cells.values())
+    explained = max((it.explained for it in cells if it.explained is not None), default=None)
+    most = max(cells, key=lambda it: it.read, default=None)
+    return most and most.model_copy(update={"explained": explained})
 
 
 def _cells(read: Sequence[Cells | None]) -> MeasuredCells | None:

@@ -20,11 +20,15 @@ MEASURES = ("auc", "accuracy")
 
 
 class Cells(Strict):
-    """Shares of a feature party's cells that the label holder placed: `read`, `left_sets` alone, with links `given`."""
+    """Shares of a feature party's cells that the label holder placed: `read`, `left_sets` alone, with links `given`.
+
+    `explained`: the variance of places in columns of numbers that it explains (R²), None without such a column.
+    """
 
     read: float
     left_sets: float
     given: float
+    explained: float | None
 
 
 class Guess(Strict):

@@ -114,16 +114,19 @@ def cells_of(figures: Mapping[str, Any]) -> Cells | None:
     """The shares of a party's cells in an audit's figures of the attack on its columns; None if it was not attacked.
 
     The audit gives left sets their columns, and the attacker links sums by itself: where links fail, as of merged bins,
-    left sets alone place more, and are what was read.
+    left sets alone place more, and are what was read. So is the variance explained, of which left sets are a guess too.
     """
+    explained = None if figures["explained"] is None else figures["explained"]["reached"]
     if figures["together"] is not None:
         floor, read, bound = (figures[way]["placed"] for way in ("left_sets", "together", "given"))
-        return Cells(read=max(read, floor), left_sets=floor, given=max(bound, read, floor))
+        return Cells(read=max(read, floor), left_sets=floor, given=max(bound, read, floor), explained=explained)
     if figures.get("noise") is not None and figures["given"] is not None:
         floor, read = figures["left_sets"]["placed"], figures["given"]["placed"]
-        return Cells(read=max(read, floor), left_sets=floor, given=max(read, floor))
+        return Cells(read=max(read, floor), left_sets=floor, given=max(read, floor), explained=explained)
+    if figures["reasons"].get("sums") != NOTHING_OFFERED:
+        return None
     # where nothing was offered there is nothing to read
-    return Cells(read=0.0, left_sets=0.0, given=0.0) if figures["reasons"].get("sums") == NOTHING_OFFERED else None
+    return Cells(read=0.0, left_sets=0.0, given=0.0, explained=explained or 0.0)
 
 
 #: The attacks beside ID2Graph: those of the paper's Figures 8 and 9, and the one that needs no instance space.
