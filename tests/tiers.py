@@ -1,7 +1,7 @@
 """Two tiers of tests: `make test` carries out the first, `make test-all` both.
 
-A test is of the second tier if it needs a library that `make test` does not install, or is one more instance of a rule
-that a faster test covers: it has the marker `second_tier`, or its file has. Tests of minutes, `campaign`, are in
+A test is of the second tier if it needs a library that `make test` does not install, is one more instance of a rule
+that a faster test covers, or takes a second: it has the marker `second_tier`, or its file has. Tests of minutes, `campaign`, are in
 neither. With `second_tier(but=3)` or `campaign(but=3)` the first three instances of its parameters are without the
 marker. A sweep, a test of more than `MOST` instances of the second tier, has that many there, evenly spaced, and all
 others in `campaign`. Where no path is named, the first tier is the default; of a named path the tests of both, and all
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 #: Tier → markers of the tests and files that it leaves out, and the command that carries them out.
 LEFT_OUT = {"first": ({"second_tier", "campaign"}, "make test-all"), "all": ({"campaign"}, "make campaign")}
 #: Instances of a test in the second tier.
-MOST = 4
+MOST = 2
 _MARKS = re.compile(r"^pytestmark = (\[$.*?^\]|.*?$)", re.M | re.S)
 _TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.M)
 #: Distribution → the name by which it is imported, where that is another one.

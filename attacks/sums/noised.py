@@ -64,7 +64,7 @@ class NoisedCells:
         sums: (E, cells) over the cells of all chains; 0 where a tree does not offer a chain.
         offered: (E, cells) True where it does.
         first: (chains + 1,) the number of each chain's first cell.
-        counts: (cells,) records by the roots.
+        counts: (cells,) records by the roots, as far as their noise tells.
     """
 
     values: csr_array = field(repr=False)
@@ -78,7 +78,7 @@ class NoisedCells:
         """Those of linked trees; `noises`: of each tree."""
         first = np.cumsum([0, *(len(chain) + 1 for chain in linked.chains)], dtype=np.int64)
         values, sums, offered = [], list[Floats](), list[Bools]()
-        counts, roots = np.zeros(int(first[-1])), np.zeros(int(first[-1]))
+        counts, noised, roots = (np.zeros(int(first[-1])) for _ in range(3))
         for number, (tree, noise) in enumerate(zip(linked.trees, noises, strict=True)):
             unit = np.sqrt(float(noise.variance)) * np.array(noise.bounds, dtype=np.float64)
             slots = len(unit)  # a further one is the sum of these
@@ -92,6 +92,7 @@ class NoisedCells:
                     ends = np.concatenate([tree.lefts[:, places], tree.totals[:, None]], axis=1)
                     cells[:, own] = np.diff(ends, axis=1, prepend=0)
             counts += cells[0][:, tree.counting].sum(axis=1)
+            noised += there * np.append(unit**2, unit @ unit)[: len(tree.counting)][tree.counting].sum()
             roots += there
             rows = np.concatenate(tree.drawn)
             nodes = np.repeat(np.arange(len(tree.nodes)), [len(drawn) for drawn in tree.drawn])
@@ -106,8 +107,21 @@ class NoisedCells:
             np.concatenate(sums).astype(np.float32),
             np.concatenate(offered),
             first,
-            np.maximum(counts / np.maximum(roots, 1), LEAST),
+            _likely(counts / np.maximum(roots, 1), noised / np.maximum(roots, 1) ** 2, first, linked.records),
         )
+
+
+def _likely(counts: Floats, noised: Floats, first: Ints, records: int) -> Floats:
+    """Records in each cell (cells,), their noised counts drawn to even shares by as much as these may be noise.
+
+    `noised`: their variances. Counts that differ by no more than their noise tell nothing of a crowd, and by more than
+    records there are, no more.
+    """
+    cells = np.diff(first)
+    even = np.repeat(records / cells, cells)
+    spread = np.add.reduceat((counts - even) ** 2 - noised, first[:-1]) / cells
+    real = np.repeat(np.clip(spread, 0, records**2 / 4), cells)
+    return np.maximum(even + (counts - even) * real / np.maximum(real + noised, 1e-30), LEAST)
 
 
 def posteriors(cells: NoisedCells, allowed: Bools, sweeps: int, say: Callable[[str], None]) -> Singles:

@@ -245,6 +245,7 @@ def test_the_document_and_both_reports_have_the_figures(document: Document) -> N
     assert "Few known labels" not in html(made())
 
 
+@pytest.mark.second_tier
 def test_a_limit_on_the_auc(document: Document) -> None:
     """Every party above it is named with its AUC by nodes, or by nodes and columns if that is larger."""
     lines = exceeded(document, {"known-regression": 0.0})

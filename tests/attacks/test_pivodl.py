@@ -170,6 +170,7 @@ def test_noise_comes_with_the_weights_of_own_splits_alone(noised: tuple[World, d
             assert guess["without_noise"]["accuracy"] == pytest.approx(right.mean())
 
 
+@pytest.mark.second_tier
 def test_announced_gains_give_exact_weights(noised: tuple[World, dict[str, View]]) -> None:
     """What is solved is right, and takes the noise from weights; most of the first tree is solved.
 
@@ -416,6 +417,7 @@ def test_the_differential_attack_needs_a_source_that_is_its_own_split_party(forc
         assert not shown.any()
 
 
+@pytest.mark.second_tier
 def test_a_verdict_compares_the_best_guess_after_any_tree(noised: tuple[World, dict[str, View]]) -> None:
     """Of all records of others, either way round, beside their most frequent class and a model of own columns."""
     here, seen = noised

@@ -89,6 +89,7 @@ def test_an_experiment_has_them_by_party(document: Document) -> None:
         assert set(found) == {"uni", "cl", *rows(Needs.KNOWN_LABELS), *PIVODL_ATTACKS}
 
 
+@pytest.mark.second_tier
 def test_a_limit_on_the_guess(document: Document) -> None:
     """Each party above it is named with the stronger way; documents of other protocols have no guess."""
     aucs = {}
@@ -114,6 +115,7 @@ def test_documents_of_other_protocols_have_no_such_key() -> None:
     assert "Labels of other parties" not in html(other)
 
 
+@pytest.mark.second_tier
 def test_page_and_terminal_show_the_figures(document: Document) -> None:
     """Every figure of a guess and of what is disclosed is in both, and each way to guess has its dot."""
     page, out = html(document), io.StringIO()

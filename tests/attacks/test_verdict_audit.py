@@ -145,6 +145,7 @@ def test_no_verdict_is_below_what_needs_no_training(document: Document) -> None:
         assert (it.word == "nothing found") == (it.low <= 0)
 
 
+@pytest.mark.second_tier
 def test_terminal_page_and_json_say_the_same(document: Document) -> None:
     """Each sentence, word and gain; the page has the verdict before anything else, and fingerprints at its foot."""
     out = io.StringIO()

@@ -118,6 +118,7 @@ def test_other_winners_of_equal_shapes_are_not_seen(runs: dict[tuple[str, bool],
     assert all(one.of_feature_party != shape.of_feature_party for shape in shapes)
 
 
+@pytest.mark.second_tier
 def test_shapes_of_padded_trees_are_not_seen(runs: dict[tuple[str, bool], Ran]) -> None:
     """Neither by the feature party nor, in fields of topology, by the coordinator."""
     first, *others = (runs[labels, True] for labels in LABELS)

@@ -208,7 +208,7 @@ def test_halves_of_a_node_are_sent_before_the_next_ones_are_made(
 # ---- a refused opening by sets
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("place", [0, 16, 24])
 @pytest.mark.parametrize("field", ["ciphertexts", "second_halves"])
 async def test_a_refused_opening_ends_the_attempt_and_says_nothing_of_where(

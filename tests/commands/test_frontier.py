@@ -222,9 +222,9 @@ def test_points_of_other_data_or_settings_are_refused(folder: Path, encoded: str
     kept, small = folder / "kept", 'trainer = "centralised"\n'
     run.run_file(_file(folder, small, data=encoded), as_json=True, workdir=kept)
 
-    def refusal(**changes: str) -> str:
+    def refusal(**changes: Any) -> str:
         with pytest.raises(BadInput) as raised:
-            run.run_file(_file(folder, **{"frontier": small, "data": encoded, **changes}), as_json=True, workdir=kept)
+            run.run_file(_file(folder, **({"frontier": small, "data": encoded} | changes)), as_json=True, workdir=kept)
         return str(raised.value)
 
     assert "job.max_depth was 4, now 5. " in refusal(job=JOB.replace("depth = 4", "depth = 5"))
@@ -386,7 +386,7 @@ def test_what_is_recommended() -> None:
         document = _by_hand(*points)
         assert document.recommended.point == chosen
     taken = _by_hand(mild, strict, equal, dear).recommended
-    assert (taken.kept, taken.taken) == (pytest.approx(0.75), pytest.approx(0.73))
+    assert [taken.kept, taken.taken] == pytest.approx([0.75, 0.73])
     assert taken.lines == {
         "party file of bank": ["[defences]", "label_dp = {epsilon = 1.0, stages = 2}", "refit = true"],
         "policy of bank": ["label_budget = 1.0"],
@@ -611,7 +611,7 @@ def test_both_directions_of_a_document(folder: Path, tmp_path: Path, capsys: pyt
     print_frontier(document)
     told = capsys.readouterr().out
     assert "Cells read: the share of the cells" in told
-    assert "80.0 ± 0.0 %" in told
+    assert "Variance explained: of the places" in told
     lacking = run.document(
         experiment, "00", ["uni", "cl"], {Plan(ALONE): [_ALONE] * 2, plan: [_result({"lab": 0.5})] * 2}
     )

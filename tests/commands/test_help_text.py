@@ -35,7 +35,7 @@ def _help(command: Any, words: tuple[str, ...], capsys: pytest.CaptureFixture[st
     return capsys.readouterr().out
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("width", [40, 80, 133])
 def test_every_word_in_brackets_is_in_the_help(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

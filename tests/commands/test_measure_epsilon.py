@@ -284,6 +284,7 @@ def test_mistakes_in_the_noise_of_sums_are_found(
     assert result.surely > result.by_noise
 
 
+@pytest.mark.second_tier
 def test_the_published_accounting_is_no_bound(tmp_path: Path) -> None:
     """One release per tree is accounted for, and one label can move eight: the code says so, and the bound shows it."""
     job = {**WEIGHTS, "max_depth": 3, "runs": 400}
@@ -334,7 +335,7 @@ def test_one_draw_for_all_labels_is_found(tmp_path: Path, monkeypatch: Patch) ->
     assert result.surely > 1.5
 
 
-@pytest.mark.second_tier
+@pytest.mark.campaign
 def test_a_forest_of_exact_labels_with_its_own_is_found(tmp_path: Path, monkeypatch: Patch) -> None:
     """One neighbour's forest is sure of the canary's label, and no other label can come out; the other's is not.
 

@@ -130,7 +130,7 @@ def _read(line: dict[str, Any]) -> RepairedTree:
     return in_order_of_nodes(RepairedTree(*(Tree.from_dict(line[name]) for name in VARIANTS)))
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("params", [BOOSTING, FOREST], ids=["boosting", "forest"])
 def test_no_message_tells_whether_trees_are_repaired(
     params: TreeParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

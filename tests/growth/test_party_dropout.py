@@ -78,6 +78,7 @@ def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Tree
                 assert not any(path.branches for path in paths)
 
 
+@pytest.mark.second_tier
 def test_nobody_else_than_those_who_take_part_may_be_asked(tmp_path: Path) -> None:
     """To sum in a tree that the party sits out, or to store one of which it has seen nothing, is refused."""
     job = spec(TRAININGS["boosting"], obfuscation="standard")

@@ -38,6 +38,7 @@ def _places(federation: Federation, job: str, bins: int, told: dict[tuple[str, i
     return {where: (told[where], kept[where]) for where in told}
 
 
+@pytest.mark.second_tier
 def test_winning_places_say_nothing_of_candidates(tmp_path: Path) -> None:
     """The place of a winner is not its canonical one, and another tree or job has it at another place."""
     bins = 16

@@ -42,7 +42,7 @@ async def _predict(federation: Observed) -> Any:
     return pq.read_table(status.predictions).to_pylist()
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("mover", PARTIES)
 def test_a_value_that_crosses_a_threshold_shows_to_nobody_but_by_its_bits(
     mover: str, disks: Path, tmp_path: Path

@@ -154,8 +154,7 @@ def test_ziglang_where_there_is_nothing_else(kernels, native, machine, monkeypat
     assert kernels.compiler() == [str(tmp_path / "bin" / "cc")]
 
 
-@pytest.mark.campaign(but=1)
-@pytest.mark.second_tier
+@pytest.mark.campaign
 @pytest.mark.usefixtures("same_arithmetic_after")
 @pytest.mark.parametrize("name", ["gcc", "clang", "ziglang"])
 def test_the_kernels_by_each_compiler(kernels, monkeypatch, tmp_path, name):

@@ -44,7 +44,7 @@ def _scores(path: str) -> np.ndarray[Any, Any]:
     return np.column_stack([table.column(name) for name in table.column_names if name.startswith("score")])
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize(
     ("model", "change"), [("boosting", add_grafts), ("forest", add_grafts), ("boosting", withdraw_leaves)]
 )

@@ -61,6 +61,7 @@ async def test_streamed_tables_have_the_same_predictions(
     assert files[0].equals(files[2])
 
 
+@pytest.mark.second_tier
 async def test_streamed_tables_and_masked_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each party passes records on by the values of its own splits, which it has read once."""
     here = fitting(world(40, (1, 1, 1), seed=25, fresh=20), DEEP)

@@ -95,6 +95,7 @@ def test_records_that_an_own_split_sends_elsewhere(tmp_path: Path, monkeypatch: 
     assert answered
 
 
+@pytest.mark.second_tier
 def test_records_of_an_earlier_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block that holds a record once more, of which a second encrypted answer would be made."""
     first: list[Any] = []

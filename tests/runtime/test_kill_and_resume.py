@@ -171,7 +171,7 @@ OTHERS: dict[str, tuple[setup_pb2.JobSpec, World, OracleModel]] = {
 }
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.campaign(but=9)
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("victim", [PARTIES[0], COORDINATOR, *PARTIES[1:]])

@@ -134,6 +134,7 @@ async def test_it_goes_on_without_a_party_and_with_it_when_it_is_back(tmp_path: 
         assert list(state(federation).serving.away) == []
 
 
+@pytest.mark.second_tier
 @pytest.mark.usefixtures("_allowed")
 async def test_asking_again_does_not_disturb_those_who_are_present(tmp_path: Path) -> None:
     """While a party stays away every client is answered in one attempt; once it is back a single new one begins."""

@@ -99,6 +99,7 @@ def noises(twin, rng, records, sets, queries):
     return centred(np.array(seen, object), twin.modulus_bits), np.array(known)
 
 
+@pytest.mark.second_tier
 def test_a_guess_is_recognised_by_its_noise_without_a_flood_of_its_own_that_is_wide_enough():
     """The errors of a set's own records explain a part of the noise, which is least for the right guess of 24.
 

@@ -147,6 +147,7 @@ def test_ids_are_hashed_into_the_group(backend: str) -> None:
     assert kernels.group().hash_points(uniform_bytes(b"patient-1")).hex() == pinned
 
 
+@pytest.mark.second_tier
 @settings(max_examples=8)
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=5, unique=True))
 def test_raising_commutes_and_keeps_the_order(ids: list[str]) -> None:

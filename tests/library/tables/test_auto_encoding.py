@@ -141,6 +141,7 @@ def test_categories_where_trees_may_not_partition_them(tmp_path: Path) -> None:
     assert not table.category_counts
 
 
+@pytest.mark.second_tier
 def test_every_way_into_a_table_takes_the_same(tmp_path: Path) -> None:
     """CSV, JSON lines, Parquet, Arrow, folders, databases, frames, read whole or in batches; also at a prediction."""
     kinds = {**dict.fromkeys(SHOWN, pa.string()), "opened": pa.date32()}

@@ -122,6 +122,7 @@ def pair(seed: int, folder: Path) -> str:
     return f"seed {seed}, {one} and {two}: {said}" if said else ""
 
 
+@pytest.mark.second_tier
 def test_drawn_contents_through_two_ways(tmp_path: Path) -> None:
     """A sample of the campaign's."""
     assert [said for seed in range(60) if (said := pair(seed, tmp_path))] == []

@@ -174,7 +174,7 @@ def test_blocks_are_read_alike(width: int, numbers_drawn: list[int], kind: int) 
         assert ring.numbers(batch[:good]) == expected
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier
 @pytest.mark.parametrize("bits", [1024, 2048])
 def test_ciphertexts_are_the_same_bytes(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner's and another party's ciphertexts, packed sums and opened plaintexts, for every obfuscation."""

@@ -44,6 +44,7 @@ def test_all_small_numbers_are_compared_right(key: SecretKey) -> None:
             assert champion_is_larger(_opened(key, x, y, 3)) == (x < y), (x, y)
 
 
+@pytest.mark.second_tier
 def test_comparisons_are_pythons(key: SecretKey) -> None:
     """Edges, near numbers, and random ones of the whole width."""
     draw = random.Random(7)
