@@ -10,6 +10,7 @@ from attacks.audit_file import AuditFile
 from attacks.files import AuditedParty
 from attacks.id2graph.compared import Grouped, compared_groups
 from attacks.id2graph.grouping import Outcome
+from attacks.id2graph.own_cuts import left_out
 from attacks.id2graph.schema import AttackResult, Settings, usual_discount
 from attacks.known_labels.compared import compared_names
 from attacks.known_labels.evidence import SignatureEvidence, of_others
@@ -78,20 +79,21 @@ class Case:
         """The attacker's leaves, by tree."""
         return self.view.leaves(drawn_only=self.file.drawn_only)
 
-    def obstacle(self, name: str) -> str:
-        """The reason why an attack that groups records has nothing to use in this view; empty where it has."""
-        if name == OWN_CUTS and not any(tree.won for tree in self.view.trees):
-            return "the party won no split"
+    def reason(self, name: str) -> str:
+        """Why an attack that groups records uses nothing or a part of this view, as a clause; empty of all."""
+        if name == OWN_CUTS:
+            if not any(tree.won for tree in self.view.trees):
+                return "has nothing to use: the party won no split"
+            return left_out(self.view.own_cuts(), self.view.records, self.settings.max_entries)
         if GROUPING[name].by_leaves and not any(self.view.leaves()):
             owned = " with instance spaces withheld, since it owns no root" if self.view.withheld else ""
-            return f"the party knows no node but roots{owned}"
+            return f"has nothing to use: the party knows no node but roots{owned}"
         return ""
 
     @property
     def reasons(self) -> dict[str, str]:
-        """The attacks that group records of which this view has nothing to use, each with the reason."""
-        reasons = {name: self.obstacle(name) for name in self.grouping()}
-        return {name: reason for name, reason in reasons.items() if reason}
+        """The attacks that group records and use nothing or a part of this view, each with the clause that says why."""
+        return {name: reason for name in self.grouping() if (reason := self.reason(name))}
 
     def usual(self) -> list[str]:
         """The attacks that group records which run unless the file names others."""

@@ -151,7 +151,7 @@ class SeenTree(Findings):
 class Party(Findings):
     """One attacker: its traffic and its attacks' results. `faults`: gaps of the transcript behind all figures.
 
-    `reasons`: attacks that group records and had nothing to use, each with why; their figures are those of no set.
+    `reasons`: attacks that group records and used nothing, whose figures are of no set, or a part, each with why.
     `signed`: what the transcript's signatures show. Of a party of a training of trees `known_labels`. Of a PIVODL job,
     and only of such a one, `label_guess` and the fields after it up to `source_columns`; of a feature party of a split
     network, and only of such a one, `network`; of a label holder `victims`: feature party → attacks on its columns; of

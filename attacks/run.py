@@ -164,7 +164,7 @@ def _grouped(task: Task, case: Case) -> Done:
         **scores(case.labels, outcome.clusters),
         "seconds": outcome.seconds,
         "parameters": outcome.parameters,
-        **({"nothing to use": obstacle} if (obstacle := case.obstacle(task.name)) else {}),
+        **({"reason": reason} if (reason := case.reason(task.name)) else {}),
         **_end(view),
     }
     return Done(report, view.records, case.table, outcome)

@@ -1,11 +1,11 @@
 """Two tiers of tests: `make test` carries out the first, `make test-all` both.
 
 A test is of the second tier if it needs a library that `make test` does not install, is one more instance of a rule
-that a faster test covers, or takes a second: it has the marker `second_tier`, or its file has. Tests of minutes, `campaign`, are in
-neither. With `second_tier(but=3)` or `campaign(but=3)` the first three instances of its parameters are without the
-marker. A sweep, a test of more than `MOST` instances of the second tier, has that many there, evenly spaced, and all
-others in `campaign`. Where no path is named, the first tier is the default; of a named path the tests of both, and all
-instances, are carried out. The run ends with how many further tests there are.
+that a faster test covers, or takes a second: it has the marker `second_tier`, or its file has. Tests of minutes,
+`campaign`, are in neither. With `second_tier(but=3)` or `campaign(but=3)` the first three instances of its parameters
+are without the marker. A sweep, a test of more than `MOST` instances of the second tier, has that many there, evenly
+spaced, and all others in `campaign`. Where no path is named, the first tier is the default; of a named path the tests
+of both, and all instances, are carried out. The run ends with how many further tests there are.
 """
 
 from __future__ import annotations

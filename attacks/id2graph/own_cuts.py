@@ -59,10 +59,21 @@ def signatures(cuts: OwnCuts, records: int, discount: float, most: int) -> Float
 
     `most`: entries of the matrix; of more the splits with the largest weights are kept. Raises as `weighed` does.
     """
-    kept = weighed(cuts, records, discount)[: max(1, most // max(1, records))]
+    kept = weighed(cuts, records, discount)[: _kept(records, most)]
     if not kept:  # no record differs from another
         return np.zeros((records, 1))
     return np.stack([sides(cut, records) * np.sqrt(weight) for weight, cut in kept], axis=1)
+
+
+def left_out(cuts: OwnCuts, records: int, most: int) -> str:
+    """What `signatures` leaves out, as a clause; empty if nothing."""
+    unlike = len({sides(cut, records).tobytes() for tree in cuts for cut in tree})
+    kept = _kept(records, most)
+    return f"uses the {kept} heaviest of {unlike} own splits: max_entries allows {most:,}" if unlike > kept else ""
+
+
+def _kept(records: int, most: int) -> int:
+    return max(1, most // max(1, records))
 
 
 def sides(cut: OwnCut, records: int) -> npt.NDArray[np.int8]:

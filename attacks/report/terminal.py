@@ -150,7 +150,7 @@ def _attacks(document: Document, console: Console) -> None:
         _table(console, "Attacks on the labels", ["party", "attack", *SCORE_HEADS], rows, names=2)
     for name, party in document.on_labels.items():
         for attack, why in (party.reasons or {}).items():
-            _say(console, *_wrapped(f"{name}: {ATTACKS[attack].label} has nothing to use: {why}.", console, "  "))
+            _say(console, *_wrapped(f"{name}: {ATTACKS[attack].label} {why}.", console, "  "))
         if not party.attacks:
             _say(console, f"No attack was run on the view of {name}.")
 

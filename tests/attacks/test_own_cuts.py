@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attacks.id2graph.own_cuts import OwnCut, signatures
+from attacks.id2graph.own_cuts import OwnCut, left_out, signatures
 from attacks.id2graph.schema import Settings
 from attacks.registry import OWN_CUTS, attack
 from attacks.scores import score
@@ -47,6 +47,8 @@ def test_weights_fall_by_tree_and_depth_and_equal_splits_are_one() -> None:
     weights = [1 + 0.6 / 2, 0.6 / 2]
     assert points == pytest.approx(np.array([[-1, 0], [-1, 0], [1, -1], [1, 1]]) * np.sqrt(weights))
     assert signatures([[first], [again, part]], 4, 0.6, 4).shape == (4, 1)  # the heaviest fits
+    assert left_out([[first], [again, part]], 4, 4) == "uses the 1 heaviest of 2 own splits: max_entries allows 4"
+    assert left_out([[first], [again, part]], 4, 8) == ""
 
 
 def test_what_cannot_be_used_is_refused() -> None:

@@ -147,7 +147,7 @@ def test_an_audit_says_what_is_left(folder: Path, tmp_path: Path) -> None:
     assert "Columns of feature parties, by left sets alone" in said
     assert f"{B} answers for all records" in said
     page = html(parse(document.plain()))
-    assert "Without anything to use at" in page
+    assert "UNI has nothing to use: the party knows no node" in page
     assert "cells between two of them" in page
 
     def unrecorded(records: list[TranscriptRecord]) -> Iterator[TranscriptRecord]:
