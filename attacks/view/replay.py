@@ -193,10 +193,7 @@ class TranscriptReplay:
             self.key = message.setup.public_key
         elif record.step == "noised_sums" and not sent:
             said = message.setup.noised_sums
-            privacy = ColumnPrivacy(said.epsilon, said.delta, said.trees)
-            if not privacy.in_range:
-                raise Malformed(f"{record.peer} says that its sums have noise, with numbers that are out of range")
-            self.noised[record.peer] = privacy
+            self.noised[record.peer] = ColumnPrivacy.said(record.peer, said.epsilon, said.delta, said.trees)
         elif record.step in ("labelled_records", "record_bins", "candidate_records") and not sent:
             self.budget.take(len(record.message) if record.step != "candidate_records" else 0)
             self.shared.take(record.peer, message, record.step)

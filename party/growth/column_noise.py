@@ -51,12 +51,8 @@ async def announced(
         if party == context.party or party in known:
             continue
         said: setup_pb2.NoisedSums | None = await context.mailbox.only_if_sent(party, "noised_sums")
-        if said is None:
-            continue
-        privacy = ColumnPrivacy(said.epsilon, said.delta, said.trees)
-        if not privacy.in_range:
-            raise Malformed(f"{party} says that its sums have noise, with numbers that are out of range")
-        noised[party] = privacy
+        if said is not None:
+            noised[party] = ColumnPrivacy.said(party, said.epsilon, said.delta, said.trees)
     return noised
 
 

@@ -17,6 +17,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from treetap.errors import Malformed
 from treetap.privacy.discrete_gaussian import discrete_gaussians
 from treetap.privacy.zcdp import rho_of
 from treetap.trees.candidates import CandidateList
@@ -47,10 +48,12 @@ class ColumnPrivacy:
     delta: float
     trees: int
 
-    @property
-    def in_range(self) -> bool:
-        """False for numbers that no party's file can have."""
-        return 0 < self.epsilon <= 1e6 and 0 < self.delta < 0.1 and 1 <= self.trees <= 1_000_000
+    @classmethod
+    def said(cls, party: str, epsilon: float, delta: float, trees: int) -> ColumnPrivacy:
+        """What a party says of its noise. Raises `Malformed` for numbers that no party's file can have."""
+        if not (0 < epsilon <= 1e6 and 0 < delta < 0.1 and 1 <= trees <= 1_000_000):
+            raise Malformed(f"{party} says that its sums have noise, with numbers that are out of range")
+        return cls(epsilon, delta, trees)
 
     @property
     def rho(self) -> float:

@@ -397,7 +397,7 @@ class _Batch:
         for gradient in self._given:
             gradient[canary] = 1e3 * row.clip * torch.from_numpy(signs(2, chance)).float()
         self._exact, *given = [
-            _flat(clipped_sum(self._model, self._inputs, gradient, row.clip)) / row.clip
+            _flat(clipped_sum(self._model, self._inputs, gradient, row.clip, self._defence.grid)) / row.clip
             for gradient in (self._without, *self._given)
         ]
         changes = [len(part) * (of - self._exact) for part, of in zip(self._parts, given, strict=True)]
