@@ -99,6 +99,8 @@ def member_columns(intruder: Intruder) -> list[ColumnGuess]:
         intruder.reasons[f"columns {', '.join(left_out)}"] = (
             f"the {intruder.bounds.seconds:g} seconds of this audit had passed"
         )
+    if made := [name for table in intruder.target.tables.values() for name in table.columns if name in table.made]:
+        intruder.reasons[f"columns {', '.join(made)}"] = "each is one category of a column that was encoded"
     many = {artefact: sum(row.artefact == artefact for row in rows) for artefact in {row.artefact for row in rows}}
     # the verdict is by the worst of them
     return [
