@@ -73,8 +73,8 @@ ROWS = (
     _benchmark("partitions", "measure_partitions.py", LEAKS, 0.01),
     Row(
         "demo",
-        "treetap demo --workdir demo --details && treetap audit demo/federation --document audit.json"
-        " && python -m renderers.audit audit.json && python -m renderers.demo",
+        "treetap demo --workdir demo --details && python -m renderers.audit demo/federation/audit.json"
+        " && python -m renderers.demo",
         f"{AUDITS} docs/audit.png docs/demo.svg",
         0.05,
     ),
