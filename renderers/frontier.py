@@ -1,6 +1,6 @@
-"""Keeps the panels of a frontier as a picture: docs/frontier.svg.
+"""Keeps the panels of a frontier as a picture: docs/frontier.svg, or docs/NAME.
 
-Usage: python -m renderers.frontier FRONTIER.json, which `treetap frontier` wrote.
+Usage: python -m renderers.frontier FRONTIER.json [NAME.svg], of which `treetap frontier` wrote the first.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from treetap.privacy.frontiers import load_frontier
 
 def main() -> int:
     """Draw the picture; returns the exit status."""
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3):
         print(__doc__, file=sys.stderr)
         return 2
     document = load_frontier(Path(sys.argv[1]))
-    (DOCS / "frontier.svg").write_text(picture(document), encoding="utf-8")
+    (DOCS / (sys.argv[2] if len(sys.argv) == 3 else "frontier.svg")).write_text(picture(document), encoding="utf-8")
     return 0
 
 

@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, metavar="N", help="by default 0 to 2 of table-1 and -2, else 0")
     parser.add_argument("--only", nargs="+", choices=SETS, metavar="SET", help=f"of {', '.join(SETS)}")
     parser.add_argument("--depths", nargs="+", type=int, choices=(1, 2, 3), metavar="N", help="of M1, M2, M3")
+    parser.add_argument("--dp-sgd", action="store_true", help="of these sweeps only what is under DP-SGD")
     parser.add_argument("--records", type=int, metavar="N", help="at most that many of each part, for a trial")
     parser.add_argument("--epochs", type=int, metavar="N", help="in the place of those of the set, for a trial")
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="results, a JSON line each")
@@ -64,6 +65,7 @@ def main() -> None:
     for sweep in given.sweeps:
         if sweep != PAGE:
             cells = [cell for cell in _cells(sweep, given.seeds) if not given.only or cell.set in given.only]
+            cells = [cell for cell in cells if cell.noise or not given.dp_sgd]
             _run(sweep, [cell for cell in cells if not given.depths or cell.depth in given.depths], scale, results)
     from sensfl_page import PAGE as page
 
