@@ -65,9 +65,7 @@ def auc_influence(chances: Floats, truth: Ints) -> Floats:
     how many records are of the class; of others likewise.
     """
     influence, scored = np.zeros(len(truth)), 0
-    # of two classes whose chances add up to 1 each says the same as the other
-    same = chances.shape[1] == 2 and bool(np.allclose(chances.sum(axis=1), 1.0))
-    for number in range(1 if same else chances.shape[1]):
+    for number in _unlike(chances):
         of_class = truth == number
         inside, outside = int(of_class.sum()), int((~of_class).sum())
         if not inside or not outside:
@@ -80,6 +78,12 @@ def auc_influence(chances: Floats, truth: Ints) -> Floats:
         influence[of_class] += (before - before.mean()) / inside
         influence[~of_class] += (behind - behind.mean()) / outside
     return influence / max(1, scored)
+
+
+def _unlike(chances: Floats) -> range:
+    """The classes to score: of two whose chances add up to 1 each says the same as the other."""
+    same = chances.shape[1] == 2 and bool(np.abs(chances.sum(axis=1) - 1).max(initial=0) < 1e-8)
+    return range(1 if same else chances.shape[1])
 
 
 def _shares_below(counts: Ints) -> Floats:
@@ -113,7 +117,7 @@ def macro_auc(chances: Floats, truth: Ints) -> float:
 
     Of two classes both have the same, unless their chances are tied otherwise. ½ where all records are of one class.
     """
-    aucs = [auc(chances[:, number], (truth == number).astype(np.int64)) for number in range(chances.shape[1])]
+    aucs = [auc(chances[:, number], (truth == number).astype(np.int64)) for number in _unlike(chances)]
     scored = [value for value in aucs if value is not None]
     return float(np.mean(scored)) if scored else 0.5
 

@@ -22,6 +22,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 #: Inverse strength of the penalty on weights, of rows of length 1.
 _INVERSE_PENALTY = 10.0
+#: Squared distances are 0 up to this many units in the last place of what they are the difference of.
+_ROUNDED = 16
 #: Draws of the control, which a verdict does not need.
 _CONTROLS = 5
 #: Names chances (n, classes) of the named records, by settings, known records and their classes.
@@ -76,12 +78,13 @@ def _named(
     """
     from sklearn import config_context
 
-    drawn = []
+    drawn, (first, alike) = [], _alike(rows)
+    unlike = rows[first]
     with config_context(assume_finite=True, skip_parameter_validation=True):  # tens of small fits
         for known, named in evidence.drawn[:draws]:
-            classes, chances = way(evidence.settings, rows[known], rows[named], truth[known])
+            classes, chances = way(evidence.settings, rows[known], unlike, truth[known])
             every = np.zeros((len(named), len(evidence.known.classes)))
-            every[:, classes] = chances
+            every[:, classes] = chances[alike[named]]
             drawn.append((named, every))
     result = named_by(drawn, truth, evidence.rarest, evidence.settings.first)
     figures = (result.aucs, result.firsts, [float(np.nanmean(draw)) for draw in result.right])
@@ -89,13 +92,29 @@ def _named(
     return Naming(auc=auc, precision=precision, accuracy=accuracy), result
 
 
-def _nearest(settings: KnownSettings, known: Any, named: Any, labels: Ints) -> tuple[Ints, Floats]:
-    """The vote of the nearest known rows (k, ·) on each named one (n, ·)."""
-    from sklearn.neighbors import KNeighborsClassifier
+def _alike(rows: Any) -> tuple[Ints, Ints]:
+    """One of each set of equal rows (n, ·), and the number (n,) of each row's set."""
+    told = rows @ np.random.default_rng(0).random(rows.shape[1])  # equal rows have equal sums, and others do not
+    return np.unique(told, return_index=True, return_inverse=True)[1:]
 
-    model = KNeighborsClassifier(min(settings.neighbours, len(labels)), weights="distance", algorithm="brute")
-    model.fit(known, labels)
-    return model.classes_, model.predict_proba(named)
+
+def _nearest(settings: KnownSettings, known: Any, named: Any, labels: Ints) -> tuple[Ints, Floats]:
+    """The vote of the nearest known rows (k, ·) on each named one (n, ·), by inverse distance; of equal ones alone."""
+    classes, of_known = np.unique(labels, return_inverse=True)
+    known = known.toarray() if hasattr(known, "toarray") else known
+    lengths = named.multiply(named).sum(axis=1) if hasattr(named, "multiply") else (named**2).sum(axis=1, keepdims=True)
+    both = np.asarray(lengths) + (known**2).sum(axis=1)
+    squares = both - 2 * (named @ known.T)
+    squares[squares < _ROUNDED * np.finfo(squares.dtype).eps * both] = 0
+    count = min(settings.neighbours, len(labels))
+    near = np.argpartition(squares, count - 1, axis=1)[:, :count]
+    distances = np.sqrt(np.take_along_axis(squares, near, axis=1))
+    with np.errstate(divide="ignore"):
+        votes = 1 / distances
+    equal = np.isinf(votes)
+    votes = np.where(equal.any(axis=1, keepdims=True), equal, votes)
+    chances = np.stack([(votes * (of_known[near] == number)).sum(axis=1) for number in range(len(classes))], axis=1)
+    return classes, chances / chances.sum(axis=1, keepdims=True)
 
 
 def regressed(known: Any, named: Any, labels: Ints) -> tuple[Ints, Floats]:
