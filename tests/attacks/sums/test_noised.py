@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from attacks.sums.scoring import TrueColumns
 from attacks.view.opened_sums import LeftSet, OpenedSums, OpenedTree
 from treetap.errors import BadInput
 from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums, largest_guess
+from treetap.privacy.discrete_gaussian import discrete_gaussians
 from treetap.trees.candidates import CandidateList
 from treetap.trees.params import BoostingParams
 
@@ -25,6 +28,10 @@ PARAMS = BoostingParams(n_estimators=TREES, max_depth=3, max_bin=BINS)
 def world(epsilon: float, left_sets: tuple[LeftSet, ...] = (), seed: int = 0) -> tuple[OpenedSums, TrueColumns]:
     """Two columns that tell nothing of one another, and trees whose nodes are drawn: no crowd tells of a record."""
     rng = np.random.default_rng(seed)
+
+    def seeded(count: int, variance: Fraction) -> np.ndarray:
+        return discrete_gaussians(count, variance, rng.bytes)
+
     codes = np.stack([rng.permutation(np.arange(RECORDS) % BINS) for _ in range(2)], axis=1)
     truth = TrueColumns.of_numbers(["x", "y"], codes.astype(np.float64), BINS)
     privacy = ColumnPrivacy(epsilon, 1e-6, TREES)
@@ -50,7 +57,7 @@ def world(epsilon: float, left_sets: tuple[LeftSet, ...] = (), seed: int = 0) ->
                 values[rows][codes[rows, f] <= k].sum(axis=0)
                 for f, k in zip(candidates.feature, candidates.bin, strict=True)
             ]
-            sums[node] = (np.array(exact) + drawn_sums(candidates, noise, 1)[0])[order]
+            sums[node] = (np.array(exact) + drawn_sums(candidates, noise, 1, seeded)[0])[order]
         trees.append(OpenedTree(index, values, nodes, {PARTY: sums}, (), {}))
     return OpenedSums(tuple(trees), (PARTY,), RECORDS, PARAMS, left_sets, noised={PARTY: privacy}), truth
 
