@@ -139,7 +139,7 @@ def mean_places(linked: Linked, chain: int) -> Floats:
             gaps = np.diff(there, append=len(linked.chains[chain]))
             total[rows] += float(beyond @ gaps) / max(1, len(rows)) / np.sqrt(max(1, len(rows)))
             weights[rows] += 1 / np.sqrt(max(1, len(rows)))
-    return total / weights
+    return np.asarray(total / weights)
 
 
 def explained(places: Sequence[Floats], named: Sequence[Named], truth: TrueColumns) -> float:

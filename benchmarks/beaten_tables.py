@@ -115,7 +115,7 @@ def table_of(name: str, records: int) -> Table:
 
 def is_number(column: pa.ChunkedArray) -> bool:
     """True if a column has numbers, not texts or dates."""
-    return pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    return bool(pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
 
 
 def numbered(column: pa.ChunkedArray) -> Floats:
