@@ -236,7 +236,7 @@ def paired_error(differences: npt.ArrayLike) -> float:
 
 def half_width(error: float, tries: int) -> float:
     """Half of the interval of a gain with this standard error, the best of this number of tries."""
-    return NormalDist().inv_cdf(1 - MISSED / 2 / tries) * error
+    return -NormalDist().inv_cdf(MISSED / 2 / tries) * error
 
 
 def drawn_error(by_draw: Sequence[float]) -> float:

@@ -1,98 +1,90 @@
-"""The audit's attack on columns beside independent ones: status 1 where one of them reads more.
+"""Columns, of `beaten.py`: independent attacks on a feature party's sums beside the audit's, links given to both.
 
-    python benchmarks/beaten_columns.py [--set breast_cancer credit] [--records N] [--columns 4]
-        [--trees 20] [--depth 4] [--epsilon 4 16] [--least 20] [--sweeps 30]
+Attacked are the first four columns of numbers without a missing cell that the feature party has, or as many as there
+are; it has no others. 20 trees of depth 4, 32 bins.
 
-Two questions of each set, links given on both sides, 32 bins, cells of the first --columns of the feature party:
+- Sums with noise (`column_privacy`, δ 10⁻⁶), ε 4 and 16: the cells that a plain Gibbs sampler names rightly, which
+  draws record by record and column by column; it knows the party's secret orders, which the audit has to find.
+- Bins of 20 records and more (`min_cell_records`): the variance of bins that a line explains, through the places which
+  the audit expects, or through the mean place of the nodes that a record is in.
 
-- noised sums: the cells that a plain Gibbs sampler names rightly, which draws record by record and column by column;
-  it knows the party's secret orders, which the audit has to find;
-- bins of --least records (min_cell_records): the variance of bins that a line through expected places explains.
-
-A line has the audit's figure, the other's, and their difference. More than 2 points of cells or .02 of R² are too much.
-Breast cancer comes with scikit-learn; credit needs TREETAP_DATA. Noise is drawn anew in each run.
+The audit's least squares of merged bins, and thus the places, have a tenth of their default time.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-import time
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
-import numpy.typing as npt
-from column_privacy import Trained, blocks, case, trained
-from columns_from_sums import PARTY, Case, opened_sums, view_of
+from beaten_tables import SETS, Best, Floats, Ints, Row, Table
+from columns_from_sums import PARTY, Case, opened_sums
 
 from attacks.sums import attack
 from attacks.sums.attack import SumsEvidence, read_columns
 from attacks.sums.kept import Kept
 from attacks.sums.propagation import PASSES, Linked
 from attacks.sums.schema import SumsSettings
-from attacks.sums.scoring import TrueColumns, Truth
+from attacks.sums.scoring import Named, TrueColumns, Truth
 from attacks.sums.sketches import sums_of
 from attacks.view.opened_sums import OpenedSums
-from treetap import terminal
 from treetap.privacy.column_privacy import ColumnPrivacy
+from treetap.trees.binning import BinnedTable
 from treetap.trees.candidates import CandidateList
 from treetap.trees.params import BoostingParams
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-#: The most by which another attack may read more: shares of cells, of variance.
-CELLS, EXPLAINED = 0.02, 0.02
+#: Columns that are attacked, ε of noised sums, and records of a merged bin.
+MOST, EPSILONS, LEAST, DELTA = 4, (4.0, 16.0), 20, 1e-6
+#: Processor seconds of each least squares.
+SECONDS = 15.0
 
 
-class Row(NamedTuple):
-    """A comparison. `allowed`: how much better the other attack may be."""
+def columns_rows(name: str, table: Table, given: argparse.Namespace) -> Iterator[Row]:
+    """Cells of noised sums, and the order of merged ones."""
+    own = SETS[name].own or table.columns.shape[1] // 2
+    attacked = own + np.flatnonzero(table.numbers[own:])[:MOST]
+    case = Case(name, own, table.columns[:, [*range(own), *attacked]], table.labels)
+    params = BoostingParams(n_estimators=given.cell_trees, max_depth=given.depth, max_bin=32, **table.objective)
+    truth = TrueColumns.of_numbers([str(j) for j in attacked], table.columns[:, attacked], params.max_bin)
+    about = "boosting", f"first {own} columns"
+    for epsilon in EPSILONS:
+        yield Row(
+            *about, f"cells at ε {epsilon:g}", "cells", 0.02, *on_noise(case, params, truth, epsilon, given.sweeps)
+        )
+    yield Row(*about, f"variance of bins of {LEAST}", "R²", 0.02, *on_order(case, params, truth))
 
-    question: str
-    audit: float
-    other: float
-    allowed: float
-    seconds: float
 
-    @property
-    def beaten(self) -> bool:
-        """True if the other attack reads more than is allowed."""
-        return self.other - self.audit > self.allowed
-
-
-def on_noise(name: str, records: int, kept: int, params: BoostingParams, epsilon: float, sweeps: int) -> Row:
-    """The plain sampler beside the audit's attack on noised sums; `kept`: columns of the feature party."""
-    begun = time.process_time()
-    inputs, labels, own = case(name, records)
-    inputs = inputs[:, : own + kept]
-    here = trained(inputs, labels, own, params, ColumnPrivacy(epsilon, 1e-6, params.n_estimators), 0)
-    opened = view_of(here.model, here.tables, here.labels[here.before], params, noise=here.noise)  # type: ignore[arg-type]
-    values = blocks(inputs, own)[PARTY][here.before]
-    truth = TrueColumns.of_numbers([str(j) for j in range(values.shape[1])], values, params.max_bin)
+def on_noise(case: Case, params: BoostingParams, truth: TrueColumns, epsilon: float, sweeps: int) -> tuple[Best, Best]:
+    """The plain sampler, and the audit's attack on noised sums."""
+    privacy = ColumnPrivacy(epsilon, DELTA, params.n_estimators)
+    opened, binned = opened_sums(case, params, privacy=privacy)
     figures = read_columns(SumsEvidence(PARTY, opened, truth, SumsSettings(), lambda _: None, Kept()))
-    other = float(np.mean([_sampled(here, opened, column, sweeps) for column in range(values.shape[1])]))
-    question = f"{name}, cells at ε {epsilon:g}"
-    return Row(question, figures.named[attack.NOISED], other, CELLS, time.process_time() - begun)
+    shares = [sampled(opened, binned, privacy, column, sweeps) for column in range(len(truth.names))]
+    audit = {name: figures.named[name] for name in (attack.ALONE, attack.NOISED)}
+    return Best.of({"plain sampler": float(np.mean(shares))}), Best.of(audit)
 
 
-def _sampled(here: Trained, opened: OpenedSums, column: int, sweeps: int) -> float:
+def sampled(opened: OpenedSums, binned: BinnedTable, privacy: ColumnPrivacy, column: int, sweeps: int) -> float:
     """The share of a column's cells that sampling each record's bin names rightly, from exact orders of the sums."""
-    assert here.noise is not None
-    table, rng = here.tables[PARTY], np.random.default_rng(5)
-    candidates = CandidateList([it.shape for it in table.features])
+    rng, candidates = np.random.default_rng(5), CandidateList([it.shape for it in binned.features])
     cuts = np.flatnonzero(candidates.feature == column)
-    unit = np.sqrt(float(here.noise.noise.variance)) * np.array(here.noise.noise.bounds, dtype=np.float64)
     orders = np.random.default_rng(1)  # as `view_of` draws them
     seen, inside, numbers = list[Floats](), list[Ints](), list[Floats]()
     for tree in opened.trees:
+        noise = privacy.noise_of_tree(opened.params, PARTY, tree.values)
+        unit = np.sqrt(float(noise.variance)) * np.array(noise.bounds, dtype=np.float64)
+        values = tree.values / unit
         places = np.argsort(orders.permutation(len(candidates)))[cuts]
         for node, sums in tree.sums[PARTY].items():
             rows = tree.nodes[node]
-            ends = np.vstack([sums[places], tree.values[rows].sum(axis=0)])
-            seen.append(np.diff(ends, axis=0, prepend=0) / unit)
+            ends = np.vstack([sums[places] / unit, values[rows].sum(axis=0)])
+            seen.append(np.diff(ends, axis=0, prepend=0))
             inside.append(rows)
-            numbers.append(tree.values / unit)
+            numbers.append(values)
     rest, width = np.array(seen), len(cuts) + 1
-    member = np.zeros((len(opened.trees[0].values), len(inside)), dtype=bool)
+    member = np.zeros((opened.records, len(inside)), dtype=bool)
     for equation, rows in enumerate(inside):
         member[rows, equation] = True
     share = np.maximum(rest[[rows.size == len(member) for rows in inside]][..., -1].mean(axis=0), 1e-3)
@@ -114,60 +106,47 @@ def _sampled(here: Trained, opened: OpenedSums, column: int, sweeps: int) -> flo
             rest[of_record[i], bins[i]] -= value[i]
             if sweep >= sweeps // 2:
                 chances[i] += chance
-    return float((chances.argmax(axis=1) == table.codes[:, column]).mean())
+    return float((chances.argmax(axis=1) == binned.codes[:, column]).mean())
 
 
-def on_order(name: str, records: int, kept: int, params: BoostingParams, least: int) -> Row:
-    """A line through expected places with links given beside the audit's explained variance, of merged bins."""
-    begun = time.process_time()
-    inputs, labels, own = case(name, records)
-    here = Case(name, own, inputs[:, : own + kept], labels)
-    opened, _ = opened_sums(here, params, least)
-    truth = TrueColumns.of_numbers([str(j) for j in range(kept)], here.inputs[:, own:], params.max_bin)
-    settings = SumsSettings(seconds=40.0)
-    figures = read_columns(SumsEvidence(PARTY, opened, truth, settings, lambda _: None, Kept()))
-    trees = sums_of(PARTY, opened.trees, lambda tree: params.drawn(tree, opened.records))
-    known = Truth.of(truth, trees, PARTY)
-    linked = Linked(trees, *known.given_links())
-    steps = attack.Steps(settings, PASSES, lambda _: None, Kept())
-    _, claims, _ = attack.claims_of(linked, steps, "given")
-    squares = np.zeros(kept)
-    for place, chain in zip(claims.positions, known.named(linked.identities, linked.chains), strict=True):
+def on_order(case: Case, params: BoostingParams, truth: TrueColumns) -> tuple[Best, Best]:
+    """The lines, and the audit's explained variance."""
+    opened, _ = opened_sums(case, params, LEAST)
+    with TemporaryDirectory() as folder:  # the audit's places are not estimated twice
+        kept, settings = Kept.of(Path(folder)), SumsSettings(seconds=SECONDS)
+        figures = read_columns(SumsEvidence(PARTY, opened, truth, settings, lambda _: None, kept))
+        trees = sums_of(PARTY, opened.trees, lambda tree: params.drawn(tree, opened.records))
+        known = Truth.of(truth, trees, PARTY)
+        linked = Linked(trees, *known.given_links())
+        _, claims, _ = attack.claims_of(linked, attack.Steps(settings, PASSES, lambda _: None, kept), "given")
+    named = known.named(linked.identities, linked.chains)
+    means = [mean_places(linked, chain) for chain in range(len(linked.chains))]
+    easy = {
+        "a line through expected places": explained(claims.positions, named, truth),
+        "a line through means of nodes": explained(means, named, truth),
+    }
+    return Best.of(easy), Best.of({"links given": figures.given_explained or 0.0})
+
+
+def mean_places(linked: Linked, chain: int) -> Floats:
+    """The mean place (N,) of a chain in the nodes that a record is in, those of n records weighing 1/√n."""
+    total, weights = np.zeros(linked.records), np.full(linked.records, 1e-9)
+    for number, tree in enumerate(linked.trees):
+        there, places = linked.borders(number, chain)
+        for node, rows in enumerate(tree.drawn):
+            # of records: how many are beyond each border, and so the mean of the places
+            beyond = len(rows) - tree.lefts[node, places, tree.counting]
+            gaps = np.diff(there, append=len(linked.chains[chain]))
+            total[rows] += float(beyond @ gaps) / max(1, len(rows)) / np.sqrt(max(1, len(rows)))
+            weights[rows] += 1 / np.sqrt(max(1, len(rows)))
+    return np.asarray(total / weights)
+
+
+def explained(places: Sequence[Floats], named: Sequence[Named], truth: TrueColumns) -> float:
+    """The mean over columns of the variance that a line through a chain's places (N,) explains, of the best chain."""
+    squares = np.zeros(len(truth.names))
+    for place, chain in zip(places, named, strict=True):
         if np.ptp(place) > 0:
             square = np.corrcoef(place, truth.codes[:, chain.column])[0, 1] ** 2
             squares[chain.column] = max(squares[chain.column], square)
-    reached = figures.given_explained or 0.0
-    question = f"{name}, variance with m {least}"
-    return Row(question, reached, float(squares.mean()), EXPLAINED, time.process_time() - begun)
-
-
-def main() -> None:
-    """Run, print and end with status 1 where an attack is beaten."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sets = ("breast_cancer", "credit")
-    parser.add_argument("--set", nargs="+", default=sets, choices=sets, dest="sets")
-    parser.add_argument("--records", type=int, default=30_000)
-    parser.add_argument("--columns", type=int, default=4)
-    parser.add_argument("--trees", type=int, default=20)
-    parser.add_argument("--depth", type=int, default=4)
-    parser.add_argument("--epsilon", type=float, nargs="*", default=[4, 16])
-    parser.add_argument("--least", type=int, nargs="*", default=[20])
-    parser.add_argument("--sweeps", type=int, default=30)
-    given = parser.parse_args()
-    params = BoostingParams(n_estimators=given.trees, max_depth=given.depth, max_bin=32)
-    rows = []
-    for name in given.sets:
-        about = name, given.records, given.columns, params
-        rows += [on_noise(*about, epsilon, given.sweeps) for epsilon in given.epsilon]
-        rows += [on_order(*about, least) for least in given.least]
-    table = terminal.table("question", "audit", "other attack", "difference", "", "CPU s")
-    for row in rows:
-        word = "beaten" if row.beaten else "holds"
-        difference = f"{100 * (row.other - row.audit):+.1f} points"
-        table.add_row(row.question, f"{row.audit:.1%}", f"{row.other:.1%}", difference, word, f"{row.seconds:.0f}")
-    terminal.out.print(table)
-    sys.exit(int(any(row.beaten for row in rows)))
-
-
-if __name__ == "__main__":
-    main()
+    return float(squares.mean())

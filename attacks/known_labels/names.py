@@ -27,7 +27,7 @@ class Named:
         firsts: by draw, the share of the rarest class among the first.
         right: by draw (n,): 1 named right, 0 wrong, NaN: known, and not named.
         influence: by draw (n,): of each record on the AUC, 0 of a known one.
-        tries: the guesses of which it is the best: 2 where the opposite one counts as well.
+        tries: the guesses of which it is the best: where the opposite one counts as well 2, of each class.
         known: some label had to be known.
         told: words for what told the sides of an order of records; may be empty.
 

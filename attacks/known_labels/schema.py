@@ -81,9 +81,9 @@ RankedBy = Literal["splits", "splits-alike", "leaves", "nodes", "columns", "colu
 class Ranked(Findings):
     """An order of records as a guess of their labels.
 
-    `auc`, `precision`, `accuracy`: as in `Naming`; of two classes by the better side, `accuracy` by the sizes of the
-    classes; of several each class against the rest, on the side that known labels say, without `accuracy`. `by_sizes`:
-    the sizes of two classes tell the side. `by_known`: the share of draws, and classes, whose known labels tell it.
+    `auc`, `precision`, `accuracy`: as in `Naming`, by the better side; of two classes `accuracy` by the sizes of the
+    classes; of several each class against the rest, each by its better side, without `accuracy`. `by_sizes`: the sizes
+    of two classes tell the side. `by_known`: the share of draws, and classes, whose known labels tell it.
     """
 
     auc: float

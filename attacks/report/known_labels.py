@@ -54,7 +54,8 @@ TERMS = {
     ),
     "AUC": "of several classes the mean over the classes, each against all others; 0.5 is guessing.",
     "Side told": "of two classes, whether their sizes say which end of the order is the rarer class, and the share of "
-    "draws whose known labels do. The figures are those of the right side; a verdict counts both sides as tries.",
+    "draws whose known labels do. The figures are those of the right side, of several classes that of each; a verdict "
+    "counts all sides as tries.",
     "Precision of the first": "the share of the rarest class among the records that the attack names first for it.",
 }
 

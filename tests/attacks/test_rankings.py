@@ -17,7 +17,7 @@ from attacks.known_labels.rankings import extreme_end, principal, turned
 from attacks.known_labels.schema import KnownSettings, RankedResult
 from attacks.registry import Needs, row, rows
 from attacks.report.verdict import lines
-from attacks.verdict import Compared, best_of, judged
+from attacks.verdict import Compared, best_of, half_width, judged
 from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, WholeCut
 from tests.attacks.worlds import planted, random_trees
 from treetap.tables.labels import Labels
@@ -151,6 +151,21 @@ def test_a_side_that_sizes_do_not_tell_is_said_to_be_of_known_labels() -> None:
     (compared,) = compared_names(evidence)
     assert (compared.known, compared.drawn) == (40, None)
     assert compared.reached_how.endswith(f", its side by known labels in {100 * it.by_known:.0f} % of draws")
+
+
+def test_a_rare_class_of_several_counts_by_its_better_side() -> None:
+    """No known label is of the third class, and a verdict counts every choice of the three sides as a try."""
+    labels = np.array([0] * 290 + [1] * 290 + [2] * 20)
+    first, third = _noisy((labels == 0).astype(np.int64), 1, 0.1)[0], labels == 2
+    evidence = _evidence(_with_splits([first | third] * 3), labels, draws=1, known=5)
+    assert not (evidence.truth[evidence.drawn[0][0]] == 2).any()
+    found = _found(evidence)["heaviest-cut"].by["splits"]
+    named = evidence.named["heaviest-cut", "splits"]
+    assert found.auc > 0.8
+    assert found.by_known == pytest.approx(2 / 3)
+    assert named.tries == 8
+    assert named.told == "its sides by known labels in 67 % of classes and draws"
+    assert np.isfinite(half_width(0.01, 2**62 * 5))
 
 
 def test_a_party_that_labels_records_orders_those_of_others() -> None:
