@@ -62,7 +62,7 @@ ENV PATH=/opt/treetap/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER treetap
 WORKDIR /var/lib/treetap
 # A coordinator's container names its own file: `--config /etc/treetap-coordinator/coordinator.toml`.
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+HEALTHCHECK --interval=30s --timeout=15s --start-period=30s --retries=3 \
   CMD ["treetap", "health", "--config", "/etc/treetap/party.toml"]
 ENTRYPOINT ["treetap"]
 CMD ["--help"]

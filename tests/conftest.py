@@ -99,13 +99,12 @@ def pytest_configure_node(node: WorkerController) -> None:
     node.workerinput["forks"] = forks.start_server()
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are cores; twice as many for the second tier, whose tests wait for processes.
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: some wait for processes, and beyond that they hinder each other and containers.
 
-    Every worker imports all test files, and beyond that they hinder each other.
+    Every worker imports all test files.
     """
-    cores = len(os.sched_getaffinity(0))
-    return 2 * cores if config.option.tier == "all" else cores + 1
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

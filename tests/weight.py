@@ -56,7 +56,7 @@ OWN = {
 #: Feature → how it is spelt in code, in lower case. A file whose path has the spelling is the feature's own.
 FEATURES = {
     "monotone": "monotone",
-    "partitions": r"(?<!\.)(?<!\.r)partition|\.partition\w",  # not the methods of strings
+    "partitions": r"(?<!\.)(?<!\.r)(?<!arg)partition|\.partition\w",  # not methods of strings and arrays
     "base_model": "base[_ ]model",  # not pydantic's class
     "eval_table": "eval.?table",
     "party_dropout": "party.?dropout",
