@@ -13,8 +13,7 @@ Noise is drawn as a feature party draws it. Forests draw four fifths of the reco
 --cells, of boosting: further rows on the feature party's training cells (record and column), of the first seed, by the
 attack of `treetap audit`: the share that its best guess of all cells names rightly, beside naming the most frequent bin
 ("before"), with links given where sums have noise; the same by left sets alone; the variance of places that it
-explains; and the largest share that ε allows, of W equally likely bins (e^ε + (W − 1)·δ) / (e^ε + W − 1), given the
-left sets.
+explains; and the largest share that ε allows, given the left sets (docs/column-privacy.md, "Guesses").
 
 --draws, of boosting: in the place of all that, a federation trains each set under Paillier with keys of 2048 bits, by
 the simulator of the tests, with noise of the first ε; printed is the processor time of all parties, and of the draws.
@@ -46,7 +45,7 @@ from attacks.sums.schema import ColumnFigures, SumsSettings
 from attacks.sums.scoring import TrueColumns
 from treetap import terminal
 from treetap.errors import Interrupted
-from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums, largest_guess, most_draws
+from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums, most_draws
 from treetap.trees import metrics
 from treetap.trees.binning import BinnedTable, bin_table, encode
 from treetap.trees.centralised import CentralModel, train
@@ -152,14 +151,14 @@ def cells_read(here: Trained, inputs: Floats, own: int, seconds: float) -> Colum
     return read_columns(SumsEvidence(PARTY, opened, truth, SumsSettings(seconds=seconds), lambda _: None, Kept()))
 
 
-def rows_of_cells(figures: list[ColumnFigures], privacies: list[ColumnPrivacy | None], bins: int) -> list[list[str]]:
+def rows_of_cells(figures: list[ColumnFigures]) -> list[list[str]]:
     """The rows of --cells: a name, and a figure of each training."""
     ways: dict[str, list[float]] = {
         "cells named right": [max(it.named.values()) for it in figures],
         "by left sets alone": [it.named[ALONE] for it in figures],
         "before": [it.compared.before if it.compared else 0.0 for it in figures],
         "places explained": [it.explained.after if it.explained else 0.0 for it in figures],
-        "ε allows": [1.0 if it is None else largest_guess(it.epsilon, it.delta, 1 / bins, bins) for it in privacies],
+        "ε allows": [it.noise.allowed if it.noise else 1.0 for it in figures],
     }
     return [[way, *(f"{share:.1%}" for share in shares)] for way, shares in ways.items()]
 
@@ -259,7 +258,7 @@ def main() -> None:
             if given.cells and own < columns.shape[1]:
                 read.append(cells_read(runs[0], columns, own, given.seconds))
         table.add_row(name, f"{len(labels):,}", *cells)
-        for way, *shares in rows_of_cells(read, [None, *noises], given.bins) if read else []:
+        for way, *shares in rows_of_cells(read) if read else []:
             table.add_row("", way, "", *shares)
         terminal.out.print(table)
         drawn = [noise_of(params, privacy, int(0.8 * len(labels))) for privacy in noises]
