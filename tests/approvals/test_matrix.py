@@ -123,7 +123,7 @@ def _request(step: control_pb2.StepRequest, attempt: int) -> control_pb2.StepReq
     return request
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("which", [1, 2, -2, -1])
 def test_whatever_is_asked_after_the_opening_is_charged_first(which: int, tmp_path: Path) -> None:
     """So openings give no attempt for nothing: they tell what a check tells."""

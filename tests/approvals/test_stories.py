@@ -41,7 +41,7 @@ def _assert_nothing_held(federation: Federation) -> None:
         assert not federation.node(name)._sessions
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("story", STORIES)
 async def test_a_job_waits_for_two_parties_people_and_ends_right(
     story: str, tmp_path: Path, certificates: dict[str, TlsFiles]

@@ -143,6 +143,7 @@ def test_a_value_that_changes_the_trees_shows_in_topology_first(runs: Runs) -> N
         assert shown(one.message, {"CONTROL", "SIZE"}) == shown(other.message, {"CONTROL", "SIZE"})
 
 
+@pytest.mark.second_tier
 def test_weights_of_a_table_are_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A label holder whose records all have the weight 1 sends what one without weights does, to everybody."""
     monkeypatch.setattr("party.growth.split_table.secrets.SystemRandom", lambda: random.Random(5))

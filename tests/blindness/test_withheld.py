@@ -129,6 +129,7 @@ def test_shapes_of_padded_trees_are_not_seen(runs: dict[tuple[str, bool], Ran]) 
     assert runs["there are no others", False].of_coordinator != first.of_coordinator
 
 
+@pytest.mark.second_tier
 def test_left_children_alone_are_built(runs: dict[tuple[str, bool], Ran]) -> None:
     """Whichever sibling is smaller; of padded trees those of all levels."""
     for (_, padded), ran in runs.items():

@@ -106,6 +106,7 @@ def test_a_continued_model_is_the_oracles(
     run(main())
 
 
+@pytest.mark.second_tier
 def test_more_rounds_are_those_of_a_longer_training(tmp_path: Path) -> None:
     """Three rounds and three further ones are six, weights, draws and handles included; and they can go on again."""
     here = weighted(HERE, np.linspace(0.0, 2.0, 30))

@@ -127,6 +127,7 @@ def test_crashes_at_all_file_operations(part: int, tmp_path: Path) -> None:
         assert carry_out(plan, tmp_path / str(plan.seed)).findings == [], plan.to_json()
 
 
+@pytest.mark.second_tier
 def test_jobs_of_a_table_add_up_until_the_budget_is_spent(tmp_path: Path) -> None:
     """Of two jobs with an attempt lost each; then nothing leaves, the check says so, and publishing costs nothing."""
 

@@ -68,7 +68,7 @@ HONEST: dict[str, tuple[dict[str, Any], float]] = {
 }
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", HONEST)
 def test_honest_noise_is_bounded_and_not_accused(case: str, tmp_path: Path) -> None:
     """Each bound is well above 0 and not above what the mechanism has."""
@@ -150,7 +150,7 @@ PLANTS = [half, one_draw_for_all_leaves, without_root_of_2, forgetful, forgetful
 PLANTS += [no_clip, clip_of_each_number]
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("plant", PLANTS)
 def test_mistakes_in_the_noise_of_leaf_weights_are_found(
     plant: Callable[[Patch], None], tmp_path: Path, monkeypatch: Patch
@@ -354,6 +354,7 @@ def test_a_forest_of_exact_labels_with_its_own_is_found(tmp_path: Path, monkeypa
     assert wrong.broken
 
 
+@pytest.mark.second_tier
 def test_runs_of_other_code_do_not_count(tmp_path: Path, monkeypatch: Patch) -> None:
     """A mistake that is mended, or made, shows with the next call in the same folder."""
     assert not of(tmp_path, WEIGHTS | {"runs": 400})[0].broken

@@ -142,6 +142,7 @@ def _columns(trees: list[dict[int, tuple[Any, ...]]]) -> int:
     return sum(node[0] == "split" and node[1] != LABEL_HOLDER for tree in trees for node in tree.values())
 
 
+@pytest.mark.second_tier
 def test_every_ciphertext_is_fresh_and_sizes_say_nothing(crossed: Crossed) -> None:
     """On each hop as many as there are pages, none seen before, each of the size that the parameters give."""
     parameters = Parameters.choose(PARAMS.n_estimators, _columns(crossed.trees), 3)

@@ -108,6 +108,7 @@ def test_reads_do_not_grow_with_the_trees(tmp_path: Path) -> None:
     assert all(resumed[party] <= 4 for party in PARTIES[1:])
 
 
+@pytest.mark.second_tier
 async def test_a_shard_that_lost_trees_is_told_before_any_is_grown(tmp_path: Path) -> None:
     """A label holder whose shard holds fewer trees than its scores have in them says so when the job is prepared."""
     params = BoostingParams(n_estimators=3, max_depth=2, max_bin=3, min_child_weight=0.1)

@@ -26,6 +26,7 @@ def _states(federation: Federation) -> dict[str, str]:
     return {status.job: status.state for status in federation.jobs.status("")}
 
 
+@pytest.mark.second_tier
 async def test_two_jobs_are_under_way_and_the_others_wait_in_order(tmp_path: Path) -> None:
     """Each begins when one ends; status says which wait, and why."""
 

@@ -85,6 +85,7 @@ def test_records_are_read_in_spite_of_noise_and_links_are_found(read: ColumnFigu
     assert (read.compared.word, read.explained.word) == ("severe", "severe")
 
 
+@pytest.mark.second_tier
 def test_under_huge_noise_nothing_more_is_found() -> None:
     """ε of .05: both words are "nothing found", and nothing is claimed."""
     read = figures_of(*world(0.05))

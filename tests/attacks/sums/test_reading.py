@@ -348,6 +348,7 @@ def test_the_benchmark_runs_as_a_script() -> None:
     assert first["given"]["placed"] <= last["given"]["placed"]
 
 
+@pytest.mark.second_tier
 def test_a_world_without_gaps_is_read(tmp_path: Path) -> None:
     """Over real messages of a federation: many of two parties' cells after five small trees."""
     here, params = world(60, (2, 2, 2), seed=5), replace(BOOSTING, n_estimators=5, max_bin=8)
