@@ -67,8 +67,10 @@ def signatures(cuts: OwnCuts, records: int, discount: float, most: int) -> Float
 
 def left_out(cuts: OwnCuts, records: int, most: int) -> str:
     """What `signatures` leaves out, as a clause; empty if nothing."""
-    unlike = len({sides(cut, records).tobytes() for tree in cuts for cut in tree})
     kept = _kept(records, most)
+    if sum(map(len, cuts)) <= kept:
+        return ""
+    unlike = len(weighed(cuts, records, 1.0))
     return f"uses the {kept} heaviest of {unlike} own splits: max_entries allows {most:,}" if unlike > kept else ""
 
 
