@@ -13,11 +13,11 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from attacks import sections
-from attacks.advice.advise import AdvisedJob, advise, told
-from attacks.advice.frontiers_at_hand import given
-from attacks.audit_file import AuditFile
-from attacks.case import (
+from treetap.attacks import sections
+from treetap.attacks.advice.advise import AdvisedJob, advise, told
+from treetap.attacks.advice.frontiers_at_hand import given
+from treetap.attacks.audit_file import AuditFile
+from treetap.attacks.case import (
     ByTree,
     Case,
     Say,
@@ -28,15 +28,15 @@ from attacks.case import (
     scored_predictions,
     shared_labels,
 )
-from attacks.columns_apart import figures_of, reading
-from attacks.document import Document
-from attacks.judging import verdicts
-from attacks.label_holder_audit import attacked, columns_read, label_holder, read_holder
-from attacks.networks.schema import GainFigures
-from attacks.pivodl.evidence import exact_weights
-from attacks.pivodl.source_columns import true_columns
-from attacks.registry import Needs, rows
-from attacks.view.view import View, read_view
+from treetap.attacks.columns_apart import figures_of, reading
+from treetap.attacks.document import Document
+from treetap.attacks.judging import verdicts
+from treetap.attacks.label_holder_audit import attacked, columns_read, label_holder, read_holder
+from treetap.attacks.networks.schema import GainFigures
+from treetap.attacks.pivodl.evidence import exact_weights
+from treetap.attacks.pivodl.source_columns import true_columns
+from treetap.attacks.registry import Needs, rows
+from treetap.attacks.view.view import View, read_view
 from treetap.errors import BadInput
 from treetap.process.fork_server import Child
 from treetap.protocols.registry import training

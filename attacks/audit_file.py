@@ -11,9 +11,9 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from attacks.advice.defence_lines import check_written
-from attacks.files import AuditedParty, LabelTable, ScoredPrediction, Victim
-from attacks.registry import Needs, chosen, rows
+from treetap.attacks.advice.defence_lines import check_written
+from treetap.attacks.files import AuditedParty, LabelTable, ScoredPrediction, Victim
+from treetap.attacks.registry import Needs, chosen, rows
 from treetap.errors import BadInput
 from treetap.strict import Strict, load
 

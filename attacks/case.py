@@ -6,26 +6,26 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from attacks.audit_file import AuditFile
-from attacks.files import AuditedParty
-from attacks.id2graph.compared import Grouped, compared_groups
-from attacks.id2graph.grouping import Outcome
-from attacks.id2graph.own_cuts import left_out
-from attacks.id2graph.schema import AttackResult, Settings, usual_discount
-from attacks.known_labels.compared import compared_names
-from attacks.known_labels.evidence import SignatureEvidence, of_others
-from attacks.known_labels.labels import labels_at_hand
-from attacks.known_labels.schema import KnownLabelFigures, KnownSettings
-from attacks.networks.schema import NetworkFigures, NetworkSettings
-from attacks.pivodl.evidence import SharedLabelEvidence, Weights
-from attacks.predictions.evidence import ScoreEvidence, read_scores
-from attacks.predictions.schema import DecodingSettings, PredictionFigures
-from attacks.registry import GROUPING, OWN_CUTS, Attack, Needs, attack, rows
-from attacks.scores import matched, scores
-from attacks.verdict import Compared
-from attacks.view.known_trees import Ints
-from attacks.view.own_table import load_labels, load_own_table
-from attacks.view.view import View
+from treetap.attacks.audit_file import AuditFile
+from treetap.attacks.files import AuditedParty
+from treetap.attacks.id2graph.compared import Grouped, compared_groups
+from treetap.attacks.id2graph.grouping import Outcome
+from treetap.attacks.id2graph.own_cuts import left_out
+from treetap.attacks.id2graph.schema import AttackResult, Settings, usual_discount
+from treetap.attacks.known_labels.compared import compared_names
+from treetap.attacks.known_labels.evidence import SignatureEvidence, of_others
+from treetap.attacks.known_labels.labels import labels_at_hand
+from treetap.attacks.known_labels.schema import KnownLabelFigures, KnownSettings
+from treetap.attacks.networks.schema import NetworkFigures, NetworkSettings
+from treetap.attacks.pivodl.evidence import SharedLabelEvidence, Weights
+from treetap.attacks.predictions.evidence import ScoreEvidence, read_scores
+from treetap.attacks.predictions.schema import DecodingSettings, PredictionFigures
+from treetap.attacks.registry import GROUPING, OWN_CUTS, Attack, Needs, attack, rows
+from treetap.attacks.scores import matched, scores
+from treetap.attacks.verdict import Compared
+from treetap.attacks.view.known_trees import Ints
+from treetap.attacks.view.own_table import load_labels, load_own_table
+from treetap.attacks.view.view import View
 from treetap.errors import BadInput
 from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training
@@ -226,8 +226,8 @@ def by_known_labels(case: Case, attacks: Mapping[str, Attack]) -> KnownLabelFigu
 def on_network(case: Case, attacks: Mapping[str, Attack]) -> NetworkFigures:
     """The attacks on gradients and the own model. Raises BadInput where PyTorch is not installed."""
     require_library(case.view.protocol, training(case.view.protocol))
-    from attacks.networks.compared import compared_network
-    from attacks.networks.evidence import described, evidence_of, runnable
+    from treetap.attacks.networks.compared import compared_network
+    from treetap.attacks.networks.evidence import described, evidence_of, runnable
 
     file, settings = case.file, NetworkSettings.read(case.file.network)
     evidence = evidence_of(

@@ -17,12 +17,14 @@ from treetap.errors import TreetapError
 from treetap.process.fork_server import Child, ForkServer
 
 if TYPE_CHECKING:
-    from attacks.audit_file import AuditFile
+    from treetap.attacks.audit_file import AuditFile
 
 log = logging.getLogger(__name__)
 #: Seconds that the audit waits for the process when it has nothing else to do.
 PATIENCE_S = 600.0
-_FORKS = ForkServer(["attacks.label_holder_audit", "attacks.sums.attack", "attacks.sums.reverse_sum"])
+_FORKS = ForkServer(
+    ["treetap.attacks.label_holder_audit", "treetap.attacks.sums.attack", "treetap.attacks.sums.reverse_sum"]
+)
 
 
 def begin() -> None:
@@ -62,7 +64,7 @@ def figures_of(child: Child) -> dict[str, dict[str, Any]] | None:
 
 def _read(pipe: Connection, file: AuditFile, holder: str) -> None:
     """The child's work. What is wrong with the files is said by the audit, which meets it too."""
-    from attacks.label_holder_audit import columns_read, read_holder
+    from treetap.attacks.label_holder_audit import columns_read, read_holder
 
     party = next(party for party in file.party if party.name == holder)
     try:

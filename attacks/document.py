@@ -11,24 +11,24 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
 
-from attacks.advice.results import Advice
-from attacks.features.schema import VictimFigures
-from attacks.id2graph.schema import AttackResult
-from attacks.known_labels.schema import KnownLabelFigures
-from attacks.networks.schema import GainFigures, NetworkFigures
-from attacks.pivodl.schema import (
+from treetap.attacks.advice.results import Advice
+from treetap.attacks.features.schema import VictimFigures
+from treetap.attacks.id2graph.schema import AttackResult
+from treetap.attacks.known_labels.schema import KnownLabelFigures
+from treetap.attacks.networks.schema import GainFigures, NetworkFigures
+from treetap.attacks.pivodl.schema import (
     DifferentialFigures,
     DisclosedFigures,
     GainInversionFigures,
     LabelGuess,
     SourceColumns,
 )
-from attacks.predictions.schema import PredictionFigures
-from attacks.registry import GROUPING, Needs, rows
-from attacks.schema import Count, Findings
-from attacks.sums.schema import ColumnFigures, MarkedCells
-from attacks.verdict import Verdict
-from attacks.view.room import Room
+from treetap.attacks.predictions.schema import PredictionFigures
+from treetap.attacks.registry import GROUPING, Needs, rows
+from treetap.attacks.schema import Count, Findings
+from treetap.attacks.sums.schema import ColumnFigures, MarkedCells
+from treetap.attacks.verdict import Verdict
+from treetap.attacks.view.room import Room
 from treetap.errors import BadInput
 from treetap.protocols.registry import TRAINING
 from treetap.wire.disclosure import CLASSES

@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from attacks.published.model import Target
-from attacks.published.schema import HELD, ColumnGuess, Membership, PublishedDocument
-from attacks.published.shadows import SEED, Bounds, Clock, Intruder, affordable, shadows
-from attacks.registry import Needs, rows
-from attacks.verdict import Compared, Verdict, judged
+from treetap.attacks.published.model import Target
+from treetap.attacks.published.schema import HELD, ColumnGuess, Membership, PublishedDocument
+from treetap.attacks.published.shadows import SEED, Bounds, Clock, Intruder, affordable, shadows
+from treetap.attacks.registry import Needs, rows
+from treetap.attacks.verdict import Compared, Verdict, judged
 from treetap.version import package_version
 
 #: Of whom verdicts are: the training has members, one of its records has columns.

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from attacks.case import Case
-from attacks.features.schema import VictimFigures
-from attacks.pivodl.schema import SourceFigures
-from attacks.sums.schema import ColumnFigures
-from attacks.verdict import OTHERS, Verdict, best_of, judged, unbalanced
+from treetap.attacks.case import Case
+from treetap.attacks.features.schema import VictimFigures
+from treetap.attacks.pivodl.schema import SourceFigures
+from treetap.attacks.sums.schema import ColumnFigures
+from treetap.attacks.verdict import OTHERS, Verdict, best_of, judged, unbalanced
 from treetap.protocols.registry import training
 
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attacks.audit_file import AuditFile
-from attacks.features.schema import FeatureSettings, VictimFigures
-from attacks.files import AuditedParty, Victim
-from attacks.registry import Needs, rows
-from attacks.sums.attack import SumsEvidence
-from attacks.sums.kept import Kept
-from attacks.sums.schema import SumsSettings
-from attacks.sums.scoring import TrueColumns
-from attacks.view.own_table import as_numbers, check_names, load_own_table
-from attacks.view.predicted_embeddings import read_predicted
-from attacks.view.replay import checked
-from attacks.view.transcripts import located
-from attacks.view.view import View, read_label_holder
+from treetap.attacks.audit_file import AuditFile
+from treetap.attacks.features.schema import FeatureSettings, VictimFigures
+from treetap.attacks.files import AuditedParty, Victim
+from treetap.attacks.registry import Needs, rows
+from treetap.attacks.sums.attack import SumsEvidence
+from treetap.attacks.sums.kept import Kept
+from treetap.attacks.sums.schema import SumsSettings
+from treetap.attacks.sums.scoring import TrueColumns
+from treetap.attacks.view.own_table import as_numbers, check_names, load_own_table
+from treetap.attacks.view.predicted_embeddings import read_predicted
+from treetap.attacks.view.replay import checked
+from treetap.attacks.view.transcripts import located
+from treetap.attacks.view.view import View, read_label_holder
 from treetap.errors import BadInput
 from treetap.neural.params import SplitnnParams
 from treetap.protocols.job_spec import params_of
@@ -35,7 +35,7 @@ from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import control_pb2, setup_pb2
 
 if TYPE_CHECKING:
-    from attacks.features.party_audit import Received
+    from treetap.attacks.features.party_audit import Received
 
 #: Beside the label holder's transcript: results of finished steps, so that an audit can go on after an interruption.
 FOLDER = "audit-steps"
@@ -104,7 +104,7 @@ def attacked(file: AuditFile, party: AuditedParty, view: View, say: Callable[[st
         Malformed: an embedding does not fit its batch.
     """
     require_library(view.protocol, training(view.protocol))
-    from attacks.features.party_audit import audited_victim
+    from treetap.attacks.features.party_audit import audited_victim
 
     settings, figures = FeatureSettings.read(file.features), {}
     for victim in file.victim:
@@ -132,7 +132,7 @@ def columns_read(
         BadInput: a table lacks records of the job, or is not the one that the party trained on.
         DataError: a table cannot be read, or has no such column.
     """
-    assert view.opened is not None  # `attacks.label_holder_audit` checks both
+    assert view.opened is not None  # `treetap.attacks.label_holder_audit` checks both
     assert party.table is not None
     ids = load_own_table(party.table, view, party.id, []).ids
     settings = SumsSettings.read(file.sums)
@@ -181,7 +181,7 @@ def _truth(victim: Victim, ids: Ids, view: View) -> Table:
 
 def _received(file: AuditFile, party: AuditedParty, view: View, victim: Victim) -> Received:
     """The embeddings that a [[victim]] names, and the ids of their records."""
-    from attacks.features.party_audit import Received
+    from treetap.attacks.features.party_audit import Received
 
     assert party.table is not None  # `label_holder` checks it
     assert view.embeddings is not None
@@ -205,7 +205,7 @@ def _received(file: AuditFile, party: AuditedParty, view: View, victim: Victim) 
 
 def _predicted(file: AuditFile, party: AuditedParty, view: View, victim: Victim, job: str) -> Received:
     """The embeddings of a prediction, and the ids of its records in the label holder's table of it."""
-    from attacks.features.party_audit import Received
+    from treetap.attacks.features.party_audit import Received
 
     assert victim.records is not None  # the audit file checks it
     predicted = read_predicted(party.transcript, job, view, file.ca, file.revoked)

@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from attacks.document import AttackName, Document, Party
-from attacks.features.schema import VictimFigures, attribute_figure, record_strength
-from attacks.id2graph.schema import AttackResult
-from attacks.published.schema import PublishedDocument
-from attacks.registry import ROWS, Needs, row
+from treetap.attacks.document import AttackName, Document, Party
+from treetap.attacks.features.schema import VictimFigures, attribute_figure, record_strength
+from treetap.attacks.id2graph.schema import AttackResult
+from treetap.attacks.published.schema import PublishedDocument
+from treetap.attacks.registry import ROWS, Needs, row
 from treetap.errors import BadInput
 
 #: Limit → what it is on. CL needs no training, so the limits on several attacks leave it out.

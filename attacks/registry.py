@@ -15,21 +15,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from attacks.features.schema import Attribute, FeatureSettings, Reconstruction
-from attacks.id2graph.schema import CHUNKS, KMEANS, LOUVAIN, AttackResult, Settings
-from attacks.known_labels.schema import KnownLabelResult, KnownSettings, RankedResult
-from attacks.networks.schema import ClusterFigures, CompletionFigures, LabelFigures, NetworkSettings, ScoreFigures
-from attacks.pivodl.schema import (
+from treetap.attacks.features.schema import Attribute, FeatureSettings, Reconstruction
+from treetap.attacks.id2graph.schema import CHUNKS, KMEANS, LOUVAIN, AttackResult, Settings
+from treetap.attacks.known_labels.schema import KnownLabelResult, KnownSettings, RankedResult
+from treetap.attacks.networks.schema import (
+    ClusterFigures,
+    CompletionFigures,
+    LabelFigures,
+    NetworkSettings,
+    ScoreFigures,
+)
+from treetap.attacks.pivodl.schema import (
     DifferentialFigures,
     DisclosedFigures,
     GainInversionFigures,
     LabelGuess,
     SourceColumns,
 )
-from attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
-from attacks.published.schema import ColumnGuess, Membership
-from attacks.schema import Findings, RangedSettings
-from attacks.sums.schema import ColumnFigures, MarkedCells, SumsSettings
+from treetap.attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
+from treetap.attacks.published.schema import ColumnGuess, Membership
+from treetap.attacks.schema import Findings, RangedSettings
+from treetap.attacks.sums.schema import ColumnFigures, MarkedCells, SumsSettings
 from treetap.errors import BadInput
 from treetap.names import did_you_mean
 from treetap.protocols import papers
@@ -37,10 +43,10 @@ from treetap.protocols.papers import Paper
 from treetap.protocols.registry import training
 
 if TYPE_CHECKING:
-    from attacks.id2graph.grouping import Outcome
-    from attacks.id2graph.leaves import Leaves
-    from attacks.id2graph.own_cuts import OwnCuts
-    from attacks.view.view import View
+    from treetap.attacks.id2graph.grouping import Outcome
+    from treetap.attacks.id2graph.leaves import Leaves
+    from treetap.attacks.id2graph.own_cuts import OwnCuts
+    from treetap.attacks.view.view import View
 
 #: Most records for which the exact graph, whose size grows with their square, is attacked by an audit too.
 EXACT_UP_TO = 3000
@@ -149,7 +155,7 @@ ROWS: tuple[Attack, ...] = (
         "cl",
         "CL",
         "k-means on the attacker's own features: what it knows without the protocol",
-        _later("attacks.id2graph.grouping", "cl"),
+        _later("treetap.attacks.id2graph.grouping", "cl"),
         needs=Needs.COLUMNS,
         reads=KMEANS,
         published="CL",
@@ -159,7 +165,7 @@ ROWS: tuple[Attack, ...] = (
         "uni",
         "UNI",
         "union–find: records that a chain of the attacker's leaves joins share a label",
-        _later("attacks.id2graph.grouping", "uni"),
+        _later("treetap.attacks.id2graph.grouping", "uni"),
         published="UNI",
         paper=papers.ID2GRAPH,
     ),
@@ -167,7 +173,7 @@ ROWS: tuple[Attack, ...] = (
         "uni+cl",
         "UNI+CL",
         "k-means on own features and the groups of uni",
-        _later("attacks.id2graph.grouping", "uni_cl"),
+        _later("treetap.attacks.id2graph.grouping", "uni_cl"),
         reads=("alpha", *KMEANS),
         published="UNI+CL",
         paper=papers.ID2GRAPH,
@@ -176,7 +182,7 @@ ROWS: tuple[Attack, ...] = (
         "id2graph",
         "ID2Graph",
         "communities of the graph of records that share leaves, then k-means; memory grows with N²",
-        _later("attacks.id2graph.grouping", "id2graph"),
+        _later("treetap.attacks.id2graph.grouping", "id2graph"),
         reads=(*LOUVAIN, "max_entries"),
         limit="its V-measure, and those of its other forms",
         usual_up_to=EXACT_UP_TO,
@@ -187,7 +193,7 @@ ROWS: tuple[Attack, ...] = (
         "id2graph-chunked",
         "ID2Graph, chunked",
         "the same on leaves cut into chunks of chunk_size records, as the paper does for large N",
-        _later("attacks.id2graph.grouping", "id2graph_chunked"),
+        _later("treetap.attacks.id2graph.grouping", "id2graph_chunked"),
         reads=(*LOUVAIN, *CHUNKS),
         usual_up_to=0,
         published="ID2Graph with chunks (Algorithm 3)",
@@ -197,51 +203,51 @@ ROWS: tuple[Attack, ...] = (
         "id2graph-quotient",
         "ID2Graph, quotient",
         "the same as id2graph with records in the same leaves merged: same modularity, any N",
-        _later("attacks.id2graph.grouping", "id2graph_quotient"),
+        _later("treetap.attacks.id2graph.grouping", "id2graph_quotient"),
         reads=LOUVAIN,
     ),
     _grouping(
         OWN_CUTS,
         "Own winning splits",
         "k-means on the sides of the party's own splits, of all trees, for records that may lie in their nodes",
-        _later("attacks.id2graph.grouping", "own_cuts"),
+        _later("treetap.attacks.id2graph.grouping", "own_cuts"),
         reads=("discount", "max_entries", *KMEANS[1:]),
     ),
     _by_known_labels(
         "known-neighbours",
         "Known labels: nearest neighbours",
         "the labels of the nearest known records, by the nodes that records lie in over all trees",
-        _later("attacks.known_labels.naming", "known_neighbours"),
+        _later("treetap.attacks.known_labels.naming", "known_neighbours"),
     ),
     _by_known_labels(
         "known-regression",
         "Known labels: logistic regression",
         "a logistic regression on the nodes that records lie in over all trees, fitted to known labels",
-        _later("attacks.known_labels.naming", "known_regression"),
+        _later("treetap.attacks.known_labels.naming", "known_regression"),
     ),
     _without_labels(
         "first-component",
         "First component",
         "order of records by the first principal component of own splits, of leaves and of nodes, without a label",
-        _later("attacks.known_labels.rankings", "first_component"),
+        _later("treetap.attacks.known_labels.rankings", "first_component"),
     ),
     _without_labels(
         "vote",
         "Vote of own splits",
         "order of records by the weighted sides of own splits, each turned to agree with the heaviest, without a label",
-        _later("attacks.known_labels.rankings", "vote"),
+        _later("treetap.attacks.known_labels.rankings", "vote"),
     ),
     _without_labels(
         "heaviest-cut",
         "Heaviest own split",
         "the sides of the own split of the largest weight, without a label",
-        _later("attacks.known_labels.rankings", "heaviest_cut"),
+        _later("treetap.attacks.known_labels.rankings", "heaviest_cut"),
     ),
     _on_shared_labels(
         "label_guess",
         "Guesses of other parties' labels",
         "sign of the leaf weights that a party received, over records that it does not label",
-        _later("attacks.pivodl.label_guess", "label_guess"),
+        _later("treetap.attacks.pivodl.label_guess", "label_guess"),
         LabelGuess,
         limit="the AUC of the guess of other parties' labels by received leaf weights",
         published="guess by leaf weights (Definition 9)",
@@ -251,14 +257,14 @@ ROWS: tuple[Attack, ...] = (
         "gain_inversion",
         "Gain inversion",
         "exact leaf weights from announced gains",
-        _later("attacks.pivodl.gain_inversion", "gain_inversion"),
+        _later("treetap.attacks.pivodl.gain_inversion", "gain_inversion"),
         GainInversionFigures,
     ),
     _on_shared_labels(
         "differential",
         "Differential attack",
         "labels from sums over sets that differ in few records",
-        _later("attacks.pivodl.differential", "differential"),
+        _later("treetap.attacks.pivodl.differential", "differential"),
         DifferentialFigures,
         published="differential attack (Theorem 2)",
         paper=papers.PIVODL,
@@ -267,14 +273,14 @@ ROWS: tuple[Attack, ...] = (
         "disclosed",
         "What the messages disclose",
         "counts of what the messages disclose: bins, records of nodes, sums",
-        _later("attacks.pivodl.disclosed", "disclosed"),
+        _later("treetap.attacks.pivodl.disclosed", "disclosed"),
         DisclosedFigures,
     ),
     _on_shared_labels(
         "source_columns",
         "Columns of other parties",
         "bins of records that a party does not label, from exact bins of those that it does, left sets and opened sums",
-        _later("attacks.pivodl.source_columns", "source_columns"),
+        _later("treetap.attacks.pivodl.source_columns", "source_columns"),
         SourceColumns,
         limit="the share of any party's cells, of records that another one does not label, that this one places right",
     ),
@@ -282,7 +288,7 @@ ROWS: tuple[Attack, ...] = (
         "gradient-clusters",
         "Gradients: clusters",
         "k-means on the directions of the gradients of an epoch, without a label",
-        _later("attacks.networks.gradient_clusters", "cluster_figures"),
+        _later("treetap.attacks.networks.gradient_clusters", "cluster_figures"),
         ClusterFigures,
         limit="the V-measure of the clusters of gradients",
     ),
@@ -290,7 +296,7 @@ ROWS: tuple[Attack, ...] = (
         "gradient-labels",
         "Gradients: inferred labels",
         "labels of all training records from gradients and few known labels, and a model of one's own",
-        _later("attacks.networks.gradient_labels", "label_figures"),
+        _later("treetap.attacks.networks.gradient_labels", "label_figures"),
         LabelFigures,
         limit="the share of other training labels that follow from gradients and the known ones",
     ),
@@ -298,7 +304,7 @@ ROWS: tuple[Attack, ...] = (
         "norm-scoring",
         "Gradients: norm-based scoring",
         "two classes: AUC of the length of gradients",
-        _later("attacks.networks.binary_scores", "norm_scoring"),
+        _later("treetap.attacks.networks.binary_scores", "norm_scoring"),
         ScoreFigures,
         published="norm-based scoring",
         paper=papers.SPLIT_SCORING,
@@ -307,7 +313,7 @@ ROWS: tuple[Attack, ...] = (
         "direction-scoring",
         "Gradients: direction-based scoring",
         "two classes: AUC of the cosine with the gradient of one known record of the second class",
-        _later("attacks.networks.binary_scores", "direction_scoring"),
+        _later("treetap.attacks.networks.binary_scores", "direction_scoring"),
         ScoreFigures,
         published="direction-based scoring",
         paper=papers.SPLIT_SCORING,
@@ -316,7 +322,7 @@ ROWS: tuple[Attack, ...] = (
         "completion",
         "Model completion",
         "a head on the own published bottom model, beside untrained bottoms and training from scratch",
-        _later("attacks.networks.completion", "completion_figures"),
+        _later("treetap.attacks.networks.completion", "completion_figures"),
         CompletionFigures,
         published="passive model completion",
         paper=papers.LABEL_INFERENCE,
@@ -365,7 +371,7 @@ ROWS: tuple[Attack, ...] = (
         "columns",
         "Columns by opened sums",
         "bins of a feature party's records, from the sums and left sets that the label holder of trees gets",
-        _later("attacks.sums.attack", "read_columns"),
+        _later("treetap.attacks.sums.attack", "read_columns"),
         ColumnFigures,
         limit="the share of a feature party's cells that the label holder placed in their bins",
     ),
@@ -373,7 +379,7 @@ ROWS: tuple[Attack, ...] = (
         "reverse-sum",
         "Columns by marks in g and h",
         "bins of records that a label holder of trees has marked by bits of g and h; none where it is honest",
-        _later("attacks.sums.reverse_sum", "read_marks"),
+        _later("treetap.attacks.sums.reverse_sum", "read_marks"),
         MarkedCells,
         published="reverse sum attack",
         paper=papers.REVERSE_SUM,
@@ -382,7 +388,7 @@ ROWS: tuple[Attack, ...] = (
         "path-decoding",
         "Path decoding",
         "the leaves, and so other parties' splits, behind each score of eini or lattice, by the label holder's weights",
-        _later("attacks.predictions.on_scores", "path_decoding"),
+        _later("treetap.attacks.predictions.on_scores", "path_decoding"),
         DecodedPaths,
         limit="the share of the records of a prediction whose whole path is known",
     ),
@@ -390,7 +396,7 @@ ROWS: tuple[Attack, ...] = (
         "prediction-inversion",
         "Prediction inversion",
         "exact leaf weights from the scores that the recipient of a masked prediction got, then its records' leaves",
-        _later("attacks.predictions.on_scores", "prediction_inversion"),
+        _later("treetap.attacks.predictions.on_scores", "prediction_inversion"),
         InvertedWeights,
         limit="the share of leaf weights that came with noise and follow exactly from scores",
     ),
@@ -398,7 +404,7 @@ ROWS: tuple[Attack, ...] = (
         "membership",
         "Membership",
         "was a record in the training: likelihood ratios under shadow models with and without it, and confidence alone",
-        _later("attacks.published.membership", "membership"),
+        _later("treetap.attacks.published.membership", "membership"),
         Membership,
         limit="the AUC by any published artefact",
         published="likelihood ratio attack, LiRA (Algorithm 1)",
@@ -408,7 +414,7 @@ ROWS: tuple[Attack, ...] = (
         "member-columns",
         "Columns of training records",
         "each column from all others and the score, or by the value that fits the record's label and its score best",
-        _later("attacks.published.columns", "member_columns"),
+        _later("treetap.attacks.published.columns", "member_columns"),
         ColumnGuess,
         limit="accuracy, or R² of a number, by any published artefact",
         published="model inversion",
@@ -459,7 +465,7 @@ def attack(
     """
     if name not in GROUPING:
         raise BadInput(f"attack {name!r}: unknown; known are {', '.join(GROUPING)}")
-    from attacks.id2graph.grouping import GroupEvidence
+    from treetap.attacks.id2graph.grouping import GroupEvidence
 
     evidence = GroupEvidence(leaves, records, features, clusters, settings or Settings(), cuts)
     outcome: Outcome = row(name).run(evidence)

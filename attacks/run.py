@@ -10,17 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from attacks.audit_file import SETTINGS, AuditFile
-from attacks.case import Case, by_known_labels, held, on_network, on_scores, shared_labels
-from attacks.files import AuditedParty, LabelTable, ScoredPrediction
-from attacks.id2graph.grouping import Outcome
-from attacks.predictions.evidence import read_scores
-from attacks.predictions.schema import DecodingSettings
-from attacks.registry import Attack, Needs, attack, row, rows
-from attacks.schema import Findings
-from attacks.scores import scores
-from attacks.view.view import View, read_view
 from treetap import terminal
+from treetap.attacks.audit_file import SETTINGS, AuditFile
+from treetap.attacks.case import Case, by_known_labels, held, on_network, on_scores, shared_labels
+from treetap.attacks.files import AuditedParty, LabelTable, ScoredPrediction
+from treetap.attacks.id2graph.grouping import Outcome
+from treetap.attacks.predictions.evidence import read_scores
+from treetap.attacks.predictions.schema import DecodingSettings
+from treetap.attacks.registry import Attack, Needs, attack, row, rows
+from treetap.attacks.schema import Findings
+from treetap.attacks.scores import scores
+from treetap.attacks.view.view import View, read_view
 from treetap.errors import BadInput
 from treetap.protocols.registry import training
 from treetap.tables.reading import Table

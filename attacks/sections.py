@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
-from attacks.view.known_trees import Ints, TreeView
-from attacks.view.view import Traffic, View
+from treetap.attacks.view.known_trees import Ints, TreeView
+from treetap.attacks.view.view import Traffic, View
 from treetap.protocols.registry import training
 from treetap.tables.labels import Labels
 from treetap.trees.information import class_counts, class_entropy, mutual_information, node_bounds

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from attacks.schema import Count, Findings
+from treetap.attacks.schema import Count, Findings
 
 Word = Literal["nothing found", "little", "notable", "severe", "not measured"]
 #: The words from the best verdict to the worst.

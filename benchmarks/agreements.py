@@ -20,17 +20,17 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from party.approvals.decisions import Asked
-from party.approvals.ledger import Approvals
-from party.approvals.openings import admit, operator_of
-from party.config import PartyConfig
-from party.policy import Policy
-from party.runtime.job_ledger import JobLedger
-from party.runtime.ledger import LEDGER, SEED, Charge, Kind, Ledger, Occasion, ledger_of
 from treetap import terminal
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Pending
 from treetap.models.line_file import LineFile
+from treetap.party.approvals.decisions import Asked
+from treetap.party.approvals.ledger import Approvals
+from treetap.party.approvals.openings import admit, operator_of
+from treetap.party.config import PartyConfig
+from treetap.party.policy import Policy
+from treetap.party.runtime.job_ledger import JobLedger
+from treetap.party.runtime.ledger import LEDGER, SEED, Charge, Kind, Ledger, Occasion, ledger_of
 from treetap.process.config import TlsConfig
 from treetap.protocols.agreement import job_digest, statement
 from treetap.protocols.job_spec import put_params, rows_of_training

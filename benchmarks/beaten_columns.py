@@ -22,14 +22,14 @@ import numpy as np
 from beaten_tables import SETS, Best, Floats, Ints, Row, Table
 from columns_from_sums import PARTY, Case, opened_sums
 
-from attacks.sums import attack
-from attacks.sums.attack import SumsEvidence, read_columns
-from attacks.sums.kept import Kept
-from attacks.sums.propagation import PASSES, Linked
-from attacks.sums.schema import SumsSettings
-from attacks.sums.scoring import Named, TrueColumns, Truth
-from attacks.sums.sketches import sums_of
-from attacks.view.opened_sums import OpenedSums
+from treetap.attacks.sums import attack
+from treetap.attacks.sums.attack import SumsEvidence, read_columns
+from treetap.attacks.sums.kept import Kept
+from treetap.attacks.sums.propagation import PASSES, Linked
+from treetap.attacks.sums.schema import SumsSettings
+from treetap.attacks.sums.scoring import Named, TrueColumns, Truth
+from treetap.attacks.sums.sketches import sums_of
+from treetap.attacks.view.opened_sums import OpenedSums
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.trees.binning import BinnedTable
 from treetap.trees.candidates import CandidateList

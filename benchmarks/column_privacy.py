@@ -39,11 +39,11 @@ from columns_from_sums import HOLDER, PARTY, DrawnNoise, view_of
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from attacks.sums.attack import ALONE, SumsEvidence, read_columns
-from attacks.sums.kept import Kept
-from attacks.sums.schema import ColumnFigures, SumsSettings
-from attacks.sums.scoring import TrueColumns
 from treetap import terminal
+from treetap.attacks.sums.attack import ALONE, SumsEvidence, read_columns
+from treetap.attacks.sums.kept import Kept
+from treetap.attacks.sums.schema import ColumnFigures, SumsSettings
+from treetap.attacks.sums.scoring import TrueColumns
 from treetap.errors import Interrupted
 from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums, most_draws
 from treetap.trees import metrics
@@ -178,10 +178,10 @@ def time_draws(
     Raises:
         Interrupted: the job has not finished.
     """
-    from party.defences.settings import ColumnPrivacyTable, Defences
-    from party.growth import column_noise
     from tests.simulator import Federation, run
     from tests.worlds import PARTIES, spec
+    from treetap.party.defences.settings import ColumnPrivacyTable, Defences
+    from treetap.party.growth import column_noise
 
     drawing = 0.0
 

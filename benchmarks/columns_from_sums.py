@@ -32,12 +32,12 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from attacks.sums.attack import SumsEvidence, read_columns
-from attacks.sums.kept import Kept
-from attacks.sums.schema import ColumnFigures, SumsSettings
-from attacks.sums.scoring import TrueColumns
-from attacks.view.opened_sums import LeftSet, OpenedSums, OpenedTree, WonSplit
 from treetap import terminal
+from treetap.attacks.sums.attack import SumsEvidence, read_columns
+from treetap.attacks.sums.kept import Kept
+from treetap.attacks.sums.schema import ColumnFigures, SumsSettings
+from treetap.attacks.sums.scoring import TrueColumns
+from treetap.attacks.view.opened_sums import LeftSet, OpenedSums, OpenedTree, WonSplit
 from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.boosting_rounds import BoostingRounds

@@ -31,16 +31,16 @@ from columns_from_sums import HOLDER, PARTY, Case, case_of, opened_sums
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
-from attacks.sums.attack import SumsEvidence
-from attacks.sums.kept import Kept
-from attacks.sums.reverse_sum import read_marks
-from attacks.sums.schema import MarkedCells, SumsSettings
-from attacks.sums.scoring import TrueColumns
-from attacks.view.opened_sums import OpenedSums
-from attacks.view.room import room_opened
-from party.growth.column_noise import widths_of
 from tests.crafted_gradients import CraftedRounds
 from treetap import terminal
+from treetap.attacks.sums.attack import SumsEvidence
+from treetap.attacks.sums.kept import Kept
+from treetap.attacks.sums.reverse_sum import read_marks
+from treetap.attacks.sums.schema import MarkedCells, SumsSettings
+from treetap.attacks.sums.scoring import TrueColumns
+from treetap.attacks.view.opened_sums import OpenedSums
+from treetap.attacks.view.room import room_opened
+from treetap.party.growth.column_noise import widths_of
 from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums
 from treetap.protocols.key_options import KEY_BITS, LATTICE, PAILLIER, KeyKind
 from treetap.trees import metrics

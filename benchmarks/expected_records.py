@@ -1,4 +1,5 @@
-"""CPU of the checks of shown records (`party.growth.expected_records`) in a training of two parties in one process.
+"""CPU of the checks of shown records (`treetap.party.growth.expected_records`) in a training of two parties in one
+process.
 
     python benchmarks/expected_records.py [--records 30000] [--trees 20]
 
@@ -19,10 +20,10 @@ from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from party.growth.expected_records import ExpectedRecords
-from party.growth.feature_party_job import FeaturePartyJob
 from tests.simulator import Federation, run
 from tests.worlds import spec, world
+from treetap.party.growth.expected_records import ExpectedRecords
+from treetap.party.growth.feature_party_job import FeaturePartyJob
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
 

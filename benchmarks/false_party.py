@@ -16,7 +16,7 @@ substitute()
 def serve() -> None:
     """Run `treetap WORDS` of this process's arguments; a party's workers import this module as well."""
     if sys.argv[1] == "party":
-        from party.server import main as server
+        from treetap.party.server import main as server
 
         server.OF_WORKERS = (*server.OF_WORKERS, __name__)  # type: ignore[assignment] # one more
     from treetap.commands.cli import main

@@ -25,9 +25,9 @@ from pathlib import Path
 import numpy as np
 from flood import HOLDER, rss_mb
 
-from party.server.http_connections import MOST_AHEAD
 from treetap.commands.certs.authority import issue
 from treetap.commands.local_federation import LocalFederation
+from treetap.party.server.http_connections import MOST_AHEAD
 from treetap.wire.roles import Role
 
 FLOODER, OTHER = "flooder", "other"

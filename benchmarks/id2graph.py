@@ -30,12 +30,12 @@ import pyarrow.parquet as pq
 from rich.progress import Progress
 from rich.table import Table
 
-from attacks.id2graph.leaves import Ints
-from attacks.id2graph.schema import SEQUENTIAL_DISCOUNT, Settings
-from attacks.registry import GROUPING, OWN_CUTS, attack
-from attacks.scores import score
-from attacks.view.expected_leakage import expected_views
 from treetap import terminal, usage
+from treetap.attacks.id2graph.leaves import Ints
+from treetap.attacks.id2graph.schema import SEQUENTIAL_DISCOUNT, Settings
+from treetap.attacks.registry import GROUPING, OWN_CUTS, attack
+from treetap.attacks.scores import score
+from treetap.attacks.view.expected_leakage import expected_views
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.params import BoostingParams

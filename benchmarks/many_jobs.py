@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from coordinator.runtime.job_record import to_base64
-from coordinator.runtime.journal import Journal
 from treetap.commands.jobs.client import Operator, read
+from treetap.coordinator.runtime.job_record import to_base64
+from treetap.coordinator.runtime.journal import Journal
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 PARTIES = ("bank", "shop", "telco")

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from attacks.advice.networks import PARTY, NetworkPoint, NetworkTable
+from treetap.attacks.advice.networks import PARTY, NetworkPoint, NetworkTable
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "reproductions" / "splitnn" / "results.jsonl"

@@ -29,8 +29,8 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 from path_options import Game, decode_explained, explained_options, explained_terms, score_options
 
-from attacks.predictions.decoding import Options, decode
 from treetap import terminal
+from treetap.attacks.predictions.decoding import Options, decode
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import column_goes_left
 from treetap.trees.centralised import CentralModel, train

@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from attacks.predictions.decoding import ROUNDS, WORK, Decoded, Options, decode
+from treetap.attacks.predictions.decoding import ROUNDS, WORK, Decoded, Options, decode
 from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.paths import paths
 from treetap.trees.shapley import masked_terms

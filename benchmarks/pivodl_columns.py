@@ -26,9 +26,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from attacks.pivodl.evidence import SharedLabelEvidence
-from attacks.pivodl.source_columns import source_columns
 from treetap import terminal
+from treetap.attacks.pivodl.evidence import SharedLabelEvidence
+from treetap.attacks.pivodl.source_columns import source_columns
 from treetap.commands.local_federation import working_folder
 from treetap.tables.labels import Labels
 from treetap.trees.binning import bin_table

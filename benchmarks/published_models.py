@@ -21,8 +21,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 import treetap
-from attacks.intruder import intrude
-from attacks.published.schema import HELD, PublishedDocument
+from treetap.attacks.intruder import intrude
+from treetap.attacks.published.schema import HELD, PublishedDocument
 from treetap.commands.audit.options import PublishedOptions
 from treetap.commands.audit.published import read_target
 

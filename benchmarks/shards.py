@@ -21,16 +21,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from delay import DelayProxy
 
-from coordinator.runtime.job_record import to_base64
-from coordinator.runtime.journal import Journal
-from party.runtime.job_store import Store
 from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
+from treetap.coordinator.runtime.job_record import to_base64
+from treetap.coordinator.runtime.journal import Journal
 from treetap.errors import Interrupted
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import TREES
 from treetap.native.arithmetic import Choice
+from treetap.party.runtime.job_store import Store
 from treetap.protocols.prediction import predict_request
 from treetap.trees import metrics
 from treetap.trees.binning import BinnedTable, bin_table

@@ -20,7 +20,7 @@ from typing import Any
 
 from generated_tables import ID, LABEL, LABEL_HOLDER, Plan, write
 
-from party.setup.steps import fingerprint
+from treetap.party.setup.steps import fingerprint
 from treetap.tables.binned import bin_columns
 from treetap.tables.config import TableConfig
 from treetap.tables.features import Streamed

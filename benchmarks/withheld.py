@@ -32,8 +32,8 @@ import pyarrow.parquet as pq
 from measured_frontiers import HOLDER, OTHER, SETS, table_of
 from measured_trainings import TRAINING
 
-from attacks.registry import OWN_CUTS
 from treetap import terminal
+from treetap.attacks.registry import OWN_CUTS
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import read_table
 from treetap.commands.experiment.results import RunResult

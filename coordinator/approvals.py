@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 from google.protobuf.message import Message
 
-from coordinator.attempt import Parties
-from coordinator.runtime.job_record import Submitted
-from coordinator.runtime.roster import Roster
+from treetap.coordinator.attempt import Parties
+from treetap.coordinator.runtime.job_record import Submitted
+from treetap.coordinator.runtime.roster import Roster
 from treetap.errors import Interrupted, Overloaded, Pending, TreetapError
 from treetap.wire.v2 import setup_pb2, types_pb2
 

@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from coordinator import preview, protocols, setup
-from coordinator.failover import accounts, conduct
-from coordinator.runtime.job_record import (
+from treetap import logs
+from treetap.coordinator import preview, protocols, setup
+from treetap.coordinator.failover import accounts, conduct
+from treetap.coordinator.runtime.job_record import (
     CANCELLED,
     Submitted,
     again_by,
@@ -17,12 +18,11 @@ from coordinator.runtime.job_record import (
     state_after_break,
     to_base64,
 )
-from coordinator.runtime.journal import Journal
-from coordinator.runtime.metrics import CoordinatorMetrics
-from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import LEAVE_S, Roster
-from coordinator.setup import align
-from treetap import logs
+from treetap.coordinator.runtime.journal import Journal
+from treetap.coordinator.runtime.metrics import CoordinatorMetrics
+from treetap.coordinator.runtime.progress import Progress
+from treetap.coordinator.runtime.roster import LEAVE_S, Roster
+from treetap.coordinator.setup import align
 from treetap.errors import (
     BadInput,
     ConfigError,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from coordinator.growth import grow_tree
-from coordinator.protocols import TrainingCourse
-from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
-from coordinator.setup import Plan, bin_columns, exchange_keys
+from treetap.coordinator.growth import grow_tree
+from treetap.coordinator.protocols import TrainingCourse
+from treetap.coordinator.runtime.progress import Progress
+from treetap.coordinator.runtime.roster import Roster
+from treetap.coordinator.setup import Plan, bin_columns, exchange_keys
 from treetap.wire.v2 import setup_pb2
 
 

@@ -18,9 +18,9 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from coordinator.prediction import predict
-from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import LEAVE_S, Roster, answered
+from treetap.coordinator.prediction import predict
+from treetap.coordinator.runtime.progress import Progress
+from treetap.coordinator.runtime.roster import LEAVE_S, Roster, answered
 from treetap.errors import Incompatible, Interrupted, TreetapError, UnknownJob
 from treetap.protocols.prediction import AWAY_DEADLINES, degrades_serving
 from treetap.wire.v2 import prediction_pb2, setup_pb2

@@ -5,8 +5,8 @@ The coordinator calls the steps. It sees owners and node numbers, and the metric
 
 from __future__ import annotations
 
-from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster, answered
+from treetap.coordinator.runtime.progress import Progress
+from treetap.coordinator.runtime.roster import Roster, answered
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part

@@ -11,11 +11,11 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from coordinator import retention
-from coordinator.approvals import DAY_S, Questions
-from coordinator.attempt import Attempt, Parties, next_attempt, note_heard
-from coordinator.config import APPROVAL_DAYS, MOST_JOBS, WAITING_S
-from coordinator.runtime.job_record import (
+from treetap.coordinator import retention
+from treetap.coordinator.approvals import DAY_S, Questions
+from treetap.coordinator.attempt import Attempt, Parties, next_attempt, note_heard
+from treetap.coordinator.config import APPROVAL_DAYS, MOST_JOBS, WAITING_S
+from treetap.coordinator.runtime.job_record import (
     CANCELLED,
     again_by,
     attempts,
@@ -24,13 +24,13 @@ from coordinator.runtime.job_record import (
     state_after_break,
     to_base64,
 )
-from coordinator.runtime.journal import Journal
-from coordinator.runtime.metrics import CoordinatorMetrics
-from coordinator.runtime.progress import Progress
-from coordinator.statuses import Statuses
-from coordinator.submissions import Submissions
-from coordinator.trial import Trials
-from coordinator.waiting import LONGEST_PAUSE_S, Place, Waiting
+from treetap.coordinator.runtime.journal import Journal
+from treetap.coordinator.runtime.metrics import CoordinatorMetrics
+from treetap.coordinator.runtime.progress import Progress
+from treetap.coordinator.statuses import Statuses
+from treetap.coordinator.submissions import Submissions
+from treetap.coordinator.trial import Trials
+from treetap.coordinator.waiting import LONGEST_PAUSE_S, Place, Waiting
 from treetap.errors import ConfigError, Conflict, Interrupted, TreetapError
 from treetap.process.limits import collect_ended
 from treetap.protocols.drafts import Request
@@ -236,7 +236,7 @@ class Jobs:
         return [self._statuses.of(job)] if job else self._statuses.listed()
 
     def prune(self, names: Sequence[str], days: float, *, dry_run: bool) -> list[str]:
-        """Have the journal forget these jobs, or those that ended more than `days` ago; see `coordinator.retention`."""
+        """Have the journal forget these jobs, or those ended `days` ago: see `treetap.coordinator.retention`."""
         if names:
             over = retention.named(self._journal, self._running, names)
         else:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from coordinator import protocols
-from coordinator.protocols import PredictionCourse
-from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster, answered
+from treetap.coordinator import protocols
+from treetap.coordinator.protocols import PredictionCourse
+from treetap.coordinator.runtime.progress import Progress
+from treetap.coordinator.runtime.roster import Roster, answered
 from treetap.errors import ConfigError
 from treetap.process.together import together
 from treetap.protocols import codec

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 
-from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster, answered
+from treetap.coordinator.runtime.progress import Progress
+from treetap.coordinator.runtime.roster import Roster, answered
 from treetap.errors import Malformed
 from treetap.protocols.alignment import count_turns, turns
 from treetap.protocols.preview import check_common, check_preview

@@ -6,26 +6,26 @@ import importlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
-from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
-from coordinator.setup import Found, Plan
+from treetap.coordinator.runtime.progress import Progress
+from treetap.coordinator.runtime.roster import Roster
+from treetap.coordinator.setup import Found, Plan
 from treetap.protocols.registry import prediction_name, training_name
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
 #: Name of a protocol that trains → its module.
 TRAINING: Mapping[str, str] = {
-    "boosting": "coordinator.boosting",
-    "forest": "coordinator.forest",
-    "pivodl": "coordinator.pivodl",
-    "splitnn": "coordinator.splitnn",
+    "boosting": "treetap.coordinator.boosting",
+    "forest": "treetap.coordinator.forest",
+    "pivodl": "treetap.coordinator.pivodl",
+    "splitnn": "treetap.coordinator.splitnn",
 }
 #: Name of a protocol that predicts → its module.
 PREDICTION: Mapping[str, str] = {
-    "interactive": "coordinator.interactive",
-    "eini": "coordinator.eini",
-    "eini-lattice": "coordinator.eini",
-    "masked": "coordinator.masked",
-    "splitnn": "coordinator.splitnn",
+    "interactive": "treetap.coordinator.interactive",
+    "eini": "treetap.coordinator.eini",
+    "eini-lattice": "treetap.coordinator.eini",
+    "masked": "treetap.coordinator.masked",
+    "splitnn": "treetap.coordinator.splitnn",
 }
 
 

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection
 
-from coordinator.runtime.journal import Journal
+from treetap.coordinator.runtime.journal import Journal
 from treetap.errors import BadInput, ConfigError, Conflict, TreetapError
 from treetap.names import NAME
 from treetap.wire.status_parts import UNDER_WAY

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster, answered
-from coordinator.setup import align
+from treetap.coordinator.runtime.progress import Progress
+from treetap.coordinator.runtime.roster import Roster, answered
+from treetap.coordinator.setup import align
 from treetap.process.together import together
 from treetap.protocols.prediction import present
 from treetap.wire.v2 import prediction_pb2

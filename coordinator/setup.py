@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from google.protobuf.message import Message
 
-from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster, answered
+from treetap.coordinator.runtime.progress import Progress
+from treetap.coordinator.runtime.roster import Roster, answered
 from treetap.errors import ConfigError, Malformed, ProtocolError
 from treetap.process.together import together
 from treetap.protocols.alignment import turns

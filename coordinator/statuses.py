@@ -7,10 +7,10 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
-from coordinator.runtime.job_record import for_a_list
-from coordinator.runtime.journal import Journal
-from coordinator.runtime.progress import Progress
-from coordinator.waiting import Waiting
+from treetap.coordinator.runtime.job_record import for_a_list
+from treetap.coordinator.runtime.journal import Journal
+from treetap.coordinator.runtime.progress import Progress
+from treetap.coordinator.waiting import Waiting
 from treetap.wire.status_parts import UNDER_WAY
 from treetap.wire.v2 import jobs_pb2
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coordinator import retention
-from coordinator.attempt import Parties
-from coordinator.prediction import opening_of
-from coordinator.preview import preview_of
-from coordinator.runtime.job_record import Submitted
-from coordinator.runtime.journal import Journal
+from treetap.coordinator import retention
+from treetap.coordinator.attempt import Parties
+from treetap.coordinator.prediction import opening_of
+from treetap.coordinator.preview import preview_of
+from treetap.coordinator.runtime.job_record import Submitted
+from treetap.coordinator.runtime.journal import Journal
 from treetap.errors import ConfigError, UnknownJob
 from treetap.names import did_you_mean
 from treetap.protocols.drafts import Request

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from coordinator.attempt import Parties
-from coordinator.runtime.job_record import Submitted, to_base64
-from coordinator.runtime.roster import Roster, answered
+from treetap.coordinator.attempt import Parties
+from treetap.coordinator.runtime.job_record import Submitted, to_base64
+from treetap.coordinator.runtime.roster import Roster, answered
 from treetap.errors import BadInput, Incompatible, Overloaded, Refused, TreetapError
 from treetap.protocols.drafts import new_submission
 from treetap.wire.v2 import jobs_pb2, setup_pb2

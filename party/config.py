@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
-from party.defences.settings import Defences
-from party.policy import Policy
 from treetap.errors import ConfigError
 from treetap.names import NAME, clash, on_loopback
 from treetap.native.arithmetic import Choice
+from treetap.party.defences.settings import Defences
+from treetap.party.policy import Policy
 from treetap.process.config import Relayed, Silence, TelemetryConfig
 from treetap.protocols.exclusions import Feature, between
 from treetap.removed import check_state

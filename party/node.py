@@ -11,25 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
-from party.config import PartyConfig
-from party.runtime.attempts import (
-    LAST_STEPS,
-    SUBMISSIONS,
-    UNCHARGED,
-    Attempts,
-    Session,
-    check_latest,
-    submission_of,
-)
-from party.runtime.context import Offload, empty_result
-from party.runtime.job_store import Store
-from party.runtime.ledger import ledger_of
-from party.runtime.metrics import PartyMetrics
-from party.runtime.step_order import Step, describe
-from party.runtime.steps import disk_faults, follow, log_unheard
-from party.runtime.transcript_recorder import Recorders
-from party.runtime.workers import PartyWorkers
-from party.serving.registry import ServedModels
 from treetap import logs
 from treetap.errors import (
     Conflict,
@@ -43,6 +24,25 @@ from treetap.errors import (
 )
 from treetap.names import NAME
 from treetap.native import arithmetic
+from treetap.party.config import PartyConfig
+from treetap.party.runtime.attempts import (
+    LAST_STEPS,
+    SUBMISSIONS,
+    UNCHARGED,
+    Attempts,
+    Session,
+    check_latest,
+    submission_of,
+)
+from treetap.party.runtime.context import Offload, empty_result
+from treetap.party.runtime.job_store import Store
+from treetap.party.runtime.ledger import ledger_of
+from treetap.party.runtime.metrics import PartyMetrics
+from treetap.party.runtime.step_order import Step, describe
+from treetap.party.runtime.steps import disk_faults, follow, log_unheard
+from treetap.party.runtime.transcript_recorder import Recorders
+from treetap.party.runtime.workers import PartyWorkers
+from treetap.party.serving.registry import ServedModels
 from treetap.process.limits import collect_ended
 from treetap.protocols.agreement import check_peer
 from treetap.wire.disclosure import bytes_by_class, bytes_by_class_of
@@ -51,11 +51,11 @@ from treetap.wire.ports import Dialer
 from treetap.wire.v2 import control_pb2, exchange_pb2
 
 if TYPE_CHECKING:
-    from party.approvals.desk import Desk
-    from party.approvals.ledger import Approvals
-    from party.approvals.overview import Overview
-    from party.opening import Opener
-    from party.policy import Policy
+    from treetap.party.approvals.desk import Desk
+    from treetap.party.approvals.ledger import Approvals
+    from treetap.party.approvals.overview import Overview
+    from treetap.party.opening import Opener
+    from treetap.party.policy import Policy
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class PartyNode:
     @cached_property
     def _opener(self) -> Opener:
         """What opens jobs. It comes with the libraries that read tables, which a party needs for its first job."""
-        from party.opening import Opener
+        from treetap.party.opening import Opener
 
         return Opener(
             self._config,
@@ -115,21 +115,21 @@ class PartyNode:
     @cached_property
     def approvals(self) -> Approvals:
         """What this party's people have decided, read when a job opens or an approver asks; `DataError` if damaged."""
-        from party.approvals.ledger import approvals_of
+        from treetap.party.approvals.ledger import approvals_of
 
         return approvals_of(self._config)
 
     @cached_property
     def desk(self) -> Desk:
         """The service of this party's approvers."""
-        from party.approvals.desk import Desk
+        from treetap.party.approvals.desk import Desk
 
         return Desk(self._config.name, self.approvals, lambda: self._config.policy)
 
     @cached_property
     def overview(self) -> Overview:
         """The service that shows this party to its approvers."""
-        from party.approvals.overview import Overview
+        from treetap.party.approvals.overview import Overview
 
         shown = self.approvals, self._sessions, self._metrics, self._offload
         return Overview(lambda: self._config, *shown)
@@ -152,7 +152,7 @@ class PartyNode:
 
     def watch_limits(self) -> None:
         """Keep the metrics of limits and approvals up to date until the party closes, once `loaded` is set."""
-        from party.approvals.watched import Watched  # most parties have no metrics
+        from treetap.party.approvals.watched import Watched  # most parties have no metrics
 
         assert self._loaded is not None
         watched = Watched(self._metrics, lambda: self._config, lambda: self.approvals)
@@ -337,7 +337,7 @@ class PartyNode:
         self._check_room()
         if self._checking:
             raise Overloaded(f"{self._config.name} is checking another job; ask again")
-        from party.opening import check_job  # as `_opener`
+        from treetap.party.opening import check_job  # as `_opener`
 
         self._checking = True
         try:

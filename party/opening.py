@@ -12,25 +12,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from party.approvals.ledger import Approvals
-from party.approvals.openings import admit, would_wait
-from party.config import PartyConfig
-from party.defences.checks import check_own
-from party.protocols import PredictionJob, role_for_prediction, role_for_training
-from party.runtime.attempts import Attempts, Session, submission_of
-from party.runtime.context import Offload, Role, Scratch, StepContext, Untried
-from party.runtime.job_ledger import JobLedger
-from party.runtime.job_store import Store
-from party.runtime.ledger import Kind as Charged
-from party.runtime.ledger import Occasion, ledger_of
-from party.runtime.mailbox import Mailbox, expected_of
-from party.runtime.metrics import CostAccount, PartyMetrics
-from party.runtime.outbox import Outbox
-from party.runtime.transcript_recorder import Recorder, Recorders
-from party.runtime.workers import PartyWorkers
-from party.serving.registry import ServedModels
-from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused, TreetapError
+from treetap.party.approvals.ledger import Approvals
+from treetap.party.approvals.openings import admit, would_wait
+from treetap.party.config import PartyConfig
+from treetap.party.defences.checks import check_own
+from treetap.party.protocols import PredictionJob, role_for_prediction, role_for_training
+from treetap.party.runtime.attempts import Attempts, Session, submission_of
+from treetap.party.runtime.context import Offload, Role, Scratch, StepContext, Untried
+from treetap.party.runtime.job_ledger import JobLedger
+from treetap.party.runtime.job_store import Store
+from treetap.party.runtime.ledger import Kind as Charged
+from treetap.party.runtime.ledger import Occasion, ledger_of
+from treetap.party.runtime.mailbox import Mailbox, expected_of
+from treetap.party.runtime.metrics import CostAccount, PartyMetrics
+from treetap.party.runtime.outbox import Outbox
+from treetap.party.runtime.transcript_recorder import Recorder, Recorders
+from treetap.party.runtime.workers import PartyWorkers
+from treetap.party.serving.registry import ServedModels
+from treetap.party.setup.membership import check_members
 from treetap.protocols.agreement import attempt_digest, job_digest
 from treetap.protocols.job_spec import check_spec, continued_from, params_of, rows_of_training, sent_in_training
 from treetap.protocols.key_options import LATTICE, KeyKind
@@ -44,7 +44,7 @@ from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import alignment_pb2, control_pb2, prediction_pb2, setup_pb2
 
 if TYPE_CHECKING:
-    from party.policy import Policy
+    from treetap.party.policy import Policy
 
 log = logging.getLogger(__name__)
 
@@ -281,7 +281,7 @@ def _trees_before(config: PartyConfig, spec: setup_pb2.JobSpec) -> int:
     """The number of trees of the model from which a training continues, where a limit counts them; else 0."""
     if config.policy.limits.trees is None or not continued_from(spec):
         return 0
-    from party.growth.continuation import trees_of_base  # which most jobs do without
+    from treetap.party.growth.continuation import trees_of_base  # which most jobs do without
 
     return trees_of_base(config.state, spec)
 
@@ -361,7 +361,7 @@ class _Preview(Kind[alignment_pb2.OpenPreview]):
         config.policy.check_job(config.name, sent_in_preview(opening, members.coordinator))
 
     def role(self, opener: Opener, context: StepContext, opening: alignment_pb2.OpenPreview) -> Role:
-        from party.alignment.preview import Preview
+        from treetap.party.alignment.preview import Preview
 
         return Preview(opener.config, context, opening)
 

@@ -41,7 +41,7 @@ _ASKED_BY = {
 
 
 class Policy(Strict):
-    """The rules: `party.setup.membership` applies `label_holders` and `peers`, which name no coordinator.
+    """The rules: `treetap.party.setup.membership` applies `label_holders` and `peers`, which name no coordinator.
 
     Receivers in `emits`: names of certificates, "coordinators", "parties" that the policy names, "clients", "*".
     """

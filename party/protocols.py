@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from party.config import PartyConfig
-from party.runtime.context import Role, StepContext
-from party.runtime.job_store import Store
-from party.serving.registry import ServedModels
+from treetap.party.config import PartyConfig
+from treetap.party.runtime.context import Role, StepContext
+from treetap.party.runtime.job_store import Store
+from treetap.party.serving.registry import ServedModels
 from treetap.protocols.messages import Members
 from treetap.protocols.prediction import members_present, present
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
@@ -24,18 +24,18 @@ from treetap.wire.v2 import prediction_pb2, setup_pb2
 LABEL_HOLDER, FEATURE_PARTY, ONE_ROLE = "label_holder.LabelHolder", "feature_party.FeatureParty", "party.Party"
 #: Name of a training protocol → the package of its roles.
 TRAINING: Mapping[str, str] = {
-    "boosting": "party.boosting",
-    "forest": "party.forest",
-    "pivodl": "party.pivodl",
-    "splitnn": "party.splitnn",
+    "boosting": "treetap.party.boosting",
+    "forest": "treetap.party.forest",
+    "pivodl": "treetap.party.pivodl",
+    "splitnn": "treetap.party.splitnn",
 }
 #: Name of a prediction protocol → the package of its roles.
 PREDICTION: Mapping[str, str] = {
-    "interactive": "party.interactive",
-    "eini": "party.eini",
-    "eini-lattice": "party.eini",
-    "masked": "party.masked",
-    "splitnn": "party.splitnn",
+    "interactive": "treetap.party.interactive",
+    "eini": "treetap.party.eini",
+    "eini-lattice": "treetap.party.eini",
+    "masked": "treetap.party.masked",
+    "splitnn": "treetap.party.splitnn",
 }
 
 

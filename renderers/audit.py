@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from attacks.report import html
 from renderers.rendering import DOCS
+from treetap.attacks.report import html
 
 #: The picture's pixels: the first screen, for two feature parties and a label holder.
 WIDTH, HEIGHT = 1200, 720

@@ -21,15 +21,10 @@ from unittest.mock import patch
 
 from pydantic import BaseModel, ValidationError
 
-from attacks.audit_file import SETTINGS, Accuracies, AuditFile
-from attacks.files import AuditedParty, LabelTable, ScoredPrediction, Victim
-from attacks.registry import rows
-from coordinator.config import CoordinatorConfig
-from party.approvals.standing import Bounds, StandingFile
-from party.config import PartyConfig, ServeConfig
-from party.defences.settings import Defences, DpSgdTable, Gradient, IdLmid, LabelDp, ReducedLeakage
-from party.policy import Policy
 from renderers.commands import escaped
+from treetap.attacks.audit_file import SETTINGS, Accuracies, AuditFile
+from treetap.attacks.files import AuditedParty, LabelTable, ScoredPrediction, Victim
+from treetap.attacks.registry import rows
 from treetap.commands.approvals.client import ApproverConfig, ConsoleConfig
 from treetap.commands.certs.authority import AuthorityFile
 from treetap.commands.experiment.experiment_file import AuditTable, DataTable, ExperimentFile, OutputTable, PredictTable
@@ -38,9 +33,14 @@ from treetap.commands.frontier.frontier_file import FrontierTable
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile, JobTableOfFederation
 from treetap.commands.relay import RelayConfig
+from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import ConfigError
 from treetap.lattice.histogram_parameters import secrecy_words
 from treetap.neural.params import Bottom, Top
+from treetap.party.approvals.standing import Bounds, StandingFile
+from treetap.party.config import PartyConfig, ServeConfig
+from treetap.party.defences.settings import Defences, DpSgdTable, Gradient, IdLmid, LabelDp, ReducedLeakage
+from treetap.party.policy import Policy
 from treetap.process.config import TelemetryConfig, TlsConfig
 from treetap.process.secret import Secret
 from treetap.protocols.limits import Limits, Partner

@@ -7,11 +7,11 @@ import re
 import sys
 from pathlib import Path
 
-from party.prediction.steps import table_for
-from party.protocols import PREDICTION
-from party.runtime.step_order import StepTable, table_in
 from renderers.rendering import with_table
 from treetap.commands.protocol import drawn, lines_of, shown
+from treetap.party.prediction.steps import table_for
+from treetap.party.protocols import PREDICTION
+from treetap.party.runtime.step_order import StepTable, table_in
 from treetap.protocols.registry import prediction
 
 #: Begins the table of a role, a module below `party`; where protocols share it, with the name of one of them.
@@ -33,9 +33,9 @@ def with_steps(page: Path) -> str:
     """A page with the tables of the roles that it names."""
     text = page.read_text(encoding="utf-8")
     for role, protocol in BEGIN.findall(text):
-        t = "b" if f"party.{role}" in PREDICTING else "t"  # a round is a block of records, or a tree or epoch
+        t = "b" if f"treetap.party.{role}" in PREDICTING else "t"  # a round is a block of records, or a tree or epoch
         try:
-            module = importlib.import_module(f"party.{role}")
+            module = importlib.import_module(f"treetap.party.{role}")
         except ModuleNotFoundError as absent:
             print(f"{page}: steps of {role} left as they are: {absent.name} is not installed", file=sys.stderr)
             continue

@@ -1,6 +1,6 @@
 """The tables of docs/register.md: attacks and defences with their papers and figures, beside two other systems.
 
-Rows come from `attacks.registry` and `treetap.protocols.defences`, figures from the pages that have
+Rows come from `treetap.attacks.registry` and `treetap.protocols.defences`, figures from the pages that have
 them, by register.json beside this file: a cell of a table, or words, and the command that measures them. `page` there
 says which page is meant where several have them.
 """
@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from attacks.registry import ROWS, Attack
 from renderers.rendering import ROOT, with_tables
+from treetap.attacks.registry import ROWS, Attack
 from treetap.protocols.defences import DEFENCES
 from treetap.protocols.papers import Paper
 
@@ -140,9 +140,9 @@ def _cells(line: str) -> list[str]:
 
 def _module(row: Attack) -> str:
     """The file of an attack's code, or the folder of it where the row calls a method."""
-    name = row.run.__module__
+    name = row.run.__module__.removeprefix("treetap.")  # attacks have their folder at the top
     if name == "attacks.registry":
-        return row.findings.__module__.rpartition(".")[0].replace(".", "/") + "/"
+        return row.findings.__module__.removeprefix("treetap.").rpartition(".")[0].replace(".", "/") + "/"
     return name.replace(".", "/") + ".py"
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from party.boosting.label_holder import BoostingState
+from treetap.party.boosting.label_holder import BoostingState
 from treetap.trees.boosting_rounds import BoostingRounds
 from treetap.trees.loss import record_bounds
 from treetap.trees.params import BoostingParams
@@ -88,4 +88,4 @@ class CraftedRounds(BoostingRounds):
 
 
 class CraftedState(CraftedRounds, BoostingState):
-    """The same at a party: put it in the place of `BoostingState` in `party.boosting.label_holder`."""
+    """The same at a party: put it in the place of `BoostingState` in `treetap.party.boosting.label_holder`."""

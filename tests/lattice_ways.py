@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from party.growth import lattice_sums, lattice_values
 from tests import worlds
 from tests.simulator import Federation
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_ways import Needs, Way
+from treetap.party.growth import lattice_sums, lattice_values
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import ForestParams
 from treetap.wire.v2 import setup_pb2

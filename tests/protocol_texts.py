@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from coordinator.prediction import opening_of
-from party.prediction.steps import table_for
-from party.protocols import PREDICTION, TRAINING, roles_for_prediction, roles_for_training
-from party.runtime.step_order import StepTable, table_of
 from tests.replay import JOB
 from tests.simulator import COORDINATOR
 from tests.step_tables import lines_of
 from tests.trainings import jobs_of
 from tests.worlds import spec
+from treetap.coordinator.prediction import opening_of
+from treetap.party.prediction.steps import table_for
+from treetap.party.protocols import PREDICTION, TRAINING, roles_for_prediction, roles_for_training
+from treetap.party.runtime.step_order import StepTable, table_of
 from treetap.protocols.alignment import ALIGNMENTS
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.job_spec import sent_in_training

@@ -19,16 +19,16 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.jobs import Jobs
-from coordinator.runtime.journal import Journal
-from party.config import PartyConfig, ServeConfig
-from party.defences.settings import Defences
-from party.node import PartyNode
-from party.policy import Policy
-from party.runtime.transcript_recorder import Recorders
-from party.runtime.workers import PartyWorkers
 from tests.virtual_time import AT_END, Deadlock, run
+from treetap.coordinator.jobs import Jobs
+from treetap.coordinator.runtime.journal import Journal
 from treetap.errors import Unreachable
+from treetap.party.config import PartyConfig, ServeConfig
+from treetap.party.defences.settings import Defences
+from treetap.party.node import PartyNode
+from treetap.party.policy import Policy
+from treetap.party.runtime.transcript_recorder import Recorders
+from treetap.party.runtime.workers import PartyWorkers
 from treetap.process.config import TlsConfig
 from treetap.protocols.drafts import named
 from treetap.protocols.key_options import SCHEMES

@@ -6,9 +6,9 @@ import importlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from party.alignment.steps import ALIGNMENT
-from party.prediction.steps import NAMES
-from party.runtime.step_order import OPENING, StepTable, table_in
+from treetap.party.alignment.steps import ALIGNMENT
+from treetap.party.prediction.steps import NAMES
+from treetap.party.runtime.step_order import OPENING, StepTable, table_in
 
 Asked = tuple[str, int, int]
 
@@ -24,7 +24,7 @@ class Line(NamedTuple):
 
 def table_at(module: str) -> StepTable:
     """The table of the role in a module below `party`."""
-    return table_in(importlib.import_module(f"party.{module}"))
+    return table_in(importlib.import_module(f"treetap.party.{module}"))
 
 
 def lines_of(table: StepTable) -> set[Line]:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from typer.main import get_command
 
-from party.policy import Policy
 from renderers.commands import commands
 from treetap.commands.cli import app
+from treetap.party.policy import Policy
 from treetap.protocols.exclusions import PREDICTIONS, TRAININGS
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +28,7 @@ FOLDERS = ("protos", *PRODUCTION)
 SUFFIXES = {".py", ".proto", ".html", ".j2", ".js", ".css"}
 #: Prints the modules of a party that trains; those of a protocol are imported when a job needs them.
 TRAINING_PARTY = (
-    "import importlib, sys; from party.server.main import OF_JOBS; "
+    "import importlib, sys; from treetap.party.server.main import OF_JOBS; "
     "[*map(importlib.import_module, OF_JOBS)]; print(*sorted(sys.modules), sep='\\n')"
 )
 #: A message and a step that stand for all.
@@ -83,7 +83,8 @@ def production() -> dict[str, Path]:
     for path in (path for top in PRODUCTION for path in sorted((ROOT / top).rglob("*.py"))):
         parts = path.relative_to(ROOT).with_suffix("").parts
         if not generated(path):
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+            named = parts if parts[0] == "treetap" else ("treetap", *parts)
+            found[".".join(named[:-1] if named[-1] == "__init__" else named)] = path
     return found
 
 
@@ -203,7 +204,7 @@ def modules_of_a_training_party() -> tuple[int, int]:
     """Own modules that a party has imported when it takes its first job: hand-written and generated."""
     command = [sys.executable, "-c", TRAINING_PARTY]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
-    own = [name for name in ended.stdout.split() if name.partition(".")[0] in PRODUCTION]
+    own = [name for name in ended.stdout.split() if name.partition(".")[0] == "treetap"]
     made = sum("_pb2" in name for name in own)
     return len(own) - made, made
 

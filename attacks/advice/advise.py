@@ -10,10 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from attacks.advice import networks
-from attacks.advice.defence_lines import APART, CELLS, JOB, STRICTNESS, WRITTEN, job_lines, lines_of, settings_of
-from attacks.advice.frontiers_at_hand import shipped
-from attacks.advice.results import (
+from treetap.attacks.advice import networks
+from treetap.attacks.advice.defence_lines import (
+    APART,
+    CELLS,
+    JOB,
+    STRICTNESS,
+    WRITTEN,
+    job_lines,
+    lines_of,
+    settings_of,
+)
+from treetap.attacks.advice.frontiers_at_hand import shipped
+from treetap.attacks.advice.results import (
     Advice,
     Defence,
     Effect,
@@ -26,7 +35,7 @@ from attacks.advice.results import (
     Whose,
     Withheld,
 )
-from attacks.verdict import WORDS, Compared, Word
+from treetap.attacks.verdict import WORDS, Compared, Word
 from treetap.privacy.frontiers import FrontierDocument, MeasuredPoint
 from treetap.protocols.registry import training
 

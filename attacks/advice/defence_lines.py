@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from attacks.advice.names import USUAL
-from attacks.advice.results import Lines
+from treetap.attacks.advice.names import USUAL
+from treetap.attacks.advice.results import Lines
 from treetap.names import did_you_mean
 
 #: Defence of a frontier → its table under [defences], and the switches beside it.

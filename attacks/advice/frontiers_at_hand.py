@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from attacks.advice.results import Whose
+from treetap.attacks.advice.results import Whose
 from treetap.errors import BadInput
 from treetap.privacy.frontiers import FrontierDocument, load_frontier
 from treetap.removed import removed
@@ -13,7 +13,7 @@ from treetap.removed import removed
 
 def shipped(protocol: str) -> list[FrontierDocument]:
     """The project's frontiers of public tables for a protocol; `python benchmarks/measured_frontiers.py` makes them."""
-    folder = resources.files("attacks.advice") / "frontiers"
+    folder = resources.files("treetap.attacks.advice") / "frontiers"
     files = sorted((it for it in folder.iterdir() if it.name.endswith(f"-{protocol}.json")), key=lambda it: it.name)
     return [FrontierDocument.model_validate_json(it.read_bytes()) for it in files]
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from attacks.advice.defence_lines import policy_lines, toml
-from attacks.advice.results import Lines, NetworkAdvice, NetworkSuggestion
-from attacks.schema import Findings
+from treetap.attacks.advice.defence_lines import policy_lines, toml
+from treetap.attacks.advice.results import Lines, NetworkAdvice, NetworkSuggestion
+from treetap.attacks.schema import Findings
 
 #: Stands for every feature party in measured settings.
 PARTY: Final = "PARTY"
@@ -59,7 +59,7 @@ class NetworkTable(Findings):
 
 def tables() -> list[NetworkTable]:
     """The measured tables."""
-    folder = resources.files("attacks.advice") / "networks"
+    folder = resources.files("treetap.attacks.advice") / "networks"
     files = sorted((it for it in folder.iterdir() if it.name.endswith(".json")), key=lambda it: it.name)
     return [NetworkTable.model_validate_json(it.read_bytes()) for it in files]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from attacks.schema import Findings
+from treetap.attacks.schema import Findings
 
 #: Table of a frontier: the audited one, by the digest of its content; another one, whose frontier the audit was given;
 #: a public one, which the project measured.
@@ -127,7 +127,7 @@ class Parameter(Findings):
 
 
 class NetworkSuggestion(Findings):
-    """A defence of a split network: see `attacks.advice.networks.NetworkPoint`.
+    """A defence of a split network: see `treetap.attacks.advice.networks.NetworkPoint`.
 
     `taken_log`, `taken_model`: the shares that it takes away of what the party's log and its completed model tell above
     what needs no training, null where they told next to nothing. `kept`: the share of the gain over the label holder
@@ -147,7 +147,7 @@ class NetworkSuggestion(Findings):
 
 
 class NetworkAdvice(Findings):
-    """The measured table that is nearest to a split network: see `attacks.advice.networks.NetworkTable`.
+    """The measured table that is nearest to a split network: see `treetap.attacks.advice.networks.NetworkTable`.
 
     `log`, `model`, `accuracy`: without a defence.
     """

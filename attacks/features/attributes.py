@@ -16,10 +16,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from attacks.features.fitting import fit_of, fitted, outputs
-from attacks.features.record_space import Column
-from attacks.features.schema import Scale
-from attacks.networks.classifier import head, named
+from treetap.attacks.features.fitting import fit_of, fitted, outputs
+from treetap.attacks.features.record_space import Column
+from treetap.attacks.features.schema import Scale
+from treetap.attacks.networks.classifier import head, named
 from treetap.neural.draws import Draws
 from treetap.neural.inputs import mean_and_deviation
 

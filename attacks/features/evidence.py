@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from attacks.features.schema import FeatureSettings, Scale
+from treetap.attacks.features.schema import FeatureSettings, Scale
 from treetap.errors import BadInput
 from treetap.neural.params import Bottom
 from treetap.tables.reading import Table

@@ -22,12 +22,12 @@ import torch
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support, r2_score
 from torch.nn import functional
 
-from attacks.features.attributes import AttributeGuess
-from attacks.features.evidence import SCALES, FeatureEvidence
-from attacks.features.guesses import Attacker, Progress
-from attacks.features.real_bottom import RealBottom
-from attacks.features.record_space import Column, Records, check_columns, columns_of
-from attacks.features.schema import (
+from treetap.attacks.features.attributes import AttributeGuess
+from treetap.attacks.features.evidence import SCALES, FeatureEvidence
+from treetap.attacks.features.guesses import Attacker, Progress
+from treetap.attacks.features.real_bottom import RealBottom
+from treetap.attacks.features.record_space import Column, Records, check_columns, columns_of
+from treetap.attacks.features.schema import (
     Attribute,
     ClassScores,
     Picture,
@@ -37,7 +37,7 @@ from attacks.features.schema import (
     attribute_figure,
     png_url,
 )
-from attacks.verdict import Compared, half_width, paired_error
+from treetap.attacks.verdict import Compared, half_width, paired_error
 from treetap.errors import BadInput
 from treetap.neural.numbers import pin
 from treetap.tables.reading import Table

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from attacks.features.record_space import Records
-from attacks.networks.classifier import Fit
+from treetap.attacks.features.record_space import Records
+from treetap.attacks.networks.classifier import Fit
 from treetap.neural.architectures import top_model
 from treetap.neural.draws import Draws
 from treetap.neural.optimiser import Adam

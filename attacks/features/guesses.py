@@ -10,17 +10,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from attacks.features.attributes import AttributeGuess, guessed
-from attacks.features.evidence import SCALES, FeatureEvidence, Scaling
-from attacks.features.fitting import decoded
-from attacks.features.match import matched, surrogate
-from attacks.features.record_space import Records, RecordSpace, columns_of
-from attacks.features.schema import Scale
-from attacks.view.received_rows import attack_draws, some_of
+from treetap.attacks.features.attributes import AttributeGuess, guessed
+from treetap.attacks.features.evidence import SCALES, FeatureEvidence, Scaling
+from treetap.attacks.features.fitting import decoded
+from treetap.attacks.features.match import matched, surrogate
+from treetap.attacks.features.record_space import Records, RecordSpace, columns_of
+from treetap.attacks.features.schema import Scale
+from treetap.attacks.view.received_rows import attack_draws, some_of
 from treetap.errors import DataError
 
 if TYPE_CHECKING:
-    from attacks.features.real_bottom import RealBottom
+    from treetap.attacks.features.real_bottom import RealBottom
 
 Ints = npt.NDArray[np.int64]
 #: Called before each part of an attack with its name, such as "decode, raw".

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from attacks.features.fitting import batches_of, falling, fit_of, fitted
-from attacks.features.record_space import Records
+from treetap.attacks.features.fitting import batches_of, falling, fit_of, fitted
+from treetap.attacks.features.record_space import Records
 from treetap.neural.architectures import bottom_model
 from treetap.neural.draws import Draws
 from treetap.neural.inputs import Inputs, InputScaler

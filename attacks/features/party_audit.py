@@ -12,15 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from attacks.features.evidence import FeatureEvidence
-from attacks.features.findings import findings
-from attacks.features.guesses import Attacker
-from attacks.features.real_bottom import load_real_bottom
-from attacks.features.schema import FeatureSettings, VictimFigures
-from attacks.files import Victim
-from attacks.view.own_table import as_numbers, check_names
-from attacks.view.received_rows import EpochRows
-from attacks.view.view import View
+from treetap.attacks.features.evidence import FeatureEvidence
+from treetap.attacks.features.findings import findings
+from treetap.attacks.features.guesses import Attacker
+from treetap.attacks.features.real_bottom import load_real_bottom
+from treetap.attacks.features.schema import FeatureSettings, VictimFigures
+from treetap.attacks.files import Victim
+from treetap.attacks.view.own_table import as_numbers, check_names
+from treetap.attacks.view.received_rows import EpochRows
+from treetap.attacks.view.view import View
 from treetap.errors import BadInput
 from treetap.tables.config import TableConfig
 from treetap.tables.opening import columns_of
@@ -89,7 +89,7 @@ def audited_victim(
     """
     embeddings = view.embeddings
     assert embeddings is not None  # the view is a label holder's
-    assert files.auxiliary is not None  # `attacks.label_holder_audit` checks it
+    assert files.auxiliary is not None  # `treetap.attacks.label_holder_audit` checks it
     auxiliary = _table(files.auxiliary, files, view.missing, files.columns)
     received.check(files.auxiliary, "auxiliary", auxiliary.ids)
     truth = None if files.truth is None else _table(files.truth, files, view.missing, auxiliary.sources)

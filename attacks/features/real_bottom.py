@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from attacks.features.record_space import Records, RecordSpace
-from attacks.networks.own_network import published_bottom
+from treetap.attacks.features.record_space import Records, RecordSpace
+from treetap.attacks.networks.own_network import published_bottom
 from treetap.errors import BadInput
 from treetap.neural.inputs import InputScaler
 from treetap.neural.params import SplitnnParams

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from attacks.schema import Count, Findings, RangedSettings
-from attacks.verdict import Compared
+from treetap.attacks.schema import Count, Findings, RangedSettings
+from treetap.attacks.verdict import Compared
 from treetap.trees.job_params import Range
 
 

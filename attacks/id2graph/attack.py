@@ -12,10 +12,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
-from attacks.id2graph.communities import LARGEST, Communities, louvain
-from attacks.id2graph.leaves import Ints, Leaves
-from attacks.id2graph.schema import Settings
+from treetap.attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
+from treetap.attacks.id2graph.communities import LARGEST, Communities, louvain
+from treetap.attacks.id2graph.leaves import Ints, Leaves
+from treetap.attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 
 #: The result of steps 1 and 2: the community of every record (N,) with the measures of the graph; seconds by step.

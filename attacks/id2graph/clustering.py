@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from attacks.id2graph.leaves import Floats, Ints
+from treetap.attacks.id2graph.leaves import Floats, Ints
 from treetap.errors import BadInput
 from treetap.version import install
 

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from attacks.id2graph.adjacency import RecordGraph, signatures
-from attacks.id2graph.leaves import Floats, Ints
+from treetap.attacks.id2graph.adjacency import RecordGraph, signatures
+from treetap.attacks.id2graph.leaves import Floats, Ints
 from treetap.errors import BadInput
 from treetap.trees import sampling
 from treetap.version import install

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attacks.id2graph.schema import AttackResult
-from attacks.scores import majority
-from attacks.verdict import MOST_FREQUENT, Compared, paired_error
+from treetap.attacks.id2graph.schema import AttackResult
+from treetap.attacks.scores import majority
+from treetap.attacks.verdict import MOST_FREQUENT, Compared, paired_error
 
 Bools = npt.NDArray[np.bool_]
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attacks.id2graph.adjacency import union
-from attacks.id2graph.attack import Groups, in_chunks, quotient, whole
-from attacks.id2graph.clustering import k_means, normalised
-from attacks.id2graph.leaves import Ints, Leaves, checked
-from attacks.id2graph.own_cuts import OwnCuts, signatures
-from attacks.id2graph.schema import Settings
+from treetap.attacks.id2graph.adjacency import union
+from treetap.attacks.id2graph.attack import Groups, in_chunks, quotient, whole
+from treetap.attacks.id2graph.clustering import k_means, normalised
+from treetap.attacks.id2graph.leaves import Ints, Leaves, checked
+from treetap.attacks.id2graph.own_cuts import OwnCuts, signatures
+from treetap.attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 
 

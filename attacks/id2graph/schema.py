@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from attacks.schema import Count, Findings, RangedSettings
+from treetap.attacks.schema import Count, Findings, RangedSettings
 from treetap.protocols.registry import training
 from treetap.trees.job_params import Range
 

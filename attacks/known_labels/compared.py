@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from attacks.known_labels.evidence import SignatureEvidence
-from attacks.known_labels.names import Ints, Named
-from attacks.verdict import MOST_FREQUENT, Compared, FirstNamed, drawn_error, paired_error, unbalanced
+from treetap.attacks.known_labels.evidence import SignatureEvidence
+from treetap.attacks.known_labels.names import Ints, Named
+from treetap.attacks.verdict import MOST_FREQUENT, Compared, FirstNamed, drawn_error, paired_error, unbalanced
 
 #: Kind of rows or points → its words in a verdict.
 _TRAINED = {

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attacks.id2graph.own_cuts import OwnCut
-from attacks.known_labels.labels import KnownLabels
-from attacks.known_labels.names import Named
-from attacks.known_labels.schema import DrawnLabels, KnownSettings
-from attacks.scores import majority
-from attacks.view.known_trees import TreeView
-from attacks.view.received_rows import attack_draws, some_of
+from treetap.attacks.id2graph.own_cuts import OwnCut
+from treetap.attacks.known_labels.labels import KnownLabels
+from treetap.attacks.known_labels.names import Named
+from treetap.attacks.known_labels.schema import DrawnLabels, KnownSettings
+from treetap.attacks.scores import majority
+from treetap.attacks.view.known_trees import TreeView
+from treetap.attacks.view.received_rows import attack_draws, some_of
 from treetap.trees.ensemble import ROOT
 
 Ints = npt.NDArray[np.int64]

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from attacks.files import LabelTable
-from attacks.schema import DrawingSettings
-from attacks.scores import UNKNOWN
-from attacks.view.own_table import load_known_labels
-from attacks.view.received_rows import attack_draws, some_of
-from attacks.view.view import View
+from treetap.attacks.files import LabelTable
+from treetap.attacks.schema import DrawingSettings
+from treetap.attacks.scores import UNKNOWN
+from treetap.attacks.view.own_table import load_known_labels
+from treetap.attacks.view.received_rows import attack_draws, some_of
+from treetap.attacks.view.view import View
 from treetap.errors import BadInput
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table

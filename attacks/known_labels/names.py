@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from attacks.scores import auc
+from treetap.attacks.scores import auc
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attacks.known_labels.evidence import SignatureEvidence
-from attacks.known_labels.names import Named, named_by
-from attacks.known_labels.schema import Averaged, KnownLabelResult, KnownSettings, Naming
+from treetap.attacks.known_labels.evidence import SignatureEvidence
+from treetap.attacks.known_labels.names import Named, named_by
+from treetap.attacks.known_labels.schema import Averaged, KnownLabelResult, KnownSettings, Naming
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

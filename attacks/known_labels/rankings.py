@@ -2,9 +2,9 @@
 
 Splits are chosen because their sides differ in the label: what they have in common is the label, up to its side.
 
-1. Points: of each own winning split −1, 0 or 1 by record, as `attacks.id2graph.own_cuts` has them, the trees discounted
-   or alike; of each leaf, and of each node, whether a record is in it; of own columns, for what a party could do before
-   the training, the ranks of the values.
+1. Points: of each own winning split −1, 0 or 1 by record, as `treetap.attacks.id2graph.own_cuts` has them, the trees
+   discounted or alike; of each leaf, and of each node, whether a record is in it; of own columns, for what a party
+   could do before the training, the ranks of the values.
 2. Order: `heaviest-cut` has the one split of the largest weight, `vote` the weighted sum of all, each turned to agree
    with the heaviest, `first-component` the direction of the largest variance (principal component).
 3. Side: of two classes the rarer one is at the end of which as many records as it has differ more from all others.
@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attacks.id2graph.own_cuts import sides, weighed
-from attacks.id2graph.schema import INDEPENDENT_DISCOUNT, SEQUENTIAL_DISCOUNT
-from attacks.known_labels.evidence import SignatureEvidence, standardised
-from attacks.known_labels.names import Named, auc_influence, named_by, precision_first
-from attacks.known_labels.schema import Ranked, RankedBy, RankedResult
-from attacks.scores import auc
+from treetap.attacks.id2graph.own_cuts import sides, weighed
+from treetap.attacks.id2graph.schema import INDEPENDENT_DISCOUNT, SEQUENTIAL_DISCOUNT
+from treetap.attacks.known_labels.evidence import SignatureEvidence, standardised
+from treetap.attacks.known_labels.names import Named, auc_influence, named_by, precision_first
+from treetap.attacks.known_labels.schema import Ranked, RankedBy, RankedResult
+from treetap.attacks.scores import auc
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field
 
-from attacks.schema import Count, DrawingSettings, Findings
+from treetap.attacks.schema import Count, DrawingSettings, Findings
 from treetap.trees.job_params import Range
 
 

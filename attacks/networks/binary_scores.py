@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from attacks.networks.schema import EpochScore, ScoreFigures
-from attacks.scores import auc
-from attacks.view.received_rows import EpochRows, Ints
+from treetap.attacks.networks.schema import EpochScore, ScoreFigures
+from treetap.attacks.scores import auc
+from treetap.attacks.view.received_rows import EpochRows, Ints
 
 if TYPE_CHECKING:
-    from attacks.networks.evidence import Evidence
+    from treetap.attacks.networks.evidence import Evidence
 
 Floats = npt.NDArray[np.float64]
 

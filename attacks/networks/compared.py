@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from attacks.known_labels.compared import compared
-from attacks.known_labels.evidence import standardised
-from attacks.known_labels.names import Named, named_by
-from attacks.known_labels.naming import regressed
-from attacks.scores import UNKNOWN
-from attacks.verdict import MOST_FREQUENT, Compared, paired_error
+from treetap.attacks.known_labels.compared import compared
+from treetap.attacks.known_labels.evidence import standardised
+from treetap.attacks.known_labels.names import Named, named_by
+from treetap.attacks.known_labels.naming import regressed
+from treetap.attacks.scores import UNKNOWN
+from treetap.attacks.verdict import MOST_FREQUENT, Compared, paired_error
 
 if TYPE_CHECKING:
-    from attacks.networks.evidence import Evidence
-    from attacks.networks.schema import CompletionFigures, Measured, NetworkFigures
+    from treetap.attacks.networks.evidence import Evidence
+    from treetap.attacks.networks.schema import CompletionFigures, Measured, NetworkFigures
 
 Ints = npt.NDArray[np.int64]
 

@@ -17,11 +17,11 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from attacks.networks.classifier import HEADS, Fit, Head, Standardised, fitted, head, named, outputs
-from attacks.networks.evidence import Evaluation, Evidence
-from attacks.networks.schema import CompletionFigures, CompletionRow, Measured
-from attacks.scores import majority
-from attacks.view.received_rows import attack_draws, some_of
+from treetap.attacks.networks.classifier import HEADS, Fit, Head, Standardised, fitted, head, named, outputs
+from treetap.attacks.networks.evidence import Evaluation, Evidence
+from treetap.attacks.networks.schema import CompletionFigures, CompletionRow, Measured
+from treetap.attacks.scores import majority
+from treetap.attacks.view.received_rows import attack_draws, some_of
 from treetap.neural.inputs import Inputs
 from treetap.neural.numbers import pin
 

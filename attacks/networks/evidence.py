@@ -12,14 +12,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from attacks.files import AuditedParty, LabelTable
-from attacks.known_labels.labels import KnownLabels, labels_at_hand, numbered
-from attacks.networks.own_network import OwnNetwork, load_own_network
-from attacks.networks.schema import NetworkSettings
-from attacks.scores import UNKNOWN
-from attacks.view.own_table import load_labels
-from attacks.view.received_rows import EpochRows, ReceivedRows, attack_draws, some_of
-from attacks.view.view import View
+from treetap.attacks.files import AuditedParty, LabelTable
+from treetap.attacks.known_labels.labels import KnownLabels, labels_at_hand, numbered
+from treetap.attacks.networks.own_network import OwnNetwork, load_own_network
+from treetap.attacks.networks.schema import NetworkSettings
+from treetap.attacks.scores import UNKNOWN
+from treetap.attacks.view.own_table import load_labels
+from treetap.attacks.view.received_rows import EpochRows, ReceivedRows, attack_draws, some_of
+from treetap.attacks.view.view import View
 from treetap.neural.inputs import Inputs
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table

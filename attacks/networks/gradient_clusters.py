@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from attacks.id2graph.clustering import k_means
-from attacks.networks.schema import ClusterFigures, EpochClusters
-from attacks.scores import SCORES, UNKNOWN, matched, score
-from attacks.view.received_rows import EpochRows, Ints, Rows, attack_draws, some_of, together
+from treetap.attacks.id2graph.clustering import k_means
+from treetap.attacks.networks.schema import ClusterFigures, EpochClusters
+from treetap.attacks.scores import SCORES, UNKNOWN, matched, score
+from treetap.attacks.view.received_rows import EpochRows, Ints, Rows, attack_draws, some_of, together
 
 if TYPE_CHECKING:
-    from attacks.networks.evidence import Evidence
+    from treetap.attacks.networks.evidence import Evidence
 
 #: The outcome of clustering: clusters; every row has the same direction, so that there is one; there is no row.
 Outcome = Literal["clusters", "one direction", "no gradients"]

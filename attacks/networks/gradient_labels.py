@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attacks.networks.schema import LabelFigures, Measured
-from attacks.scores import UNKNOWN, majority
-from attacks.view.received_rows import EpochRows, Ints, Rows, together
+from treetap.attacks.networks.schema import LabelFigures, Measured
+from treetap.attacks.scores import UNKNOWN, majority
+from treetap.attacks.view.received_rows import EpochRows, Ints, Rows, together
 
 if TYPE_CHECKING:
-    from attacks.networks.evidence import Evidence
+    from treetap.attacks.networks.evidence import Evidence
 
 #: Rows whose distances to the known ones are in memory at once.
 _PIECE = 4096
@@ -78,7 +78,7 @@ def label_figures(evidence: Evidence) -> LabelFigures | None:
         return None
     evidence.inferred.extend((labels.records, labels.labels) for _, labels in inferred)
     scored = [pair for pair in (_scored(evidence, *labels) for labels in inferred) if len(pair[1])]
-    from attacks.networks.completion import own_model_accuracy  # needs PyTorch
+    from treetap.attacks.networks.completion import own_model_accuracy  # needs PyTorch
 
     known, first = inferred[0]
     own_model = own_model_accuracy(evidence, first.records, first.labels)

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from attacks.view.own_table import in_common_order
-from attacks.view.received_rows import ReceivedRows, attack_draws
-from attacks.view.view import View
+from treetap.attacks.view.own_table import in_common_order
+from treetap.attacks.view.received_rows import ReceivedRows, attack_draws
+from treetap.attacks.view.view import View
 from treetap.errors import DataError
 from treetap.models.store import MANIFEST, read_weights
 from treetap.neural.architectures import bottom_model, bottom_to_load

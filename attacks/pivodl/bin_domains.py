@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from attacks.view.known_trees import Ints
-from attacks.view.pivodl_messages import ReceivedBins
+from treetap.attacks.view.known_trees import Ints
+from treetap.attacks.view.pivodl_messages import ReceivedBins
 from treetap.trees.candidates import CandidateList, column_goes_left
 
 Bools = npt.NDArray[np.bool_]

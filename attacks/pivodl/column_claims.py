@@ -1,12 +1,13 @@
 """Claims of one owner of labels on the columns of the other parties of a PIVODL job.
 
 1. The bins of the records that it labels were sent to it.
-2. The sets that other parties' splits send left and right bound the bins of all records (`attacks.pivodl.left_sets`).
-3. As split party it has opened sums, if it recorded them (`attacks.pivodl.opened_sums`); what they tell narrows the
-   sets' columns, scores and sums again.
+2. The sets that other parties' splits send left and right bound the bins of all records
+   (`treetap.attacks.pivodl.left_sets`).
+3. As split party it has opened sums, if it recorded them (`treetap.attacks.pivodl.opened_sums`); what they tell narrows
+   the sets' columns, scores and sums again.
 
 An `Onlooker` holds no table of another party, and no label of a record that another party labels: claims are scored
-elsewhere (`attacks.pivodl.source_columns`).
+elsewhere (`treetap.attacks.pivodl.source_columns`).
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from attacks.pivodl.bin_domains import BinDomains
-from attacks.pivodl.known_scores import possible_scores
-from attacks.pivodl.left_sets import KnownCuts, left_sets
-from attacks.pivodl.opened_sums import NodeReader, OpenedNode
-from attacks.view.known_trees import Ints
-from attacks.view.pivodl_view import PivodlView
+from treetap.attacks.pivodl.bin_domains import BinDomains
+from treetap.attacks.pivodl.known_scores import possible_scores
+from treetap.attacks.pivodl.left_sets import KnownCuts, left_sets
+from treetap.attacks.pivodl.opened_sums import NodeReader, OpenedNode
+from treetap.attacks.view.known_trees import Ints
+from treetap.attacks.view.pivodl_view import PivodlView
 from treetap.trees.job_params import BINARY
 from treetap.trees.shared_label_loss import SharedLabelLoss
 

@@ -17,12 +17,12 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from attacks.pivodl.evidence import SharedLabelEvidence
-from attacks.pivodl.schema import DifferentialFigures
-from attacks.pivodl.solved_gains import SolvedGains
-from attacks.scores import UNKNOWN
-from attacks.view.known_trees import Ints
-from attacks.view.pivodl_view import PivodlTree
+from treetap.attacks.pivodl.evidence import SharedLabelEvidence
+from treetap.attacks.pivodl.schema import DifferentialFigures
+from treetap.attacks.pivodl.solved_gains import SolvedGains
+from treetap.attacks.scores import UNKNOWN
+from treetap.attacks.view.known_trees import Ints
+from treetap.attacks.view.pivodl_view import PivodlTree
 from treetap.trees.loss import UNIT
 
 Floats = npt.NDArray[np.float64]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from attacks.pivodl.evidence import SharedLabelEvidence
-from attacks.pivodl.schema import DisclosedFigures
-from attacks.pivodl.solved_gains import closed
-from attacks.view.pivodl_view import PivodlTree, PivodlView
+from treetap.attacks.pivodl.evidence import SharedLabelEvidence
+from treetap.attacks.pivodl.schema import DisclosedFigures
+from treetap.attacks.pivodl.solved_gains import closed
+from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView
 from treetap.trees.ensemble import ROOT
 from treetap.trees.pivodl_rules import barred
 

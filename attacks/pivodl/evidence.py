@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from attacks.pivodl.solved_gains import SolvedGains
-from attacks.verdict import Compared
-from attacks.view.known_trees import Ints
-from attacks.view.pivodl_view import PivodlView
+from treetap.attacks.pivodl.solved_gains import SolvedGains
+from treetap.attacks.verdict import Compared
+from treetap.attacks.view.known_trees import Ints
+from treetap.attacks.view.pivodl_view import PivodlView
 from treetap.tables.labels import Labels
 
 Floats = npt.NDArray[np.float64]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from attacks.pivodl.evidence import SharedLabelEvidence
-from attacks.pivodl.schema import GainInversionFigures, InvertedTreeFigures
-from attacks.pivodl.solved_gains import InvertedTree, closed
-from attacks.view.known_trees import Ints
-from attacks.view.pivodl_view import PivodlTree
+from treetap.attacks.pivodl.evidence import SharedLabelEvidence
+from treetap.attacks.pivodl.schema import GainInversionFigures, InvertedTreeFigures
+from treetap.attacks.pivodl.solved_gains import InvertedTree, closed
+from treetap.attacks.view.known_trees import Ints
+from treetap.attacks.view.pivodl_view import PivodlTree
 
 
 def gain_inversion(evidence: SharedLabelEvidence) -> GainInversionFigures:

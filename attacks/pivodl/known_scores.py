@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from attacks.pivodl.bin_domains import BinDomains
-from attacks.pivodl.left_sets import KnownCuts
-from attacks.pivodl.solved_gains import closed
-from attacks.view.known_trees import Ints
-from attacks.view.pivodl_view import PivodlTree, PivodlView
+from treetap.attacks.pivodl.bin_domains import BinDomains
+from treetap.attacks.pivodl.left_sets import KnownCuts
+from treetap.attacks.pivodl.solved_gains import closed
+from treetap.attacks.view.known_trees import Ints
+from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView
 from treetap.trees.ensemble import ROOT
 from treetap.trees.pivodl_rules import weights_of
 from treetap.trees.shared_label_loss import SharedLabelLoss

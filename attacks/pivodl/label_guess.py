@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attacks.known_labels.names import auc_influence
-from attacks.pivodl.evidence import Floats, SharedLabelEvidence, Weights
-from attacks.pivodl.schema import GuessFigures, LabelGuess
-from attacks.scores import auc, majority
-from attacks.verdict import MOST_FREQUENT, Compared, paired_error, unbalanced
-from attacks.view.known_trees import Ints
-from attacks.view.pivodl_view import PivodlTree, PivodlView, Weight
+from treetap.attacks.known_labels.names import auc_influence
+from treetap.attacks.pivodl.evidence import Floats, SharedLabelEvidence, Weights
+from treetap.attacks.pivodl.schema import GuessFigures, LabelGuess
+from treetap.attacks.scores import auc, majority
+from treetap.attacks.verdict import MOST_FREQUENT, Compared, paired_error, unbalanced
+from treetap.attacks.view.known_trees import Ints
+from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView, Weight
 
 Bools = npt.NDArray[np.bool_]
 #: The weight (K,) that counts for a leaf of a tree, or None for none.

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attacks.pivodl.bin_domains import BinDomains
-from attacks.view.known_trees import Ints
-from attacks.view.pivodl_view import PivodlTree, PivodlView
+from treetap.attacks.pivodl.bin_domains import BinDomains
+from treetap.attacks.view.known_trees import Ints
+from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView
 
 #: Most passes over all splits: each narrows what the next one has to decide by.
 _PASSES = 10

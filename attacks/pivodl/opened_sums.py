@@ -3,7 +3,7 @@
 The sums of a node come in a secret order. The split party knows its own labelled records' bins and gradients, hence
 their part of the difference between two consecutive cuts of a column. Where two opened sums differ by that part and by
 what few records of other parties add up to, they are these two cuts: the values have 32 fractional bits each, so that
-few other pairs do so. What other parties' records add is read by its kinds (`attacks.pivodl.small_sums`).
+few other pairs do so. What other parties' records add is read by its kinds (`treetap.attacks.pivodl.small_sums`).
 
 1. Link: of each two consecutive cuts the pairs of opened sums that fit; one that fits two places, or two cuts, is no
    link.
@@ -21,10 +21,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from attacks.pivodl.bin_domains import BinDomains
-from attacks.pivodl.known_scores import PossibleScores
-from attacks.pivodl.small_sums import UNREAD, Keys, SmallSums, keys_of
-from attacks.view.known_trees import Ints
+from treetap.attacks.pivodl.bin_domains import BinDomains
+from treetap.attacks.pivodl.known_scores import PossibleScores
+from treetap.attacks.pivodl.small_sums import UNREAD, Keys, SmallSums, keys_of
+from treetap.attacks.view.known_trees import Ints
 from treetap.trees.shared_label_loss import SharedLabelLoss
 from treetap.trees.tree_bins import left_sums
 

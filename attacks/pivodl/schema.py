@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attacks.schema import Count, Findings
-from attacks.verdict import Compared
+from treetap.attacks.schema import Count, Findings
+from treetap.attacks.verdict import Compared
 
 
 class GuessFigures(Findings):

@@ -13,7 +13,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 import numpy.typing as npt
 
-from attacks.view.known_trees import Ints
+from treetap.attacks.view.known_trees import Ints
 from treetap.trees.loss import UNIT
 
 Keys = npt.NDArray[np.uint64]

@@ -29,8 +29,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from attacks.view.known_trees import Ints
-from attacks.view.pivodl_view import PivodlTree, PivodlView
+from treetap.attacks.view.known_trees import Ints
+from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView
 from treetap.trees.boosting_criterion import open_sums
 from treetap.trees.job_params import BINARY
 from treetap.trees.loss import UNIT

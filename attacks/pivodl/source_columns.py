@@ -1,6 +1,6 @@
 """Claims on the columns of other parties, scored against these parties' own tables.
 
-The truth is here alone: what makes the claims (`attacks.pivodl.column_claims`) is given a view and own labels.
+The truth is here alone: what makes the claims (`treetap.attacks.pivodl.column_claims`) is given a view and own labels.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from attacks.pivodl.bin_domains import UNPLACED
-from attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
-from attacks.pivodl.evidence import SharedLabelEvidence
-from attacks.pivodl.schema import SourceColumns, SourceFigures
-from attacks.verdict import compared_cells, compared_places
-from attacks.view.known_trees import Ints
-from attacks.view.pivodl_view import PivodlView
+from treetap.attacks.pivodl.bin_domains import UNPLACED
+from treetap.attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
+from treetap.attacks.pivodl.evidence import SharedLabelEvidence
+from treetap.attacks.pivodl.schema import SourceColumns, SourceFigures
+from treetap.attacks.verdict import compared_cells, compared_places
+from treetap.attacks.view.known_trees import Ints
+from treetap.attacks.view.pivodl_view import PivodlView
 from treetap.errors import DataError
 from treetap.tables.reading import Table
 from treetap.trees.binning import bin_table

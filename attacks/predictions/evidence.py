@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attacks.files import ScoredPrediction
-from attacks.predictions.masked_trees import Ints, MaskedTree, possible_leaves
-from attacks.predictions.schema import DecodingSettings
-from attacks.view.own_table import model_table
-from attacks.view.pivodl_view import PivodlView
-from attacks.view.received_rows import attack_draws, some_of
-from attacks.view.replay import TranscriptReplay, checked, read_replay
-from attacks.view.transcripts import located
-from attacks.view.view import read_view
+from treetap.attacks.files import ScoredPrediction
+from treetap.attacks.predictions.masked_trees import Ints, MaskedTree, possible_leaves
+from treetap.attacks.predictions.schema import DecodingSettings
+from treetap.attacks.view.own_table import model_table
+from treetap.attacks.view.pivodl_view import PivodlView
+from treetap.attacks.view.received_rows import attack_draws, some_of
+from treetap.attacks.view.replay import TranscriptReplay, checked, read_replay
+from treetap.attacks.view.transcripts import located
+from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import VALUES, read_model, read_repaired

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from attacks.predictions.decoding import ROUNDS, Decoded, Options, decode
+from treetap.attacks.predictions.decoding import ROUNDS, Decoded, Options, decode
 from treetap.trees.ensemble import ROOT
 
 Ints = npt.NDArray[np.int64]

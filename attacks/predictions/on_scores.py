@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attacks.predictions.evidence import ENCRYPTED, MASKED, ScoreEvidence
-from attacks.predictions.masked_trees import MaskedTree, decode_paths, invert
-from attacks.predictions.schema import DecodedPaths, InvertedWeights
+from treetap.attacks.predictions.evidence import ENCRYPTED, MASKED, ScoreEvidence
+from treetap.attacks.predictions.masked_trees import MaskedTree, decode_paths, invert
+from treetap.attacks.predictions.schema import DecodedPaths, InvertedWeights
 
 
 def path_decoding(evidence: ScoreEvidence) -> DecodedPaths | None:

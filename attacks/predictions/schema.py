@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attacks.schema import Count, Findings, RangedSettings
+from treetap.attacks.schema import Count, Findings, RangedSettings
 from treetap.trees.job_params import Range
 
 

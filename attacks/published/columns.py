@@ -15,10 +15,10 @@ from typing import Literal
 
 import numpy as np
 
-from attacks.published.model import Floats, Ints, Target
-from attacks.published.schema import HELD, Artefact, ColumnGuess
-from attacks.published.shadows import SEED, Intruder
-from attacks.verdict import Compared, Measure, paired_error
+from treetap.attacks.published.model import Floats, Ints, Target
+from treetap.attacks.published.schema import HELD, Artefact, ColumnGuess
+from treetap.attacks.published.shadows import SEED, Intruder
+from treetap.attacks.verdict import Compared, Measure, paired_error
 
 #: Most records that are guessed, and most from outside the training to learn from.
 GUESSED, LEARNED = 400, 2000

@@ -11,12 +11,12 @@ from math import sqrt
 
 import numpy as np
 
-from attacks.known_labels.names import auc_influence
-from attacks.published.columns import class_shares
-from attacks.published.model import Bools, Floats
-from attacks.published.schema import Artefact, Membership
-from attacks.published.shadows import SEED, Intruder
-from attacks.verdict import Compared, half_width
+from treetap.attacks.known_labels.names import auc_influence
+from treetap.attacks.published.columns import class_shares
+from treetap.attacks.published.model import Bools, Floats
+from treetap.attacks.published.schema import Artefact, Membership
+from treetap.attacks.published.shadows import SEED, Intruder
+from treetap.attacks.verdict import Compared, half_width
 from treetap.trees.metrics import auc
 
 #: The share of records outside the training that may be named wrongly.

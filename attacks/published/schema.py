@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from attacks.schema import Count, Findings
-from attacks.verdict import Compared, Verdict
+from treetap.attacks.schema import Count, Findings
+from treetap.attacks.verdict import Compared, Verdict
 
 Artefact = Literal["card", "answers", "export", "export and answers"]
 #: Artefact → the words for it in verdicts, and what it holds.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from attacks.published.model import Bools, Floats, Ints, OpenTrees, Target
+from treetap.attacks.published.model import Bools, Floats, Ints, OpenTrees, Target
 from treetap.errors import BadInput
 from treetap.models.own_split import OwnSplit
 from treetap.protocols.registry import training

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from attacks.advice.names import DEFENCES, named, of_network, setting
-from attacks.advice.results import (
+from treetap.attacks.advice.names import DEFENCES, named, of_network, setting
+from treetap.attacks.advice.results import (
     Advice,
     Guessed,
     Lines,
@@ -18,8 +18,8 @@ from attacks.advice.results import (
     Source,
     Suggestion,
 )
-from attacks.document import Document
-from attacks.report.glossary import ADVICE_TERMS, count, score, share, title
+from treetap.attacks.document import Document
+from treetap.attacks.report.glossary import ADVICE_TERMS, count, score, share, title
 
 #: How labels are guessed.
 _MEASURES: Mapping[Measure, str] = {

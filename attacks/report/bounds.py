@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from attacks.document import BoundRow, Document, Party, Source
-from attacks.report.glossary import count, score, share
+from treetap.attacks.document import BoundRow, Document, Party, Source
+from treetap.attacks.report.glossary import count, score, share
 from treetap.pages.pictures import (
     BOTTOM,
     LEFT,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from attacks.document import Document
-from attacks.features.schema import Attribute, Reconstruction, VictimFigures, attribute_figure, record_strength
-from attacks.report.glossary import count, score, seconds, share
+from treetap.attacks.document import Document
+from treetap.attacks.features.schema import Attribute, Reconstruction, VictimFigures, attribute_figure, record_strength
+from treetap.attacks.report.glossary import count, score, seconds, share
 from treetap.pages.pictures import Dots, DottedTable, Table, dots
 
 #: A standardised figure that is so much better than the raw one is named.

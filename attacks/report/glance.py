@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from attacks.document import Document, Party
-from attacks.id2graph.schema import AttackResult
-from attacks.report.glossary import ATTACKS, count, score, share
-from attacks.report.scores import best
+from treetap.attacks.document import Document, Party
+from treetap.attacks.id2graph.schema import AttackResult
+from treetap.attacks.report.glossary import ATTACKS, count, score, share
+from treetap.attacks.report.scores import best
 from treetap.pages.pictures import Linear, short
 from treetap.trees.ensemble import ROOT
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from attacks.document import Document
-from attacks.registry import GROUPING, OWN_CUTS, Needs, rows
+from treetap.attacks.document import Document
+from treetap.attacks.registry import GROUPING, OWN_CUTS, Needs, rows
 from treetap.wire.disclosure import CLASSES
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from attacks.document import Document
-from attacks.known_labels.schema import (
+from treetap.attacks.document import Document
+from treetap.attacks.known_labels.schema import (
     Averaged,
     DrawnLabels,
     KnownLabelFigures,
@@ -15,8 +15,8 @@ from attacks.known_labels.schema import (
     RankedBy,
     RankedResult,
 )
-from attacks.registry import Needs, rows
-from attacks.report.glossary import count, score, share
+from treetap.attacks.registry import Needs, rows
+from treetap.attacks.report.glossary import count, score, share
 from treetap.pages.pictures import Dots, DottedTable, Table, dots
 
 LABEL_HEADS = (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from attacks.document import Document
-from attacks.report.glossary import count, share
-from attacks.sums.schema import MarkedCells
+from treetap.attacks.document import Document
+from treetap.attacks.report.glossary import count, share
+from treetap.attacks.sums.schema import MarkedCells
 
 #: Records whose g or h can have bits of their own in an honest training: of weights or labels like no others.
 CHANCE = 3

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from attacks.document import Document
-from attacks.report.glossary import count, rank, share
 from treetap import terminal
+from treetap.attacks.document import Document
+from treetap.attacks.report.glossary import count, rank, share
 from treetap.pages.pictures import Bar, Cell, Matrix, heat, percent
 from treetap.wire.disclosure import CLASSES
 

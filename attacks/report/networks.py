@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attacks.document import Document, Party
-from attacks.id2graph.schema import AttackResult
-from attacks.networks.schema import ClusterFigures, CompletionRow, Measured, NetworkFigures
-from attacks.report.glossary import count, either_way, score
-from attacks.scores import SCORES
+from treetap.attacks.document import Document, Party
+from treetap.attacks.id2graph.schema import AttackResult
+from treetap.attacks.networks.schema import ClusterFigures, CompletionRow, Measured, NetworkFigures
+from treetap.attacks.report.glossary import count, either_way, score
+from treetap.attacks.scores import SCORES
 from treetap.pages.pictures import Dots, DottedTable, Lines, Table, dots, lines
 
 CLUSTER_HEADS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attacks.document import Document, parse
-from attacks.report import (
+from treetap.attacks.document import Document, parse
+from treetap.attacks.report import (
     advice,
     bounds,
     columns,
@@ -41,7 +41,7 @@ def html(document: Document | Mapping[str, Any]) -> str:
     v_top, nats_top, chosen = scores.ceiling(content), bounds.ceiling(content), trees.choose(content)
     largest, parties = glance.largest_class(content), content.on_labels.items()
     return render(
-        "attacks.report",
+        "treetap.attacks.report",
         "page.html.j2",
         "choose.js",
         "wide.js",

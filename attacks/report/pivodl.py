@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from attacks.document import Document, Party
-from attacks.pivodl.schema import GainInversionFigures, GuessFigures, SourceColumns
-from attacks.report.glossary import count, either_way, score, share
-from attacks.schema import Findings
+from treetap.attacks.document import Document, Party
+from treetap.attacks.pivodl.schema import GainInversionFigures, GuessFigures, SourceColumns
+from treetap.attacks.report.glossary import count, either_way, score, share
+from treetap.attacks.schema import Findings
 from treetap.pages.pictures import Dots, DottedTable, Table, dots
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from attacks.document import Document
-from attacks.predictions.schema import DecodedPaths
-from attacks.registry import Needs, rows
-from attacks.report.glossary import count, seconds, share
+from treetap.attacks.document import Document
+from treetap.attacks.predictions.schema import DecodedPaths
+from treetap.attacks.registry import Needs, rows
+from treetap.attacks.report.glossary import count, seconds, share
 from treetap.pages.pictures import Table
 
 #: Name of an attack → what it is.

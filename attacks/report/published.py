@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from attacks.published.schema import HELD, PublishedDocument
-from attacks.report.glossary import NOT_A_PROOF, count, score, share
-from attacks.report.verdict import TERMS, lines
-from attacks.verdict import Compared
+from treetap.attacks.published.schema import HELD, PublishedDocument
+from treetap.attacks.report.glossary import NOT_A_PROOF, count, score, share
+from treetap.attacks.report.verdict import TERMS, lines
+from treetap.attacks.verdict import Compared
 from treetap.pages.page import render
 from treetap.pages.pictures import Table
 
@@ -61,7 +61,7 @@ def tables(document: PublishedDocument) -> list[tuple[str, str, Table]]:
 def html(document: PublishedDocument) -> str:
     """The audit as a page that loads nothing; all names are escaped."""
     return render(
-        "attacks.report",
+        "treetap.attacks.report",
         "published.html.j2",
         document=document,
         title=title(document),

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from attacks.document import AttackName, Document, Party
-from attacks.id2graph.schema import AttackResult
-from attacks.report.glossary import ATTACKS, count, score, seconds
+from treetap.attacks.document import AttackName, Document, Party
+from treetap.attacks.id2graph.schema import AttackResult
+from treetap.attacks.report.glossary import ATTACKS, count, score, seconds
 from treetap.pages.pictures import Lines, Table, lines, thinned
 
 

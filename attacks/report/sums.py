@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from attacks.document import Document
-from attacks.report.glossary import count, score, seconds, share
-from attacks.sums.schema import CellsRead, ColumnFigures, ColumnPicture
+from treetap.attacks.document import Document
+from treetap.attacks.report.glossary import count, score, seconds, share
+from treetap.attacks.sums.schema import CellsRead, ColumnFigures, ColumnPicture
 from treetap.pages.pictures import Table
 
 #: Way of reading → its name in tables; each way but the last has what those before it have.

@@ -11,17 +11,17 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from attacks.document import Document, parse
-from attacks.published.schema import PublishedDocument
-from attacks.report import columns as on_columns
-from attacks.report import known_labels, marks, networks, pivodl, predictions, published, sums
-from attacks.report.advice import terminal_lines
-from attacks.report.glance import glances
-from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
-from attacks.report.matrix import Amount, amounts
-from attacks.report.scores import SCORE_HEADS, figures
-from attacks.report.verdict import told, verdict_lines
 from treetap import terminal
+from treetap.attacks.document import Document, parse
+from treetap.attacks.published.schema import PublishedDocument
+from treetap.attacks.report import columns as on_columns
+from treetap.attacks.report import known_labels, marks, networks, pivodl, predictions, published, sums
+from treetap.attacks.report.advice import terminal_lines
+from treetap.attacks.report.glance import glances
+from treetap.attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
+from treetap.attacks.report.matrix import Amount, amounts
+from treetap.attacks.report.scores import SCORE_HEADS, figures
+from treetap.attacks.report.verdict import told, verdict_lines
 
 Rows = Sequence[Sequence[str]]
 #: Most columns of a line of text.

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from attacks.document import Document, Party, SeenTree, TreeNode
-from attacks.report.glossary import count
+from treetap.attacks.document import Document, Party, SeenTree, TreeNode
+from treetap.attacks.report.glossary import count
 from treetap.pages.pictures import BOTTOM, LEFT, RIGHT, TOP, Frame, Linear, Table, Tick, short
 
 #: Most nodes drawn in one file (the first tree of every party always), most trees drawn of a party.

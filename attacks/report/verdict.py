@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from math import hypot, sqrt
 from typing import Literal, NamedTuple
 
-from attacks.advice.advise import EQUAL, LEAST
-from attacks.advice.names import DEFENCES, of_network, ranged
-from attacks.advice.results import Suggestion
-from attacks.document import Document
-from attacks.report.advice import variance
-from attacks.report.glossary import count, score, share, title
-from attacks.verdict import LITTLE, NOTABLE, OTHERS, WORDS, Compared, FirstNamed, Learned, Verdict, Word
+from treetap.attacks.advice.advise import EQUAL, LEAST
+from treetap.attacks.advice.names import DEFENCES, of_network, ranged
+from treetap.attacks.advice.results import Suggestion
+from treetap.attacks.document import Document
+from treetap.attacks.report.advice import variance
+from treetap.attacks.report.glossary import count, score, share, title
+from treetap.attacks.verdict import LITTLE, NOTABLE, OTHERS, WORDS, Compared, FirstNamed, Learned, Verdict, Word
 
 TITLE = "What each side learned"
 #: Letters of a bar in a terminal, and its three parts: guessed before, gained, left.

@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from attacks.sums.kept import Kept
-from attacks.sums.learned_cuts import LearnedCuts, learned_cuts
-from attacks.sums.least_squares import SURE, Singles, even, shares
-from attacks.sums.linking import Identities, chains
-from attacks.sums.noised import NoisedCells, posteriors, sweeps_within
-from attacks.sums.propagation import PASSES, Knowledge, Linked, differences, left_sets
-from attacks.sums.schema import NOT_RECORDED, NOTHING_OFFERED, ColumnFigures, NoiseFigures, SumsSettings
-from attacks.sums.scoring import (
+from treetap.attacks.sums.kept import Kept
+from treetap.attacks.sums.learned_cuts import LearnedCuts, learned_cuts
+from treetap.attacks.sums.least_squares import SURE, Singles, even, shares
+from treetap.attacks.sums.linking import Identities, chains
+from treetap.attacks.sums.noised import NoisedCells, posteriors, sweeps_within
+from treetap.attacks.sums.propagation import PASSES, Knowledge, Linked, differences, left_sets
+from treetap.attacks.sums.schema import NOT_RECORDED, NOTHING_OFFERED, ColumnFigures, NoiseFigures, SumsSettings
+from treetap.attacks.sums.scoring import (
     Named,
     TrueColumns,
     Truth,
@@ -36,9 +36,9 @@ from attacks.sums.scoring import (
     links_right,
     places_expected,
 )
-from attacks.sums.sketches import Floats, Ints, PartySums, sums_of
-from attacks.verdict import cells_right, compared_cells, compared_places
-from attacks.view.opened_sums import OpenedSums
+from treetap.attacks.sums.sketches import Floats, Ints, PartySums, sums_of
+from treetap.attacks.verdict import cells_right, compared_cells, compared_places
+from treetap.attacks.view.opened_sums import OpenedSums
 from treetap.errors import BadInput
 from treetap.privacy.column_privacy import ColumnPrivacy, largest_guess
 from treetap.trees.noised_sums import SumNoise

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attacks.sums.propagation import Knowledge
-from attacks.sums.sketches import Ints
+from treetap.attacks.sums.propagation import Knowledge
+from treetap.attacks.sums.sketches import Ints
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attacks.sums.schema import CellsRead, ColumnCuts
-from attacks.sums.scoring import TrueColumns
-from attacks.sums.sketches import Bools, Ints
-from attacks.view.opened_sums import LeftSet
+from treetap.attacks.sums.schema import CellsRead, ColumnCuts
+from treetap.attacks.sums.scoring import TrueColumns
+from treetap.attacks.sums.sketches import Bools, Ints
+from treetap.attacks.view.opened_sums import LeftSet
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-from attacks.sums.propagation import Knowledge, Linked, node_groups
-from attacks.sums.sketches import Floats, Ints, PartySums
+from treetap.attacks.sums.propagation import Knowledge, Linked, node_groups
+from treetap.attacks.sums.sketches import Floats, Ints, PartySums
 
 #: A cell is claimed if its share is larger.
 SURE = 0.9

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array, vstack
 
-from attacks.sums.sketches import Bools, Floats, Ints, PartySums
+from treetap.attacks.sums.sketches import Bools, Floats, Ints, PartySums
 from treetap.errors import BadInput
 
 #: Trees before one that foretell its sums.

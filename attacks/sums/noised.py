@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
-from attacks.sums.least_squares import Singles
-from attacks.sums.propagation import Linked
-from attacks.sums.schema import SumsSettings
-from attacks.sums.sketches import Bools, Floats, Ints, PartySums
+from treetap.attacks.sums.least_squares import Singles
+from treetap.attacks.sums.propagation import Linked
+from treetap.attacks.sums.schema import SumsSettings
+from treetap.attacks.sums.sketches import Bools, Floats, Ints, PartySums
 from treetap.trees.noised_sums import SumNoise
 
 #: Sweeps, at most, and at least.

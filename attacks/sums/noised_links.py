@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from attacks.sums.least_squares import Singles
-from attacks.sums.sketches import Bools, Floats, Ints
+from treetap.attacks.sums.least_squares import Singles
+from treetap.attacks.sums.sketches import Bools, Floats, Ints
 
 #: First candidates that are tried of each column beyond as many as there are columns, and of these in step 2.
 MORE, TRIED = 6, 3

@@ -17,8 +17,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from attacks.sums.linking import Identities
-from attacks.sums.sketches import Bools, Ints, PartySums
+from treetap.attacks.sums.linking import Identities
+from treetap.attacks.sums.sketches import Bools, Ints, PartySums
 
 #: Records of a difference that is decoded, at most.
 FEW = 3

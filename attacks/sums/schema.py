@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attacks.features.schema import PictureUrl
-from attacks.schema import Count, Findings, RangedSettings
-from attacks.verdict import Compared
+from treetap.attacks.features.schema import PictureUrl
+from treetap.attacks.schema import Count, Findings, RangedSettings
+from treetap.attacks.verdict import Compared
 from treetap.trees.job_params import Range
 
 #: The reason for which no sums are read where the label holder did not keep them.

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from attacks.view.opened_sums import OpenedTree, WonSplit
+from treetap.attacks.view.opened_sums import OpenedTree, WonSplit
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from attacks.view.known_trees import Ints, OwnSplit, TreeView, WholeCut, known_nodes
+from treetap.attacks.view.known_trees import Ints, OwnSplit, TreeView, WholeCut, known_nodes
 from treetap.errors import BadInput
 from treetap.models.own_split import OwnSplit as MeaningOfSplit
 from treetap.trees.ensemble import Tree

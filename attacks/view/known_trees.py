@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from attacks.id2graph.own_cuts import OwnCut
-from attacks.view.kept_messages import MemoryBudget
+from treetap.attacks.id2graph.own_cuts import OwnCut
+from treetap.attacks.view.kept_messages import MemoryBudget
 from treetap.errors import Malformed
 from treetap.trees.ensemble import ROOT
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import cast
 
-from attacks.view.kept_messages import MemoryBudget, Series
+from treetap.attacks.view.kept_messages import MemoryBudget, Series
 from treetap.errors import Malformed
 from treetap.wire.frame import content_of
 from treetap.wire.v2 import exchange_pb2, splitnn_pb2

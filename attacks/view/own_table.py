@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attacks.view.known_trees import Ints
-from attacks.view.view import View
+from treetap.attacks.view.known_trees import Ints
+from treetap.attacks.view.view import View
 from treetap.errors import DataError
 from treetap.models.keyed_ids import hashes
 from treetap.names import did_you_mean

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attacks.view.replay import TranscriptReplay
+from treetap.attacks.view.replay import TranscriptReplay
 from treetap.errors import BadInput, Malformed
 from treetap.protocols.registry import training, training_name
 from treetap.wire.v2 import setup_pb2

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from attacks.view.known_trees import Ints
+from treetap.attacks.view.known_trees import Ints
 from treetap.errors import Malformed
 from treetap.trees.candidates import Shape
 from treetap.wire.frame import content_of

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from attacks.view.known_trees import Ints, TreeView
-from attacks.view.pivodl_messages import JobMessages, ReceivedBins, contents
-from attacks.view.tree_replay import TreeReplay
+from treetap.attacks.view.known_trees import Ints, TreeView
+from treetap.attacks.view.pivodl_messages import JobMessages, ReceivedBins, contents
+from treetap.attacks.view.tree_replay import TreeReplay
 from treetap.errors import Malformed
 from treetap.trees.ensemble import ROOT
 from treetap.trees.pivodl_params import PivodlParams

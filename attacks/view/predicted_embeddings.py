@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
-from attacks.view.received_rows import EmbeddingsView, EpochRows, Ints, Rows, decoded
-from attacks.view.replay import TranscriptReplay, read_replay
-from attacks.view.transcripts import located
-from attacks.view.view import View
+from treetap.attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
+from treetap.attacks.view.received_rows import EmbeddingsView, EpochRows, Ints, Rows, decoded
+from treetap.attacks.view.replay import TranscriptReplay, read_replay
+from treetap.attacks.view.transcripts import located
+from treetap.attacks.view.view import View
 from treetap.errors import BadInput, Malformed
 from treetap.wire.own_rows import FORGOTTEN
 
@@ -86,8 +86,8 @@ def read_predicted(
 ) -> PredictedEmbeddings:
     """Read the embeddings in a label holder's transcript of a prediction with a model that it trained.
 
-    `path`, `ca`, `revoked`: see `attacks.view.view.read_view`. `job`: the prediction's name. `training`: the label
-    holder's view of the training (`attacks.view.view.read_label_holder`).
+    `path`, `ca`, `revoked`: see `treetap.attacks.view.view.read_view`. `job`: the prediction's name. `training`: the
+    label holder's view of the training (`treetap.attacks.view.view.read_label_holder`).
 
     Raises:
         BadInput: there is no such transcript, it is of a training, of another model, another party's, or too large; or

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import Message
 
-from attacks.view.kept_messages import MemoryBudget, Series
-from attacks.view.known_trees import Ints
-from attacks.view.network_messages import NetworkMessages
-from attacks.view.opened_sums import ENTRIES
-from attacks.view.pivodl_messages import OF_TREES, SENT, JobMessages
-from attacks.view.tree_replay import Messages, TreeReplay
+from treetap.attacks.view.kept_messages import MemoryBudget, Series
+from treetap.attacks.view.known_trees import Ints
+from treetap.attacks.view.network_messages import NetworkMessages
+from treetap.attacks.view.opened_sums import ENTRIES
+from treetap.attacks.view.pivodl_messages import OF_TREES, SENT, JobMessages
+from treetap.attacks.view.tree_replay import Messages, TreeReplay
 from treetap.errors import BadInput, Malformed
 from treetap.models.keyed_ids import HashedIds
 from treetap.privacy.column_privacy import ColumnPrivacy

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attacks.schema import Count, Findings
-from attacks.view.opened_sums import OpenedSums
+from treetap.attacks.schema import Count, Findings
+from treetap.attacks.view.opened_sums import OpenedSums
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.protocols.key_options import KeyKind
 from treetap.trees.loss import record_bounds

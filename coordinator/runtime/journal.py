@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
-from coordinator.runtime.job_record import (
+from treetap.coordinator.runtime.job_record import (
     UNREADABLE,
     Event,
     Submitted,

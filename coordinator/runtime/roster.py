@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
-from coordinator.runtime.progress import Progress
 from treetap import logs
+from treetap.coordinator.runtime.progress import Progress
 from treetap.errors import Malformed, Silent, Unreachable
 from treetap.names import NAME
 from treetap.process.together import together
@@ -21,7 +21,7 @@ from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import control_pb2, setup_pb2, types_pb2
 
 if TYPE_CHECKING:
-    from coordinator.runtime.metrics import CoordinatorMetrics
+    from treetap.coordinator.runtime.metrics import CoordinatorMetrics
     from treetap.process.spans import StepSpan
 
 log = logging.getLogger(__name__)

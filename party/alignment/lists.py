@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from party.runtime.context import StepContext, required
 from treetap.errors import Malformed
+from treetap.party.runtime.context import StepContext, required
 from treetap.process.together import together
 from treetap.protocols.alignment import Plan, owners
 from treetap.protocols.messages import JobSizes

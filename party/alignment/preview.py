@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from party.alignment.raised_lists import RaisedLists
-from party.alignment.steps import ALIGNMENT, Alignment
-from party.config import PartyConfig
-from party.runtime.context import StepContext, required
-from party.runtime.job_store import PREVIEWED
-from party.runtime.ledger import Kind
-from party.runtime.messages import Rows
-from party.runtime.step_order import OPENING, Next, role, step, steps_of
-from party.setup.steps import load_table, table_config
 from treetap.errors import Malformed, Refused
 from treetap.models.durable import make_folder, writing_whole
+from treetap.party.alignment.raised_lists import RaisedLists
+from treetap.party.alignment.steps import ALIGNMENT, Alignment
+from treetap.party.config import PartyConfig
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.job_store import PREVIEWED
+from treetap.party.runtime.ledger import Kind
+from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.step_order import OPENING, Next, role, step, steps_of
+from treetap.party.setup.steps import load_table, table_config
 from treetap.process.together import together
 from treetap.protocols.alignment import MOST_IDS, count_turns
 from treetap.protocols.messages import JobSizes

@@ -13,9 +13,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from party.runtime.context import StepContext, required
 from treetap.errors import Malformed, Refused
 from treetap.native import arithmetic
+from treetap.party.runtime.context import StepContext, required
 from treetap.process.together import together
 from treetap.psi import proof
 from treetap.psi.group import Exponent

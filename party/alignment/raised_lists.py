@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from party.alignment.lists import BlindedLists
-from party.runtime.context import StepContext
-from party.runtime.messages import Rows
-from party.runtime.step_order import StepId, step
+from treetap.party.alignment.lists import BlindedLists
+from treetap.party.runtime.context import StepContext
+from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.step_order import StepId, step
 from treetap.process.together import together
 from treetap.protocols.alignment import Plan
 from treetap.protocols.messages import JobSizes

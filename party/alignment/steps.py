@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from party.alignment.proofs import ListProofs
-from party.alignment.raised_lists import RaisedLists, own_steps
-from party.runtime.context import StepContext, required
-from party.runtime.ledger import Kind
-from party.runtime.messages import Rows
-from party.runtime.step_order import StepId, step
-from party.setup.evaluated import check_evaluated
 from treetap.errors import ConfigError, DataError, Malformed, Refused
+from treetap.party.alignment.proofs import ListProofs
+from treetap.party.alignment.raised_lists import RaisedLists, own_steps
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.ledger import Kind
+from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.step_order import StepId, step
+from treetap.party.setup.evaluated import check_evaluated
 from treetap.process.together import together
 from treetap.protocols.alignment import owners, turns
 from treetap.protocols.messages import JobSizes

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from party.approvals.decisions import Asked, Verdict, signature_of
-from party.approvals.ledger import Approvals
-from party.approvals.standing import Standing
-from party.policy import Policy
-from party.runtime.steps import disk_faults
 from treetap.errors import BadInput
+from treetap.party.approvals.decisions import Asked, Verdict, signature_of
+from treetap.party.approvals.ledger import Approvals
+from treetap.party.approvals.standing import Standing
+from treetap.party.policy import Policy
+from treetap.party.runtime.steps import disk_faults
 from treetap.wire.v2 import approvals_pb2
 
 #: Most characters of a document that is shown; a job of this size is none that a person reads.

@@ -16,7 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from party.approvals.decisions import (
+from treetap.errors import BadInput, Conflict, DataError, Malformed, Overloaded, Pending, Refused, UnknownJob
+from treetap.models.checksums import with_checksum, without_checksum
+from treetap.models.durable import make_folder, sync_folder, write_whole
+from treetap.models.store import read_json
+from treetap.names import visible
+from treetap.party.approvals.decisions import (
     APPROVED,
     COMMAND,
     END,
@@ -28,17 +33,12 @@ from party.approvals.decisions import (
     check_countersigned,
     countersigned,
 )
-from party.approvals.standing import Standing, standing_of
-from party.policy import Policy
-from treetap.errors import BadInput, Conflict, DataError, Malformed, Overloaded, Pending, Refused, UnknownJob
-from treetap.models.checksums import with_checksum, without_checksum
-from treetap.models.durable import make_folder, sync_folder, write_whole
-from treetap.models.store import read_json
-from treetap.names import visible
+from treetap.party.approvals.standing import Standing, standing_of
+from treetap.party.policy import Policy
 from treetap.wire.tls import Transport
 
 if TYPE_CHECKING:
-    from party.config import PartyConfig
+    from treetap.party.config import PartyConfig
 
 log = logging.getLogger(__name__)
 #: Their folder in a party's state.

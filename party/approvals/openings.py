@@ -8,11 +8,11 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from party.approvals.decisions import Asked, Kind
-from party.approvals.ledger import Approvals
-from party.config import PartyConfig
-from party.policy import Policy
 from treetap.errors import Malformed, Refused
+from treetap.party.approvals.decisions import Asked, Kind
+from treetap.party.approvals.ledger import Approvals
+from treetap.party.config import PartyConfig
+from treetap.party.policy import Policy
 from treetap.protocols.agreement import job_document, statement
 from treetap.protocols.job_spec import continued_from
 from treetap.protocols.messages import Members, MessageRow
@@ -52,7 +52,7 @@ def admit(
     )
 
     def words() -> tuple[str, ...]:
-        from party.approvals.words import Job, words_of  # for a job that is shown to people
+        from treetap.party.approvals.words import Job, words_of  # for a job that is shown to people
 
         base = continued_from(opening.spec) if isinstance(opening, setup_pb2.Prepare) else ""
         return words_of(Job(asked, members, rows, base), config)

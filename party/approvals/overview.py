@@ -12,22 +12,22 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from party.approvals.spent_limits import spent
-from party.runtime.job_ledger import DAILY
-from party.runtime.job_store import TRANSCRIPTS
-from party.runtime.ledger import Kind, ledger_of
-from party.runtime.steps import disk_faults
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.store import MANIFEST, read_json
 from treetap.names import did_you_mean, visible
+from treetap.party.approvals.spent_limits import spent
+from treetap.party.runtime.job_ledger import DAILY
+from treetap.party.runtime.job_store import TRANSCRIPTS
+from treetap.party.runtime.ledger import Kind, ledger_of
+from treetap.party.runtime.steps import disk_faults
 from treetap.wire.v2 import control_pb2, overview_pb2
 
 if TYPE_CHECKING:
-    from party.approvals.ledger import Approvals
-    from party.config import PartyConfig
-    from party.runtime.attempts import Session
-    from party.runtime.context import Offload
-    from party.runtime.metrics import PartyMetrics
+    from treetap.party.approvals.ledger import Approvals
+    from treetap.party.config import PartyConfig
+    from treetap.party.runtime.attempts import Session
+    from treetap.party.runtime.context import Offload
+    from treetap.party.runtime.metrics import PartyMetrics
 
 #: Rows of a page, and the most pages.
 ROWS, PAGES = 50, 100_000

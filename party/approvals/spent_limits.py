@@ -6,16 +6,16 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from party.defences.column_budget import ColumnBudget
-from party.defences.label_budget import LabelBudget
-from party.prediction.query_counts import counts_of
-from party.runtime.job_ledger import DAILY, JobLedger
-from party.runtime.ledger import Charge, Occasion, ledger_of
+from treetap.party.defences.column_budget import ColumnBudget
+from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.prediction.query_counts import counts_of
+from treetap.party.runtime.job_ledger import DAILY, JobLedger
+from treetap.party.runtime.ledger import Charge, Occasion, ledger_of
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.wire.reachable import ALL
 
 if TYPE_CHECKING:
-    from party.config import PartyConfig
+    from treetap.party.config import PartyConfig
 
 
 def spent(party: PartyConfig, charges: list[Charge]) -> list[dict[str, Any]]:

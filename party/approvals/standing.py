@@ -27,8 +27,8 @@ from typing import Annotated, Any, TypeAlias, get_args
 
 from pydantic import Field, ValidationError
 
-from party.approvals.decisions import Asked, Kind, statement
 from treetap.errors import BadInput
+from treetap.party.approvals.decisions import Asked, Kind, statement
 from treetap.protocols.agreement import plain_parameters
 from treetap.protocols.key_options import KEY_BITS, PAILLIER, Obfuscation
 from treetap.protocols.registry import prediction, training

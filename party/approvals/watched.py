@@ -11,16 +11,16 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from party.runtime.ledger import ledger_of
 from treetap.errors import TreetapError
+from treetap.party.runtime.ledger import ledger_of
 
 if TYPE_CHECKING:
     from prometheus_client import Gauge
 
-    from party.approvals.ledger import Approvals
-    from party.config import PartyConfig
-    from party.runtime.context import Offload
     from treetap.metrics import ProcessMetrics
+    from treetap.party.approvals.ledger import Approvals
+    from treetap.party.config import PartyConfig
+    from treetap.party.runtime.context import Offload
 
 log = logging.getLogger(__name__)
 #: Seconds between two readings.
@@ -30,7 +30,8 @@ Amounts = Mapping[tuple[str, str], float]
 
 
 class Watched:
-    """The measures, which stay as they were read last. Units of limits: see `party.approvals.spent_limits.spent`.
+    """The measures, which stay as they were read last. Units of limits: see
+    `treetap.party.approvals.spent_limits.spent`.
 
     `config`: returns what holds now; `approvals`: the party's, raises `DataError` if they are damaged.
     """
@@ -77,7 +78,7 @@ class Watched:
 
     def _rows(self, config: PartyConfig) -> list[dict[str, Any]]:
         """Rows of the ledger's limits, and of `max_leakage` for each peer that the label holder measures."""
-        from party.approvals.spent_limits import spent  # with what reads tables
+        from treetap.party.approvals.spent_limits import spent  # with what reads tables
 
         rows = spent(config, ledger_of(config.state).charges())
         for _, labels, nats in self._metrics.samples("treetap_leakage_bound_nats"):

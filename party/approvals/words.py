@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from party.approvals.decisions import Asked
-from party.config import PartyConfig
 from treetap.names import quoted, visible
+from treetap.party.approvals.decisions import Asked
+from treetap.party.config import PartyConfig
 from treetap.protocols.messages import Members, MessageRow, classes_of
 from treetap.protocols.registry import prediction, training
 from treetap.wire.disclosure import CLASSES

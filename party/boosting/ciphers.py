@@ -1,24 +1,24 @@
 """Encryption of a tree's values at both roles: with a key pair, or on a lattice.
 
 With a key pair every drawn record has one ciphertext for all nodes of a tree. On a lattice each node, or the root for
-all nodes, has words of every record: see `lattice_values` and `lattice_sums` in `party.growth`.
+all nodes, has words of every record: see `lattice_values` and `lattice_sums` in `treetap.party.growth`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from party.growth.ciphers import EncryptedValues, SummedValues
-from party.growth.column_noise import ColumnNoise
-from party.growth.feature_party import OwnTree, Sums, since
-from party.growth.feature_party_job import FeaturePartyJob
-from party.growth.offered_candidates import Offer
-from party.growth.split_table import TreeColumns
-from party.runtime.context import StepContext, required
-from party.runtime.messages import Rows
-from party.setup.keys import JobKeys
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Malformed
+from treetap.party.growth.ciphers import EncryptedValues, SummedValues
+from treetap.party.growth.column_noise import ColumnNoise
+from treetap.party.growth.feature_party import OwnTree, Sums, since
+from treetap.party.growth.feature_party_job import FeaturePartyJob
+from treetap.party.growth.offered_candidates import Offer
+from treetap.party.growth.split_table import TreeColumns
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.messages import Rows
+from treetap.party.setup.keys import JobKeys
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.trees.growing_tree import GrowingTree, Ints
@@ -31,7 +31,7 @@ def encrypted_values(
     """By the job's scheme. `sizes`: the job's; `trees`: the most of an attempt."""
     if not KeyKind.of(spec).on_lattice:
         return _OneForEachRecord(context, spec)
-    from party.growth.lattice_values import WordsOfNodes  # with its kernels, which most jobs do without
+    from treetap.party.growth.lattice_values import WordsOfNodes  # with its kernels, which most jobs do without
 
     return WordsOfNodes(context, spec, sizes, trees)
 
@@ -55,7 +55,7 @@ def summed_values(
     """By the job's scheme."""
     if not KeyKind.of(spec).on_lattice:
         return _SumsOfCiphertexts(context, spec, job, noise)
-    from party.growth.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
+    from treetap.party.growth.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
 
     return SumsOfWords(context, spec, job, noise)
 

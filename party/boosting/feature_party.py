@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from party.alignment.steps import ALIGNMENT
-from party.boosting.ciphers import summed_values
-from party.boosting.layout import BoostingLayout
-from party.config import PartyConfig
-from party.growth.column_noise import ColumnNoise, described
-from party.growth.feature_party import (
+from treetap.party.alignment.steps import ALIGNMENT
+from treetap.party.boosting.ciphers import summed_values
+from treetap.party.boosting.layout import BoostingLayout
+from treetap.party.config import PartyConfig
+from treetap.party.growth.column_noise import ColumnNoise, described
+from treetap.party.growth.feature_party import (
     AFTER_HISTOGRAMS,
     AFTER_STORING,
     SITS_OUT,
@@ -18,11 +18,11 @@ from party.growth.feature_party import (
     OwnTree,
     nodes_of,
 )
-from party.growth.feature_party_job import FeaturePartyJob
-from party.growth.messages import take_sampled
-from party.runtime.context import StepContext
-from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
-from party.setup.evaluated import check_drawn
+from treetap.party.growth.feature_party_job import FeaturePartyJob
+from treetap.party.growth.messages import take_sampled
+from treetap.party.runtime.context import StepContext
+from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.party.setup.evaluated import check_drawn
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as
 from treetap.trees.ensemble import ROOT

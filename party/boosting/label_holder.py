@@ -9,20 +9,20 @@ import logging
 
 import numpy as np
 
-from party.alignment.steps import ALIGNMENT
-from party.boosting.ciphers import encrypted_values
-from party.boosting.layout import BoostingLayout, layout
-from party.config import PartyConfig
-from party.growth.column_noise import NoisedParties
-from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
-from party.growth.label_holder_job import LabelHolderJob
-from party.growth.label_state import SCORES, stored_trees
-from party.growth.messages import sampled_messages
-from party.runtime.context import StepContext, required
-from party.runtime.job_store import JobStore
-from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
-from party.setup.evaluated import Measured
 from treetap.errors import DataError
+from treetap.party.alignment.steps import ALIGNMENT
+from treetap.party.boosting.ciphers import encrypted_values
+from treetap.party.boosting.layout import BoostingLayout, layout
+from treetap.party.config import PartyConfig
+from treetap.party.growth.column_noise import NoisedParties
+from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
+from treetap.party.growth.label_holder_job import LabelHolderJob
+from treetap.party.growth.label_state import SCORES, stored_trees
+from treetap.party.growth.messages import sampled_messages
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.job_store import JobStore
+from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.party.setup.evaluated import Measured
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
@@ -147,7 +147,7 @@ class LabelHolder:
         return self._params.n_estimators * self._params.trees_per_round(len(self._job.data.labels.classes))
 
     def _slots(self, labels: Labels) -> Slots:
-        """The layout of a record's plaintext: see `party.boosting.layout`.
+        """The layout of a record's plaintext: see `treetap.party.boosting.layout`.
 
         Raises:
             DataError: the labels do not fit the loss.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
-from party.defences.clean_labels import LabelRules, Use
-from party.defences.settings import Defences
-from party.policy import Policy
-from party.runtime.context import StepContext
-from party.runtime.messages import Rows
 from treetap.errors import ConfigError, Refused
 from treetap.models.store import CELLS
+from treetap.party.defences.clean_labels import LabelRules, Use
+from treetap.party.defences.settings import Defences
+from treetap.party.policy import Policy
+from treetap.party.runtime.context import StepContext
+from treetap.party.runtime.messages import Rows
 from treetap.protocols.exclusions import Feature, between
 from treetap.protocols.job_spec import broken_by, features_of, params_of
 from treetap.protocols.registry import training, training_name

@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from party.defences.settings import Defences
-from party.policy import Policy
 from treetap.errors import ConfigError, Refused
+from treetap.party.defences.settings import Defences
+from treetap.party.policy import Policy
 from treetap.protocols.exclusions import Feature, between
 from treetap.tables.labels import Labels, PartialLabels, read_classes, read_labels, read_partial_labels, read_targets
 from treetap.tables.reading import Table

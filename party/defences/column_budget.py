@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.errors import Refused
+from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.privacy.zcdp import epsilon_of, rho_of
 

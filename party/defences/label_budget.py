@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from party.runtime.job_store import DRAWS
-from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.errors import DataError, Refused
+from treetap.party.runtime.job_store import DRAWS
+from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ Two draws for one record would cost twice and average out. So labels are drawn f
 aligned, and a draw is known by its content: ids, labels, mechanism, ε, stages, and with more than one stage the columns
 that give the priors and their model. A resumed job, a repeated one and another model on that table use the same labels.
 
-`state/noisy_labels/N.npz` has the class numbers of draw N of the ledger (`party.defences.label_budget`), and hashes of
-the ids, by which a draw of a forgotten record is known.
+`state/noisy_labels/N.npz` has the class numbers of draw N of the ledger (`treetap.party.defences.label_budget`), and
+hashes of the ids, by which a draw of a forgotten record is known.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from party.defences.label_budget import LabelBudget, LabelCharge
-from party.defences.settings import LabelDp
-from party.runtime.job_store import DRAWS
-from party.runtime.ledger import Occasion
 from treetap.errors import DataError
 from treetap.models import keyed_ids
 from treetap.models.arrays import content_of, read_arrays
 from treetap.models.durable import make_folder, write_whole
+from treetap.party.defences.label_budget import LabelBudget, LabelCharge
+from treetap.party.defences.settings import LabelDp
+from treetap.party.runtime.job_store import DRAWS
+from treetap.party.runtime.ledger import Occasion
 from treetap.privacy.label_dp import MECHANISM, RandBelow, staged
 from treetap.protocols.own_priors import OwnPriors
 from treetap.tables.labels import Labels

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from party.policy import Policy
-from party.runtime.job_store import JobStore
 from treetap.errors import Refused
 from treetap.models.store import LEAKAGE
+from treetap.party.policy import Policy
+from treetap.party.runtime.job_store import JobStore
 from treetap.trees.information import (
     class_counts,
     class_entropy,
@@ -30,7 +30,7 @@ from treetap.trees.information import (
 )
 
 if TYPE_CHECKING:
-    from party.runtime.metrics import PartyMetrics
+    from treetap.party.runtime.metrics import PartyMetrics
 
 log = logging.getLogger(__name__)
 Ints = npt.NDArray[np.int64]

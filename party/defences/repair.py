@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from party.defences.settings import Defences
-from party.runtime.job_store import JobStore
 from treetap.errors import DataError
 from treetap.models.line_file import Line
 from treetap.models.own_split import OwnSplit
+from treetap.party.defences.settings import Defences
+from treetap.party.runtime.job_store import JobStore
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.grafting import NoisyModel
 from treetap.trees.params import TreeParams

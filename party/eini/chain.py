@@ -1,8 +1,8 @@
 """The chain of an encrypted prediction: the label holder, the feature parties in the opening's order, the label holder.
 
 Values travel along it encrypted, block by block, are masked on the way, and come back as sums. The cipher is one of
-two: ciphertexts that add up, an entry of a record in each (`party.eini.entries`), or a lattice scheme, a column of
-records in each (`party.eini.lattice`).
+two: ciphertexts that add up, an entry of a record in each (`treetap.party.eini.entries`), or a lattice scheme, a column
+of records in each (`treetap.party.eini.lattice`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from party.prediction.tree_scoring import TreeScoring
-from party.protocols import PredictionJob
-from party.runtime.context import StepContext
+from treetap.party.prediction.tree_scoring import TreeScoring
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.context import StepContext
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.prediction import present
@@ -26,7 +26,7 @@ from treetap.trees.paths import Floats
 from treetap.wire.v2 import prediction_pb2
 
 #: Name of the protocol → the module of its cipher; the lattice's needs native kernels.
-CIPHERS = {"eini": "party.eini.entries", "eini-lattice": "party.eini.lattice"}
+CIPHERS = {"eini": "treetap.party.eini.entries", "eini-lattice": "treetap.party.eini.lattice"}
 #: Shows how many records of the block have been sent.
 Advance = Callable[[int], None]
 

@@ -10,8 +10,11 @@ from functools import partial
 
 import numpy as np
 
-from party.eini.chain import Advance, ChainPlace, check_hidden, check_hides
-from party.eini.entry_layout import (
+from treetap.additive.paillier.public_key import PublicKey
+from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember, ciphertexts_of, entry_slots
+from treetap.errors import BadInput, PlaintextOverflow
+from treetap.party.eini.chain import Advance, ChainPlace, check_hidden, check_hides
+from treetap.party.eini.entry_layout import (
     ATTRIBUTIONS,
     SCORES,
     EntryKind,
@@ -20,18 +23,15 @@ from party.eini.entry_layout import (
     score_layout,
     take_layout,
 )
-from party.eini.entry_sums import Attributions, EntrySums
-from party.prediction.opened_model import OpenedModel
-from party.prediction.tree_scoring import TreeScoring
-from party.protocols import PredictionJob
-from party.runtime.context import StepContext, required
-from party.runtime.messages import MESSAGE_BYTES, ciphertext_body, ciphertexts_in
-from party.runtime.outbox import Series
-from party.setup.key_proofs import make_proof
-from party.setup.steps import make_key, send_key, take_key
-from treetap.additive.paillier.public_key import PublicKey
-from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember, ciphertexts_of, entry_slots
-from treetap.errors import BadInput, PlaintextOverflow
+from treetap.party.eini.entry_sums import Attributions, EntrySums
+from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.tree_scoring import TreeScoring
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.messages import MESSAGE_BYTES, ciphertext_body, ciphertexts_in
+from treetap.party.runtime.outbox import Series
+from treetap.party.setup.key_proofs import make_proof
+from treetap.party.setup.steps import make_key, send_key, take_key
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.trees.leaf_entries import SUM_BITS, LeafEntries

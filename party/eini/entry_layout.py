@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from party.eini.chain import ChainPlace
-from party.runtime.messages import batches
 from treetap.errors import DataError, Malformed
+from treetap.party.eini.chain import ChainPlace
+from treetap.party.runtime.messages import batches
 from treetap.trees.leaf_entries import SUM_BITS, Ints, TreeHop
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Bools, least_candidate_bits, reachable

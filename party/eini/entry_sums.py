@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from google.protobuf.message import Message
 
-from party.eini.chain import Advance
-from party.eini.entry_layout import ATTRIBUTIONS, EntryKind
-from party.prediction.opened_model import OpenedModel
-from party.runtime.context import StepContext, required
-from party.runtime.messages import ciphertext_body, ciphertexts_in
 from treetap.additive.sums.masked_sums import EntryKeyHolder
 from treetap.errors import Malformed
 from treetap.models.durable import writing_whole
+from treetap.party.eini.chain import Advance
+from treetap.party.eini.entry_layout import ATTRIBUTIONS, EntryKind
+from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.messages import ciphertext_body, ciphertexts_in
 from treetap.process.together import together
 from treetap.protocols.scoring import BLOCK_BYTES
 from treetap.tables.typed import typed

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from party.alignment.steps import ALIGNMENT
-from party.eini.chain import ChainPlace, cipher_of, sizes_of
-from party.prediction.feature_names import NamesSent
-from party.prediction.opened_model import OpenedModel
-from party.prediction.steps import (
+from treetap.party.alignment.steps import ALIGNMENT
+from treetap.party.eini.chain import ChainPlace, cipher_of, sizes_of
+from treetap.party.prediction.feature_names import NamesSent
+from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.steps import (
     ATTRIBUTED,
     NAMES,
     OPENING_ROWS,
@@ -19,14 +19,14 @@ from party.prediction.steps import (
     conditions_of,
     steps_asked_for,
 )
-from party.prediction.tree_model import OwnSplits
-from party.protocols import PredictionJob
-from party.runtime.context import required
-from party.runtime.step_order import NEXT_ROUND, THIS_ROUND, Next, Phase, role, step, steps_of
+from treetap.party.prediction.tree_model import OwnSplits
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.context import required
+from treetap.party.runtime.step_order import NEXT_ROUND, THIS_ROUND, Next, Phase, role, step, steps_of
 from treetap.wire.v2 import control_pb2
 
 if TYPE_CHECKING:  # of the two ciphers a job imports its own
-    from party.eini import entries, lattice
+    from treetap.party.eini import entries, lattice
 
     Masking = entries.EntryMasking | lattice.ColumnMasking
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from party.alignment.steps import ALIGNMENT
-from party.eini.chain import cipher_of, sizes_of
-from party.prediction.batch import BatchPrediction
-from party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
-from party.prediction.steps import (
+from treetap.party.alignment.steps import ALIGNMENT
+from treetap.party.eini.chain import cipher_of, sizes_of
+from treetap.party.prediction.batch import BatchPrediction
+from treetap.party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
+from treetap.party.prediction.steps import (
     ATTRIBUTED,
     NAMES,
     OPENING_ROWS,
@@ -27,18 +27,18 @@ from party.prediction.steps import (
     steps_asked_for,
     take_spent,
 )
-from party.prediction.tree_scoring import TreeScoring
-from party.protocols import PredictionJob
-from party.runtime.context import required
-from party.runtime.messages import Rows
-from party.runtime.step_order import THIS_ROUND, Next, Outcome, role, step, steps_of
+from treetap.party.prediction.tree_scoring import TreeScoring
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.context import required
+from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.step_order import THIS_ROUND, Next, Outcome, role, step, steps_of
 from treetap.tables.typed import IdColumns
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 if TYPE_CHECKING:  # of the two ciphers a job imports its own
-    from party.eini import entries, lattice
+    from treetap.party.eini import entries, lattice
 
 #: The name under which attributions are kept with the scores.
 ATTRIBUTIONS = "attributions"

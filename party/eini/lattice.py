@@ -17,15 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from party.eini.chain import Advance, ChainPlace, check_hidden, check_hides
-from party.eini.entry_layout import TreeSplits, named_tree, spare_of
-from party.prediction.opened_model import OpenedModel
-from party.prediction.steps import blaming
-from party.prediction.tree_scoring import TreeScoring
-from party.protocols import PredictionJob
-from party.runtime.context import StepContext, required
-from party.runtime.messages import MESSAGE_BYTES, batches
-from party.runtime.outbox import Series
 from treetap.errors import DataError, Malformed
 from treetap.lattice.columns import Branches, ColumnShape, NodeColumns, Page, TreeShape, shape_of, widest
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
@@ -33,6 +24,15 @@ from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
 from treetap.lattice.scheme import scheme_of
 from treetap.native import lattice as native
+from treetap.party.eini.chain import Advance, ChainPlace, check_hidden, check_hides
+from treetap.party.eini.entry_layout import TreeSplits, named_tree, spare_of
+from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.steps import blaming
+from treetap.party.prediction.tree_scoring import TreeScoring
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.messages import MESSAGE_BYTES, batches
+from treetap.party.runtime.outbox import Series
 from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.scoring import BLOCK_BYTES

@@ -2,7 +2,7 @@
 
 With a key pair every record has one ciphertext for all trees of an attempt, and a feature party sums those of a node's
 draws. On a lattice draws are in the words of each node, or of each tree; without replacement words of all trees may do:
-see `lattice_values` and `lattice_sums` in `party.growth`.
+see `lattice_values` and `lattice_sums` in `treetap.party.growth`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from party.growth.ciphers import SharedValues, SumsOfShared
-from party.growth.column_noise import ColumnNoise
-from party.growth.feature_party import OwnTree, Sums, since
-from party.growth.feature_party_job import FeaturePartyJob
-from party.growth.offered_candidates import Offer
-from party.growth.split_table import TreeColumns
-from party.runtime.context import StepContext, required
-from party.runtime.messages import Rows
-from party.setup.keys import JobKeys
 from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Malformed
+from treetap.party.growth.ciphers import SharedValues, SumsOfShared
+from treetap.party.growth.column_noise import ColumnNoise
+from treetap.party.growth.feature_party import OwnTree, Sums, since
+from treetap.party.growth.feature_party_job import FeaturePartyJob
+from treetap.party.growth.offered_candidates import Offer
+from treetap.party.growth.split_table import TreeColumns
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.messages import Rows
+from treetap.party.setup.keys import JobKeys
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.trees.growing_tree import GrowingTree, Ints
@@ -38,7 +38,7 @@ def encrypted_labels(
     """By the job's scheme. `sizes`: the job's."""
     if not KeyKind.of(spec).on_lattice:
         return _OneForEachRecord(context, spec, sizes)
-    from party.growth.lattice_values import WordsOfNodes  # with its kernels, which most jobs do without
+    from treetap.party.growth.lattice_values import WordsOfNodes  # with its kernels, which most jobs do without
 
     return WordsOfNodes(context, spec, sizes, lambda: params.n_estimators, once=not params.bootstrap)
 
@@ -76,7 +76,7 @@ def summed_labels(
     """By the job's scheme."""
     if not KeyKind.of(spec).on_lattice:
         return _SumsOfCiphertexts(context, spec, job, noise, draw)
-    from party.growth.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
+    from treetap.party.growth.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
 
     return SumsOfWords(context, spec, job, noise, once=not params.bootstrap)
 

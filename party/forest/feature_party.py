@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from party.alignment.steps import ALIGNMENT
-from party.config import PartyConfig
-from party.defences.checks import refuse_classes
-from party.forest.ciphers import summed_labels
-from party.forest.layout import ForestLayout
-from party.growth.column_noise import ColumnNoise, described
-from party.growth.feature_party import (
+from treetap.errors import Malformed
+from treetap.party.alignment.steps import ALIGNMENT
+from treetap.party.config import PartyConfig
+from treetap.party.defences.checks import refuse_classes
+from treetap.party.forest.ciphers import summed_labels
+from treetap.party.forest.layout import ForestLayout
+from treetap.party.growth.column_noise import ColumnNoise, described
+from treetap.party.growth.feature_party import (
     AFTER_HISTOGRAMS,
     AFTER_STORING,
     SITS_OUT,
@@ -19,13 +20,12 @@ from party.growth.feature_party import (
     OwnTree,
     nodes_of,
 )
-from party.growth.feature_party_job import FeaturePartyJob
-from party.growth.messages import take_drawn
-from party.runtime.context import StepContext, required
-from party.runtime.messages import Rows
-from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
-from party.setup.evaluated import check_drawn
-from treetap.errors import Malformed
+from treetap.party.growth.feature_party_job import FeaturePartyJob
+from treetap.party.growth.messages import take_drawn
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.party.setup.evaluated import check_drawn
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.job_spec import params_as
 from treetap.protocols.key_options import KeyKind

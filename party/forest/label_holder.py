@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from party.alignment.steps import ALIGNMENT
-from party.config import PartyConfig
-from party.forest.ciphers import encrypted_labels
-from party.forest.layout import ForestLayout, layout
-from party.growth.column_noise import NoisedParties
-from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
-from party.growth.label_holder_job import LabelHolderJob
-from party.growth.label_state import SCORES
-from party.growth.messages import drawn_messages
-from party.growth.offered_candidates import Offer
-from party.runtime.context import StepContext, required
-from party.runtime.job_store import JobStore
-from party.runtime.messages import CountedBody
-from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
-from party.setup.evaluated import Measured
+from treetap.party.alignment.steps import ALIGNMENT
+from treetap.party.config import PartyConfig
+from treetap.party.forest.ciphers import encrypted_labels
+from treetap.party.forest.layout import ForestLayout, layout
+from treetap.party.growth.column_noise import NoisedParties
+from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
+from treetap.party.growth.label_holder_job import LabelHolderJob
+from treetap.party.growth.label_state import SCORES
+from treetap.party.growth.messages import drawn_messages
+from treetap.party.growth.offered_candidates import Offer
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.job_store import JobStore
+from treetap.party.runtime.messages import CountedBody
+from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.party.setup.evaluated import Measured
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
@@ -169,7 +169,7 @@ class LabelHolder:
         return len(labels.classes) if self._classes_in_slots else 0
 
     def _slots(self, labels: Labels) -> Slots:
-        """The layout of a record's plaintext: see `party.forest.layout`.
+        """The layout of a record's plaintext: see `treetap.party.forest.layout`.
 
         Raises:
             DataError: the labels do not fit the criterion.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from party.growth.column_noise import widths_of
 from treetap.errors import Malformed
+from treetap.party.growth.column_noise import widths_of
 from treetap.privacy.column_privacy import ColumnPrivacy, most_draws
 from treetap.trees.loss import UNIT
 from treetap.trees.noised_sums import SumNoise

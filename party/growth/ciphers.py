@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from party.growth.feature_party import OwnTree, Sums
-from party.growth.offered_candidates import Offer
-from party.growth.split_table import TreeColumns
-from party.runtime.messages import Rows
-from party.setup.keys import KeyMaker
+from treetap.party.growth.feature_party import OwnTree, Sums
+from treetap.party.growth.offered_candidates import Offer
+from treetap.party.growth.split_table import TreeColumns
+from treetap.party.runtime.messages import Rows
+from treetap.party.setup.keys import KeyMaker
 from treetap.tables.labels import Labels
 from treetap.trees.growing_tree import GrowingTree, Ints
 from treetap.trees.slots import Slots

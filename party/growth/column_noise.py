@@ -13,14 +13,14 @@ from typing import NoReturn, Protocol
 
 import numpy as np
 
-from party.config import PartyConfig
-from party.defences.checks import check_noised_trees, refuse_classes
-from party.defences.column_budget import ColumnBudget
-from party.growth.feature_party import OwnTree
-from party.runtime.context import StepContext, required
-from party.runtime.messages import Rows
 from treetap.errors import ConfigError, Malformed, OutOfOrder, PlaintextOverflow, Refused
 from treetap.models.store import COLUMN_PRIVACY, TREES
+from treetap.party.config import PartyConfig
+from treetap.party.defences.checks import check_noised_trees, refuse_classes
+from treetap.party.defences.column_budget import ColumnBudget
+from treetap.party.growth.feature_party import OwnTree
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.messages import Rows
 from treetap.privacy.column_privacy import MOST_SUMS, ColumnPrivacy, Draws, drawn_sums
 from treetap.privacy.discrete_gaussian import LARGEST_VARIANCE, discrete_gaussians
 from treetap.process.together import together

@@ -17,11 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from party.defences.released_sets import SIGNATURES
-from party.growth.label_state import Floats
-from party.runtime.context import StepContext, required
-from party.runtime.job_store import JobStore, published_trees
-from party.runtime.messages import Rows
 from treetap.errors import DataError
 from treetap.models import keyed_ids
 from treetap.models.arrays import Array, content_of, read_arrays
@@ -37,6 +32,11 @@ from treetap.models.store import (
     read_kind,
     read_manifest,
 )
+from treetap.party.defences.released_sets import SIGNATURES
+from treetap.party.growth.label_state import Floats
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.job_store import JobStore, published_trees
+from treetap.party.runtime.messages import Rows
 from treetap.protocols.job_spec import continued_from
 from treetap.protocols.registry import training_name
 from treetap.tables.labels import Labels

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from party.runtime.messages import REMEDY, Rows
 from treetap.errors import Malformed
+from treetap.party.runtime.messages import REMEDY, Rows
 from treetap.trees.params import FewestDrawn
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]

@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from party.growth.expected_records import ExpectedRecords
-from party.growth.messages import child_messages, take_partitions, take_spaces, take_won
-from party.growth.split_table import TreeColumns
-from party.growth.stored_trees import StoredTrees
-from party.runtime.context import StepContext
-from party.runtime.messages import Rows
-from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, step
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.line_file import Line
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import COLUMN_PRIVACY
+from treetap.party.growth.expected_records import ExpectedRecords
+from treetap.party.growth.messages import child_messages, take_partitions, take_spaces, take_won
+from treetap.party.growth.split_table import TreeColumns
+from treetap.party.growth.stored_trees import StoredTrees
+from treetap.party.runtime.context import StepContext
+from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, step
 from treetap.trees.candidates import Partition
 from treetap.trees.ensemble import ROOT
 from treetap.wire.v2 import control_pb2, growth_pb2

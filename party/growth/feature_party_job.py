@@ -10,19 +10,21 @@ from functools import partial
 
 import numpy as np
 
-from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
-from party.config import PartyConfig
-from party.defences.checks import check_cells, refuse_classes
-from party.growth.continuation import BaseModel
-from party.growth.expected_records import ExpectedRecords
-from party.growth.feature_party import SITS_OUT, TAKES_PART, OwnTree
-from party.growth.split_table import SplitTable
-from party.growth.stored_trees import StoredTrees, entry_of
-from party.growth.withheld import BlindTree, mode_of
-from party.runtime.context import StepContext, required
-from party.runtime.step_order import Conditions, Next, Outcome, step
-from party.setup.evaluated import described, drawing, drawn_by_seed, load_records
-from party.setup.steps import (
+from treetap.additive.paillier.public_key import PublicKey
+from treetap.models.store import CELLS, COLUMN_PRIVACY, TREES
+from treetap.party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
+from treetap.party.config import PartyConfig
+from treetap.party.defences.checks import check_cells, refuse_classes
+from treetap.party.growth.continuation import BaseModel
+from treetap.party.growth.expected_records import ExpectedRecords
+from treetap.party.growth.feature_party import SITS_OUT, TAKES_PART, OwnTree
+from treetap.party.growth.split_table import SplitTable
+from treetap.party.growth.stored_trees import StoredTrees, entry_of
+from treetap.party.growth.withheld import BlindTree, mode_of
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.step_order import Conditions, Next, Outcome, step
+from treetap.party.setup.evaluated import described, drawing, drawn_by_seed, load_records
+from treetap.party.setup.steps import (
     PUBLISHED,
     UNPUBLISHED,
     ReceivedKey,
@@ -32,8 +34,6 @@ from party.setup.steps import (
     take_key,
     without_columns,
 )
-from treetap.additive.paillier.public_key import PublicKey
-from treetap.models.store import CELLS, COLUMN_PRIVACY, TREES
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind

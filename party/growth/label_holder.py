@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from party.defences.checks import refuse_noise, refuse_repair
-from party.growth.label_holder_job import LabelHolderJob
-from party.growth.label_state import LabelState, keep_round
-from party.growth.messages import leaf_paths, take_children
-from party.growth.offered_candidates import OfferedCandidates, OpenSums
-from party.growth.recorded_sums import RecordedSums
-from party.growth.shown_spaces import ShownSpaces
-from party.growth.split_table import TreeColumns
-from party.growth.withheld import NoSpaces
-from party.runtime.context import StepContext, required
-from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import CELLS, COLUMN_PRIVACY
+from treetap.party.defences.checks import refuse_noise, refuse_repair
+from treetap.party.growth.label_holder_job import LabelHolderJob
+from treetap.party.growth.label_state import LabelState, keep_round
+from treetap.party.growth.messages import leaf_paths, take_children
+from treetap.party.growth.offered_candidates import OfferedCandidates, OpenSums
+from treetap.party.growth.recorded_sums import RecordedSums
+from treetap.party.growth.shown_spaces import ShownSpaces
+from treetap.party.growth.split_table import TreeColumns
+from treetap.party.growth.withheld import NoSpaces
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.trees.criterion import Criterion

@@ -12,23 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
-from party.config import PartyConfig
-from party.defences.checks import check_own_trees
-from party.defences.clean_labels import Use
-from party.defences.released_sets import SIGNATURES, ReleasedSets
-from party.defences.repair import ReachedLeaves, Repair, published_values
-from party.growth.continuation import BaseModel, keep_continuation
-from party.growth.label_state import LabelState, published_model, stored_rounds, stored_trees
-from party.growth.split_table import SplitTable
-from party.growth.stored_trees import StoredTrees, entry_of
-from party.growth.withheld import mode_of
-from party.runtime.context import StepContext, required
-from party.runtime.step_order import Next, Outcome, step
-from party.setup.evaluated import check_evaluated, described
-from party.setup.keys import KeyMaker
-from party.setup.labelled_table import LabelledTable, load_labelled_table
-from party.setup.steps import bin_features, manifest_of, without_columns
 from treetap.errors import OutOfOrder
 from treetap.models.history import read_history
 from treetap.models.line_file import Line
@@ -44,6 +27,23 @@ from treetap.models.store import (
     TREES,
     VALUES,
 )
+from treetap.party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
+from treetap.party.config import PartyConfig
+from treetap.party.defences.checks import check_own_trees
+from treetap.party.defences.clean_labels import Use
+from treetap.party.defences.released_sets import SIGNATURES, ReleasedSets
+from treetap.party.defences.repair import ReachedLeaves, Repair, published_values
+from treetap.party.growth.continuation import BaseModel, keep_continuation
+from treetap.party.growth.label_state import LabelState, published_model, stored_rounds, stored_trees
+from treetap.party.growth.split_table import SplitTable
+from treetap.party.growth.stored_trees import StoredTrees, entry_of
+from treetap.party.growth.withheld import mode_of
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.step_order import Next, Outcome, step
+from treetap.party.setup.evaluated import check_evaluated, described
+from treetap.party.setup.keys import KeyMaker
+from treetap.party.setup.labelled_table import LabelledTable, load_labelled_table
+from treetap.party.setup.steps import bin_features, manifest_of, without_columns
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from party.runtime.job_store import JobStore
 from treetap.models.history import read_history
 from treetap.models.store import CLEAN_METRICS, HISTORY
+from treetap.party.runtime.job_store import JobStore
 from treetap.trees.ensemble import Tree
 from treetap.trees.metrics import finite
 from treetap.wire.v2 import setup_pb2, types_pb2

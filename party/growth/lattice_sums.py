@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from party.growth.column_noise import ColumnNoise
-from party.growth.feature_party import OwnTree, Sums, since
-from party.growth.feature_party_job import FeaturePartyJob
-from party.growth.split_table import TreeColumns
-from party.runtime.context import StepContext, required
-from party.runtime.messages import Rows
-from party.setup.joint_seed import draw_joint_seed
 from treetap.errors import BadInput, Malformed
 from treetap.lattice.histogram_parameters import HIDING, MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_sets import HistogramSets
 from treetap.lattice.histogram_sums import HistogramSums, ReceivedWords
 from treetap.lattice.histogram_ways import Needs, Way, built_nodes, once_an_attempt, way_of
+from treetap.party.growth.column_noise import ColumnNoise
+from treetap.party.growth.feature_party import OwnTree, Sums, since
+from treetap.party.growth.feature_party_job import FeaturePartyJob
+from treetap.party.growth.split_table import TreeColumns
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.messages import Rows
+from treetap.party.setup.joint_seed import draw_joint_seed
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import Ints

@@ -20,17 +20,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from party.growth.offered_candidates import Offer
-from party.runtime.context import StepContext, required
-from party.runtime.messages import CiphertextBody, Rows
-from party.setup.joint_seed import draw_joint_seed
-from party.setup.keys import fitting
 from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import HIDING, MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
 from treetap.lattice.histogram_ways import Needs, Way, built_nodes, bytes_of_tree, once_an_attempt, way_of
 from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
+from treetap.party.growth.offered_candidates import Offer
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.messages import CiphertextBody, Rows
+from treetap.party.setup.joint_seed import draw_joint_seed
+from treetap.party.setup.keys import fitting
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.job_spec import taking_part

@@ -12,9 +12,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from party.growth.messages import partition_messages, won_messages
-from party.runtime.context import StepContext
 from treetap.errors import Malformed
+from treetap.party.growth.messages import partition_messages, won_messages
+from treetap.party.runtime.context import StepContext
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.trees.candidates import MARKS, Group

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from google.protobuf.message import Message
 
-from party.growth.messages import won_messages
-from party.growth.split_table import TreeColumns
-from party.runtime.context import StepContext
 from treetap.models.own_split import OwnSplit
+from treetap.party.growth.messages import won_messages
+from treetap.party.growth.split_table import TreeColumns
+from treetap.party.runtime.context import StepContext
 from treetap.trees.growing_tree import Choice, GrowingTree, Ints
 from treetap.wire.v2 import transcript_pb2
 

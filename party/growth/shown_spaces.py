@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from party.defences.released_sets import ReleasedSets
-from party.growth.messages import space_messages
-from party.runtime.context import StepContext
-from party.runtime.messages import CountedBody, Rows
+from treetap.party.defences.released_sets import ReleasedSets
+from treetap.party.growth.messages import space_messages
+from treetap.party.runtime.context import StepContext
+from treetap.party.runtime.messages import CountedBody, Rows
 from treetap.process.together import together
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.growing_tree import GrowingTree

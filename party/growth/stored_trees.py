@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from party.runtime.context import StepContext
 from treetap.errors import DataError
 from treetap.models.line_file import Line
 from treetap.models.store import TREES
+from treetap.party.runtime.context import StepContext
 
 
 class StoredTrees:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from party.growth.feature_party import Bools, OwnTree
-from party.growth.shown_spaces import ShownSpaces
-from party.runtime.messages import CountedBody, Rows
 from treetap.models.store import SPACES
+from treetap.party.growth.feature_party import Bools, OwnTree
+from treetap.party.growth.shown_spaces import ShownSpaces
+from treetap.party.runtime.messages import CountedBody, Rows
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.params import TreeParams

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from party.alignment.steps import ALIGNMENT
-from party.prediction.feature_names import NamesSent
-from party.prediction.opened_model import OpenedModel
-from party.prediction.query_counts import charge_permitted, charge_queries
-from party.prediction.steps import NAMES, OPENING_ROWS, steps_asked_for
-from party.prediction.tree_model import OwnSplits
-from party.protocols import PredictionJob
-from party.runtime.messages import REMEDY, Rows
-from party.runtime.step_order import ANY, LATER, Next, Phase, role, step, steps_of
 from treetap.errors import Malformed
+from treetap.party.alignment.steps import ALIGNMENT
+from treetap.party.prediction.feature_names import NamesSent
+from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.query_counts import charge_permitted, charge_queries
+from treetap.party.prediction.steps import NAMES, OPENING_ROWS, steps_asked_for
+from treetap.party.prediction.tree_model import OwnSplits
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.messages import REMEDY, Rows
+from treetap.party.runtime.step_order import ANY, LATER, Next, Phase, role, step, steps_of
 from treetap.protocols.interactive import InteractiveSizes, asked_stages
 from treetap.trees.paths import Bools
 from treetap.wire import records

@@ -20,9 +20,10 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from party.alignment.steps import ALIGNMENT
-from party.prediction.batch import BatchPrediction
-from party.prediction.steps import (
+from treetap.errors import Malformed
+from treetap.party.alignment.steps import ALIGNMENT
+from treetap.party.prediction.batch import BatchPrediction
+from treetap.party.prediction.steps import (
     ANSWERED,
     NAMES,
     OPENING_ROWS,
@@ -33,12 +34,21 @@ from party.prediction.steps import (
     requested_block,
     steps_asked_for,
 )
-from party.prediction.tree_scoring import TreeScoring
-from party.protocols import PredictionJob
-from party.runtime.context import required
-from party.runtime.messages import CountedItem, Rows, counted_bodies
-from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, role, step, steps_of
-from treetap.errors import Malformed
+from treetap.party.prediction.tree_scoring import TreeScoring
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.context import required
+from treetap.party.runtime.messages import CountedItem, Rows, counted_bodies
+from treetap.party.runtime.step_order import (
+    NEXT_ROUND,
+    NEXT_STAGE,
+    SAME,
+    THIS_ROUND,
+    Next,
+    Outcome,
+    role,
+    step,
+    steps_of,
+)
 from treetap.process.together import together
 from treetap.protocols.interactive import InteractiveSizes, asked_stages
 from treetap.trees.ensemble import ROOT, Split, Tree

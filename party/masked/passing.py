@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from party.masked.routes import Place, Routes, Standing
-from party.prediction.opened_model import OpenedModel
-from party.protocols import PredictionJob
-from party.runtime.context import required
-from party.runtime.messages import Rows, batches
-from party.runtime.step_order import Next, step
 from treetap.errors import DataError, Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.models.trained_ids import TRAINED_IDS, any_trained
+from treetap.party.masked.routes import Place, Routes, Standing
+from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.context import required
+from treetap.party.runtime.messages import Rows, batches
+from treetap.party.runtime.step_order import Next, step
 from treetap.privacy.masks import MaskKey, PairwiseMasks, Ring, encode
 from treetap.process.together import together
 from treetap.protocols.masked import MaskedSizes

@@ -1,8 +1,8 @@
 """The way of records through a model's trees from party to party, and the records of a block on that way.
 
 Every stored line of a party names the source of each split and the keeper of each leaf of its tree
-(`party.pivodl.growing_tree`), so all parties know who passes records on to whom on each level. The routes do not depend
-on a record.
+(`treetap.party.pivodl.growing_tree`), so all parties know who passes records on to whom on each level. The routes do
+not depend on a record.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from party.runtime.messages import REMEDY
 from treetap.errors import Malformed
+from treetap.party.runtime.messages import REMEDY
 from treetap.privacy.masks import Ring
 from treetap.trees.ensemble import ROOT
 from treetap.trees.paths import Bools

@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from party.growth.messages import space_items
-from party.pivodl.growing_tree import Division, GrowingTree
-from party.pivodl.labels import Ownership, Rows
-from party.pivodl.participant import Participant
-from party.pivodl.source import Source
-from party.pivodl.split_party import SplitParty, Winner
-from party.runtime.messages import REMEDY, CountedBody, batches, counted_bodies
 from treetap.errors import Malformed
+from treetap.party.growth.messages import space_items
+from treetap.party.pivodl.growing_tree import Division, GrowingTree
+from treetap.party.pivodl.labels import Ownership, Rows
+from treetap.party.pivodl.participant import Participant
+from treetap.party.pivodl.source import Source
+from treetap.party.pivodl.split_party import SplitParty, Winner
+from treetap.party.runtime.messages import REMEDY, CountedBody, batches, counted_bodies
 from treetap.process.together import together
 from treetap.trees.pivodl_rules import stopped_by
 from treetap.wire.records import rows_of

@@ -9,22 +9,22 @@ import logging
 
 import numpy as np
 
-from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment
-from party.config import PartyConfig
-from party.defences.clean_labels import LabelRules, Use, read_some
-from party.growth.label_state import keep_round, published_model, stored_rounds, stored_trees
-from party.growth.split_table import SplitTable
-from party.growth.stored_trees import StoredTrees
-from party.pivodl.growing_tree import GrowingTree
-from party.pivodl.labels import OwnLabels
-from party.pivodl.leaf_weights import check_budget
-from party.pivodl.participant import Participant
-from party.runtime.context import required
-from party.runtime.step_order import Next, Outcome, step
-from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, table_config
 from treetap.errors import DataError, OutOfOrder
 from treetap.models.store import HISTORY, TREES
 from treetap.models.trained_ids import TRAINED_IDS, trained_ids
+from treetap.party.alignment.steps import ALIGNED, ALIGNMENT, Alignment
+from treetap.party.config import PartyConfig
+from treetap.party.defences.clean_labels import LabelRules, Use, read_some
+from treetap.party.growth.label_state import keep_round, published_model, stored_rounds, stored_trees
+from treetap.party.growth.split_table import SplitTable
+from treetap.party.growth.stored_trees import StoredTrees
+from treetap.party.pivodl.growing_tree import GrowingTree
+from treetap.party.pivodl.labels import OwnLabels
+from treetap.party.pivodl.leaf_weights import check_budget
+from treetap.party.pivodl.participant import Participant
+from treetap.party.runtime.context import required
+from treetap.party.runtime.step_order import Next, Outcome, step
+from treetap.party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, table_config
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
 from treetap.protocols.pivodl import PivodlSizes

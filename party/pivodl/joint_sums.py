@@ -19,14 +19,14 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from google.protobuf.message import Message
 
-from party.growth.recorded_sums import RecordedSums
-from party.pivodl.growing_tree import GrowingTree
-from party.pivodl.labels import Ownership, OwnLabels
-from party.pivodl.leaf_weights import received_sums
-from party.pivodl.participant import Participant
-from party.pivodl.party_keys import PartyKeys
 from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.errors import Malformed
+from treetap.party.growth.recorded_sums import RecordedSums
+from treetap.party.pivodl.growing_tree import GrowingTree
+from treetap.party.pivodl.labels import Ownership, OwnLabels
+from treetap.party.pivodl.leaf_weights import received_sums
+from treetap.party.pivodl.participant import Participant
+from treetap.party.pivodl.party_keys import PartyKeys
 from treetap.privacy.masks import decode, encode
 from treetap.trees.ensemble import ROOT
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from party.growth.split_table import TreeColumns
-from party.pivodl.candidate_bins import SourceBins, left_sums_of_sets, own_bins, receive_bins, send_bins
-from party.pivodl.growing_tree import GrowingTree
-from party.pivodl.labels import Ownership, OwnLabels
-from party.pivodl.participant import Participant
-from party.pivodl.party_keys import PartyKeys
 from treetap.additive.paillier.shared_sums import SharedSums
+from treetap.party.growth.split_table import TreeColumns
+from treetap.party.pivodl.candidate_bins import SourceBins, left_sums_of_sets, own_bins, receive_bins, send_bins
+from treetap.party.pivodl.growing_tree import GrowingTree
+from treetap.party.pivodl.labels import Ownership, OwnLabels
+from treetap.party.pivodl.participant import Participant
+from treetap.party.pivodl.party_keys import PartyKeys
 from treetap.process.together import together
 from treetap.trees.pivodl_rules import permits
 from treetap.trees.tree_bins import left_sums

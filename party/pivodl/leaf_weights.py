@@ -22,16 +22,16 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from party.defences.label_budget import LabelBudget
-from party.pivodl.division import Divisions
-from party.pivodl.growing_tree import GrowingTree
-from party.pivodl.labels import OwnLabels
-from party.pivodl.participant import Participant
-from party.pivodl.split_party import Opened
-from party.runtime.job_store import JobStore
-from party.runtime.ledger import Kind
-from party.runtime.messages import batches
 from treetap.errors import Malformed
+from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.pivodl.division import Divisions
+from treetap.party.pivodl.growing_tree import GrowingTree
+from treetap.party.pivodl.labels import OwnLabels
+from treetap.party.pivodl.participant import Participant
+from treetap.party.pivodl.split_party import Opened
+from treetap.party.runtime.job_store import JobStore
+from treetap.party.runtime.ledger import Kind
+from treetap.party.runtime.messages import batches
 from treetap.privacy.discrete_gaussian import RandBelow, discrete_gaussian
 from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.trees.pivodl_rules import weights_of

@@ -22,22 +22,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from party.alignment.steps import ALIGNMENT
-from party.config import PartyConfig
-from party.pivodl.division import Divisions
-from party.pivodl.growing_tree import GrowingTree
-from party.pivodl.job import PivodlJob
-from party.pivodl.joint_sums import JointSums
-from party.pivodl.label_owner import LabelOwner, share_bins
-from party.pivodl.labels import Ownership, share_ownership
-from party.pivodl.leaf_weights import NoiseLedger, Settlement
-from party.pivodl.participant import Participant
-from party.pivodl.party_keys import PartyKeys
-from party.pivodl.secure_gains import SecureGains
-from party.pivodl.source import Source
-from party.pivodl.split_party import SplitParty, Winner
-from party.runtime.context import StepContext, required
-from party.runtime.step_order import (
+from treetap.additive.paillier.shared_sums import SharedSums
+from treetap.party.alignment.steps import ALIGNMENT
+from treetap.party.config import PartyConfig
+from treetap.party.pivodl.division import Divisions
+from treetap.party.pivodl.growing_tree import GrowingTree
+from treetap.party.pivodl.job import PivodlJob
+from treetap.party.pivodl.joint_sums import JointSums
+from treetap.party.pivodl.label_owner import LabelOwner, share_bins
+from treetap.party.pivodl.labels import Ownership, share_ownership
+from treetap.party.pivodl.leaf_weights import NoiseLedger, Settlement
+from treetap.party.pivodl.participant import Participant
+from treetap.party.pivodl.party_keys import PartyKeys
+from treetap.party.pivodl.secure_gains import SecureGains
+from treetap.party.pivodl.source import Source
+from treetap.party.pivodl.split_party import SplitParty, Winner
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.step_order import (
     NEXT_ROUND,
     NEXT_STAGE,
     OPENING,
@@ -50,7 +51,6 @@ from party.runtime.step_order import (
     step,
     steps_of,
 )
-from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.protocols.job_spec import params_as
 from treetap.trees.pivodl_params import PivodlParams

@@ -12,13 +12,13 @@ import secrets
 
 import numpy as np
 
-from party.pivodl.participant import Participant
-from party.runtime.context import required
-from party.setup.key_proofs import check_key_proof, make_proof
-from party.setup.steps import make_key
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
+from treetap.party.pivodl.participant import Participant
+from treetap.party.runtime.context import required
+from treetap.party.setup.key_proofs import check_key_proof, make_proof
+from treetap.party.setup.steps import make_key
 from treetap.privacy.masks import MaskKey, PairwiseMasks
 from treetap.process.together import together
 from treetap.protocols.key_options import KeyKind

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from party.pivodl.growing_tree import GrowingTree
-from party.pivodl.participant import Participant
-from party.pivodl.party_keys import PartyKeys
-from party.pivodl.split_party import Opened, Winner
 from treetap.additive.sums.comparison import GainComparison
 from treetap.errors import Malformed
+from treetap.party.pivodl.growing_tree import GrowingTree
+from treetap.party.pivodl.participant import Participant
+from treetap.party.pivodl.party_keys import PartyKeys
+from treetap.party.pivodl.split_party import Opened, Winner
 from treetap.process.together import together
 from treetap.protocols.pivodl import PLACES, RANK_BITS, stage_of
 from treetap.wire.v2 import pivodl_pb2

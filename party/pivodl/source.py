@@ -12,16 +12,16 @@ from collections import defaultdict
 import numpy as np
 import numpy.typing as npt
 
-from party.growth.split_table import TreeColumns
-from party.pivodl.candidate_bins import candidate_sets, own_bins
-from party.pivodl.growing_tree import GrowingTree
-from party.pivodl.label_owner import SHARE_BYTES, LabelOwner, OwnSums
-from party.pivodl.labels import Ownership
-from party.pivodl.participant import Participant
-from party.pivodl.party_keys import PartyKeys
 from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
+from treetap.party.growth.split_table import TreeColumns
+from treetap.party.pivodl.candidate_bins import candidate_sets, own_bins
+from treetap.party.pivodl.growing_tree import GrowingTree
+from treetap.party.pivodl.label_owner import SHARE_BYTES, LabelOwner, OwnSums
+from treetap.party.pivodl.labels import Ownership
+from treetap.party.pivodl.participant import Participant
+from treetap.party.pivodl.party_keys import PartyKeys
 from treetap.trees.pivodl_rules import permits
 from treetap.trees.tree_bins import left_sums
 from treetap.wire.v2 import pivodl_pb2

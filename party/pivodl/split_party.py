@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from party.growth.recorded_sums import RecordedSums
-from party.pivodl.growing_tree import GrowingTree
-from party.pivodl.participant import Participant
-from party.pivodl.party_keys import PartyKeys
 from treetap.errors import Malformed
+from treetap.party.growth.recorded_sums import RecordedSums
+from treetap.party.pivodl.growing_tree import GrowingTree
+from treetap.party.pivodl.participant import Participant
+from treetap.party.pivodl.party_keys import PartyKeys
 from treetap.trees.pivodl_rules import Best, best_of, least_gain
 from treetap.wire.v2 import pivodl_pb2
 

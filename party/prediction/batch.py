@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from party.prediction.evaluation import EvaluatedPrediction
-from party.prediction.opened_model import OpenedModel
-from party.prediction.outcome import Outcome
-from party.prediction.scores_on_disk import AT_ONCE, Array, Imputed, ScoreStore
-from party.prediction.steps import LAST_BLOCK, MORE_BLOCKS
-from party.protocols import PredictionJob
-from party.runtime import step_order
-from party.runtime.context import required
-from party.runtime.messages import Rows
-from party.runtime.step_order import step
-from party.setup.steps import fingerprint
 from treetap.errors import DataError, OutOfOrder
 from treetap.models.arrays import Arrays
 from treetap.models.durable import writing_whole
+from treetap.party.prediction.evaluation import EvaluatedPrediction
+from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.outcome import Outcome
+from treetap.party.prediction.scores_on_disk import AT_ONCE, Array, Imputed, ScoreStore
+from treetap.party.prediction.steps import LAST_BLOCK, MORE_BLOCKS
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime import step_order
+from treetap.party.runtime.context import required
+from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.step_order import step
+from treetap.party.setup.steps import fingerprint
 from treetap.protocols.prediction import FORMATS, id_column_fault
 from treetap.tables.reading import Floats, Table, read_ids
 from treetap.tables.record_ids import Ids
@@ -103,7 +103,7 @@ class BatchPrediction:
         self._context.progress.done = self._done
 
     def after_block(self, number: int) -> str:
-        """The outcome of a block's last step: one of those in `party.prediction.steps.after_block`."""
+        """The outcome of a block's last step: one of those in `treetap.party.prediction.steps.after_block`."""
         return MORE_BLOCKS if number + 1 < self._blocks else LAST_BLOCK
 
     def leave_out(self, spent: Mapping[int, str]) -> None:

@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from party.defences.clean_labels import LabelRules, Use, read_some
-from party.prediction.opened_model import OpenedModel
-from party.prediction.scores_on_disk import ScoreStore
-from party.protocols import PredictionJob
-from party.runtime.ledger import Kind
-from party.runtime.messages import Rows
-from party.setup.steps import load_table, table_config
 from treetap.errors import DataError, Refused
 from treetap.models.durable import write_whole
+from treetap.party.defences.clean_labels import LabelRules, Use, read_some
+from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.scores_on_disk import ScoreStore
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.ledger import Kind
+from treetap.party.runtime.messages import Rows
+from treetap.party.setup.steps import load_table, table_config
 from treetap.tables.labels import PartialLabels
 from treetap.tables.record_ids import Ids
 from treetap.tables.typed import IdColumns

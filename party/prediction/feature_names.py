@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from party.protocols import PredictionJob
-from party.runtime.messages import batches
-from party.runtime.step_order import StepId, step
 from treetap.errors import Malformed
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.messages import batches
+from treetap.party.runtime.step_order import StepId, step
 from treetap.protocols.scoring import CLASSES_OF_NAMES, LONGEST_NAME
 from treetap.wire.v2 import prediction_pb2
 

@@ -1,6 +1,6 @@
 """A party's share of the model that a prediction opens: its shard, its table, and the records that all parties hold.
 
-It is the same for every protocol that predicts; `party.prediction.tree_model` reads the lines of a shard.
+It is the same for every protocol that predicts; `treetap.party.prediction.tree_model` reads the lines of a shard.
 
 Values of the features that the own splits compare are kept by records in their common order. Those of a small table are
 in memory. Those of a large one are read from it once, after the alignment, and lie in an unnamed file in the common
@@ -19,13 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from party.alignment.steps import ALIGNMENT, Alignment
-from party.config import PartyConfig
-from party.protocols import PredictionJob
-from party.runtime.context import required
-from party.runtime.messages import Rows
-from party.runtime.step_order import Next, step
-from party.setup.steps import load_table, table_config
 from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import Array
 from treetap.models.store import (
@@ -38,6 +31,13 @@ from treetap.models.store import (
     read_weights,
 )
 from treetap.names import named_by
+from treetap.party.alignment.steps import ALIGNMENT, Alignment
+from treetap.party.config import PartyConfig
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.context import required
+from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.step_order import Next, step
+from treetap.party.setup.steps import load_table, table_config
 from treetap.process.grouped_rows import Open, PlacedRows, Raw
 from treetap.protocols.exclusions import PREDICTIONS, Feature, broken
 from treetap.protocols.messages import JobSizes

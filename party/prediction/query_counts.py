@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from party.runtime.job_store import QUERIES
-from party.runtime.messages import Rows
 from treetap.errors import DataError, Refused
 from treetap.models.durable import stamp_of
 from treetap.models.keyed_ids import KEY_BYTES, Hashes, hashes
 from treetap.models.line_file import LineFile
+from treetap.party.runtime.job_store import QUERIES
+from treetap.party.runtime.messages import Rows
 from treetap.tables.record_ids import Ids
 
 if TYPE_CHECKING:
-    from party.runtime.context import StepContext
+    from treetap.party.runtime.context import StepContext
 
 #: Lines of a file that are merged into one.
 MOST_LINES = 1024

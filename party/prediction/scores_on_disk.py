@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from party.runtime.job_store import JobStore
-from party.runtime.messages import Rows
 from treetap.errors import DataError
 from treetap.models.arrays import Arrays
 from treetap.models.store import JOB
+from treetap.party.runtime.job_store import JobStore
+from treetap.party.runtime.messages import Rows
 from treetap.process.grouped_rows import Open, PlacedRows, Raw
 from treetap.tables.reading import Floats
 from treetap.tables.source import Origin

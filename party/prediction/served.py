@@ -12,18 +12,18 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from party.config import PartyConfig, ServeConfig
-from party.prediction.opened_model import OpenedModel
-from party.prediction.outcome import Outcome
-from party.prediction.scores_on_disk import Imputed
-from party.prediction.steps import ANSWERED, REQUESTED, UNREQUESTED
-from party.protocols import PredictionJob
-from party.runtime import step_order
-from party.runtime.context import required
-from party.runtime.messages import Rows
-from party.serving.request_queue import RequestQueue
 from treetap.errors import ConfigError, NotServed
 from treetap.models.arrays import Arrays
+from treetap.party.config import PartyConfig, ServeConfig
+from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.outcome import Outcome
+from treetap.party.prediction.scores_on_disk import Imputed
+from treetap.party.prediction.steps import ANSWERED, REQUESTED, UNREQUESTED
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime import step_order
+from treetap.party.runtime.context import required
+from treetap.party.runtime.messages import Rows
+from treetap.party.serving.request_queue import RequestQueue
 from treetap.protocols.prediction import check_degraded_serving, degrades_serving
 from treetap.protocols.registry import prediction_name
 from treetap.tables.reading import Floats, Table
@@ -68,7 +68,7 @@ class ServedPrediction:
         self._figures = _Figures(served_models.grpc, served_models.http, opening.away)
         self.size = max(1, opening.block)
 
-    # ---- for a protocol, as `party.prediction.batch.BatchPrediction`
+    # ---- for a protocol, as `treetap.party.prediction.batch.BatchPrediction`
 
     async def open(self, table: Table) -> None:
         """From here on clients get the answer that the model is being prepared."""
@@ -133,7 +133,7 @@ class ServedPrediction:
         )
         return step_order.Outcome(REQUESTED if len(self._rows) else UNREQUESTED, answer=awaited)
 
-    # ---- for clients: `party.serving.registry.ServedModel`
+    # ---- for clients: `treetap.party.serving.registry.ServedModel`
 
     async def predict(self, client: str, ids: Sequence[str], within_s: float) -> serving_pb2.PredictedRecords:
         """An answer for each id, in their order.

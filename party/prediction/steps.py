@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from party.alignment.steps import ALIGNMENT
-from party.prediction.query_counts import Bools, charge_permitted, charge_queries
-from party.runtime.context import StepContext
-from party.runtime.messages import REMEDY, Rows, as_chunk, counted_bodies, counted_items
-from party.runtime.step_order import (
+from treetap.errors import Incompatible, Malformed
+from treetap.party.alignment.steps import ALIGNMENT
+from treetap.party.prediction.query_counts import Bools, charge_permitted, charge_queries
+from treetap.party.runtime.context import StepContext
+from treetap.party.runtime.messages import REMEDY, Rows, as_chunk, counted_bodies, counted_items
+from treetap.party.runtime.step_order import (
     NEXT_ROUND,
     NEXT_STAGE,
     OPENING,
@@ -27,7 +28,6 @@ from party.runtime.step_order import (
     StepTable,
     without,
 )
-from treetap.errors import Incompatible, Malformed
 from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.prediction import present

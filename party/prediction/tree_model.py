@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from party.prediction.opened_model import OpenedModel
-from party.runtime.messages import Rows
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import HIDES_CONSTANTS
 from treetap.models.valued_trees import valued_trees
+from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.runtime.messages import Rows
 from treetap.protocols.scoring import ScoringSizes
 from treetap.tables.categories import Category
 from treetap.trees.ensemble import Ensemble

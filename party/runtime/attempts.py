@@ -6,7 +6,7 @@ attempt that was opened or left, whether it was left, the digest of the job that
 coordinator the last `MOST` submissions are kept that were opened and may go on, as many that are over, and the same of
 those that were only left, whose names a coordinator can make up. Of its ends that are no longer kept the time of the
 last one is: a job that an operator signed before it is not opened for that coordinator. The file also has the ledger's
-head, of lines that are on disk already: a ledger that lacks one of them is refused (`party.runtime.ledger`).
+head, of lines that are on disk already: a ledger that lacks one of them is refused (`treetap.party.runtime.ledger`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,23 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from party.runtime.context import Role, StepContext
-from party.runtime.job_store import changed
-from party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, FORGOTTEN, LEDGER, Attempted, Kind, Ledger, stored_attempts
-from party.runtime.steps import StepCache
 from treetap.errors import BadInput, ConfigError, DataError, OutOfOrder, Refused, UnknownJob
 from treetap.models.checksums import with_checksum
 from treetap.models.durable import write_whole
 from treetap.native import arithmetic
+from treetap.party.runtime.context import Role, StepContext
+from treetap.party.runtime.job_store import changed
+from treetap.party.runtime.ledger import (
+    ATTEMPTS,
+    ATTEMPTS_SEED,
+    FORGOTTEN,
+    LEDGER,
+    Attempted,
+    Kind,
+    Ledger,
+    stored_attempts,
+)
+from treetap.party.runtime.steps import StepCache
 from treetap.wire.v2 import control_pb2
 
 log = logging.getLogger(__name__)

@@ -12,22 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol, TypeVar
 
-from party.runtime.step_order import Step
+from treetap.party.runtime.step_order import Step
 from treetap.protocols.messages import JobSizes
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2
 from treetap.workers.engines import Engine
 
 if TYPE_CHECKING:  # types of tools that a role is given
-    from party.policy import Policy
-    from party.runtime.job_ledger import JobLedger
-    from party.runtime.job_store import JobStore
-    from party.runtime.mailbox import Mailbox
-    from party.runtime.metrics import CostAccount, PartyMetrics
-    from party.runtime.outbox import Outbox
-    from party.runtime.transcript_recorder import Recorder
     from treetap.lattice.histogram_parameters import HistogramParameters
     from treetap.lattice.histogram_shards import Shards
+    from treetap.party.policy import Policy
+    from treetap.party.runtime.job_ledger import JobLedger
+    from treetap.party.runtime.job_store import JobStore
+    from treetap.party.runtime.mailbox import Mailbox
+    from treetap.party.runtime.metrics import CostAccount, PartyMetrics
+    from treetap.party.runtime.outbox import Outbox
+    from treetap.party.runtime.transcript_recorder import Recorder
 
 T = TypeVar("T")
 

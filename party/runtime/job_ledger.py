@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from party.runtime.ledger import DAY_S, Charge, Kind, Ledger, Occasion, utc
 from treetap.errors import Refused
+from treetap.party.runtime.ledger import DAY_S, Charge, Kind, Ledger, Occasion, utc
 from treetap.wire.reachable import ALL
 
 if TYPE_CHECKING:
-    from party.policy import Policy
+    from treetap.party.policy import Policy
     from treetap.protocols.limits import Partner
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@
                           network epochs-even.npz, epochs-odd.npz, best.npz and private.npz, a key
     state/models/<job>/   job.json and the shard, copied there with manifest.json: appears whole, by one rename, when
                           the job is done; at the label holder also names.json, features that other parties have named
-    state/ledger.jsonl    what data were charged for (`party.runtime.ledger`)
-    state/attempts.json   which attempts are over (`party.runtime.attempts`); a damaged one is to be removed
+    state/ledger.jsonl    what data were charged for (`treetap.party.runtime.ledger`)
+    state/attempts.json   which attempts are over (`treetap.party.runtime.attempts`); a damaged one is to be removed
 
 All files but the published shards, of which the manifest has the digests, have checksums.
 
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 DRAFT = "model"
 #: The folder of transcripts.
 TRANSCRIPTS = "transcripts"
-#: The folder of noisy labels in a party's state: see `party.defences.noisy_labels`.
+#: The folder of noisy labels in a party's state: see `treetap.party.defences.noisy_labels`.
 DRAWS = "noisy_labels"
-#: The folder of counted queries of records: see `party.prediction.query_counts`.
+#: The folder of counted queries of records: see `treetap.party.prediction.query_counts`.
 QUERIES = "queries"
-#: The folder of rows that previews have found: see `party.alignment.preview`.
+#: The folder of rows that previews have found: see `treetap.party.alignment.preview`.
 PREVIEWED = "previews"
 
 

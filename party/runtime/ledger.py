@@ -31,7 +31,8 @@ from treetap.removed import CHARGED
 
 #: The ledger in a party's state folder.
 LEDGER, SEED = "ledger.jsonl", "ledger"
-#: The attempts at jobs beside it (`party.runtime.attempts`), the seed of their checksum, and ends not kept any more.
+#: The attempts at jobs beside it (`treetap.party.runtime.attempts`), the seed of their checksum, and ends not kept any
+#: more.
 ATTEMPTS, ATTEMPTS_SEED, FORGOTTEN = "attempts.json", "attempts", "forgotten"
 #: Ledgers of earlier versions.
 EARLIER = ("label_budget.jsonl", "label_releases.jsonl", "column_budget.jsonl", "previews.jsonl")

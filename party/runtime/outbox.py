@@ -9,11 +9,11 @@ from typing import NoReturn
 
 from google.protobuf.message import Message
 
-from party.policy import Policy
-from party.runtime.messages import Body, CiphertextBody, CountedBody
-from party.runtime.metrics import CostAccount
-from party.runtime.transcript_recorder import Recorder
 from treetap.errors import Incompatible, Interrupted, Refused, Silent, Unreachable
+from treetap.party.policy import Policy
+from treetap.party.runtime.messages import Body, CiphertextBody, CountedBody
+from treetap.party.runtime.metrics import CostAccount
+from treetap.party.runtime.transcript_recorder import Recorder
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.frame import serialised
 from treetap.wire.ports import Address, Dialer

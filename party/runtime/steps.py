@@ -1,7 +1,7 @@
 """Idempotent steps: a repeat gets the first result, a step out of order is refused, a failure ends the attempt.
 
-The order itself is `party.runtime.step_order`. A step continues after its caller has gone, and so may other work: a
-failure that no caller receives is logged.
+The order itself is `treetap.party.runtime.step_order`. A step continues after its caller has gone, and so may other
+work: a failure that no caller receives is logged.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from party.runtime.step_order import StepId, Untimely, describe
 from treetap.errors import BadInput, Conflict, Interrupted, OutOfOrder, TreetapError
+from treetap.party.runtime.step_order import StepId, Untimely, describe
 from treetap.wire.v2 import control_pb2
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,13 @@ from aiohttp.typedefs import Middleware
 from cryptography import x509
 from pydantic import ValidationError
 
-from party.config import ServeConfig
-from party.server.http_bodies import Bodies, problem, respond
-from party.server.http_connections import Handler, HttpListener, Waiting, awaits_requests, certificate_of
-from party.server.http_json import (
+from treetap import errors, logs
+from treetap.errors import BadInput, Refused
+from treetap.names import host_of, one_line
+from treetap.party.config import ServeConfig
+from treetap.party.server.http_bodies import Bodies, problem, respond
+from treetap.party.server.http_connections import Handler, HttpListener, Waiting, awaits_requests, certificate_of
+from treetap.party.server.http_json import (
     SLOWEST_S,
     STATUS,
     HealthReply,
@@ -24,10 +27,7 @@ from party.server.http_json import (
     model_reply,
     predict_reply,
 )
-from party.serving.registry import ServedModels
-from treetap import errors, logs
-from treetap.errors import BadInput, Refused
-from treetap.names import host_of, one_line
+from treetap.party.serving.registry import ServedModels
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import dns_names, ip_addresses
 from treetap.wire.credentials import CredentialSource

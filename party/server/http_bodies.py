@@ -13,7 +13,8 @@ from typing import Any
 from aiohttp import hdrs, web
 from pydantic import BaseModel
 
-from party.server.http_json import (
+from treetap.errors import Overloaded
+from treetap.party.server.http_json import (
     ID_CHARACTERS,
     MOST_BODY,
     PROBLEMS,
@@ -22,7 +23,6 @@ from party.server.http_json import (
     Problem,
     predict_request,
 )
-from treetap.errors import Overloaded
 
 #: Seconds after which a client that was turned away may retry.
 RETRY_AFTER_S = 1

@@ -14,9 +14,9 @@ from typing import Any
 
 from aiohttp import web
 
-from party.server.http_bodies import BUFFER, Answer, problem
-from party.server.http_json import IDLE_S, SLOWEST_S
 from treetap.errors import Refused
+from treetap.party.server.http_bodies import BUFFER, Answer, problem
+from treetap.party.server.http_json import IDLE_S, SLOWEST_S
 from treetap.wire.callers import Callers
 from treetap.wire.listening import bound
 from treetap.wire.roles import Identity

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from grpc_health.v1 import health_pb2
 
-from party.config import PartyConfig, check_folders, read
-from party.node import PartyNode
-from party.runtime.job_store import TRANSCRIPTS
-from party.runtime.metrics import PartyMetrics
-from party.runtime.transcript_recorder import Recorders
-from party.runtime.workers import PartyWorkers
-from party.server.services import ScoringServers, register, register_for_approvers
-from party.server.threads import Threads
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic
+from treetap.party.config import PartyConfig, check_folders, read
+from treetap.party.node import PartyNode
+from treetap.party.runtime.job_store import TRANSCRIPTS
+from treetap.party.runtime.metrics import PartyMetrics
+from treetap.party.runtime.transcript_recorder import Recorders
+from treetap.party.runtime.workers import PartyWorkers
+from treetap.party.server.services import ScoringServers, register, register_for_approvers
+from treetap.party.server.threads import Threads
 from treetap.process.fork_server import ForkServer
 from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
 from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
@@ -48,7 +48,7 @@ OF_WORKERS = (
 #: What workers on a cluster run.
 ON_CLUSTER = "treetap.lattice.histogram_shards"
 #: What this process imports once it serves: jobs open by it, and it comes with what reads tables.
-OF_JOBS = ("party.opening",)
+OF_JOBS = ("treetap.party.opening",)
 
 
 def run(config_path: Path, *, until_stdin_closes: bool, in_terminal: bool = False) -> None:
@@ -117,7 +117,7 @@ async def _serve(
 
     async def again() -> None:
         """Read the file and the policy again: after SIGHUP."""
-        from party.server.reread import follow  # most parties are never asked
+        from treetap.party.server.reread import follow  # most parties are never asked
 
         await follow(path, node)
         _warn_unanswered(node.config)

@@ -12,9 +12,9 @@ import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from party.config import PartyConfig, check_folders, read
-from party.node import PartyNode
 from treetap.errors import TreetapError
+from treetap.party.config import PartyConfig, check_folders, read
+from treetap.party.node import PartyNode
 
 log = logging.getLogger(__name__)
 #: Keys of a party's file that jobs read when they open.

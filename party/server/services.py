@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
-from party.config import PartyConfig
-from party.server.http_json import IDLE_S, MOST_BODY
-from party.serving.registry import ServedModels
 from treetap.errors import BadInput
+from treetap.party.config import PartyConfig
+from treetap.party.server.http_json import IDLE_S, MOST_BODY
+from treetap.party.serving.registry import ServedModels
 from treetap.version import install
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     import grpc.aio
     from aiohttp.web import AppRunner
 
-    from party.approvals.desk import Desk
-    from party.approvals.overview import Overview
+    from treetap.party.approvals.desk import Desk
+    from treetap.party.approvals.overview import Overview
     from treetap.wire.v2 import overview_pb2
 
 log = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ class ScoringServers:
             served_models.grpc = f"{served.listen.rpartition(':')[0]}:{number}"
         if served.http is not None:
             try:
-                from party.server import http
+                from treetap.party.server import http
             except ModuleNotFoundError as missing:
                 raise BadInput(
                     f"serve.http: HTTP needs {missing.name}, which is not installed: {install('serve')}, or "

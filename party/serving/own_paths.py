@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from party.config import PartyConfig
+from treetap.party.config import PartyConfig
 
 #: A folder of a table that is a column's value, as in `site=north/part-0.parquet`: the value is content.
 _PARTITION = re.compile(r"([\w.-]+)=[^/\s]+/")

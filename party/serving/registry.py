@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from party.config import PartyConfig, ServeConfig
-from party.runtime.metrics import STRANGER, PartyMetrics
-from party.serving.own_paths import OwnPaths
 from treetap import errors
+from treetap.party.config import PartyConfig, ServeConfig
+from treetap.party.runtime.metrics import STRANGER, PartyMetrics
+from treetap.party.serving.own_paths import OwnPaths
 from treetap.wire.v2 import serving_pb2
 
 #: Error → the outcome, in the metrics, of a request that ended with it.

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from party.config import PartyConfig
-from party.defences.clean_labels import LabelRules, Use, read_evaluated
-from party.runtime.context import StepContext, required
-from party.runtime.messages import Rows
-from party.setup.steps import bind_table, load_table, may_stream, table_config
 from treetap.errors import DataError, Malformed, Refused
 from treetap.names import named_by
+from treetap.party.config import PartyConfig
+from treetap.party.defences.clean_labels import LabelRules, Use, read_evaluated
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.messages import Rows
+from treetap.party.setup.steps import bind_table, load_table, may_stream, table_config
 from treetap.protocols.job_spec import params_of
 from treetap.tables.config import TableConfig
 from treetap.tables.evaluated import JobRecords

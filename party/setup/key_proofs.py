@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from party.runtime.context import StepContext
 from treetap.additive.paillier.key_proof import check_in_worker
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.errors import Malformed
+from treetap.party.runtime.context import StepContext
 
 
 async def make_proof(context: StepContext, prove: Callable[[bytes], Awaitable[bytes]]) -> bytes:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from party.config import PartyConfig
-from party.defences import clean_labels
-from party.defences.clean_labels import CleanLabels, LabelRules, Use
-from party.defences.noisy_labels import NoisyLabels
-from party.runtime.context import StepContext, Untried, required
-from party.runtime.messages import Rows
-from party.setup.evaluated import EvaluatedLabels, Measured, check_weights, load_evaluated
-from party.setup.steps import load_job_table, table_config
 from treetap.errors import DataError
+from treetap.party.config import PartyConfig
+from treetap.party.defences import clean_labels
+from treetap.party.defences.clean_labels import CleanLabels, LabelRules, Use
+from treetap.party.defences.noisy_labels import NoisyLabels
+from treetap.party.runtime.context import StepContext, Untried, required
+from treetap.party.runtime.messages import Rows
+from treetap.party.setup.evaluated import EvaluatedLabels, Measured, check_weights, load_evaluated
+from treetap.party.setup.steps import load_job_table, table_config
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training, training_name
 from treetap.tables.evaluated import JobRecords

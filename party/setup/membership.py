@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 
-from party.config import PartyConfig
 from treetap.errors import Malformed, Refused
 from treetap.names import NAME
+from treetap.party.config import PartyConfig
 from treetap.protocols.messages import Members, OpensSums
 
 

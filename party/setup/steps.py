@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from party.config import PartyConfig
-from party.runtime.context import StepContext, required
-from party.setup.key_proofs import check_key_proof
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.names import check_name, did_you_mean
+from treetap.party.config import PartyConfig
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.setup.key_proofs import check_key_proof
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import LATTICE_BINS, PAILLIER, KeyKind
@@ -213,8 +213,8 @@ async def send_key(
 ) -> None:
     """Label holder: send public key and slot widths to every feature party.
 
-    `proof`: of the key's form, see `party.setup.key_proofs`. `label_slots`: the last slots that hold a record's class
-    beside what the protocol sums. `own_rounds`: the rounds from the first that the label holder does alone.
+    `proof`: of the key's form, see `treetap.party.setup.key_proofs`. `label_slots`: the last slots that hold a record's
+    class beside what the protocol sums. `own_rounds`: the rounds from the first that the label holder does alone.
     """
     message = setup_pb2.PublicKeyMessage(
         scheme=PAILLIER,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from party.runtime.messages import MESSAGE_BYTES
 from treetap.neural.params import NUMBER_BYTES
+from treetap.party.runtime.messages import MESSAGE_BYTES
 from treetap.wire.v2 import splitnn_pb2
 
 EMBEDDINGS, GRADIENTS = "embeddings", "embedding_gradients"

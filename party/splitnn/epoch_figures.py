@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from party.runtime.context import required
 from treetap.errors import DataError
 from treetap.models.store import CLEAN_METRICS
 from treetap.neural.objective import Objective
 from treetap.neural.params import SplitnnParams
+from treetap.party.runtime.context import required
 from treetap.trees.metrics import finite
 from treetap.wire.v2 import setup_pb2, types_pb2
 

@@ -7,10 +7,14 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
-from party.alignment.steps import ALIGNED, ALIGNMENT
-from party.config import PartyConfig
-from party.runtime.context import StepContext, required
-from party.runtime.step_order import (
+from treetap.errors import BadInput, DataError, Malformed
+from treetap.neural.defences import DELTA, epsilon, meaning_of
+from treetap.neural.feature_side import FeatureSide
+from treetap.neural.inputs import Inputs
+from treetap.party.alignment.steps import ALIGNED, ALIGNMENT
+from treetap.party.config import PartyConfig
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.step_order import (
     NEXT_ROUND,
     OPENING,
     RESUMED,
@@ -21,14 +25,10 @@ from party.runtime.step_order import (
     step,
     steps_of,
 )
-from party.setup.steps import PUBLISHED, UNPUBLISHED, load_job_table, manifest_of, without_columns
-from party.splitnn.bodies import EMBEDDINGS, GRADIENTS
-from party.splitnn.job import NetworkJob
-from party.splitnn.numbers import send, send_blocks, take
-from treetap.errors import BadInput, DataError, Malformed
-from treetap.neural.defences import DELTA, epsilon, meaning_of
-from treetap.neural.feature_side import FeatureSide
-from treetap.neural.inputs import Inputs
+from treetap.party.setup.steps import PUBLISHED, UNPUBLISHED, load_job_table, manifest_of, without_columns
+from treetap.party.splitnn.bodies import EMBEDDINGS, GRADIENTS
+from treetap.party.splitnn.job import NetworkJob
+from treetap.party.splitnn.numbers import send, send_blocks, take
 from treetap.tables.reading import Table
 from treetap.wire.v2 import control_pb2, setup_pb2
 

@@ -13,9 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from party.alignment.steps import Alignment
-from party.config import PartyConfig
-from party.runtime.context import StepContext, required
 from treetap.errors import BadInput, DataError
 from treetap.models.arrays import content_of
 from treetap.models.store import STATES, WEIGHTS
@@ -23,6 +20,9 @@ from treetap.neural.draws import Draws, new_key
 from treetap.neural.inputs import Inputs, InputScaler, has_inputs
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
+from treetap.party.alignment.steps import Alignment
+from treetap.party.config import PartyConfig
+from treetap.party.runtime.context import StepContext, required
 from treetap.protocols.job_spec import params_as
 from treetap.protocols.messages import members_of
 from treetap.protocols.splitnn_prediction import NetworkSizes

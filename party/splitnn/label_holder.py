@@ -9,12 +9,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from party.alignment.steps import ALIGNED, ALIGNMENT
-from party.config import PartyConfig
-from party.defences.clean_labels import Use
-from party.runtime.context import StepContext, required
-from party.runtime.messages import Rows
-from party.runtime.step_order import (
+from treetap.errors import BadInput, Malformed, OutOfOrder
+from treetap.models.history import read_history
+from treetap.models.store import CLEAN_METRICS
+from treetap.neural.label_side import LabelSide
+from treetap.neural.objective import Objective
+from treetap.party.alignment.steps import ALIGNED, ALIGNMENT
+from treetap.party.config import PartyConfig
+from treetap.party.defences.clean_labels import Use
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.step_order import (
     NEXT_ROUND,
     OPENING,
     RESUMED,
@@ -25,17 +30,12 @@ from party.runtime.step_order import (
     step,
     steps_of,
 )
-from party.setup.labelled_table import LabelledTable, load_labelled_table
-from party.setup.steps import manifest_of, without_columns
-from party.splitnn.bodies import EMBEDDINGS, GRADIENTS
-from party.splitnn.epoch_figures import EpochFigures, Scored, published_network
-from party.splitnn.job import NetworkJob
-from party.splitnn.numbers import send, take
-from treetap.errors import BadInput, Malformed, OutOfOrder
-from treetap.models.history import read_history
-from treetap.models.store import CLEAN_METRICS
-from treetap.neural.label_side import LabelSide
-from treetap.neural.objective import Objective
+from treetap.party.setup.labelled_table import LabelledTable, load_labelled_table
+from treetap.party.setup.steps import manifest_of, without_columns
+from treetap.party.splitnn.bodies import EMBEDDINGS, GRADIENTS
+from treetap.party.splitnn.epoch_figures import EpochFigures, Scored, published_network
+from treetap.party.splitnn.job import NetworkJob
+from treetap.party.splitnn.numbers import send, take
 from treetap.process.together import together
 from treetap.tables.labels import Labels
 from treetap.trees.loss import loss_for

@@ -9,11 +9,11 @@ from typing import cast
 
 import torch
 
-from party.runtime.context import StepContext
-from party.runtime.messages import MESSAGE_BYTES
-from party.splitnn.bodies import Numbers, bodies
 from treetap.errors import Malformed
 from treetap.neural.numbers import from_bytes, to_bytes
+from treetap.party.runtime.context import StepContext
+from treetap.party.runtime.messages import MESSAGE_BYTES
+from treetap.party.splitnn.bodies import Numbers, bodies
 from treetap.wire.frame import content_of
 
 #: Seconds after which numbers are sent although there are few.

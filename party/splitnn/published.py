@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from party.prediction.opened_model import OpenedModel
 from treetap.errors import DataError
 from treetap.neural.inputs import InputScaler
 from treetap.neural.objective import Objective
 from treetap.neural.params import Bottom, Top
 from treetap.neural.trained import TrainedBottom, TrainedTop
+from treetap.party.prediction.opened_model import OpenedModel
 
 
 def trained_bottom(opened: OpenedModel) -> TrainedBottom:

@@ -6,17 +6,17 @@ from collections.abc import AsyncGenerator
 
 import torch
 
-from party.alignment.steps import ALIGNMENT
-from party.prediction.opened_model import OpenedModel
-from party.prediction.query_counts import Bools
-from party.prediction.steps import TakenBlocks
-from party.protocols import PredictionJob
-from party.runtime.messages import Rows
-from party.runtime.step_order import NEXT_ROUND, OPENING, Next, role, step, steps_of
-from party.splitnn.bodies import EMBEDDINGS
-from party.splitnn.numbers import send_blocks
-from party.splitnn.published import trained_bottom
 from treetap.neural.trained import pieces
+from treetap.party.alignment.steps import ALIGNMENT
+from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.query_counts import Bools
+from treetap.party.prediction.steps import TakenBlocks
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.step_order import NEXT_ROUND, OPENING, Next, role, step, steps_of
+from treetap.party.splitnn.bodies import EMBEDDINGS
+from treetap.party.splitnn.numbers import send_blocks
+from treetap.party.splitnn.published import trained_bottom
 from treetap.protocols.scoring import ScoringSizes
 from treetap.wire.v2 import control_pb2
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from party.alignment.steps import ALIGNMENT
-from party.prediction.batch import BatchPrediction
-from party.prediction.opened_model import OpenedModel
-from party.prediction.records import record_source
-from party.prediction.steps import (
+from treetap.party.alignment.steps import ALIGNMENT
+from treetap.party.prediction.batch import BatchPrediction
+from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.records import record_source
+from treetap.party.prediction.steps import (
     after_block,
     conditions_of,
     first_block,
@@ -22,12 +22,12 @@ from party.prediction.steps import (
     steps_asked_for,
     take_spent,
 )
-from party.protocols import PredictionJob
-from party.runtime.messages import Rows
-from party.runtime.step_order import OPENING, Next, Outcome, role, step, steps_of
-from party.splitnn.bodies import EMBEDDINGS
-from party.splitnn.numbers import take
-from party.splitnn.published import trained_top
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.step_order import OPENING, Next, Outcome, role, step, steps_of
+from treetap.party.splitnn.bodies import EMBEDDINGS
+from treetap.party.splitnn.numbers import take
+from treetap.party.splitnn.published import trained_top
 from treetap.process.together import together
 from treetap.protocols.splitnn_prediction import NetworkSizes
 from treetap.wire.v2 import control_pb2, prediction_pb2

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from party.policy import Policy
 from tests.alignment.test_protocol import NAMES, job, tables
 from tests.simulator import Federation, run
+from treetap.party.policy import Policy
 from treetap.protocols.prediction import predict_request
 
 PARTIES = NAMES[:3]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from party.alignment import lists as work
-from party.runtime.context import Scratch
 from tests.alignment.test_protocol import NAMES, intersect, job, tables
 from tests.simulator import Federation
+from treetap.party.alignment import lists as work
+from treetap.party.runtime.context import Scratch
 from treetap.psi import lists
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from coordinator.runtime.progress import Progress
-from party.runtime.ledger import ledger_of
 from tests.alignment.previews import COUNTS, drawn_ids
 from tests.alignment.test_protocol import NAMES, tables
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from treetap.commands.jobs import progress_view
+from treetap.coordinator.runtime.progress import Progress
 from treetap.errors import ConfigError, Conflict, Overloaded
+from treetap.party.runtime.ledger import ledger_of
 from treetap.wire.v2 import control_pb2, jobs_pb2
 
 

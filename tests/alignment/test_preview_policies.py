@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from party.policy import Policy
-from party.runtime.ledger import DAY_S, ledger_of
 from tests.alignment.previews import COUNTS, ROWS, asked, drawn_ids
 from tests.alignment.test_protocol import NAMES, tables
 from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
 from tests.blindness.observed import Crossed, Observed, observed
 from tests.simulator import Federation, run
+from treetap.party.policy import Policy
+from treetap.party.runtime.ledger import DAY_S, ledger_of
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2, jobs_pb2
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.alignment import lists as work
-from party.alignment import raised_lists
-from party.runtime.ledger import ledger_of
 from tests.alignment.previews import COUNTS, ROWS, drawn_ids
 from tests.alignment.test_protocol import NAMES, tables
 from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
 from tests.blindness.observed import Observed, observed
 from tests.simulator import COORDINATOR, Federation, Message, run
+from treetap.party.alignment import lists as work
+from treetap.party.alignment import raised_lists
+from treetap.party.runtime.ledger import ledger_of
 from treetap.protocols.alignment import MOST_IDS
 from treetap.psi import kernels
 from treetap.psi.lists import PointList

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from nacl import bindings
 
-from party.alignment import lists as work
-from party.alignment.steps import Alignment
-from party.growth import label_holder_job
-from party.runtime.step_order import step
 from tests.alignment.previews import asked
 from tests.alignment.test_protocol import NAMES, PARAMS, aligned, job, tables
 from tests.native.forms import HERE
 from tests.simulator import Federation, Message, run
 from treetap.native import arithmetic
+from treetap.party.alignment import lists as work
+from treetap.party.alignment.steps import Alignment
+from treetap.party.growth import label_holder_job
+from treetap.party.runtime.step_order import step
 from treetap.protocols.alignment import turns
 from treetap.protocols.prediction import predict_request
 from treetap.psi import proof

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from party.runtime import mailbox
-from party.runtime.mailbox import OVERHEAD
 from tests import replay
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec
+from treetap.party.runtime import mailbox
+from treetap.party.runtime.mailbox import OVERHEAD
 from treetap.protocols.alignment import turns
 from treetap.protocols.job_spec import put_params
 from treetap.protocols.prediction import predict_request

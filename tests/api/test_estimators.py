@@ -340,5 +340,8 @@ print(kept.folder, kept.pids["party-1"], kept.pids["party-2"])
     assert not Path(folder).exists()
     for pid in pids:
         modules = set((tmp_path / "modules" / pid).read_text().split())
-        assert modules & {"party.boosting.label_holder", "party.boosting.feature_party"}  # its own role alone
+        assert modules & {
+            "treetap.party.boosting.label_holder",
+            "treetap.party.boosting.feature_party",
+        }  # its own role alone
         assert modules.isdisjoint({"sklearn", "pandas", "polars", "treetap.api"})

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import treetap
-from attacks.registry import Needs, rows
 from tests.api.test_estimators import SMALL, TRUE, X
 from treetap.api.experiments import ExperimentResult
 from treetap.api.models import LoadedModel, PartyModel
+from treetap.attacks.registry import Needs, rows
 from treetap.commands.experiment.results import Results
 from treetap.commands.local_federation import to_toml
 from treetap.errors import TreetapError

@@ -6,12 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from party.approvals.decisions import Asked
-from party.approvals.ledger import Approvals
 from tests.campaign import small_jobs
 from tests.simulator import Federation
 from tests.worlds import PARTIES
 from treetap.commands.certs.authority import create_authority, issue
+from treetap.party.approvals.decisions import Asked
+from treetap.party.approvals.ledger import Approvals
 from treetap.process.config import TlsConfig
 from treetap.wire.roles import Role
 from treetap.wire.tls import TlsFiles

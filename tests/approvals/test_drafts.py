@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.jobs import Jobs
-from coordinator.prediction import opening_of
-from coordinator.preview import preview_of
 from tests.replay import JOB
 from tests.worlds import PARTIES
+from treetap.coordinator.jobs import Jobs
+from treetap.coordinator.prediction import opening_of
+from treetap.coordinator.preview import preview_of
 from treetap.errors import ConfigError, Refused
 from treetap.names import NAME
 from treetap.protocols.drafts import checked, named, to_draft
@@ -93,8 +93,8 @@ def test_another_draft_is_not_signed(request_: Any, field: str, change: Callable
 @pytest.mark.parametrize("nonce", ["", "7x", "-1", "1" * 21])
 def test_a_job_without_a_nonce_is_refused(nonce: str, tmp_path: Any) -> None:
     """Its operator has another release."""
-    from coordinator.runtime.journal import Journal
-    from coordinator.runtime.metrics import CoordinatorMetrics
+    from treetap.coordinator.runtime.journal import Journal
+    from treetap.coordinator.runtime.metrics import CoordinatorMetrics
 
     jobs = Jobs("coordinator", {}, None, Journal(tmp_path), 5.0, CoordinatorMetrics("coordinator"))  # type: ignore[arg-type]
     calls: list[tuple[Callable[[Any], str], Any]] = [(jobs.submit, TRAIN), (jobs.predict, PREDICT), (jobs.align, ALIGN)]

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from party.approvals import ledger
-from party.approvals.decisions import Asked, Verdict
-from party.approvals.ledger import DAY_S, MOST_WAITING, SEED, Approvals
-from party.policy import Policy
 from tests.approvals.people import ANN, BEN, MANUAL, B, C, certify
 from treetap.errors import BadInput, Conflict, DataError, Overloaded, Pending, Refused, UnknownJob
 from treetap.models.checksums import with_checksum
 from treetap.models.durable import write_whole
 from treetap.models.store import read_json
+from treetap.party.approvals import ledger
+from treetap.party.approvals.decisions import Asked, Verdict
+from treetap.party.approvals.ledger import DAY_S, MOST_WAITING, SEED, Approvals
+from treetap.party.policy import Policy
 from treetap.wire.tls import Insecure, TlsFiles
 
 NOW = 1_800_000_000.0

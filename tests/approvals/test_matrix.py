@@ -11,9 +11,6 @@ from unittest import mock
 
 import pytest
 
-from party.runtime.attempts import Attempts
-from party.runtime.job_ledger import DAILY
-from party.runtime.ledger import Charge, Kind, Ledger, ledger_of
 from tests.approvals.people import LABEL_HOLDER, MANUAL, B, C, approve, begin, certify, waiting
 from tests.campaign import small_jobs
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, UNTIED, play, trained, training_of, wrong
@@ -21,6 +18,9 @@ from tests.replay import HERE, asked
 from tests.simulator import COORDINATOR, Federation, run
 from tests.splitnn.small_job import INSTALLED
 from treetap.errors import Interrupted, OutOfOrder, Refused, UnknownJob
+from treetap.party.runtime.attempts import Attempts
+from treetap.party.runtime.job_ledger import DAILY
+from treetap.party.runtime.ledger import Charge, Kind, Ledger, ledger_of
 from treetap.protocols.limits import Partner
 from treetap.protocols.registry import PREDICTION, TRAINING
 from treetap.wire.frame import name_of

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import pytest
 
-from party.approvals.openings import Operator, operator_of
-from party.policy import Policy
 from tests.approvals.people import certify
 from tests.certificates import namesake
 from tests.replay import JOB
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import Refused
+from treetap.party.approvals.openings import Operator, operator_of
+from treetap.party.policy import Policy
 from treetap.protocols.agreement import job_digest, statement
 from treetap.wire import signatures
 from treetap.wire.certificates import fingerprint

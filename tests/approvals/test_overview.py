@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from party.approvals.ledger import Approvals
-from party.approvals.overview import LONGEST, PAGES, ROWS, Overview
-from party.config import PartyConfig
-from party.policy import Policy
-from party.runtime.attempts import Pace
-from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
-from party.runtime.metrics import PartyMetrics
 from tests.approvals.people import configured
 from tests.simulator import in_place, run
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import DataError
+from treetap.party.approvals.ledger import Approvals
+from treetap.party.approvals.overview import LONGEST, PAGES, ROWS, Overview
+from treetap.party.config import PartyConfig
+from treetap.party.policy import Policy
+from treetap.party.runtime.attempts import Pace
+from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
+from treetap.party.runtime.metrics import PartyMetrics
 from treetap.wire.roles import Role
 from treetap.wire.tls import Insecure
 from treetap.wire.v2 import overview_pb2

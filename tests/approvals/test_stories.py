@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from party.node import PartyNode
-from party.runtime.attempts import Session
 from tests.approvals.people import ANN, LABEL_HOLDER, MANUAL, B, C, approvals, approve, begin, certify, the_one, waiting
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, play, training_of, wrong
 from tests.simulator import COORDINATOR, Federation, Message
 from treetap.errors import BadInput
+from treetap.party.node import PartyNode
+from treetap.party.runtime.attempts import Session
 from treetap.wire.disclosure import CLASSES, bytes_by_class
 from treetap.wire.frame import name_of
 from treetap.wire.tls import TlsFiles

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from party.approvals.decisions import Asked
-from party.approvals.openings import kind_of
-from party.approvals.words import LONGEST, Job, shown, words_of
-from party.config import PartyConfig
-from party.defences.settings import ColumnPrivacyTable, Defences
-from party.opening import KINDS
-from party.policy import Policy
 from tests.campaign.small_jobs import TRAININGS
 from tests.replay import JOB, PARAMS
 from tests.simulator import NOWHERE
 from tests.worlds import PARTIES, spec
+from treetap.party.approvals.decisions import Asked
+from treetap.party.approvals.openings import kind_of
+from treetap.party.approvals.words import LONGEST, Job, shown, words_of
+from treetap.party.config import PartyConfig
+from treetap.party.defences.settings import ColumnPrivacyTable, Defences
+from treetap.party.opening import KINDS
+from treetap.party.policy import Policy
 from treetap.protocols.agreement import job_document
 from treetap.protocols.key_options import LATTICE
 from treetap.wire.disclosure import CLASSES

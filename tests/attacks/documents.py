@@ -13,9 +13,9 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from attacks.advice.advise import AdvisedJob, advise
-from attacks.advice.results import Guessed
-from attacks.document import (
+from treetap.attacks.advice.advise import AdvisedJob, advise
+from treetap.attacks.advice.results import Guessed
+from treetap.attacks.document import (
     AttackName,
     AttackResult,
     BoundRow,
@@ -29,8 +29,8 @@ from attacks.document import (
     TrafficRow,
     TreeNode,
 )
-from attacks.sections import chance_information
-from attacks.verdict import Compared, Verdict, judged
+from treetap.attacks.sections import chance_information
+from treetap.attacks.verdict import Compared, Verdict, judged
 
 Ints = npt.NDArray[np.int64]
 HOLDER = "clinic"

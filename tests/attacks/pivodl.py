@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from attacks.pivodl.evidence import SharedLabelEvidence, exact_weights
-from attacks.registry import Needs, rows
-from attacks.view.view import View, read_view
 from tests.attacks.recorded import transcript
 from tests.pivodl.federations import job_of, transparent
 from tests.pivodl.jobs import policies
 from tests.simulator import Federation, run
 from tests.worlds import World, spread, world
+from treetap.attacks.pivodl.evidence import SharedLabelEvidence, exact_weights
+from treetap.attacks.registry import Needs, rows
+from treetap.attacks.view.view import View, read_view
 from treetap.tables.labels import Labels
 from treetap.trees.pivodl_params import PivodlParams
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from attacks.view.known_trees import Ints, TreeView
-from attacks.view.view import View
 from tests.oracle import OracleSplit, OracleTree
 from tests.simulator import Federation, run
 from tests.worlds import World, spec
+from treetap.attacks.view.known_trees import Ints, TreeView
+from treetap.attacks.view.view import View
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.wire.own_rows import OwnRows, keep, kept
 from treetap.wire.transcript import TranscriptReader, open_message

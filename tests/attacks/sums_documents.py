@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from attacks.document import Document
-from attacks.features.schema import png_url
-from attacks.sums.schema import CellsRead, ColumnCuts, ColumnFigures, ColumnPicture
 from tests.attacks.documents import HOLDER, made
+from treetap.attacks.document import Document
+from treetap.attacks.features.schema import png_url
+from treetap.attacks.sums.schema import CellsRead, ColumnCuts, ColumnFigures, ColumnPicture
 
 
 def figures(party: str, **changes: Any) -> ColumnFigures:

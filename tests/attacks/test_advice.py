@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from attacks.advice import networks
-from attacks.advice.advise import AdvisedJob, advise, told
-from attacks.advice.frontiers_at_hand import given, shipped
-from attacks.advice.results import Advice, Guessed
-from attacks.document import Document, parse
-from attacks.report import html, print_summary
-from attacks.report.advice import advised, basis, terminal_lines
-from attacks.verdict import Compared, Word
 from benchmarks import measured_networks
-from party.defences.settings import Defences
-from party.policy import Policy
 from tests.attacks.documents import made
 from tests.attacks.frontiers import DIGEST, frontier, point
+from treetap.attacks.advice import networks
+from treetap.attacks.advice.advise import AdvisedJob, advise, told
+from treetap.attacks.advice.frontiers_at_hand import given, shipped
+from treetap.attacks.advice.results import Advice, Guessed
+from treetap.attacks.document import Document, parse
+from treetap.attacks.report import html, print_summary
+from treetap.attacks.report.advice import advised, basis, terminal_lines
+from treetap.attacks.verdict import Compared, Word
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput
+from treetap.party.defences.settings import Defences
+from treetap.party.policy import Policy
 from treetap.privacy.frontiers import FrontierDocument, Measured
 from treetap.terminal import PlainConsole
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from attacks.view import transcripts
-from attacks.view.transcripts import unpack
+from treetap.attacks.view import transcripts
+from treetap.attacks.view.transcripts import unpack
 from treetap.errors import BadInput
 
 MEGABYTE = bytes(1 << 20)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attacks.sections import chance_information
+from treetap.attacks.sections import chance_information
 from treetap.trees.information import class_counts, class_entropy, mutual_information, node_bounds, numbered
 
 

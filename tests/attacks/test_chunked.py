@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attacks.id2graph.adjacency import chunked, exact, signatures
 from tests.attacks.worlds import dense, ids, modularity, random_trees
+from treetap.attacks.id2graph.adjacency import chunked, exact, signatures
 
 
 def written(leaves: list[list[np.ndarray]], records: int, discount: float, B: int, w: float, edges: str) -> np.ndarray:

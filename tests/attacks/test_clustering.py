@@ -7,8 +7,8 @@ import pytest
 from scipy import sparse
 from sklearn.cluster import KMeans
 
-from attacks.id2graph import clustering
-from attacks.id2graph.clustering import design, k_means, normalised
+from treetap.attacks.id2graph import clustering
+from treetap.attacks.id2graph.clustering import design, k_means, normalised
 from treetap.errors import BadInput
 
 

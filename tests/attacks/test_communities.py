@@ -8,9 +8,9 @@ import networkx
 import numpy as np
 import pytest
 
-from attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
-from attacks.id2graph.communities import as_networkit, as_networkx, louvain, settle
 from tests.attacks.worlds import ids, planted, random_trees
+from treetap.attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
+from treetap.attacks.id2graph.communities import as_networkit, as_networkx, louvain, settle
 from treetap.errors import BadInput
 
 ENGINES = ("python-louvain", "networkit", "auto")

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from party.growth import stored_trees
-from party.prediction import tree_model
 from tests.oracle import OracleLeaf, OracleModel
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec, world
 from treetap.models.store import read_model
 from treetap.models.valued_trees import ValuedTrees, valued_trees
+from treetap.party.growth import stored_trees
+from treetap.party.prediction import tree_model
 from treetap.protocols.prediction import predict_request
 from treetap.trees.ensemble import Tree
 from treetap.trees.params import BoostingParams

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from attacks.epsilon import Whitening, by_mu, by_ratio, gaussian_epsilon, in_one_run, p_value, rates
+from treetap.attacks.epsilon import Whitening, by_mu, by_ratio, gaussian_epsilon, in_one_run, p_value, rates
 from treetap.neural.defences import DpSgd, epsilon
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.view.expected_leakage import expected_views
-from attacks.view.known_trees import TreeView
-from attacks.view.view import read_view
 from tests.attacks.recorded import known, train, transcript
 from tests.worlds import PARTIES, World, world
+from treetap.attacks.view.expected_leakage import expected_views
+from treetap.attacks.view.known_trees import TreeView
+from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from attacks.document import Document
-from attacks.report import html, print_summary
 from tests.attacks.documents import made
+from treetap.attacks.document import Document
+from treetap.attacks.report import html, print_summary
 from treetap.terminal import PlainConsole
 
 Draw = np.random.Generator

@@ -6,12 +6,12 @@ import sys
 import numpy as np
 import pytest
 
-from attacks.id2graph.grouping import Outcome
-from attacks.id2graph.leaves import Ints
-from attacks.id2graph.schema import Settings
-from attacks.registry import GROUPING, OWN_CUTS, attack
-from attacks.scores import score
 from tests.attacks.worlds import ids, planted, random_trees
+from treetap.attacks.id2graph.grouping import Outcome
+from treetap.attacks.id2graph.leaves import Ints
+from treetap.attacks.id2graph.schema import Settings
+from treetap.attacks.registry import GROUPING, OWN_CUTS, attack
+from treetap.attacks.scores import score
 from treetap.errors import BadInput
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import train
@@ -213,7 +213,7 @@ def test_all_wrong_settings_are_told_together() -> None:
 def test_listing_the_attacks_loads_no_heavy_library() -> None:
     """--help must not wait for scikit-learn, networkx and networkit."""
     code = (
-        "import sys, attacks.registry; "
+        "import sys, treetap.attacks.registry; "
         "sys.exit(len({'sklearn', 'networkx', 'networkit', 'community'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

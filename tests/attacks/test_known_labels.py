@@ -14,24 +14,24 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from attacks.audit import audit
-from attacks.audit_file import AuditFile
-from attacks.document import Document, parse
-from attacks.files import AuditedParty, LabelTable
-from attacks.known_labels.evidence import SignatureEvidence, of_others
-from attacks.known_labels.labels import KnownLabels
-from attacks.known_labels.names import macro_auc, precision_first
-from attacks.known_labels.naming import known_neighbours, known_regression
-from attacks.known_labels.schema import KnownLabelResult, KnownSettings
-from attacks.limits import exceeded
-from attacks.registry import Needs, rows
-from attacks.report import html, print_summary
-from attacks.view.known_trees import KnownNode, TreeView
 from tests.attacks.documents import made
 from tests.attacks.recorded import train, transcript
 from tests.attacks.worlds import Ints, planted, random_trees
 from tests.commands.command import refused, treetap
 from tests.worlds import World, world
+from treetap.attacks.audit import audit
+from treetap.attacks.audit_file import AuditFile
+from treetap.attacks.document import Document, parse
+from treetap.attacks.files import AuditedParty, LabelTable
+from treetap.attacks.known_labels.evidence import SignatureEvidence, of_others
+from treetap.attacks.known_labels.labels import KnownLabels
+from treetap.attacks.known_labels.names import macro_auc, precision_first
+from treetap.attacks.known_labels.naming import known_neighbours, known_regression
+from treetap.attacks.known_labels.schema import KnownLabelResult, KnownSettings
+from treetap.attacks.limits import exceeded
+from treetap.attacks.registry import Needs, rows
+from treetap.attacks.report import html, print_summary
+from treetap.attacks.view.known_trees import KnownNode, TreeView
 from treetap.errors import BadInput
 from treetap.tables.labels import Labels
 from treetap.trees.params import BoostingParams

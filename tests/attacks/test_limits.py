@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from attacks.document import Document
-from attacks.limits import exceeded, parse
-from attacks.report import html
-from attacks.report.glance import glances
 from tests.attacks.documents import made
+from treetap.attacks.document import Document
+from treetap.attacks.limits import exceeded, parse
+from treetap.attacks.report import html
+from treetap.attacks.report.glance import glances
 from treetap.errors import BadInput
 
 PARTY = "lab-north"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attacks.id2graph.own_cuts import OwnCut, left_out, signatures
-from attacks.id2graph.schema import Settings
-from attacks.registry import OWN_CUTS, attack
-from attacks.scores import score
+from treetap.attacks.id2graph.own_cuts import OwnCut, left_out, signatures
+from treetap.attacks.id2graph.schema import Settings
+from treetap.attacks.registry import OWN_CUTS, attack
+from treetap.attacks.scores import score
 from treetap.errors import BadInput
 
 

@@ -7,7 +7,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-from attacks.predictions.decoding import Options, decode
 from benchmarks.path_options import (
     Game,
     decode_explained,
@@ -19,6 +18,7 @@ from benchmarks.path_options import (
 from tests.library.trees.attributed import attribute
 from tests.library.trees.decisions import all_masks, decisions, player_of
 from tests.library.trees.tables import cases, encoded
+from treetap.attacks.predictions.decoding import Options, decode
 from treetap.trees.centralised import train
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree
 from treetap.trees.paths import candidate_leaves

@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 from google.protobuf.message import Message
 
-from attacks.pivodl.differential import counted, differences, recovered
-from attacks.pivodl.evidence import SharedLabelEvidence
-from attacks.pivodl.label_guess import label_guess
-from attacks.pivodl.solved_gains import SolvedGains
-from attacks.scores import UNKNOWN
-from attacks.view.pivodl_view import PivodlTree, PivodlView
-from attacks.view.view import View, read_view
-from party.pivodl.source import Source
 from tests.attacks.pivodl import PARAMS, found, labels_of, shared_world, trained, views
 from tests.attacks.recorded import rewritten, transcript
 from tests.pivodl.federations import centralised, job_of, transparent
 from tests.pivodl.jobs import policies
 from tests.simulator import Federation, run
 from tests.worlds import World
+from treetap.attacks.pivodl.differential import counted, differences, recovered
+from treetap.attacks.pivodl.evidence import SharedLabelEvidence
+from treetap.attacks.pivodl.label_guess import label_guess
+from treetap.attacks.pivodl.solved_gains import SolvedGains
+from treetap.attacks.scores import UNKNOWN
+from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView
+from treetap.attacks.view.view import View, read_view
 from treetap.errors import Malformed
+from treetap.party.pivodl.source import Source
 from treetap.trees.candidates import column_goes_left
 from treetap.trees.centralised_pivodl import CentralPivodlModel
 from treetap.trees.loss import UNIT

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.pivodl import column_claims
-from attacks.pivodl.bin_domains import UNPLACED, BinDomains
-from attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
-from attacks.pivodl.known_scores import PossibleScores
-from attacks.pivodl.opened_sums import NodeReader, OpenedNode
-from attacks.pivodl.source_columns import scored
-from attacks.view.pivodl_messages import ReceivedBins
-from attacks.view.pivodl_view import PivodlView
-from attacks.view.view import View, read_view
 from tests.attacks.pivodl import PARAMS, shared_world, trained, views
 from tests.attacks.recorded import rewritten, transcript
 from tests.pivodl.worlds import binned
 from tests.worlds import World
+from treetap.attacks.pivodl import column_claims
+from treetap.attacks.pivodl.bin_domains import UNPLACED, BinDomains
+from treetap.attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
+from treetap.attacks.pivodl.known_scores import PossibleScores
+from treetap.attacks.pivodl.opened_sums import NodeReader, OpenedNode
+from treetap.attacks.pivodl.source_columns import scored
+from treetap.attacks.view.pivodl_messages import ReceivedBins
+from treetap.attacks.view.pivodl_view import PivodlView
+from treetap.attacks.view.view import View, read_view
 from treetap.errors import Malformed
 from treetap.trees.candidates import Shape
 from treetap.trees.ensemble import ROOT
@@ -145,7 +145,11 @@ def test_no_module_of_the_attack_reads_a_table() -> None:
         tree = ast.parse((folder / f"{name}.py").read_text())
         imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         assert not {module for module in imported if module.startswith(("treetap.tables", "treetap.trees.binning"))}
-        assert not imported & {"attacks.pivodl.source_columns", "attacks.pivodl.evidence", "attacks.view.own_table"}
+        assert not imported & {
+            "treetap.attacks.pivodl.source_columns",
+            "treetap.attacks.pivodl.evidence",
+            "treetap.attacks.view.own_table",
+        }
 
 
 @pytest.fixture(scope="module")

@@ -14,18 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from attacks.audit import audit
-from attacks.audit_file import AuditFile
-from attacks.document import PIVODL_ATTACKS, Document, parse
-from attacks.files import AuditedParty, LabelTable
-from attacks.limits import exceeded
-from attacks.registry import Needs, rows
-from attacks.report import html, print_summary
 from tests.attacks.documents import made
 from tests.attacks.pivodl import PARAMS, shared_world, trained
 from tests.attacks.recorded import transcript
 from tests.commands.command import refused, treetap
 from tests.worlds import World, spread, world
+from treetap.attacks.audit import audit
+from treetap.attacks.audit_file import AuditFile
+from treetap.attacks.document import PIVODL_ATTACKS, Document, parse
+from treetap.attacks.files import AuditedParty, LabelTable
+from treetap.attacks.limits import exceeded
+from treetap.attacks.registry import Needs, rows
+from treetap.attacks.report import html, print_summary
 from treetap.commands.experiment.local_job import scores
 from treetap.errors import BadInput
 from treetap.trees.pivodl_params import PivodlParams

@@ -13,18 +13,18 @@ import pandas as pd
 import pytest
 
 import treetap
-from attacks.intruder import intrude
-from attacks.limits import exceeded_by_published, parse
-from attacks.published.columns import class_shares, member_columns
-from attacks.published.membership import found_at, likelihood_ratios
-from attacks.published.model import Target
-from attacks.published.schema import PublishedDocument
-from attacks.published.shadows import Bounds, Clock, Intruder, Shadows
-from attacks.report import published as report
-from attacks.report.verdict import lines
 from tests.commands.command import refused
 from tests.commands.command import treetap as command
 from tests.published import write_files, write_job
+from treetap.attacks.intruder import intrude
+from treetap.attacks.limits import exceeded_by_published, parse
+from treetap.attacks.published.columns import class_shares, member_columns
+from treetap.attacks.published.membership import found_at, likelihood_ratios
+from treetap.attacks.published.model import Target
+from treetap.attacks.published.schema import PublishedDocument
+from treetap.attacks.published.shadows import Bounds, Clock, Intruder, Shadows
+from treetap.attacks.report import published as report
+from treetap.attacks.report.verdict import lines
 from treetap.commands.audit.options import PublishedOptions
 from treetap.commands.audit.published import read_target
 from treetap.errors import BadInput

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attacks.id2graph.adjacency import exact, signatures
-from attacks.id2graph.leaves import checked
 from tests.attacks.worlds import dense, ids, modularity, random_trees
+from treetap.attacks.id2graph.adjacency import exact, signatures
+from treetap.attacks.id2graph.leaves import checked
 from treetap.errors import BadInput
 
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from attacks.known_labels import rankings
-from attacks.known_labels.compared import compared_names
-from attacks.known_labels.evidence import SignatureEvidence, of_others
-from attacks.known_labels.labels import KnownLabels
-from attacks.known_labels.rankings import extreme_end, principal, turned
-from attacks.known_labels.schema import KnownSettings, RankedResult
-from attacks.registry import Needs, row, rows
-from attacks.report.verdict import lines
-from attacks.verdict import Compared, best_of, half_width, judged
-from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, WholeCut
 from tests.attacks.worlds import planted, random_trees
+from treetap.attacks.known_labels import rankings
+from treetap.attacks.known_labels.compared import compared_names
+from treetap.attacks.known_labels.evidence import SignatureEvidence, of_others
+from treetap.attacks.known_labels.labels import KnownLabels
+from treetap.attacks.known_labels.rankings import extreme_end, principal, turned
+from treetap.attacks.known_labels.schema import KnownSettings, RankedResult
+from treetap.attacks.registry import Needs, row, rows
+from treetap.attacks.report.verdict import lines
+from treetap.attacks.verdict import Compared, best_of, half_width, judged
+from treetap.attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, WholeCut
 from treetap.tables.labels import Labels
 
 ORDERS = ("first-component", "vote", "heaviest-cut")

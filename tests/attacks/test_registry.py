@@ -6,14 +6,14 @@ from dataclasses import fields
 
 import pytest
 
-from attacks.document import Party
-from attacks.features.schema import VictimFigures
-from attacks.known_labels.schema import KnownLabelFigures
-from attacks.networks.schema import NetworkFigures
-from attacks.predictions.schema import PredictionFigures
-from attacks.published.schema import PublishedDocument
-from attacks.registry import ROWS, Needs, chosen, row, rows
 from tests.commands.command import treetap
+from treetap.attacks.document import Party
+from treetap.attacks.features.schema import VictimFigures
+from treetap.attacks.known_labels.schema import KnownLabelFigures
+from treetap.attacks.networks.schema import NetworkFigures
+from treetap.attacks.predictions.schema import PredictionFigures
+from treetap.attacks.published.schema import PublishedDocument
+from treetap.attacks.registry import ROWS, Needs, chosen, row, rows
 from treetap.errors import BadInput
 
 

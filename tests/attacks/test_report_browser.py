@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from attacks.advice.advise import AdvisedJob, advise
-from attacks.advice.results import Guessed
-from attacks.report import html
 from tests.attacks.browser import BROKEN, OVERLAPS, Browser, found
 from tests.attacks.documents import made
 from tests.attacks.sums_documents import both_directions, figures
+from treetap.attacks.advice.advise import AdvisedJob, advise
+from treetap.attacks.advice.results import Guessed
+from treetap.attacks.report import html
 
 pytestmark = [
     pytest.mark.second_tier,

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from attacks.document import Document, parse
-from attacks.registry import GROUPING
-from attacks.report import html, trees
-from attacks.report.glossary import ATTACKS, KINDS, SOURCES, rank
 from tests.attacks.documents import COLUMNS, made
+from treetap.attacks.document import Document, parse
+from treetap.attacks.registry import GROUPING
+from treetap.attacks.report import html, trees
+from treetap.attacks.report.glossary import ATTACKS, KINDS, SOURCES, rank
 from treetap.errors import BadInput
 from treetap.wire.disclosure import CLASSES
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from attacks.document import Document, SeenTree
-from attacks.report import bounds, matrix, scores, trees
 from tests.attacks.documents import made
+from treetap.attacks.document import Document, SeenTree
+from treetap.attacks.report import bounds, matrix, scores, trees
 from treetap.pages.pictures import Linear, Log, spread
 
 

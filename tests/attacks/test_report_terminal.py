@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from attacks.document import Document
-from attacks.report import print_summary
 from tests.attacks.documents import made
+from treetap.attacks.document import Document
+from treetap.attacks.report import print_summary
 from treetap.terminal import PlainConsole
 
 

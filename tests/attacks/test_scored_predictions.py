@@ -12,20 +12,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from attacks.audit import audit
-from attacks.audit_file import AuditFile
-from attacks.document import parse
-from attacks.files import AuditedParty, ScoredPrediction
-from attacks.limits import exceeded
-from attacks.predictions import evidence as scored
-from attacks.predictions.evidence import ScoreEvidence, read_scores
-from attacks.predictions.masked_trees import decode_paths
-from attacks.predictions.on_scores import path_decoding, prediction_inversion
-from attacks.predictions.schema import DecodingSettings
-from attacks.registry import row
-from attacks.report import html, print_summary
-from attacks.run import Task, run
-from party.masked.passing import FRACTION
 from tests.attacks.pivodl import PARAMS as SHARED
 from tests.attacks.pivodl import shared_world
 from tests.attacks.recorded import KEY_BITS, transcript
@@ -34,9 +20,23 @@ from tests.pivodl.jobs import policies
 from tests.simulator import Federation
 from tests.simulator import run as finished
 from tests.worlds import PARTIES, World, spec, world
+from treetap.attacks.audit import audit
+from treetap.attacks.audit_file import AuditFile
+from treetap.attacks.document import parse
+from treetap.attacks.files import AuditedParty, ScoredPrediction
+from treetap.attacks.limits import exceeded
+from treetap.attacks.predictions import evidence as scored
+from treetap.attacks.predictions.evidence import ScoreEvidence, read_scores
+from treetap.attacks.predictions.masked_trees import decode_paths
+from treetap.attacks.predictions.on_scores import path_decoding, prediction_inversion
+from treetap.attacks.predictions.schema import DecodingSettings
+from treetap.attacks.registry import row
+from treetap.attacks.report import html, print_summary
+from treetap.attacks.run import Task, run
 from treetap.errors import BadInput
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
+from treetap.party.masked.passing import FRACTION
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from sklearn import metrics
 
-from attacks.scores import score
+from treetap.attacks.scores import score
 from treetap.errors import BadInput
 
 

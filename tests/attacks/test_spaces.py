@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attacks.view.known_trees import Ints, OwnSplit, TreeView, known_nodes
+from treetap.attacks.view.known_trees import Ints, OwnSplit, TreeView, known_nodes
 from treetap.errors import Malformed
 
 

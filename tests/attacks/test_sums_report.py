@@ -8,17 +8,17 @@ import re
 import pytest
 from rich.console import Console
 
-from attacks.document import Document, parse
-from attacks.limits import exceeded
-from attacks.limits import parse as limits
-from attacks.pivodl.schema import SourceColumns, SourceFigures
-from attacks.report import html, print_summary
-from attacks.report.glance import glances
-from attacks.report.pivodl import column_words
-from attacks.report.sums import WHO_KNOWS, words
-from attacks.sums.schema import CellsRead
 from tests.attacks.documents import HOLDER, made
 from tests.attacks.sums_documents import both_directions, figures, unread
+from treetap.attacks.document import Document, parse
+from treetap.attacks.limits import exceeded
+from treetap.attacks.limits import parse as limits
+from treetap.attacks.pivodl.schema import SourceColumns, SourceFigures
+from treetap.attacks.report import html, print_summary
+from treetap.attacks.report.glance import glances
+from treetap.attacks.report.pivodl import column_words
+from treetap.attacks.report.sums import WHO_KNOWS, words
+from treetap.attacks.sums.schema import CellsRead
 from treetap.errors import BadInput
 
 WHY = "the party offered no sums"

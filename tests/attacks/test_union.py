@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from attacks.id2graph.adjacency import union
 from tests.attacks.worlds import ids, random_trees
+from treetap.attacks.id2graph.adjacency import union
 
 
 def test_chains_of_leaves_join_records() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attacks.advice.advise import AdvisedJob, advise
-from attacks.known_labels.names import auc_influence, macro_auc
-from attacks.report import html
-from attacks.report.verdict import lines, to_do
-from attacks.scores import matched, score
-from attacks.verdict import (
+from tests.attacks.documents import made
+from tests.attacks.frontiers import frontier, point
+from treetap.attacks.advice.advise import AdvisedJob, advise
+from treetap.attacks.known_labels.names import auc_influence, macro_auc
+from treetap.attacks.report import html
+from treetap.attacks.report.verdict import lines, to_do
+from treetap.attacks.scores import matched, score
+from treetap.attacks.verdict import (
     Compared,
     FirstNamed,
     Verdict,
@@ -23,8 +25,6 @@ from attacks.verdict import (
     unbalanced,
     word_of,
 )
-from tests.attacks.documents import made
-from tests.attacks.frontiers import frontier, point
 
 
 def _compared(before: float, reached: float, error: float = 0.001, tries: int = 1, **more: object) -> Compared:

@@ -14,16 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from markupsafe import escape
 
-from attacks import audit_file
-from attacks.audit import audit
-from attacks.document import Document, parse
-from attacks.report import html, print_verdict
-from attacks.report.verdict import lines, verdict_lines
-from attacks.verdict import WORDS, Verdict
 from tests.commands.command import treetap_here
 from tests.simulator import Federation, run
 from tests.trainings import policies
 from tests.worlds import FOUR, Tables, spec
+from treetap.attacks import audit_file
+from treetap.attacks.audit import audit
+from treetap.attacks.document import Document, parse
+from treetap.attacks.report import html, print_verdict
+from treetap.attacks.report.verdict import lines, verdict_lines
+from treetap.attacks.verdict import WORDS, Verdict
 from treetap.commands.local_federation import to_toml
 from treetap.terminal import PlainConsole
 from treetap.trees.params import BoostingParams

@@ -13,15 +13,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from attacks import audit_file, columns_apart
-from attacks.audit import audit
-from attacks.document import parse
-from attacks.label_holder_audit import label_holder, read_holder
-from attacks.registry import Needs
 from tests.commands.command import treetap_here
 from tests.simulator import Federation, run
 from tests.trainings import fitting, jobs_of, policies
 from tests.worlds import PARTIES, spec, world
+from treetap.attacks import audit_file, columns_apart
+from treetap.attacks.audit import audit
+from treetap.attacks.document import parse
+from treetap.attacks.label_holder_audit import label_holder, read_holder
+from treetap.attacks.registry import Needs
 from treetap.commands.local_federation import to_toml
 from treetap.errors import BadInput
 from treetap.trees.params import BoostingParams
@@ -129,7 +129,7 @@ def test_columns_read_in_a_process_of_their_own_are_the_same(
     """The document is that of an audit in one process; here nothing reads columns."""
     alone = _both_sides(folder)
     request.getfixturevalue("forks")
-    monkeypatch.setattr("attacks.audit.columns_read", None)
+    monkeypatch.setattr("treetap.attacks.audit.columns_read", None)
     assert _both_sides(folder) == alone
 
 

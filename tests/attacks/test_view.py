@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from attacks.view.known_trees import TreeView
-from attacks.view.view import View, read_view
 from tests.attacks.recorded import KEY_BITS, knowable, known, train, transcript
 from tests.oracle import OracleModel, OracleSplit
 from tests.simulator import Faults, Federation, Message, run
 from tests.worlds import PARTIES, World, spec, world
+from treetap.attacks.view.known_trees import TreeView
+from treetap.attacks.view.view import View, read_view
 from treetap.errors import BadInput
 from treetap.protocols.prediction import predict_request
 from treetap.trees import sampling

@@ -10,9 +10,9 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from attacks import sections
-from attacks.view.view import read_view
 from tests.attacks.recorded import rewritten
+from treetap.attacks import sections
+from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, Malformed
 from treetap.wire.transcript import open_message, summarise
 from treetap.wire.v2.control_pb2 import StepRequest

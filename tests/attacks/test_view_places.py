@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from attacks.view.view import read_view
 from tests.attacks.recorded import knowledge, rewritten
 from tests.worlds import PARTIES
+from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, Malformed
 from treetap.wire.tap_file import HEADER
 from treetap.wire.v2 import exchange_pb2

@@ -14,12 +14,12 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from attacks.sections import bound_rows, received_rows, sent_rows, signature, signatures, tree_rows
-from attacks.view.known_trees import Ints, OwnSplit, TreeView, known_nodes
-from attacks.view.own_table import load_labels, load_own_table
-from attacks.view.view import Traffic, View, read_view
 from tests.attacks.recorded import train, transcript
 from tests.worlds import PARTIES, world
+from treetap.attacks.sections import bound_rows, received_rows, sent_rows, signature, signatures, tree_rows
+from treetap.attacks.view.known_trees import Ints, OwnSplit, TreeView, known_nodes
+from treetap.attacks.view.own_table import load_labels, load_own_table
+from treetap.attacks.view.view import Traffic, View, read_view
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
 from treetap.tables.features import Held

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attacks.view.known_trees import Ints
-from attacks.view.view import read_view
 from tests.attacks.recorded import knowledge, rewritten, with_rows
 from tests.library.wire.logs import chained, record_ends
 from tests.worlds import PARTIES
+from treetap.attacks.view.known_trees import Ints
+from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, Malformed
 from treetap.wire.own_rows import OwnRows
 from treetap.wire.tap_file import HEADER
@@ -389,9 +389,9 @@ def _sets_of(message: exchange_pb2.PeerMessage) -> list[list[RecordChunk]]:
 def test_what_is_kept_of_a_transcript_fits_its_room(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages and sets are counted while they are read, and the first that does not fit ends the reading."""
     said: dict[int, str] = {}
-    monkeypatch.setattr("attacks.view.kept_messages._SETS", 0)
+    monkeypatch.setattr("treetap.attacks.view.kept_messages._SETS", 0)
     for limit in range(0, 20_000, 250):
-        monkeypatch.setattr("attacks.view.kept_messages.half_of_memory", lambda limit=limit: limit)
+        monkeypatch.setattr("treetap.attacks.view.kept_messages.half_of_memory", lambda limit=limit: limit)
         try:
             read_view(sound)
         except BadInput as fault:

@@ -12,18 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from attacks import audit_file
-from attacks.audit import audit
-from attacks.document import Document, parse
-from attacks.report.page import html
-from attacks.report.terminal import print_summary
-from attacks.sums.schema import NOT_RECORDED
-from attacks.view.expected_leakage import expected_views
-from attacks.view.known_trees import Ints, OwnSplit, TreeView, WholeCut, known_nodes
-from attacks.view.view import read_label_holder, read_view
 from tests.attacks.recorded import known, rewritten, transcript
 from tests.attacks.sums.test_opened_sums import ON_LATTICE, trained
 from tests.worlds import PARTIES, world
+from treetap.attacks import audit_file
+from treetap.attacks.audit import audit
+from treetap.attacks.document import Document, parse
+from treetap.attacks.report.page import html
+from treetap.attacks.report.terminal import print_summary
+from treetap.attacks.sums.schema import NOT_RECORDED
+from treetap.attacks.view.expected_leakage import expected_views
+from treetap.attacks.view.known_trees import Ints, OwnSplit, TreeView, WholeCut, known_nodes
+from treetap.attacks.view.view import read_label_holder, read_view
 from treetap.commands.local_federation import to_toml
 from treetap.errors import Malformed
 from treetap.trees.binning import bin_table

@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import attacks.features.attributes
+import treetap.attacks.features.attributes
 from divided_sets import Split
 from resumable import Results
 from keyed_cells import KeyedScale
@@ -51,7 +51,7 @@ table = {"a": numbers[0], "loan": words[draw.integers(0, 2, 800)], "job": words[
 table |= {"b": numbers[1], "c": numbers[1], "d": numbers[2], "y": words[(numbers[1] > 0).astype(int)]}
 pq.write_table(pa.table(table), folder / "bank_marketing.parquet")
 os.environ["TREETAP_DATA"] = str(folder)
-attacks.features.attributes._PASSED = 2000
+treetap.attacks.features.attributes._PASSED = 2000
 cell, results = Cell("bank", 0, width=20, sensitivity=0.01, norm="batch"), Results(folder / "results.jsonl")
 for _ in range(2):
     Work(KeyedScale(epochs=2), results).attack(cell)

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from party.defences.settings import Defences
 from tests.blindness.comparison import PLAIN, RECORDS, between_parties, of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed
 from tests.simulator import COORDINATOR
 from tests.worlds import PARTIES, Tables, spec, world
+from treetap.party.defences.settings import Defences
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 
 pytestmark = pytest.mark.second_tier
@@ -70,8 +70,8 @@ def test_clean_labels_show_to_no_other_party(job: str, tmp_path: Path, monkeypat
 
     The coordinator receives the same bytes; parties the same but for ciphertexts, in the same order.
     """
-    monkeypatch.setattr("party.growth.split_table.secrets.SystemRandom", lambda: random.Random(5))
-    monkeypatch.setattr("party.defences.noisy_labels.staged", lambda *_: NOISY)
+    monkeypatch.setattr("treetap.party.growth.split_table.secrets.SystemRandom", lambda: random.Random(5))
+    monkeypatch.setattr("treetap.party.defences.noisy_labels.staged", lambda *_: NOISY)
     params, own = JOBS[job]
     more: dict[str, Any] = {
         "policies": POLICIES if job == list(JOBS)[-1] else {},

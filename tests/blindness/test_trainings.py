@@ -103,8 +103,8 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
     folder = tmp_path_factory.mktemp("trainings") / "f"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("party.growth.split_table.secrets.SystemRandom", generator)
-        patch.setattr("party.setup.joint_seed.secrets", SimpleNamespace(token_bytes=bytes))
+        patch.setattr("treetap.party.growth.split_table.secrets.SystemRandom", generator)
+        patch.setattr("treetap.party.setup.joint_seed.secrets", SimpleNamespace(token_bytes=bytes))
         take_way(patch, Way.SETS if "by sets" in request.param else Way.QUERIES)
         act = training(job_of(request.param))
         tables = (HERE.tables, _moved(far=False), _moved(far=True))
@@ -146,7 +146,7 @@ def test_a_value_that_changes_the_trees_shows_in_topology_first(runs: Runs) -> N
 @pytest.mark.second_tier
 def test_weights_of_a_table_are_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A label holder whose records all have the weight 1 sends what one without weights does, to everybody."""
-    monkeypatch.setattr("party.growth.split_table.secrets.SystemRandom", lambda: random.Random(5))
+    monkeypatch.setattr("treetap.party.growth.split_table.secrets.SystemRandom", lambda: random.Random(5))
     act = training(spec(replace(JOBS["boosting"], max_sample_weight=3.0), obfuscation="standard"))
     with_weights = weighted(HERE, np.ones(N)).tables
     (plain, _), (same, _) = (observed(tmp_path / "f", each, act) for each in (HERE.tables, with_weights))
@@ -192,8 +192,8 @@ def _assert_counts_by_layout(job: str, crossed: list[Crossed], accounts: list[jo
 @pytest.mark.parametrize("scheme", [LATTICE, pytest.param(PAILLIER, marks=pytest.mark.second_tier)])
 def test_other_labels_of_equal_trees_are_not_seen(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every label turned to the other class: splits are the same, and so are all plain fields and all sizes."""
-    monkeypatch.setattr("party.growth.split_table.secrets.SystemRandom", lambda: random.Random(5))
-    monkeypatch.setattr("party.setup.joint_seed.secrets", SimpleNamespace(token_bytes=bytes))
+    monkeypatch.setattr("treetap.party.growth.split_table.secrets.SystemRandom", lambda: random.Random(5))
+    monkeypatch.setattr("treetap.party.setup.joint_seed.secrets", SimpleNamespace(token_bytes=bytes))
     params = replace(JOBS["boosting on a lattice"], base_score=0.5)
     act = training(spec(params, scheme=scheme))
     columns, content = HERE.tables[LABEL_HOLDER]

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from party.defences.settings import Defences
-from party.growth.column_noise import ColumnNoise
-from party.growth.feature_party import OwnTree
 from tests.library.trees.repairs import by_number
 from tests.worlds import PARTIES, World
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
+from treetap.party.defences.settings import Defences
+from treetap.party.growth.column_noise import ColumnNoise
+from treetap.party.growth.feature_party import OwnTree
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table

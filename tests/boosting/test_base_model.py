@@ -15,9 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from attacks.view.view import read_view
-from coordinator.runtime.journal import lines_of, no_lines
-from party.defences.settings import Defences, LabelDp, ReducedLeakage
 from tests.blindness.observed import Observed
 from tests.boosting.categories import categorical_world
 from tests.growth.evaluated import evaluated
@@ -25,11 +22,14 @@ from tests.oracle import OracleModel, oracle_train
 from tests.published import write_manifest
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, manifest, spec, weighted, world
+from treetap.attacks.view.view import read_view
 from treetap.commands.model.view import describe
+from treetap.coordinator.runtime.journal import lines_of, no_lines
 from treetap.errors import ConfigError, UnknownJob
 from treetap.models.history import read_history
 from treetap.models.keyed_ids import KEY
 from treetap.models.store import CONTINUATION, read_arrays_of, read_leakage, read_model
+from treetap.party.defences.settings import Defences, LabelDp, ReducedLeakage
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.v2 import setup_pb2

@@ -10,11 +10,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from attacks.sections import tree_rows
-from attacks.view.expected_leakage import expected_views
-from attacks.view.view import read_view
-from party.defences.settings import Defences
-from party.growth.messages import partition_messages
 from tests.boosting.categories import categorical_world
 from tests.growth.evaluated import with_eval_table
 from tests.needs import needs_library_of
@@ -29,9 +24,14 @@ from tests.worlds import (
     lattice_tolerance,
     spec,
 )
+from treetap.attacks.sections import tree_rows
+from treetap.attacks.view.expected_leakage import expected_views
+from treetap.attacks.view.view import read_view
 from treetap.models.history import read_history
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
+from treetap.party.defences.settings import Defences
+from treetap.party.growth.messages import partition_messages
 from treetap.protocols.prediction import predict_request
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import Partition

@@ -13,9 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.defences.column_budget import ColumnBudget
-from party.growth.column_noise import ColumnNoise
-from party.runtime.ledger import LEDGER, Kind, ledger_of
 from tests.campaign import stages
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.campaign.crash_points import points
@@ -33,6 +30,9 @@ from treetap.commands.model.card import card
 from treetap.commands.model.view import describe
 from treetap.models.durable import append
 from treetap.models.line_file import LineFile
+from treetap.party.defences.column_budget import ColumnBudget
+from treetap.party.growth.column_noise import ColumnNoise
+from treetap.party.runtime.ledger import LEDGER, Kind, ledger_of
 from treetap.privacy.column_privacy import ColumnPrivacy, sentences
 from treetap.privacy.zcdp import epsilon_of
 from treetap.terminal import PlainConsole

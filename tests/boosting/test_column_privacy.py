@@ -17,13 +17,6 @@ import gmpy2
 import numpy as np
 import pytest
 
-from attacks.view.view import read_label_holder
-from party.defences.column_budget import ColumnBudget
-from party.defences.settings import ColumnPrivacyTable, Defences, IdLmid
-from party.growth.column_noise import ColumnNoise, NoisedParties
-from party.growth.feature_party import OwnTree
-from party.growth.offered_candidates import OfferedCandidates
-from party.runtime.ledger import Occasion
 from tests.attacks.recorded import transcript
 from tests.boosting.drawn_noise import DrawnNoise, assert_drawn_model
 from tests.commands.command import treetap_here, write
@@ -31,7 +24,14 @@ from tests.joint_noise import assert_independent, contrasts
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.additive.paillier.public_key import PublicKey
+from treetap.attacks.view.view import read_label_holder
 from treetap.errors import Malformed, OutOfOrder, Refused
+from treetap.party.defences.column_budget import ColumnBudget
+from treetap.party.defences.settings import ColumnPrivacyTable, Defences, IdLmid
+from treetap.party.growth.column_noise import ColumnNoise, NoisedParties
+from treetap.party.growth.feature_party import OwnTree
+from treetap.party.growth.offered_candidates import OfferedCandidates
+from treetap.party.runtime.ledger import Occasion
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.privacy.zcdp import epsilon_of
 from treetap.protocols.key_options import LATTICE, PAILLIER

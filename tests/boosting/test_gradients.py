@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party.boosting.label_holder import BoostingState
-from party.runtime.job_store import JobStore, Store
+from treetap.party.boosting.label_holder import BoostingState
+from treetap.party.runtime.job_store import JobStore, Store
 from treetap.tables.labels import Labels
 from treetap.trees import sampling
 from treetap.trees.ensemble import Leaf, Tree

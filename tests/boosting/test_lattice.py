@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.boosting.layout import layout
 from tests.boosting import test_base_model, test_categories, test_protocol
 from tests.defences import test_label_dp, test_repair, test_withholding
 from tests.growth import test_cell_merging, test_eval_table, test_expansion, test_monotone, test_small_spaces
@@ -23,6 +22,7 @@ from tests.simulator import Federation, run
 from tests.worlds import FOUR, World, assert_oracles_model, manifest, spec, world
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_ways import Way
+from treetap.party.boosting.layout import layout
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of

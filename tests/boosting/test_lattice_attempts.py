@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from party.growth import lattice_values
 from tests.boosting.lattice_jobs import JOB, OWN
 from tests.lattice_ways import take_way
 from tests.replay import HERE, ORACLE
 from tests.simulator import Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.lattice.histogram_ways import Way
+from treetap.party.growth import lattice_values
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import exchange_pb2
@@ -45,7 +45,7 @@ async def test_every_attempt_draws_all_anew(victim: str, way: Way, tmp_path: Pat
             seeds.append(token_bytes(size))
             return seeds[-1]
 
-        patch.setattr("party.growth.lattice_values.secrets", SimpleNamespace(token_bytes=drawn))
+        patch.setattr("treetap.party.growth.lattice_values.secrets", SimpleNamespace(token_bytes=drawn))
         take_way(patch, way)
         federation = Federation(tmp_path, HERE.tables)
 
@@ -113,7 +113,7 @@ def test_no_secret_is_in_a_file_or_a_message_and_workers_forget(tmp_path: Path) 
             assert federation.remembered(party) == {}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("party.growth.lattice_values.secrets", SimpleNamespace(token_bytes=drawn))
+        patch.setattr("treetap.party.growth.lattice_values.secrets", SimpleNamespace(token_bytes=drawn))
         run(main())
     files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     messages = [

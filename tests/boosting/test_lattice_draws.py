@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from party.growth import lattice_values
-from party.growth.lattice_values import Query, WordsOfNodes
-from party.growth.offered_candidates import Offer
 from tests.lattice_ways import take_way
 from tests.many_workers import ManyWorkers
 from tests.simulator import Federation
@@ -22,6 +19,9 @@ from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice import histogram_key_holder, histogram_parameters, histogram_scheme, histogram_sets, histogram_sums
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_ways import Way
+from treetap.party.growth import lattice_values
+from treetap.party.growth.lattice_values import Query, WordsOfNodes
+from treetap.party.growth.offered_candidates import Offer
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import exchange_pb2

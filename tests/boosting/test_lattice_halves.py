@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.growth.split_table import TreeColumns
 from tests.lattice_ways import take_way
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec, world
@@ -20,6 +19,7 @@ from treetap.errors import Malformed
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_sets import HistogramSets
 from treetap.lattice.histogram_ways import Way
+from treetap.party.growth.split_table import TreeColumns
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of

@@ -12,20 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from attacks import audit_file
-from attacks.audit import audit
-from attacks.document import Document, parse
-from attacks.report.marks import CHANCE, _words
-from attacks.report.page import html
-from attacks.report.terminal import print_summary
-from attacks.sums.reverse_sum import HONEST, marks_of
-from attacks.sums.schema import MarkedCells
-from party.boosting.label_holder import BoostingState
-from party.defences.settings import Defences
 from tests.crafted_gradients import ANCHORS, CraftedState, ReverseSum
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
+from treetap.attacks import audit_file
+from treetap.attacks.audit import audit
+from treetap.attacks.document import Document, parse
+from treetap.attacks.report.marks import CHANCE, _words
+from treetap.attacks.report.page import html
+from treetap.attacks.report.terminal import print_summary
+from treetap.attacks.sums.reverse_sum import HONEST, marks_of
+from treetap.attacks.sums.schema import MarkedCells
 from treetap.commands.local_federation import to_toml
+from treetap.party.boosting.label_holder import BoostingState
+from treetap.party.defences.settings import Defences
 from treetap.trees.boosting_rounds import BoostingRounds
 from treetap.trees.params import BoostingParams
 
@@ -57,7 +57,7 @@ def trained(
         await federation.close()
         return status.error
 
-    with patch("party.boosting.label_holder.BoostingState", CraftedState if crafts else BoostingState):
+    with patch("treetap.party.boosting.label_holder.BoostingState", CraftedState if crafts else BoostingState):
         return run(main())
 
 

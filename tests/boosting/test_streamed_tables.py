@@ -32,7 +32,7 @@ PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=6)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treetap.tables.streamed_reading.STREAMED", 0)
     monkeypatch.setattr("treetap.tables.binned.BLOCK", BLOCK)
-    monkeypatch.setattr("party.setup.steps.bin_columns", partial(bin_columns, exact=100))
+    monkeypatch.setattr("treetap.party.setup.steps.bin_columns", partial(bin_columns, exact=100))
     for module in ("source", "parquet"):
         monkeypatch.setattr(f"treetap.tables.{module}.BATCH_ROWS", 50)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party.boosting.layout import layout
 from tests.blindness.comparison import PLAIN, RECORDS, Shown, between_parties, of_coordinator, shown
 from tests.blindness.observed import Crossed, observed
 from tests.blindness.test_trainings import training
 from tests.library.trees.tables import drawn_weights
 from tests.worlds import spec, weighted, world
 from treetap.errors import ConfigError, Malformed
+from treetap.party.boosting.layout import layout
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.growing_tree import GrowingTree
@@ -104,7 +104,7 @@ def test_offered_sums_have_the_bounds_of_weighted_records() -> None:
 
 def test_messages_depend_on_weights_by_the_topology_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights of 1 show nowhere; of other weights up to the first message with another topology nothing differs."""
-    monkeypatch.setattr("party.growth.split_table.secrets.SystemRandom", lambda: random.Random(5))
+    monkeypatch.setattr("treetap.party.growth.split_table.secrets.SystemRandom", lambda: random.Random(5))
     heavy, other = (weighted(HERE, drawn_weights(30, MOST, seed)) for seed in (0, 1))
     act = training(spec(PARAMS, key_bits=512, obfuscation="standard"))
     tables = (HERE.tables, weighted(HERE, np.ones(30)).tables, heavy.tables, other.tables)

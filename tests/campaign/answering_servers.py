@@ -7,13 +7,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from coordinator import server as jobs_service
-from party.config import PartyConfig, ServeConfig
-from party.runtime.metrics import PartyMetrics
-from party.server import services
-from party.server.services import ScoringServers
-from party.serving.registry import ServedModels
 from tests.campaign.certificates import Certificates
+from treetap.coordinator import server as jobs_service
+from treetap.party.config import PartyConfig, ServeConfig
+from treetap.party.runtime.metrics import PartyMetrics
+from treetap.party.server import services
+from treetap.party.server.services import ScoringServers
+from treetap.party.serving.registry import ServedModels
 from treetap.process.config import TlsConfig
 from treetap.wire import rpc
 from treetap.wire.callers import Callers

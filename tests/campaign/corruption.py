@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 
-from coordinator.jobs import Jobs
 from tests.campaign.checks import logged
 from tests.campaign.pools import processes
 from tests.oracle import OracleModel
@@ -28,6 +27,7 @@ from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.splitnn import small_job as network
 from tests.trainings import policies
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores
+from treetap.coordinator.jobs import Jobs
 from treetap.errors import Defect, TreetapError
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 

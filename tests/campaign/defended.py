@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from party.defences.label_budget import LabelBudget
-from party.runtime.ledger import Kind, ledger_of
 from tests.campaign import stages
 from tests.campaign.label_draws import Used
 from tests.campaign.stages import Stage
@@ -21,6 +19,8 @@ from tests.oracle import OracleModel
 from tests.trainings import oracle
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.models.store import LEAKAGE, read_leakage, read_model, read_repaired
+from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.runtime.ledger import Kind, ledger_of
 from treetap.trees.ensemble import Tree
 from treetap.trees.grafting import RepairedTree
 from treetap.trees.params import TreeParams

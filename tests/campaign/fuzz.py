@@ -16,10 +16,6 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
-from party.approvals.decisions import Asked
-from party.approvals.desk import Desk
-from party.approvals.ledger import Approvals
-from party.policy import Policy
 from tests.campaign.boundaries import changed
 from tests.campaign.checks import logged
 from tests.campaign.fuzz_cases import DECISIONS, ORDERS, QUESTIONS, STANDING, Case, intercept, word_of
@@ -40,6 +36,10 @@ from tests.pivodl.small_job import nonces
 from tests.serving.served import CLIENT, IDS, WAYS, serve
 from tests.simulator import Federation, run
 from treetap.errors import Pending, TreetapError
+from treetap.party.approvals.decisions import Asked
+from treetap.party.approvals.desk import Desk
+from treetap.party.approvals.ledger import Approvals
+from treetap.party.policy import Policy
 from treetap.wire.tls import Insecure
 from treetap.wire.v2 import jobs_pb2, serving_pb2
 

@@ -20,13 +20,13 @@ from schemathesis import GenerationMode
 from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from party.config import PartyConfig, ServeConfig
-from party.policy import Policy
-from party.runtime.metrics import PartyMetrics
-from party.server import http
-from party.serving.registry import ServedModels
 from tests.campaign.checks import logged
 from tests.simulator import NOWHERE
+from treetap.party.config import PartyConfig, ServeConfig
+from treetap.party.policy import Policy
+from treetap.party.runtime.metrics import PartyMetrics
+from treetap.party.server import http
+from treetap.party.serving.registry import ServedModels
 from treetap.wire.tls import NAME_KEY
 from treetap.wire.v2 import serving_pb2
 

@@ -12,10 +12,10 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 
-from party.defences.noisy_labels import Draw, NoisyLabels
-from party.defences.settings import LabelDp
-from party.runtime.ledger import Occasion
-from party.setup import labelled_table
+from treetap.party.defences.noisy_labels import Draw, NoisyLabels
+from treetap.party.defences.settings import LabelDp
+from treetap.party.runtime.ledger import Occasion
+from treetap.party.setup import labelled_table
 from treetap.protocols.own_priors import OwnPriors
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table

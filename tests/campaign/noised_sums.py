@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from party.growth import column_noise
-from party.runtime.ledger import LEDGER, SEED, Charge, Kind, ledger_of
 from tests.boosting.drawn_noise import DrawnNoise, assert_drawn_model
 from tests.campaign.disk import SYSTEM
 from tests.campaign.stages import Stage
 from tests.simulator import Federation, SimDialer
 from tests.worlds import PARTIES
 from treetap.models.checksums import bodies_of, parse_json, whole_lines
+from treetap.party.growth import column_noise
+from treetap.party.runtime.ledger import LEDGER, SEED, Charge, Kind, ledger_of
 from treetap.privacy.column_privacy import drawn_sums
 from treetap.privacy.discrete_gaussian import discrete_gaussians
 from treetap.trees.params import BoostingParams

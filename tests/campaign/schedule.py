@@ -10,7 +10,6 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from party.node import SESSION_S
 from tests.campaign import checks, defended, stages, stories
 from tests.campaign.checks import Findings
 from tests.campaign.cipher import KeysMade, ciphers
@@ -20,6 +19,7 @@ from tests.campaign.plans import Plan
 from tests.campaign.rig import SILENCE_S, Rig
 from tests.pivodl.small_job import nonces
 from tests.simulator import run
+from treetap.party.node import SESSION_S
 
 
 @dataclass(frozen=True)

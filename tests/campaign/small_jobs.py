@@ -17,9 +17,6 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from party.config import ServeConfig
-from party.defences.settings import ColumnPrivacyTable, Defences
-from party.runtime.ledger import ledger_of
 from tests.boosting.categories import categorical_world
 from tests.pivodl.jobs import SMALL, SPREAD
 from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
@@ -32,6 +29,9 @@ from tests.trainings import policies as policies_for
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, lattice_tolerance, spec, world
 from treetap.errors import TreetapError
 from treetap.models.store import read_model
+from treetap.party.config import ServeConfig
+from treetap.party.defences.settings import ColumnPrivacyTable, Defences
+from treetap.party.runtime.ledger import ledger_of
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams

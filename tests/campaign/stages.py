@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from party.config import ServeConfig
-from party.defences.settings import ColumnPrivacyTable, Defences, IdLmid, LabelDp, ReducedLeakage
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.campaign.label_draws import Used, label_draws
 from tests.campaign.plans import SECOND
@@ -29,6 +27,8 @@ from tests.splitnn import small_job as network
 from tests.trainings import oracle, policies
 from tests.worlds import PARTIES, World, spec, world
 from treetap.native import arithmetic
+from treetap.party.config import ServeConfig
+from treetap.party.defences.settings import ColumnPrivacyTable, Defences, IdLmid, LabelDp, ReducedLeakage
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import ForestParams, TreeParams
 from treetap.wire.v2 import setup_pb2

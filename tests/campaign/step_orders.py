@@ -14,11 +14,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from party.alignment.raised_lists import own_steps
-from party.alignment.steps import ALIGNMENT, alignment_steps
-from party.prediction.steps import NAMES, table_for
-from party.protocols import PREDICTION, TRAINING
-from party.runtime.step_order import StepTable, describe, id_of
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, begin, play, wrong
 from tests.replay import CLOSING, Conducted, Replay, ask, with_word
 from tests.simulator import Federation, run
@@ -26,6 +21,11 @@ from tests.step_tables import Asked, Line, TableReader, table_at
 from tests.trainings import protocol_of
 from tests.worlds import PARTIES
 from treetap.errors import Conflict, OutOfOrder, TreetapError, UnknownJob
+from treetap.party.alignment.raised_lists import own_steps
+from treetap.party.alignment.steps import ALIGNMENT, alignment_steps
+from treetap.party.prediction.steps import NAMES, table_for
+from treetap.party.protocols import PREDICTION, TRAINING
+from treetap.party.runtime.step_order import StepTable, describe, id_of
 from treetap.protocols.alignment import count_turns, turns
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import prediction, training
@@ -56,7 +56,7 @@ def table_of(story: str, party: str) -> StepTable:
     else:
         of_recipient, of_others = prediction(name).roles
         package, role = PREDICTION[name], (of_recipient if party == LABEL_HOLDER else of_others).partition(".")[0]
-    table = table_at(f"{package}.{role}".removeprefix("party."))
+    table = table_at(f"{package}.{role}".removeprefix("treetap.party."))
     return table if story in TRAININGS else table_for(name, table)
 
 

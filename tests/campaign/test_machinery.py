@@ -12,13 +12,6 @@ from typing import Any
 
 import pytest
 
-from party.defences.label_budget import LabelBudget
-from party.defences.noisy_labels import NoisyLabels
-from party.defences.released_sets import ReleasedSets
-from party.defences.repair import Repair
-from party.node import PartyNode
-from party.pivodl.leaf_weights import NoiseLedger
-from party.runtime.job_store import JobStore
 from tests.campaign import stages
 from tests.campaign.campaign import Summary
 from tests.campaign.cipher import _stored
@@ -29,6 +22,13 @@ from tests.campaign.schedule import carry_out
 from tests.campaign.shrink import shrunk
 from treetap.errors import Unreachable
 from treetap.models.durable import append, write_whole
+from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.defences.noisy_labels import NoisyLabels
+from treetap.party.defences.released_sets import ReleasedSets
+from treetap.party.defences.repair import Repair
+from treetap.party.node import PartyNode
+from treetap.party.pivodl.leaf_weights import NoiseLedger
+from treetap.party.runtime.job_store import JobStore
 from treetap.trees.boosting_criterion import BoostingCriterion
 
 pytestmark = pytest.mark.second_tier

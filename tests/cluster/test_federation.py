@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from party.config import read
 from tests.memory import actors
 from tests.ray_cluster import RayCluster
 from tests.simulator import Federation, run
@@ -21,6 +20,7 @@ from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.commands.doctor import configuration
 from treetap.commands.local_federation import LocalFederation, to_toml
 from treetap.models.store import TREES
+from treetap.party.config import read
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.v2 import jobs_pb2, setup_pb2

@@ -12,8 +12,6 @@ from unittest.mock import patch
 
 import pytest
 
-from party import config as party_config
-from party.server.main import choose_arithmetic
 from tests.commands.command import refused, treetap, write
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, run
@@ -23,6 +21,8 @@ from treetap.commands.doctor import configuration
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic, library
+from treetap.party import config as party_config
+from treetap.party.server.main import choose_arithmetic
 from treetap.wire.v2 import jobs_pb2
 from treetap.workers.cluster import actor
 from treetap.workers.cluster.report import fault_of

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from attacks.registry import Needs, rows
-from attacks.scores import score
 from tests.attacks.frontiers import frontier, point
 from tests.commands.command import refused, treetap
+from treetap.attacks.registry import Needs, rows
+from treetap.attacks.scores import score
 from treetap.commands.certs.authority import create_authority
 from treetap.commands.certs.revocation import revoke
 from treetap.commands.local_federation import to_toml

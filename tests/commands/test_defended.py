@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from party.defences.settings import Defences
 from treetap.commands.experiment.baselines import Comparison
 from treetap.commands.experiment.defended import check, defended, says, says_of_cells
 from treetap.commands.experiment.experiment_file import ExperimentFile
@@ -20,6 +19,7 @@ from treetap.commands.experiment.joined_table import ID, Split
 from treetap.commands.experiment.party_tables import write_tables
 from treetap.commands.local_federation import to_toml
 from treetap.errors import ConfigError
+from treetap.party.defences.settings import Defences
 from treetap.strict import load
 
 ALL: dict[str, Any] = {"label_dp": {"epsilon": 0.5, "stages": 2}, "grafting": True}

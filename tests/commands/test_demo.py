@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from attacks.verdict import OTHERS, Verdict
 from tests.attacks.sums_documents import both_directions, figures
 from tests.commands.command import refused, treetap
 from tests.commands.experiment_documents import run
 from tests.needs import needs_library_of
 from treetap import terminal
+from treetap.attacks.verdict import OTHERS, Verdict
 from treetap.commands import demo
 from treetap.commands.experiment.joined_table import read_table, split
 from treetap.commands.experiment.local_job import scores

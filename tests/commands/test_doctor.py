@@ -21,7 +21,6 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from party import config as party_config
 from tests.certificates import role_of
 from tests.commands.command import Outcome, refused, treetap, write
 from tests.system.federations import settings
@@ -35,6 +34,7 @@ from treetap.commands.local_federation import LocalFederation
 from treetap.errors import BadInput
 from treetap.lattice import histogram_scheme
 from treetap.native import library
+from treetap.party import config as party_config
 from treetap.tables.config import TableConfig
 from treetap.wire.ports import Address
 from treetap.wire.roles import Identity, Role

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import pytest
 
-from attacks.verdict import Verdict, Word
 from tests.commands.command import treetap
 from tests.commands.experiment_documents import REGRESSION, experiment, run
+from treetap.attacks.verdict import Verdict, Word
 from treetap.commands.experiment.page import beside, html, learned
 from treetap.commands.experiment.printed import print_report, run_line
 from treetap.commands.experiment.results import RunResult, to_lower, worst_verdicts

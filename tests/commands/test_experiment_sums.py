@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from attacks import audit_file
-from attacks.label_holder_audit import label_holder, read_holder
-from attacks.report.verdict import lines
-from attacks.verdict import Compared, judged
 from tests.commands.command import treetap
+from treetap.attacks import audit_file
+from treetap.attacks.label_holder_audit import label_holder, read_holder
+from treetap.attacks.report.verdict import lines
+from treetap.attacks.verdict import Compared, judged
 from treetap.commands.experiment.audited import _explained
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split

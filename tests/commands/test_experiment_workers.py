@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from party.config import PartyConfig
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split
 from treetap.commands.experiment.party_tables import write_tables
 from treetap.commands.local_federation import to_toml
+from treetap.party.config import PartyConfig
 
 TABLE = pa.table({ID: [str(k) for k in range(10)], "a": range(10), "b": range(10), "y": [k % 2 for k in range(10)]})
 DRAWN = Split(np.arange(8), np.arange(8, 10), {"clinic": ["a"], "lab": ["b"]})

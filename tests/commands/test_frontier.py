@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.verdict import Compared, judged
 from tests.attacks.frontiers import frontier as by_hand
 from tests.attacks.frontiers import point as at
 from tests.commands.command import refused, treetap
+from treetap.attacks.verdict import Compared, judged
 from treetap.commands.experiment.joined_table import read_table
 from treetap.commands.frontier import run, trainings
 from treetap.commands.frontier.frontier_file import ALONE, LABEL_DP_VARIANTS, RECOMMENDED, FrontierFile, Plan

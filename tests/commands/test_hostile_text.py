@@ -16,10 +16,10 @@ from urllib.parse import quote
 import grpc
 import pytest
 
-from attacks.report import html, print_summary
 from tests.attacks.documents import made
 from tests.commands.command import treetap_here, write
 from treetap import logs, terminal
+from treetap.attacks.report import html, print_summary
 from treetap.commands.doctor import configuration, connections
 from treetap.commands.doctor.connections import Finding
 from treetap.commands.health import question

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from coordinator.config import CoordinatorConfig
-from party.config import PartyConfig
 from tests.commands.command import refused, treetap, write
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
+from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import ConfigError
+from treetap.party.config import PartyConfig
 from treetap.protocols.job_spec import check_spec, params_of
 from treetap.protocols.registry import training, training_name
 from treetap.strict import load

@@ -101,7 +101,8 @@ def test_previewing_an_alignment(federation: LocalFederation) -> None:
     assert "look: 40 records in common" in outcome.out
     outcome = _run(federation, "align", FEATURE_B, LABEL_HOLDER, "--table", "bad-ids", "--count", "--json")
     status = json.loads(outcome.out)
-    assert (outcome.status, outcome.err) == (0, f"{status['job']}: running\n")
+    assert outcome.status == 0
+    assert outcome.err in ("", f"{status['job']}: running\n")  # it may have ended when it is first asked for
     assert (status["kind"], status["state"], status["protocol"]) == ("align", "finished", "psi")
     assert (status["common"], status["rows"]) == ({"records": 40, "fewer_than": 0}, [])
     assert set(status["phases"]) == {"prepare", "align"}
@@ -167,7 +168,8 @@ def test_predicting_without_showing_paths(federation: LocalFederation, trained: 
     ):
         outcome = _run(federation, "predict", "good", "--table", "train-new", "--json", *words)
         status = json.loads(outcome.out)
-        assert (outcome.status, outcome.err) == (0, f"{status['job']}: running\n")
+        assert outcome.status == 0
+    assert outcome.err in ("", f"{status['job']}: running\n")  # it may have ended when it is first asked for
         assert (status["scored"], status["records"]) == (12, 12)
         scores.append(pq.read_table(status["predictions"]).column("score").to_numpy())
         assert ("keys" in status["phases"]) == bool({"eini", "eini-lattice"} & set(words))
@@ -361,7 +363,8 @@ def test_predicting_without_a_party(federation: LocalFederation, trained: Outcom
     try:
         outcome = _run(federation, *words, "--json")
         status = json.loads(outcome.out)
-        assert (outcome.status, outcome.err) == (0, f"{status['job']}: running\n")
+        assert outcome.status == 0
+    assert outcome.err in ("", f"{status['job']}: running\n")  # it may have ended when it is first asked for
         assert (status["state"], status["away"]) == ("finished", [FEATURE_C])
         table = pq.read_table(status["predictions"])
         assert table.num_rows == 12

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from party.defences.noisy_labels import NoisyLabels
-from party.defences.settings import LabelDp
-from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from tests.commands.command import refused, treetap, treetap_here, write
+from treetap.party.defences.noisy_labels import NoisyLabels
+from treetap.party.defences.settings import LabelDp
+from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.protocols.own_priors import by_own_trees
 from treetap.tables.features import Held
 from treetap.tables.labels import Labels

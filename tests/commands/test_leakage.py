@@ -6,10 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
-from party.runtime.job_store import JobStore
-from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from tests.commands.command import refused, treetap
 from treetap.models.store import LEAKAGE, MODEL_FORMAT, read_leakage
+from treetap.party.runtime.job_store import JobStore
+from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 
 MODEL = Path(__file__).parent.parent / "library" / "models" / f"v{MODEL_FORMAT}" / "bank"
 CONFIG = """

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from party.prediction.query_counts import counts_of
-from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from tests.commands.command import refused, treetap, write
+from treetap.party.prediction.query_counts import counts_of
+from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.tables.record_ids import Ids
 
 POLICY: dict[str, Any] = {

@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.forest import layout
-from party.growth import column_noise
-from party.growth.column_noise import ColumnNoise
-from party.pivodl import leaf_weights
-from party.pivodl.leaf_weights import NoiseLedger
 from tests.commands.command import refused, treetap, treetap_here, write
 from treetap.additive.sums.kernels import CandidateSums
 from treetap.commands.epsilon import measuring, mechanisms
 from treetap.commands.epsilon.measuring import Result, measured
 from treetap.lattice import histogram_sets
+from treetap.party.forest import layout
+from treetap.party.growth import column_noise
+from treetap.party.growth.column_noise import ColumnNoise
+from treetap.party.pivodl import leaf_weights
+from treetap.party.pivodl.leaf_weights import NoiseLedger
 from treetap.privacy import column_privacy, label_dp
 from treetap.privacy.column_privacy import ColumnPrivacy, Draws
 from treetap.privacy.discrete_gaussian import discrete_gaussians
@@ -534,7 +534,12 @@ def test_mistakes_in_the_noise_of_gradients_are_found(
 MEASURED = ("party.", "treetap.privacy.", "treetap.additive.sums.", "treetap.lattice.", "treetap.neural.")
 #: Of these what makes no noise: budgets that nothing is charged to, files, messages, keys, records, networks.
 CARRIERS = (
-    *("party.defences.", "party.runtime.", "party.setup.", "party.growth.expected_records"),
+    *(
+        "treetap.party.defences.",
+        "treetap.party.runtime.",
+        "treetap.party.setup.",
+        "treetap.party.growth.expected_records",
+    ),
     *("treetap.additive.sums.key_holder", "treetap.neural.architectures", "treetap.neural.params"),
 )
 

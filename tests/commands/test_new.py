@@ -18,9 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from coordinator import config as coordinator_config
-from party import config as party_config
-from party.policy import Policy
 from tests.commands.test_experiment_encodings import TAKEN
 from treetap.commands import relay
 from treetap.commands.approvals import client as approvals
@@ -30,7 +27,10 @@ from treetap.commands.jobs import client
 from treetap.commands.jobs.job_file import JobFile
 from treetap.commands.new import cli, folders
 from treetap.commands.new.proposed_table import SeenTable
+from treetap.coordinator import config as coordinator_config
 from treetap.errors import BadInput
+from treetap.party import config as party_config
+from treetap.party.policy import Policy
 from treetap.strict import load
 from treetap.tables.reading import read_table
 from treetap.wire.roles import Role

@@ -11,13 +11,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from attacks.features.schema import FeatureSettings
-from attacks.id2graph.schema import Settings
-from attacks.known_labels.schema import KnownSettings
-from attacks.networks.schema import NetworkSettings
-from attacks.predictions.schema import DecodingSettings
-from attacks.registry import ROWS
-from attacks.sums.schema import SumsSettings
+from treetap.attacks.features.schema import FeatureSettings
+from treetap.attacks.id2graph.schema import Settings
+from treetap.attacks.known_labels.schema import KnownSettings
+from treetap.attacks.networks.schema import NetworkSettings
+from treetap.attacks.predictions.schema import DecodingSettings
+from treetap.attacks.registry import ROWS
+from treetap.attacks.sums.schema import SumsSettings
 from treetap.commands.audit.options import LabelOptions, SettingOptions
 from treetap.commands.cli import app
 from treetap.commands.jobs.cli import predict

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from coordinator.config import CoordinatorConfig
-from party.config import PartyConfig
-from party.policy import Policy
 from tests.certificates import role_of
 from tests.commands.command import Outcome, end, refused, start, treetap, treetap_here, write
 from tests.documents import blocks
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
+from treetap.coordinator.config import CoordinatorConfig
+from treetap.party.config import PartyConfig
+from treetap.party.policy import Policy
 from treetap.strict import load
 from treetap.wire.tls import TlsFiles
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import xgboost
 
-from party.defences.settings import Defences
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec, world
 from treetap.commands.experiment.joint_model import open_shards, scores
 from treetap.commands.experiment.xgboost_export import check_exportable, export_alone, export_run
 from treetap.errors import BadInput
+from treetap.party.defences.settings import Defences
 from treetap.tables.config import TableConfig
 from treetap.trees.params import BoostingParams
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
-from party.server.http_connections import HttpListener, Waiting, awaits_requests
 from tests.console.asking import Given, a_job, console
 from treetap.commands.console.listening import MOST_FIELD
 from treetap.commands.console.server import Console
+from treetap.party.server.http_connections import HttpListener, Waiting, awaits_requests
 from treetap.wire.v2 import approvals_pb2, overview_pb2
 
 #: Seconds since 1970 of all that is shown.

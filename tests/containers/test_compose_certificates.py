@@ -15,10 +15,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from attacks import audit_file
 from tests.certificates import role_of
 from tests.containers.composed import PARTIES, ROOT
 from tests.library.wire.logs import RECEIVED
+from treetap.attacks import audit_file
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.wire.certificates import read_certificates, spki
 from treetap.wire.tls import certificate_fault

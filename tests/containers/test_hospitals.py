@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party import config as party_config
 from tests.containers.composed import ROOT
 from treetap.commands.jobs.job_file import JobFile
+from treetap.party import config as party_config
 from treetap.protocols.job_spec import sent_in_training
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of

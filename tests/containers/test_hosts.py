@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from coordinator.config import read as read_coordinator
-from party.config import read as read_party
 from tests.certificates import role_of
 from tests.containers.composed import IMAGE, PARTIES, ROOT, Composed, compose_command
 from tests.containers.leftovers import PREFIX
@@ -27,6 +25,8 @@ from treetap.commands.certs.revocation import revoke
 from treetap.commands.health.question import read as read_address
 from treetap.commands.jobs.client import read as read_operator
 from treetap.commands.jobs.job_file import JobFile
+from treetap.coordinator.config import read as read_coordinator
+from treetap.party.config import read as read_party
 from treetap.strict import load
 
 pytestmark = [

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from party.defences.settings import Defences
-from party.runtime.job_store import Store
-from party.setup.labelled_table import AS_THEY_ARE
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, manifest, spec, world
 from treetap.models.store import TREES, read_model
+from treetap.party.defences.settings import Defences
+from treetap.party.runtime.job_store import Store
+from treetap.party.setup.labelled_table import AS_THEY_ARE
 from treetap.trees.ensemble import Tree
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from party.defences.checks import check_own, check_own_trees
-from party.defences.settings import Defences, ReducedLeakage
-from party.policy import Policy
 from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.pivodl.jobs import policies
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec, spread, world
 from treetap.errors import ConfigError, Refused
+from treetap.party.defences.checks import check_own, check_own_trees
+from treetap.party.defences.settings import Defences, ReducedLeakage
+from treetap.party.policy import Policy
 from treetap.tables.config import TableConfig
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 
@@ -67,7 +67,7 @@ def test_noisy_labels_of_one_class_end_the_job_with_what_to_change(
     params: TreeParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may come of a prior that is sure of a class; nothing in the error depends on clean labels."""
-    monkeypatch.setattr("party.defences.noisy_labels.staged", lambda labels, *_: labels * 0)
+    monkeypatch.setattr("treetap.party.defences.noisy_labels.staged", lambda labels, *_: labels * 0)
 
     async def main() -> str:
         here = world(30, (1, 1, 1), seed=5)

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from party.defences.clean_labels import CleanLabels, LabelRules, Use
-from party.defences.settings import Defences, LabelDp
-from party.runtime.ledger import Kind, ledger_of
 from tests.simulator import Federation, run
 from tests.trainings import policies
 from tests.worlds import PARTIES, spec, world
 from treetap.errors import ConfigError, Refused
+from treetap.party.defences.clean_labels import CleanLabels, LabelRules, Use
+from treetap.party.defences.settings import Defences, LabelDp
+from treetap.party.runtime.ledger import Kind, ledger_of
 from treetap.protocols.prediction import predict_request
 from treetap.tables.label_columns import LabelCells
 from treetap.tables.labels import Labels

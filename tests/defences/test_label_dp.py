@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from party.defences.label_budget import LabelBudget
-from party.defences.settings import Defences, LabelDp
 from tests.oracle import oracle_predict
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, manifest, spec, world
 from treetap.models.store import read_model
+from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.defences.settings import Defences, LabelDp
 from treetap.trees.loss import outcome_of
 from treetap.trees.metrics import evaluate
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.defences import noisy_labels
-from party.defences.label_budget import LabelBudget
-from party.defences.noisy_labels import NoisyLabels
-from party.defences.settings import LabelDp
-from party.runtime.job_store import Store
-from party.runtime.ledger import LEDGER, Occasion
 from treetap.errors import DataError, Refused
+from treetap.party.defences import noisy_labels
+from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.defences.noisy_labels import NoisyLabels
+from treetap.party.defences.settings import LabelDp
+from treetap.party.runtime.job_store import Store
+from treetap.party.runtime.ledger import LEDGER, Occasion
 from treetap.privacy.label_dp import staged
 from treetap.protocols.own_priors import by_own_trees
 from treetap.tables.features import Held

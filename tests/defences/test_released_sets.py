@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.sections import bound_rows, signature
-from attacks.view.view import read_view
-from party.config import PartyConfig
-from party.defences.settings import Defences, IdLmid, LabelDp
-from party.policy import Policy
 from tests.attacks.recorded import KEY_BITS, transcript
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec, world
+from treetap.attacks.sections import bound_rows, signature
+from treetap.attacks.view.view import read_view
 from treetap.errors import ConfigError
 from treetap.models.store import LEAKAGE, read_leakage, read_model
+from treetap.party.config import PartyConfig
+from treetap.party.defences.settings import Defences, IdLmid, LabelDp
+from treetap.party.policy import Policy
 from treetap.process.config import TlsConfig
 from treetap.tables.labels import Labels
 from treetap.trees.information import class_entropy, mutual_information, permuted_information

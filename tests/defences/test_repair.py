@@ -12,9 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.defences.repair import ReachedLeaves
-from party.defences.settings import Defences, LabelDp, ReducedLeakage
-from party.runtime.job_store import Store
 from tests.blindness.comparison import PLAIN, RECORDS, between_parties, of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed
 from tests.library.trees.repairs import VARIANTS, Ints, in_order_of_nodes, trained
@@ -23,6 +20,9 @@ from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.errors import DataError
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model, read_repaired
+from treetap.party.defences.repair import ReachedLeaves
+from treetap.party.defences.settings import Defences, LabelDp, ReducedLeakage
+from treetap.party.runtime.job_store import Store
 from treetap.privacy.label_dp import staged
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.grafting import RepairedTree
@@ -102,7 +102,7 @@ def test_own_splits_of_a_repair_are_those_of_its_subtrees(tmp_path: Path, monkey
 def _fix_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noisy labels drawn from a seed: by few of chance's draws no graft has a split."""
     fixed = random.Random(1).randrange
-    monkeypatch.setattr("party.defences.noisy_labels.staged", lambda *drawn: staged(*drawn[:-1], fixed))
+    monkeypatch.setattr("treetap.party.defences.noisy_labels.staged", lambda *drawn: staged(*drawn[:-1], fixed))
 
 
 def _trained(folder: Path, here: World, params: TreeParams, own: Defences) -> dict[str, Path]:
@@ -141,7 +141,7 @@ def test_no_message_tells_whether_trees_are_repaired(
     def generator() -> random.Random:
         return random.Random(5)
 
-    monkeypatch.setattr("party.growth.split_table.secrets.SystemRandom", generator)
+    monkeypatch.setattr("treetap.party.growth.split_table.secrets.SystemRandom", generator)
     observed(tmp_path / "first", here.tables, _training(params, "first"), defences={HOLDER: NOISY})
     crossed: list[list[Crossed]] = []
     shards: list[list[bytes]] = []

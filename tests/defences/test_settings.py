@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from party.defences.settings import Defences
 from treetap.errors import ConfigError
 from treetap.neural.defences import GradientDefence, LabelDefences
+from treetap.party.defences.settings import Defences
 from treetap.strict import load
 
 #: The value of `gradient` → the change of the gradients.

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.view.expected_leakage import expected_views
-from attacks.view.view import read_view
-from party.defences.settings import Defences, IdLmid, ReducedLeakage
 from tests.attacks.recorded import KEY_BITS, transcript
 from tests.library.trees.repairs import by_number
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, World, spec, world
+from treetap.attacks.view.expected_leakage import expected_views
+from treetap.attacks.view.view import read_view
 from treetap.models.store import read_model
+from treetap.party.defences.settings import Defences, IdLmid, ReducedLeakage
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import CentralModel

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.growth import lattice_values
 from tests.defences import (
     test_changed_defences,
     test_label_dp,
@@ -32,6 +31,7 @@ from tests.tampered import with_fields
 from tests.worlds import World, assert_oracles_model, spec, world
 from treetap.errors import TreetapError
 from treetap.lattice.histogram_ways import Way
+from treetap.party.growth import lattice_values
 from treetap.protocols.job_spec import taking_part
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import ForestParams

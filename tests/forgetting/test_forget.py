@@ -13,9 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from party.config import PartyConfig
-from party.prediction.query_counts import QueryCounts
-from party.runtime.ledger import Charge, Kind, Ledger, Occasion, ledger_of
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, begin, play, trained, training_of
 from tests.commands.command import treetap_here, write
 from tests.forgetting.searched import holding
@@ -29,6 +26,9 @@ from treetap.models import keyed_ids
 from treetap.models.arrays import content_of
 from treetap.models.durable import make_folder, write_whole
 from treetap.models.store import read_manifest
+from treetap.party.config import PartyConfig
+from treetap.party.prediction.query_counts import QueryCounts
+from treetap.party.runtime.ledger import Charge, Kind, Ledger, Occasion, ledger_of
 from treetap.process.lifecycle import sole_user
 from treetap.tables.record_ids import Ids
 from treetap.tables.written import content_of as table_content

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from party.defences.label_budget import LabelBudget
-from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from tests.pivodl.federations import federation_of, job_of, transparent
 from tests.pivodl.jobs import SMALL
 from tests.simulator import Federation
 from tests.worlds import PARTIES, world
+from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit Paillier key")
 #: In which one party has all labels, and the others open sums and keep leaves.

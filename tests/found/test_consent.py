@@ -12,13 +12,6 @@ from unittest import mock
 
 import pytest
 
-from party.approvals.ledger import WAIT_DAYS, Approvals
-from party.approvals.openings import operator_of
-from party.node import PartyNode
-from party.policy import Policy
-from party.runtime import attempts
-from party.runtime.attempts import Attempts, Session
-from party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, Ledger
 from tests.approvals.people import LABEL_HOLDER, B, C, begin, certify
 from tests.approvals.test_ledger import JOB as WAITS
 from tests.campaign.small_jobs import TRAININGS, trained
@@ -26,6 +19,13 @@ from tests.replay import JOB
 from tests.simulator import COORDINATOR, Federation
 from treetap.errors import BadInput, Overloaded, Pending, Refused, TreetapError
 from treetap.models.checksums import with_checksum
+from treetap.party.approvals.ledger import WAIT_DAYS, Approvals
+from treetap.party.approvals.openings import operator_of
+from treetap.party.node import PartyNode
+from treetap.party.policy import Policy
+from treetap.party.runtime import attempts
+from treetap.party.runtime.attempts import Attempts, Session
+from treetap.party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, Ledger
 from treetap.protocols.agreement import job_digest, statement
 from treetap.protocols.drafts import named
 from treetap.protocols.prediction import predict_request

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attacks.report.verdict import bar
 from tests.attacks.documents import made
 from tests.attacks.frontiers import frontier, point
 from tests.commands.command import treetap
 from tests.commands.experiment_documents import experiment, run
+from treetap.attacks.report.verdict import bar
 from treetap.commands.experiment import local_job
 from treetap.commands.experiment.page import html as experiment_html
 from treetap.commands.frontier import run as frontier_run
@@ -170,8 +170,8 @@ def test_a_fault_in_a_picture_costs_the_page_alone(
         raise ValueError("math domain error")
 
     assert drawn(tmp_path / "p.html", lambda: "<p>") == "<p>"
-    monkeypatch.setattr("attacks.report.html", fails)
-    monkeypatch.setattr("attacks.audit.audit", lambda *_, **__: made(trees=1))
+    monkeypatch.setattr("treetap.attacks.report.html", fails)
+    monkeypatch.setattr("treetap.attacks.audit.audit", lambda *_, **__: made(trees=1))
     assert local_job.run(tmp_path, None, by_tree=False)["protocol"] == "boosting"  # type: ignore[arg-type]
     assert [path.name for path in tmp_path.iterdir()] == ["audit.json"]
     (line,) = [it for it in capsys.readouterr().err.splitlines() if "drawn" in it]

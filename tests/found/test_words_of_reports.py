@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.advice.advise import AdvisedJob, advise
-from attacks.known_labels.evidence import SignatureEvidence
-from attacks.known_labels.labels import KnownLabels
-from attacks.known_labels.schema import KnownSettings
-from attacks.report import html as audit_html
-from attacks.report.verdict import lines, to_do, told
-from attacks.verdict import Compared, FirstNamed, Verdict, judged
 from tests.attacks.documents import made
 from tests.attacks.frontiers import frontier, point
 from tests.commands.experiment_documents import run
+from treetap.attacks.advice.advise import AdvisedJob, advise
+from treetap.attacks.known_labels.evidence import SignatureEvidence
+from treetap.attacks.known_labels.labels import KnownLabels
+from treetap.attacks.known_labels.schema import KnownSettings
+from treetap.attacks.report import html as audit_html
+from treetap.attacks.report.verdict import lines, to_do, told
+from treetap.attacks.verdict import Compared, FirstNamed, Verdict, judged
 from treetap.commands.experiment.baselines import CENTRALISED, UNDEFENDED, concluded
 from treetap.commands.experiment.headline import Gain, conclusion, headline
 from treetap.commands.experiment.printed import print_report

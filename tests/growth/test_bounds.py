@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from party.runtime import mailbox
 from tests.campaign.small_jobs import FOREST
 from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec
 from treetap.lattice.histogram_scheme import parameters_of
+from treetap.party.runtime import mailbox
 from treetap.protocols.growth import (
     GROWTH,
     TreeSizes,

@@ -13,9 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.defences.settings import Defences, IdLmid
-from party.growth.feature_party import FeaturePartyGrowth, OwnTree
-from party.growth.offered_candidates import OfferedCandidates
 from tests.boosting.categories import categorical_world
 from tests.library.trees.repairs import by_number
 from tests.simulator import Federation, Message, run
@@ -23,6 +20,9 @@ from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.commands.model.view import describe
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
+from treetap.party.defences.settings import Defences, IdLmid
+from treetap.party.growth.feature_party import FeaturePartyGrowth, OwnTree
+from treetap.party.growth.offered_candidates import OfferedCandidates
 from treetap.trees import centralised
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.centralised_forest import train_forest

@@ -13,10 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.defences.column_budget import ColumnBudget
-from party.defences.settings import ColumnPrivacyTable, Defences
-from party.forest.feature_party import FeatureParty
-from party.growth.column_noise import ColumnNoise
 from tests.boosting.drawn_noise import DrawnNoise
 from tests.boosting.test_column_privacy import BASE, _defences, _federation, _spec
 from tests.library.trees.repairs import by_number
@@ -25,6 +21,10 @@ from tests.worlds import PARTIES, World, manifest, world
 from treetap.errors import ConfigError, Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
+from treetap.party.defences.column_budget import ColumnBudget
+from treetap.party.defences.settings import ColumnPrivacyTable, Defences
+from treetap.party.forest.feature_party import FeatureParty
+from treetap.party.growth.column_noise import ColumnNoise
 from treetap.privacy.column_privacy import ColumnPrivacy, drawn_cells, most_draws
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.candidates import CandidateList, Shape

@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from attacks.view.view import read_view
-from party.defences.settings import Defences, IdLmid, ReducedLeakage
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.growth.evaluated import Evaluated, evaluated
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, joined_model, manifest, spec, world
+from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput
 from treetap.models.history import read_history
 from treetap.models.store import read_leakage
+from treetap.party.defences.settings import Defences, IdLmid, ReducedLeakage
 from treetap.protocols.prediction import predict_request
 from treetap.trees.binning import bin_table
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.id2graph.schema import Settings
-from attacks.registry import attack
-from attacks.view.view import read_view
 from tests.oracle import OracleSplit, OracleTree
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
+from treetap.attacks.id2graph.schema import Settings
+from treetap.attacks.registry import attack
+from treetap.attacks.view.view import read_view
 from treetap.errors import ConfigError
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.expansion import ExpansionRules, Expansions

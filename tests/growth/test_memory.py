@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from party.boosting.label_holder import BoostingState
-from party.growth.split_table import SplitTable
-from party.runtime.job_store import Store
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.kernels import add
 from treetap.additive.sums.tree_sums import EncryptedSums
+from treetap.party.boosting.label_holder import BoostingState
+from treetap.party.growth.split_table import SplitTable
+from treetap.party.runtime.job_store import Store
 from treetap.tables.labels import Labels
 from treetap.trees.binning import bin_table
 from treetap.trees.boosting_criterion import BoostingCriterion

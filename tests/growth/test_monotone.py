@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.view.view import read_view
-from party.defences.settings import Defences, IdLmid, ReducedLeakage
 from tests.boosting.categories import categorical_world
 from tests.oracle import OracleModel, OracleSplit, oracle_predict, oracle_train
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, spec, world
+from treetap.attacks.view.view import read_view
 from treetap.errors import Malformed
+from treetap.party.defences.settings import Defences, IdLmid, ReducedLeakage
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
@@ -217,7 +217,7 @@ def test_marks_that_are_none_are_refused(change: Callable[[list[int]], list[int]
 
 def test_an_owner_refuses_a_mirror_image_that_it_does_not_offer() -> None:
     """A place beyond the last is that of a constrained column's missing values alone, or none."""
-    from party.growth.split_table import SplitTable
+    from treetap.party.growth.split_table import SplitTable
     from treetap.trees.binning import bin_table
 
     table = np.array([[0.0, 5.0], [1.0, np.nan], [2.0, 6.0], [np.nan, 7.0]])

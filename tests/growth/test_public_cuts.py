@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from party.defences.checks import check_own
-from party.defences.settings import ColumnPrivacyTable, Defences
-from party.policy import Policy
-from party.setup.steps import fingerprint
 from tests.oracle import bin_cuts
 from tests.simulator import Federation, run
 from tests.trainings import fitting, jobs_of, oracle, policies
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.errors import ConfigError
+from treetap.party.defences.checks import check_own
+from treetap.party.defences.settings import ColumnPrivacyTable, Defences
+from treetap.party.policy import Policy
+from treetap.party.setup.steps import fingerprint
 from treetap.protocols.prediction import predict_request
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import read_table

@@ -11,9 +11,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from party.growth.split_table import SplitTable, TreeColumns
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
+from treetap.party.growth.split_table import SplitTable, TreeColumns
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import Candidate, Partition
 from treetap.trees.params import BoostingParams

@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
 from tests import worlds
 from tests.boosting import test_base_model, test_categories
 from tests.boosting.categories import categorical_world
@@ -24,6 +23,7 @@ from tests.oracle import OracleLeaf
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, lattice_tolerance, spec, world
 from treetap.models.store import read_model
+from treetap.party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
 from treetap.privacy.label_dp import staged
 from treetap.protocols.job_spec import params_of, put_params
 from treetap.protocols.key_options import LATTICE
@@ -204,7 +204,7 @@ def test_padded_leaves_have_the_values_of_local_subtrees(
 
     async def main(params: BoostingParams, folder: Path) -> None:
         fixed = random.Random(1).randrange
-        monkeypatch.setattr("party.defences.noisy_labels.staged", lambda *drawn: staged(*drawn[:-1], fixed))
+        monkeypatch.setattr("treetap.party.defences.noisy_labels.staged", lambda *drawn: staged(*drawn[:-1], fixed))
         federation = Federation(folder, here.tables, defences={LABEL_HOLDER: DEFENDED[case]})
         status = await federation.train(job_of(params))
         assert (status.state, status.error) == ("finished", "")

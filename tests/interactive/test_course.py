@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.interactive import PREDICTION, Opened
-from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
 from tests.virtual_time import run
+from treetap.coordinator.interactive import PREDICTION, Opened
+from treetap.coordinator.runtime.progress import Progress
+from treetap.coordinator.runtime.roster import Roster
 from treetap.errors import ProtocolError
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2

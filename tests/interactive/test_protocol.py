@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from party.interactive.label_holder import stages_of
 from tests.simulator import Federation
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.models.store import read_model
+from treetap.party.interactive.label_holder import stages_of
 from treetap.protocols.prediction import predict_request
 from treetap.trees.ensemble import Leaf, Split, Tree
 from treetap.trees.params import BoostingParams

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from coordinator.config import CoordinatorConfig
-from coordinator.config import read as read_coordinator
-from party.config import PartyConfig
-from party.config import read as read_party
 from tests.certificates import role_of
 from tests.kubernetes.manifests import FOLDER, ORGANISATIONS, PARTIES, ROOT, SETTINGS, Manifests, Object, Pod
 from treetap.commands.cli import app
 from treetap.commands.jobs.client import read as read_operator
 from treetap.commands.jobs.job_file import JobFile
+from treetap.coordinator.config import CoordinatorConfig
+from treetap.coordinator.config import read as read_coordinator
+from treetap.party.config import PartyConfig
+from treetap.party.config import read as read_party
 from treetap.process.config import Process
 from treetap.strict import load
 from treetap.wire.tls import TlsFiles

@@ -15,9 +15,9 @@ import pytest
 from cryptography import x509
 from packaging.requirements import Requirement
 
-from party.config import PartyConfig
 from tests.kubernetes.manifests import ROOT, Manifests, Object, Pod
 from tests.kubernetes.test_processes import config_of
+from treetap.party.config import PartyConfig
 from treetap.wire.tls import TlsFiles
 
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("kubernetes")]

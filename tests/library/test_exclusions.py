@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from coordinator.prediction import opening_of
-from party.config import PartyConfig
-from party.defences.checks import check_own, refuse_classes
-from party.defences.settings import Defences
-from party.policy import Policy
-from party.prediction.opened_model import check_private_values
 from tests.trainings import jobs_of
 from tests.worlds import PARTIES, spec
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs.job_file import JobTableOfFederation
+from treetap.coordinator.prediction import opening_of
 from treetap.models.store import HIDES_CONSTANTS, SPACES
 from treetap.neural.params import Bottom
+from treetap.party.config import PartyConfig
+from treetap.party.defences.checks import check_own, refuse_classes
+from treetap.party.defences.settings import Defences
+from treetap.party.policy import Policy
+from treetap.party.prediction.opened_model import check_private_values
 from treetap.protocols.exclusions import OTHERS, PREDICTIONS, TRAININGS, Exclusion, broken, gated
 from treetap.protocols.exclusions import Feature as F
 from treetap.protocols.job_spec import check_spec

@@ -18,10 +18,10 @@ from treetap.version import install
 #: All modules of the processes and the command line, but for the packages of protocols that need a library.
 _IMPORTS = """
 import importlib, pkgutil, sys
-for top in ("treetap.commands", "treetap.protocols", "treetap.tables", "party", "coordinator", "attacks.view"):
-    package = importlib.import_module(top)
-    for module in pkgutil.walk_packages(package.__path__, f"{top}."):
-        if not module.name.startswith(("party.splitnn.", "party.eini.lattice")):
+for top in ("commands", "protocols", "tables", "party", "coordinator", "attacks.view"):
+    package = importlib.import_module(f"treetap.{top}")
+    for module in pkgutil.walk_packages(package.__path__, f"treetap.{top}."):
+        if not module.name.startswith(("treetap.party.splitnn.", "treetap.party.eini.lattice")):
             importlib.import_module(module.name)
 print([name for name in ("torch",) if name in sys.modules])
 """
@@ -30,7 +30,7 @@ print([name for name in ("torch",) if name in sys.modules])
 #: The coordinator, with the course of a training and what all protocols say of themselves.
 _OF_COORDINATOR = """
 import sys
-import coordinator.server, coordinator.boosting, coordinator.scoring
+import treetap.coordinator.server, treetap.coordinator.boosting, treetap.coordinator.scoring
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 for name in TRAINING:
     training(name)

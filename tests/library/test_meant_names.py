@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import xgboost
 
-from coordinator.config import CoordinatorConfig
-from party.config import PartyConfig
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs.job_file import JobFile, JobTable
 from treetap.commands.jobs.xgboost_names import ALIASES, ELSEWHERE, NOT_OFFERED, unknown_parameter
+from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import ConfigError
 from treetap.names import did_you_mean, nearest
+from treetap.party.config import PartyConfig
 from treetap.strict import Strict, load
 
 NAMES = ["income", "Age", "day-opened", "x1"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from attacks.registry import ROWS
-from party.defences.settings import _OPTIONS, Defences
 from renderers.register import CONTENT, cell, figure, tables
+from treetap.attacks.registry import ROWS
+from treetap.party.defences.settings import _OPTIONS, Defences
 from treetap.protocols import papers
 from treetap.protocols.defences import DEFENCES
 from treetap.protocols.papers import Paper

@@ -9,16 +9,16 @@ import pytest
 import typer
 from pydantic import ValidationError
 
-import party.config  # noqa: F401 - all schemas of files, as those below
 import treetap.commands.approvals.client
 import treetap.commands.certs.authority
 import treetap.commands.experiment.experiment_file
 import treetap.commands.frontier.frontier_file
 import treetap.commands.jobs.job_file
-import treetap.commands.relay  # noqa: F401
-from party.config import read
+import treetap.commands.relay
+import treetap.party.config  # noqa: F401 - all schemas of files, as those below
 from treetap.commands.cli import app
 from treetap.errors import BadInput, ConfigError
+from treetap.party.config import read
 from treetap.removed import COMMANDS, REMOVED, STATE, Removed
 from treetap.strict import Strict, faults_of
 

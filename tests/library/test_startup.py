@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from party.server.main import OF_JOBS
+from treetap.party.server.main import OF_JOBS
 
 ROOT = Path(__file__).parents[2]
 #: Libraries that no list of commands needs.
@@ -23,12 +23,27 @@ NOT_FOR_HELP = {
 #: Libraries that no party needs before its first job, and modules of its own that come with them.
 NOT_TO_SERVE = {
     *("aiohttp", "jinja2", "nacl", "networkx", "numpy", "pyarrow", "ray", "rich", "scipy", "sklearn", "torch"),
-    *("attacks", "coordinator", "party.opening", "treetap.api", "treetap.process.apart", "treetap.tables.opening"),
+    *(
+        "treetap.attacks",
+        "treetap.coordinator",
+        "treetap.party.opening",
+        "treetap.api",
+        "treetap.process.apart",
+        "treetap.tables.opening",
+    ),
     *("treetap.protocols.job_spec", "treetap.trees", "treetap.wire.relay", "treetap.wire.secured"),
-    *("party.approvals.overview", "treetap.commands.console", "treetap.wire.v2.overview_pb2"),
+    *("treetap.party.approvals.overview", "treetap.commands.console", "treetap.wire.v2.overview_pb2"),
 }
 #: Libraries that the demo needs after its training alone.
-NOT_TO_TRAIN = {"attacks.audit", "attacks.id2graph.grouping", "jinja2", "networkx", "pandas", "scipy", "sklearn"}
+NOT_TO_TRAIN = {
+    "treetap.attacks.audit",
+    "treetap.attacks.id2graph.grouping",
+    "jinja2",
+    "networkx",
+    "pandas",
+    "scipy",
+    "sklearn",
+}
 #: Own modules, and of these generated ones, of a party that begins to serve: a figure may fall and not rise.
 OWN, GENERATED = 130, 26
 PRINTS = "print(*sorted(sys.modules))"
@@ -62,13 +77,13 @@ def test_a_list_of_commands_imports_none_of_them() -> None:
 @pytest.mark.second_tier(but=1)
 def test_a_party_serves_before_it_imports_what_jobs_need() -> None:
     """Tables and the opening of jobs are not loaded; both are once `OF_JOBS` are, as they are when a job comes."""
-    modules = loaded("import treetap.commands.cli, party.server.main")
+    modules = loaded("import treetap.commands.cli, treetap.party.server.main")
     assert not modules & NOT_TO_SERVE
-    own = {name for name in modules if name.partition(".")[0] in ("treetap", "party")}
+    own = {name for name in modules if name.partition(".")[0] == "treetap"}
     made = {name for name in own if "_pb2" in name}
     assert len(own) <= OWN
     assert len(made) <= GENERATED
-    more = loaded(f"import treetap.commands.cli, party.server.main\nimport {', '.join(OF_JOBS)}")
+    more = loaded(f"import treetap.commands.cli, treetap.party.server.main\nimport {', '.join(OF_JOBS)}")
     assert {"pyarrow", "treetap.tables.opening"} <= more
 
 
@@ -77,7 +92,7 @@ def test_a_relay_imports_no_arithmetic() -> None:
     """It needs sockets, TLS and certificates, and no part of a party's."""
     modules = loaded("import treetap.commands.cli, treetap.commands.relay")
     assert not modules & (NOT_TO_SERVE - {"treetap.wire.relay", "treetap.wire.secured"})
-    assert not {name.partition(".")[0] for name in modules} & {"party", "coordinator", "numpy"}
+    assert not modules & {"treetap.party", "treetap.coordinator", "numpy"}
 
 
 @pytest.mark.second_tier(but=1)

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from party.masked.passing import FRACTION
 from tests.blindness.observed import Observed
 from tests.pivodl.federations import job_of
 from tests.pivodl.jobs import policies
 from tests.worlds import World
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_manifest, read_model
+from treetap.party.masked.passing import FRACTION
 from treetap.protocols.prediction import predict_request
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.v2 import jobs_pb2, setup_pb2

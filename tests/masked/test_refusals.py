@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from party.masked.routes import Routes
 from tests.blindness.observed import Observed
 from tests.masked.predictions import predicted, scores_of, trained
 from tests.pivodl.federations import federation_of, job_of, transparent
@@ -16,6 +15,7 @@ from tests.replay import ask
 from tests.worlds import PARTIES, spec, world
 from treetap.errors import DataError
 from treetap.models.store import read_job
+from treetap.party.masked.routes import Routes
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import filled

@@ -33,8 +33,8 @@ LINES = (
     Line(PROTOCOLS, "    ForestStep forest = ", "    WinsorisedStep winsorised = 99 [(reveals) = CONTROL];"),
     Line(PROTOCOLS, "    ForestBody forest = ", "    WinsorisedBody winsorised = 99 [(reveals) = CONTROL];"),
     Line("treetap/protocols/registry.py", '    "forest": ', '    "winsorised": "treetap.protocols.winsorised",'),
-    Line("party/protocols.py", '    "forest": ', '    "winsorised": "party.winsorised",'),
-    Line("coordinator/protocols.py", '    "forest": ', '    "winsorised": "coordinator.winsorised",'),
+    Line("party/protocols.py", '    "forest": ', '    "winsorised": "treetap.party.winsorised",'),
+    Line("coordinator/protocols.py", '    "forest": ', '    "winsorised": "treetap.coordinator.winsorised",'),
 )
 
 
@@ -45,7 +45,7 @@ def copy_of_sources(folder: Path) -> None:
     for name in SOURCES:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=ignored)
+            shutil.copytree(source, folder / name, ignore=ignored, symlinks=True)
         else:
             shutil.copy(source, folder / name)
 

@@ -72,7 +72,7 @@ def _fifth_file(folder: Path) -> None:
 def _line_removed(folder: Path) -> None:
     add_protocol(folder)
     path = folder / LINES[-1].file
-    path.write_text(path.read_text(encoding="utf-8").replace('    "boosting": "coordinator.boosting",\n', ""))
+    path.write_text(path.read_text(encoding="utf-8").replace('    "boosting": "treetap.coordinator.boosting",\n', ""))
 
 
 def _file_of_another(folder: Path) -> None:

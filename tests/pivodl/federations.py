@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.pivodl import party_keys, source
-from party.pivodl.leaf_weights import NoiseLedger
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.pivodl.jobs import policies
 from tests.pivodl.worlds import binned
 from tests.simulator import Faults, Federation
 from tests.worlds import World, spec
 from treetap.models.store import read_model
+from treetap.party.pivodl import party_keys, source
+from treetap.party.pivodl.leaf_weights import NoiseLedger
 from treetap.trees.centralised_pivodl import CentralPivodlModel, CentralPivodlTree, train
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import barred

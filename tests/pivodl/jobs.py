@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from party.policy import Policy
 from tests.pivodl.oracle import pivodl_train
 from tests.simulator import COORDINATOR
 from tests.worlds import World, spec, spread, world
+from treetap.party.policy import Policy
 from treetap.protocols.job_spec import sent_in_training
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.v2 import setup_pb2

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from party.pivodl import party_keys
 from tests.trainings import oracle
 from tests.worlds import spec, spread, world
+from treetap.party.pivodl import party_keys
 from treetap.trees.pivodl_params import PivodlParams
 
 #: A regression, so that the mean and the spread of its labels are added up too.

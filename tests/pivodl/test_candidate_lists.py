@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 import numpy as np
 import pytest
 
-from party.pivodl import candidate_bins
-from party.pivodl.candidate_bins import SourceBins, candidate_sets, left_sums_of_sets
 from treetap.errors import Malformed
+from treetap.party.pivodl import candidate_bins
+from treetap.party.pivodl.candidate_bins import SourceBins, candidate_sets, left_sums_of_sets
 from treetap.trees.candidates import CandidateList
 from treetap.trees.tree_bins import left_sums
 from treetap.wire.v2 import pivodl_pb2

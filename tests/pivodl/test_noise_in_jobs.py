@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from party.pivodl import leaf_weights
 from tests.pivodl.federations import (
     assert_central_model,
     centralised_with,
@@ -20,6 +19,7 @@ from tests.pivodl.federations import (
 from tests.pivodl.worlds import some_params, some_world
 from tests.simulator import Federation, Message
 from treetap.models.store import read_model
+from treetap.party.pivodl import leaf_weights
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.v2 import exchange_pb2, pivodl_pb2
 

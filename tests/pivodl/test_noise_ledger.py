@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from party.pivodl.leaf_weights import NOISED_WEIGHTS, NoiseLedger, clipped
-from party.runtime.job_store import JobStore, Store
 from treetap.errors import DataError
 from treetap.models.line_file import LineFile
 from treetap.models.store import TREES
+from treetap.party.pivodl.leaf_weights import NOISED_WEIGHTS, NoiseLedger, clipped
+from treetap.party.runtime.job_store import JobStore, Store
 from treetap.privacy.zcdp import LeafWeightPrivacy
 
 PRIVACY = LeafWeightPrivacy(epsilon=8.0, delta=1e-5, clip=2.0, releases=40, leaves=40)

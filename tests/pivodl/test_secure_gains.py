@@ -14,11 +14,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from party.pivodl.growing_tree import GrowingTree
-from party.pivodl.participant import Participant
-from party.pivodl.secure_gains import SecureGains, rank_of
-from party.pivodl.split_party import Opened, Winner
-from party.runtime.mailbox import Mailbox, expected_of
 from tests.pivodl.federations import assert_central_model, centralised, federation_of, job_of, transparent
 from tests.pivodl.worlds import some_params, some_world
 from tests.simulator import run
@@ -26,6 +21,11 @@ from tests.worlds import World, spec
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
+from treetap.party.pivodl.growing_tree import GrowingTree
+from treetap.party.pivodl.participant import Participant
+from treetap.party.pivodl.secure_gains import SecureGains, rank_of
+from treetap.party.pivodl.split_party import Opened, Winner
+from treetap.party.runtime.mailbox import Mailbox, expected_of
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import MessageRow, members_of
 from treetap.protocols.pivodl import PROTOCOL, RANK_BITS, PivodlSizes

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from party.prediction.tree_model import named
 from tests.attributions.explained import Joined
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec, world
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_names
+from treetap.party.prediction.tree_model import named
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.trees.paths import condition, paths

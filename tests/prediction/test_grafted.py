@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from party.prediction.tree_scoring import DECIDED_ALONE
 from tests.grafted import add_grafts, hide_constants, naive_scores, withdraw_leaves
 from tests.needs import needs_library_of
 from tests.published import write_files
@@ -18,6 +17,7 @@ from tests.serving.served import config
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, spec, world
 from treetap.models.store import REPAIRED, TREES, VALUES, read_model, read_repaired
+from treetap.party.prediction.tree_scoring import DECIDED_ALONE
 from treetap.protocols.prediction import predict_request, sent_in_prediction
 from treetap.protocols.registry import training
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams

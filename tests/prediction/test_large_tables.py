@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from party.prediction.opened_model import HeldValues, StoredValues
 from tests.library.process.test_grouped_rows import FILE
 from tests.masked.predictions import implied_scores, predicted, scores_of, trained
 from tests.pivodl.federations import transparent
 from tests.pivodl.jobs import DEEP, fitting
 from tests.simulator import Federation, run
 from tests.worlds import spec, world
+from treetap.party.prediction.opened_model import HeldValues, StoredValues
 from treetap.protocols.prediction import predict_request
 from treetap.tables import streamed_reading
 from treetap.tables.features import Held

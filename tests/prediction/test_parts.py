@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import party.prediction
-from party.prediction.outcome import Outcome
+import treetap.party.prediction
+from treetap.party.prediction.outcome import Outcome
 
-HERE = Path(party.prediction.__file__).parent
+HERE = Path(str(treetap.party.prediction.__file__)).parent
 #: What a model of trees is made of: files of the library and of a party.
-TREES = ("treetap.trees.ensemble", "treetap.trees.paths", "treetap.models.own_split", "party.prediction.tree_")
+TREES = ("treetap.trees.ensemble", "treetap.trees.paths", "treetap.models.own_split", "treetap.party.prediction.tree_")
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -30,13 +30,13 @@ def imports(path: Path) -> Iterator[str]:
 def test_the_shared_parts_need_no_trees() -> None:
     """A record source, and whatever of this package it imports, could serve a model of another kind."""
     seen: set[str] = set()
-    waiting = ["party.prediction.records"]
+    waiting = ["treetap.party.prediction.records"]
     while waiting:
         module = waiting.pop()
         seen.add(module)
         found = set(imports(HERE / f"{module.rpartition('.')[2]}.py"))
         assert [name for name in found if name.startswith(TREES)] == [], module
-        waiting += [name for name in found if name.startswith("party.prediction.") and name not in seen]
+        waiting += [name for name in found if name.startswith("treetap.party.prediction.") and name not in seen]
     shared = (
         "records",
         "steps",
@@ -48,7 +48,7 @@ def test_the_shared_parts_need_no_trees() -> None:
         "scores_on_disk",
         "query_counts",
     )
-    assert seen == {f"party.prediction.{name}" for name in shared}
+    assert seen == {f"treetap.party.prediction.{name}" for name in shared}
 
 
 @pytest.mark.parametrize(

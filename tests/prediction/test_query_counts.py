@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party.prediction import query_counts
-from party.prediction.query_counts import QueryCounts, counts_of
-from party.runtime.job_store import Store
 from treetap.errors import DataError, Refused
 from treetap.models import line_file
+from treetap.party.prediction import query_counts
+from treetap.party.prediction.query_counts import QueryCounts, counts_of
+from treetap.party.runtime.job_store import Store
 from treetap.tables.record_ids import Ids
 
 IDS = Ids.of(f"r{number:05d}" for number in range(50))

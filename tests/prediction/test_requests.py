@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.prediction import opening_of
 from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.replay import PARAMS
 from tests.splitnn.jobs import PARAMS as NETWORK
 from tests.worlds import SIX, spec
+from treetap.coordinator.prediction import opening_of
 from treetap.errors import ConfigError
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import setup_pb2

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.prediction.scores_on_disk import ScoreStore
-from party.runtime.job_store import JobStore
 from tests.library.process.test_grouped_rows import FILE
 from treetap.errors import DataError
+from treetap.party.prediction.scores_on_disk import ScoreStore
+from treetap.party.runtime.job_store import JobStore
 
 RECORDS, BLOCK = 60, 7
 

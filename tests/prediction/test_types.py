@@ -12,14 +12,14 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from party.eini.entry_sums import write_attributions
-from party.server.http_json import model_reply, predict_reply
 from tests.replay import HERE, JOB
 from tests.serving.served import ask, config, serve
 from tests.simulator import Federation
 from tests.worlds import PARTIES, manifest
 from treetap.commands.model.view import describe
 from treetap.errors import ConfigError
+from treetap.party.eini.entry_sums import write_attributions
+from treetap.party.server.http_json import model_reply, predict_reply
 from treetap.protocols.prediction import predict_request
 from treetap.tables.typed import typed
 from treetap.wire.v2 import serving_pb2, setup_pb2

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.interactive.feature_party import FeatureParty
-from party.masked.routes import Routes, Standing
-from party.prediction.steps import TakenBlocks
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec, world
 from treetap.errors import Malformed
 from treetap.models.store import read_model
+from treetap.party.interactive.feature_party import FeatureParty
+from treetap.party.masked.routes import Routes, Standing
+from treetap.party.prediction.steps import TakenBlocks
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from coordinator.config import read as read_coordinator
 from tests.kubernetes.manifests import FOLDER, build, pods_of
 from tests.kubernetes.test_schemas import VERSIONS, check
 from tests.needs import kustomize_command
@@ -17,6 +16,7 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
 from treetap.commands.health.question import read as read_health
 from treetap.commands.relay import read
+from treetap.coordinator.config import read as read_coordinator
 from treetap.wire.roles import Role
 
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("kubernetes")]

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import config as coordinator_config
-from party import config as party_config
 from tests.relay import hellos
 from tests.relay.rig import RELAY, Certs, Rig, carried_out, deliver, first_bytes, message, relaying, until
 from treetap.commands.certs.revocation import revoke
 from treetap.commands.doctor.connections import check_relay
 from treetap.commands.local_federation import to_toml
+from treetap.coordinator import config as coordinator_config
 from treetap.errors import ConfigError
+from treetap.party import config as party_config
 from treetap.wire.ports import Address
 from treetap.wire.proxies import EXCEPT, NAMED
 from treetap.wire.relay import forwarder

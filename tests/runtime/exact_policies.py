@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from party.policy import Policy
 from tests.simulator import Federation
+from treetap.party.policy import Policy
 from treetap.protocols.messages import Sent
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from party.runtime.job_store import JobStore, Store
 from treetap.models.store import TREES
+from treetap.party.runtime.job_store import JobStore, Store
 
 
 class PowerCut(Exception):

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from party.policy import Policy
-from party.runtime.metrics import CostAccount
-from party.runtime.outbox import Outbox
-from party.runtime.transcript_recorder import Recorders
 from tests.replay import HERE, JOB
 from tests.simulator import Federation
 from tests.virtual_time import run
 from treetap.errors import ConfigError, Incompatible, Interrupted, Refused, Unanswered, Unreachable
+from treetap.party.policy import Policy
+from treetap.party.runtime.metrics import CostAccount
+from treetap.party.runtime.outbox import Outbox
+from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.strict import load
 from treetap.wire.ports import Address
 from treetap.wire.reachable import is_location, permits

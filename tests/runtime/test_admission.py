@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from party.opening import KINDS
 from tests.replay import HERE, Conducted, Replay, ask, with_word
 from tests.simulator import COORDINATOR, Federation
 from tests.worlds import PARTIES
 from treetap import logs
 from treetap.errors import ConfigError, DataError, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.party.opening import KINDS
 from treetap.wire import frame
 from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2
 

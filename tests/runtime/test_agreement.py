@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from party.runtime.ledger import Attempted
-from party.runtime.transcript_recorder import Recorders
 from tests.campaign.fuzz_cases import intercept
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, begin, play, trained, training_of
 from tests.pivodl.federations import federation_of, job_of, transparent
@@ -26,6 +24,8 @@ from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec
 from treetap.errors import Malformed
 from treetap.models.store import read_manifest
+from treetap.party.runtime.ledger import Attempted
+from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.protocols.agreement import attempt_digest, job_digest, job_document
 from treetap.protocols.job_spec import put_params
 from treetap.protocols.prediction import predict_request

@@ -8,17 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from party import node
-from party.config import PartyConfig
-from party.defences.settings import Defences
-from party.protocols import role_for_training
-from party.runtime.context import Role, StepContext
 from tests.pivodl import small_job
 from tests.pivodl.jobs import policies
 from tests.replay import HERE, JOB, ORACLE, PARAMS
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, spec
 from treetap.errors import ConfigError, Overloaded
+from treetap.party import node
+from treetap.party.config import PartyConfig
+from treetap.party.defences.settings import Defences
+from treetap.party.protocols import role_for_training
+from treetap.party.runtime.context import Role, StepContext
 from treetap.trees.params import ForestParams
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
@@ -79,7 +79,7 @@ async def test_a_job_that_would_wait_for_people_is_said_to(
         prepared.append(config.name)
         return role_for_training(config, context, spec)
 
-    monkeypatch.setattr("party.opening.role_for_training", role_for)
+    monkeypatch.setattr("treetap.party.opening.role_for_training", role_for)
 
     policies = {FEATURE: waits_for}
     federation = Federation(tmp_path, HERE.tables, policies=policies)

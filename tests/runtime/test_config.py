@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from party.config import PartyConfig, check_folders, read
-from party.policy import Policy
-from party.serving.own_paths import OwnPaths
-from party.setup.steps import table_config
 from treetap.commands.doctor.configuration import _folders
 from treetap.errors import ConfigError, DataError
+from treetap.party.config import PartyConfig, check_folders, read
+from treetap.party.policy import Policy
+from treetap.party.serving.own_paths import OwnPaths
+from treetap.party.setup.steps import table_config
 
 GOOD = """
 name = "feature-b"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from party.runtime.metrics import PartyMetrics
+from treetap.party.runtime.metrics import PartyMetrics
 
 
 def test_every_way_of_adding_counts_in_the_metric() -> None:

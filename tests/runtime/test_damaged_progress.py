@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party.runtime.job_store import JobStore, Store
 from tests.runtime.stored_jobs import shard, tree, with_trees
 from treetap.errors import ConfigError, DataError
 from treetap.models.store import TREES
+from treetap.party.runtime.job_store import JobStore, Store
 
 
 def test_damaged_progress_is_told(tmp_path: Path) -> None:

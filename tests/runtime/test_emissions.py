@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from coordinator.prediction import opening_of
 from tests.blindness.observed import Observed
 from tests.needs import needs_library_of
 from tests.replay import HERE, JOB
@@ -19,6 +18,7 @@ from tests.serving.served import ask as ask_as_client
 from tests.simulator import COORDINATOR, run
 from tests.trainings import fitting, jobs_of, policies
 from tests.worlds import PARTIES, world
+from treetap.coordinator.prediction import opening_of
 from treetap.errors import Malformed
 from treetap.protocols.job_spec import params_of, sent_in_training
 from treetap.protocols.messages import Members, MessageRow, Sent, sent_by, to_label_holder

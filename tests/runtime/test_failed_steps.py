@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from party.runtime.context import StepContext
-from party.runtime.step_order import id_of
-from party.setup.steps import bin_features
 from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word
 from tests.simulator import Faults, Federation
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import DataError, Interrupted, Malformed
+from treetap.party.runtime.context import StepContext
+from treetap.party.runtime.step_order import id_of
+from treetap.party.setup.steps import bin_features
 from treetap.trees.binning import BinnedTable
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
@@ -86,7 +86,7 @@ async def test_a_failure_whose_answer_was_lost_is_told_again(tmp_path: Path, mon
 
     federation = Federation(tmp_path, HERE.tables, faults=Faults(double=1.0, delay_s=2.0, seed=1))
     with monkeypatch.context() as patch:
-        patch.setattr("party.growth.feature_party_job.bin_features", spoilt)
+        patch.setattr("treetap.party.growth.feature_party_job.bin_features", spoilt)
         status = await federation.train(JOB)
     assert (status.state, status.bad_input) == ("failed", True)
     assert status.error == "feature-b: column b0 is spoilt"

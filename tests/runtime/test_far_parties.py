@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from party.config import PartyConfig
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.simulator import Call, Federation, Process
 from tests.worlds import PARTIES, spec, world
+from treetap.party.config import PartyConfig
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.rpc import GIVE_UP_S

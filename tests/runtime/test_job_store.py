@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.runtime.job_store import Store
 from tests.runtime.stored_jobs import PowerCut, shard, tree, with_trees
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.durable import write_whole
 from treetap.models.store import TREES
+from treetap.party.runtime.job_store import Store
 
 
 def _cut(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coordinator.runtime.journal import Journal
 from tests.replay import HERE, JOB, ORACLE, ask, with_word
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
+from treetap.coordinator.runtime.journal import Journal
 from treetap.errors import ConfigError, Conflict, DataError, Interrupted, UnknownJob
 from treetap.models.store import TREES
 from treetap.wire.frame import name_of

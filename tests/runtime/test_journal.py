@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.runtime import journal as journal_module
-from coordinator.runtime.job_record import attempts
-from coordinator.runtime.journal import Journal, lines_of, no_lines
 from tests.opens import opened_to_read
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation
+from treetap.coordinator.runtime import journal as journal_module
+from treetap.coordinator.runtime.job_record import attempts
+from treetap.coordinator.runtime.journal import Journal, lines_of, no_lines
 from treetap.errors import DataError, Interrupted, UnknownJob
 from treetap.version import PROTOCOL_VERSION
 

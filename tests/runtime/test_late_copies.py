@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from party.protocols import role_for_training
-from party.runtime.attempts import MOST, Attempts
-from party.runtime.context import Role
-from party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, Ledger
 from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import ConfigError, DataError, OutOfOrder
 from treetap.models.checksums import with_checksum
+from treetap.party.protocols import role_for_training
+from treetap.party.runtime.attempts import MOST, Attempts
+from treetap.party.runtime.context import Role
+from treetap.party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, Ledger
 from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import control_pb2, jobs_pb2, setup_pb2
 
@@ -164,7 +164,7 @@ def test_an_opening_that_comes_twice_opens_once(
         opened.append(args)
         return role_for_training(*args)
 
-    monkeypatch.setattr("party.opening.role_for_training", counted)
+    monkeypatch.setattr("treetap.party.opening.role_for_training", counted)
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)

@@ -11,15 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from party.runtime import attempts
-from party.runtime.attempts import Attempts
-from party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, EARLIER, LEDGER, Charge, Kind, Ledger, Occasion, ledger_of
 from tests.replay import HERE
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES
 from treetap.errors import DataError, Refused
 from treetap.models import line_file
 from treetap.models.checksums import with_checksum
+from treetap.party.runtime import attempts
+from treetap.party.runtime.attempts import Attempts
+from treetap.party.runtime.ledger import (
+    ATTEMPTS,
+    ATTEMPTS_SEED,
+    EARLIER,
+    LEDGER,
+    Charge,
+    Kind,
+    Ledger,
+    Occasion,
+    ledger_of,
+)
 from treetap.removed import CHARGED
 
 JOB = Occasion(table="loans", parties=("telco", "shop"), coordinator="coordinator", job="credit", attempt=2)

@@ -13,11 +13,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from party.config import PartyConfig
-from party.opening import checks_of_training
-from party.policy import Policy
-from party.runtime.job_store import JobStore
-from party.runtime.ledger import DAY_S, Kind, Ledger, ledger_of
 from tests.documents import blocks
 from tests.pivodl import small_job
 from tests.pivodl.jobs import PARAMS as PIVODL
@@ -30,6 +25,11 @@ from tests.trainings import policies
 from tests.worlds import PARTIES, spec, world
 from treetap.errors import Refused
 from treetap.models.store import TREES
+from treetap.party.config import PartyConfig
+from treetap.party.opening import checks_of_training
+from treetap.party.policy import Policy
+from treetap.party.runtime.job_store import JobStore
+from treetap.party.runtime.ledger import DAY_S, Kind, Ledger, ledger_of
 from treetap.protocols.limits import PARAMETERS, Limits
 from treetap.protocols.messages import members_of
 from treetap.protocols.prediction import predict_request

@@ -13,21 +13,6 @@ import numpy as np
 import pytest
 from google.protobuf.message import Message
 
-from party.alignment.lists import POINTS_PER_MESSAGE
-from party.eini import entry_layout, lattice
-from party.eini.lattice import COLUMN_BYTES
-from party.growth.feature_party import SUMS_BYTES
-from party.growth.messages import (
-    LEAVES_PER_MESSAGE,
-    leaf_paths,
-    partition_messages,
-    sampled_messages,
-    space_messages,
-    won_messages,
-)
-from party.growth.messages import child_messages as children_messages
-from party.interactive.feature_party import ANSWERS_PER_MESSAGE
-from party.runtime.messages import MESSAGE_BYTES, Body, CountedBody, batches, ciphertext_body
 from tests.certificates import role_of
 from tests.masked import longest_parts as masked
 from tests.pivodl import longest_parts as pivodl
@@ -38,6 +23,21 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES as WORDS_BYTES
 from treetap.lattice.joint_seed import NONCE_BYTES, commitment, self_test
 from treetap.lattice.parameters import MOST_KEY_BYTES, PRIME_BITS, TOTAL_BITS
+from treetap.party.alignment.lists import POINTS_PER_MESSAGE
+from treetap.party.eini import entry_layout, lattice
+from treetap.party.eini.lattice import COLUMN_BYTES
+from treetap.party.growth.feature_party import SUMS_BYTES
+from treetap.party.growth.messages import (
+    LEAVES_PER_MESSAGE,
+    leaf_paths,
+    partition_messages,
+    sampled_messages,
+    space_messages,
+    won_messages,
+)
+from treetap.party.growth.messages import child_messages as children_messages
+from treetap.party.interactive.feature_party import ANSWERS_PER_MESSAGE
+from treetap.party.runtime.messages import MESSAGE_BYTES, Body, CountedBody, batches, ciphertext_body
 from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.psi.group import POINT_BYTES
 from treetap.trees.candidates import Partition

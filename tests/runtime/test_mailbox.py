@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from party.runtime import mailbox as mailbox_module
-from party.runtime.mailbox import ALLOWANCE, OVERHEAD, Mailbox, expected_of
 from tests.simulator import run
 from treetap.errors import Conflict, Interrupted, Refused, Silent
+from treetap.party.runtime import mailbox as mailbox_module
+from treetap.party.runtime.mailbox import ALLOWANCE, OVERHEAD, Mailbox, expected_of
 from treetap.protocols.messages import JobSizes, Members, MessageRow, each_stage, to_label_holder
 from treetap.wire.frame import filled
 from treetap.wire.v2 import boosting_pb2, exchange_pb2, growth_pb2

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from party import config as party_config
-from party.policy import Policy
-from party.setup.membership import check_members
 from tests.replay import HERE, JOB, ask, with_word
 from tests.simulator import Federation
 from tests.worlds import PARTIES
 from treetap.commands import demo
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Malformed, Refused
+from treetap.party import config as party_config
+from treetap.party.policy import Policy
+from treetap.party.setup.membership import check_members
 from treetap.protocols.messages import Members, label_holder_opens
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training

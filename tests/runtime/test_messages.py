@@ -8,13 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party.growth.messages import child_messages, drawn_messages, space_messages, take_children, take_drawn, take_spaces
-from party.node import PartyNode
-from party.runtime.mailbox import Mailbox, expected_of
 from tests.replay import DIGEST, HERE, JOB, ORACLE, Conducted, Replay
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import Conflict, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.party.growth.messages import (
+    child_messages,
+    drawn_messages,
+    space_messages,
+    take_children,
+    take_drawn,
+    take_spaces,
+)
+from treetap.party.node import PartyNode
+from treetap.party.runtime.mailbox import Mailbox, expected_of
 from treetap.protocols.messages import JobSizes, Members, MessageRow, each_round, to_label_holder
 from treetap.wire.frame import PATHS, filled, name_of
 from treetap.wire.v2 import exchange_pb2

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.runtime import journal
-from party.policy import Policy
 from tests.pivodl import small_job
 from tests.pivodl.jobs import policies
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import COORDINATOR, Federation, Message
 from tests.worlds import PARTIES, assert_oracles_model
+from treetap.coordinator.runtime import journal
 from treetap.errors import ConfigError, Interrupted, Overloaded
 from treetap.models.store import TREES
+from treetap.party.policy import Policy
 from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import name_of
 from treetap.wire.transcript import TranscriptReader

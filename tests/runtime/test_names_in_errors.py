@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from party.runtime.context import StepContext
-from party.setup.steps import bin_features
 from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, Message
 from tests.worlds import spec
 from treetap.errors import DataError, Interrupted, Silent, Unreachable
+from treetap.party.runtime.context import StepContext
+from treetap.party.setup.steps import bin_features
 from treetap.protocols.prediction import predict_request
 from treetap.trees.binning import BinnedTable
 
@@ -56,7 +56,7 @@ async def test_a_step_that_is_interrupted_says_where(tmp_path: Path, monkeypatch
             raise OSError(errno.ENOSPC, "No space left on device", "trees.jsonl")
         return await bin_features(context, *about, **more)
 
-    monkeypatch.setattr("party.growth.feature_party_job.bin_features", full)
+    monkeypatch.setattr("treetap.party.growth.feature_party_job.bin_features", full)
 
     def cut(message: Message) -> None:
         if (message.sender, message.to) == ("a", "e"):

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import pytest
 
 import tests.simulator
-from party.alignment import lists, raised_lists
-from party.eini import entry_sums
 from tests.replay import HERE, JOB, ORACLE, PARAMS
 from tests.simulator import Federation
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec
 from treetap.lattice.columns import NodeColumns
+from treetap.party.alignment import lists, raised_lists
+from treetap.party.eini import entry_sums
 from treetap.protocols.prediction import predict_request
 from treetap.trees.leaf_entries import LeafEntries
 from treetap.trees.shapley import expected_score

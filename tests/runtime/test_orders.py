@@ -14,10 +14,6 @@ from typing import Any
 
 import pytest
 
-from party.defences.settings import Defences, ReducedLeakage
-from party.growth.label_holder import ALONE
-from party.protocols import PREDICTION, TRAINING
-from party.runtime.step_order import StepTable, id_of
 from tests import protocol_texts
 from tests.campaign import step_orders
 from tests.campaign.small_jobs import begin
@@ -30,6 +26,10 @@ from tests.splitnn import small_job as small_network
 from tests.step_tables import Asked, Line, TableReader, lines_of, table_at, taken
 from tests.trainings import jobs_of, oracle, policies
 from tests.worlds import PARTIES, World, assert_oracles_model, manifest, spec
+from treetap.party.defences.settings import Defences, ReducedLeakage
+from treetap.party.growth.label_holder import ALONE
+from treetap.party.protocols import PREDICTION, TRAINING
+from treetap.party.runtime.step_order import StepTable, id_of
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.prediction import predict_request
@@ -109,7 +109,7 @@ def _plays(protocol: str) -> Iterator[Play]:
 
 
 def _table(protocol: str, role: str) -> StepTable:
-    return table_at(f"{TRAINING[protocol]}.{role}".removeprefix("party."))
+    return table_at(f"{TRAINING[protocol]}.{role}".removeprefix("treetap.party."))
 
 
 def _break_off(federation: Federation, step: str, to: str, round: int | None, served: bool) -> None:

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from party.config import PartyConfig
-from party.runtime.metrics import PartyMetrics
-from party.runtime.steps import disk_faults
-from party.server.services import register
-from party.serving.own_paths import OwnPaths
-from party.serving.registry import ServedModels
 from tests.certificates import role_of
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import DataError, Interrupted, TreetapError
 from treetap.models.store import read_job
+from treetap.party.config import PartyConfig
+from treetap.party.runtime.metrics import PartyMetrics
+from treetap.party.runtime.steps import disk_faults
+from treetap.party.server.services import register
+from treetap.party.serving.own_paths import OwnPaths
+from treetap.party.serving.registry import ServedModels
 from treetap.process.config import TlsConfig
 from treetap.tables.reading import read_ids
 from treetap.wire import rpc
@@ -127,7 +127,7 @@ def test_what_only_begins_like_a_folder_stays(tmp_path: Path) -> None:
 def test_no_path_leaves_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients are strangers most of all."""
     pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
-    from party.server.services import ScoringServers
+    from treetap.party.server.services import ScoringServers
 
     config = _config(tmp_path)
     faults = _faults(config)

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party.policy import EVERYBODY, Policy
 from treetap.errors import ConfigError, Refused
 from treetap.names import CLIENTS, COORDINATORS, PARTIES
+from treetap.party.policy import EVERYBODY, Policy
 from treetap.protocols.key_options import LATTICE, PAILLIER, SCHEMES, KeyKind
 from treetap.protocols.messages import Sent
 from treetap.strict import load

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from coordinator.prediction import opening_of
 from tests.needs import needs_library_of
 from tests.replay import HERE, JOB, SUBMISSION, ask, with_word
 from tests.runtime.exact_policies import exactly, put_under
@@ -21,6 +20,7 @@ from tests.simulator import COORDINATOR, Federation
 from tests.trainings import fitting, jobs_of
 from tests.trainings import policies as policies_for
 from tests.worlds import PARTIES, spec
+from treetap.coordinator.prediction import opening_of
 from treetap.errors import DataError, Refused
 from treetap.protocols.alignment import ALIGNMENTS
 from treetap.protocols.exclusions import Feature

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from party.defences.settings import ColumnPrivacyTable, Defences
-from party.policy import Policy
 from tests.boosting.categories import categorical_world
 from tests.growth.evaluated import with_eval_table
 from tests.needs import needs_library_of
@@ -20,6 +18,8 @@ from tests.splitnn.jobs import PARAMS as NETWORK
 from tests.trainings import oracle
 from tests.trainings import policies as policies_for
 from tests.worlds import PARTIES, World, assert_oracles_model, spec, world
+from treetap.party.defences.settings import ColumnPrivacyTable, Defences
+from treetap.party.policy import Policy
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.registry import training_name

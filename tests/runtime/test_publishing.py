@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.runtime.job_store import Store
 from tests.runtime.stored_jobs import PowerCut, tree, with_trees
 from treetap.errors import DataError
 from treetap.models.store import MODEL_FORMAT, TREES, WEIGHTS, read_model, read_weights, sha256_of
+from treetap.party.runtime.job_store import Store
 
 
 def test_a_model_appears_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

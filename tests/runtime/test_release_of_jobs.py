@@ -12,15 +12,15 @@ from weakref import WeakValueDictionary, ref
 
 import pytest
 
-from coordinator.runtime import journal
-from coordinator.runtime.journal import Journal
-from coordinator.runtime.metrics import STATES, CoordinatorMetrics
-from party.node import SESSION_S
-from party.runtime import attempts
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES
+from treetap.coordinator.runtime import journal
+from treetap.coordinator.runtime.journal import Journal
+from treetap.coordinator.runtime.metrics import STATES, CoordinatorMetrics
 from treetap.errors import Conflict, Interrupted, OutOfOrder
+from treetap.party.node import SESSION_S
+from treetap.party.runtime import attempts
 from treetap.process import limits
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2

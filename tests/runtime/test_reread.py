@@ -15,16 +15,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from party.config import PartyConfig, read
-from party.policy import Policy
-from party.server.reread import follow, reread
-from party.serving.own_paths import OwnPaths
 from tests.replay import HERE, JOB, SUBMISSION, with_word
 from tests.replay import ask as ask_party
 from tests.serving.served import IDS, ask, scores, serving, without
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES
 from treetap.errors import BadInput, Refused
+from treetap.party.config import PartyConfig, read
+from treetap.party.policy import Policy
+from treetap.party.server.reread import follow, reread
+from treetap.party.serving.own_paths import OwnPaths
 from treetap.process import lifecycle, limits
 from treetap.wire.v2 import serving_pb2
 
@@ -75,7 +75,7 @@ def test_a_fault_changes_nothing_and_is_logged(
         node = federation.node(FEATURE)
         node._config = running
         _written(tmp_path, file, policy, column="z")
-        with caplog.at_level(logging.ERROR, "party.server.reread"):
+        with caplog.at_level(logging.ERROR, "treetap.party.server.reread"):
             await follow(path, node)
         assert node.config is running
         await federation.close()

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import retention
-from coordinator.runtime.job_record import LISTED_ERROR, to_base64
-from coordinator.runtime.journal import HELD_BYTES, Journal
 from tests.opens import opened_to_read
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation
+from treetap.coordinator import retention
+from treetap.coordinator.runtime.job_record import LISTED_ERROR, to_base64
+from treetap.coordinator.runtime.journal import HELD_BYTES, Journal
 from treetap.errors import BadInput, Conflict, Interrupted, UnknownJob
 from treetap.protocols.prediction import predict_request
 from treetap.version import PROTOCOL_VERSION

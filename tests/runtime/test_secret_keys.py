@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from party.runtime.job_store import Store
 from tests.replay import HERE, JOB, asked
 from tests.simulator import Federation, Message
 from tests.worlds import PARTIES
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.models.store import TREES
+from treetap.party.runtime.job_store import Store
 from treetap.wire.transcript import TranscriptReader
 
 LABEL_HOLDER = PARTIES[0]

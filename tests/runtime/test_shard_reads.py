@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-from party.growth.stored_trees import StoredTrees
-from party.runtime.context import StepContext
-from party.runtime.job_store import Store
 from tests.opens import opened_to_read
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.models.store import TREES
+from treetap.party.growth.stored_trees import StoredTrees
+from treetap.party.runtime.context import StepContext
+from treetap.party.runtime.job_store import Store
 from treetap.trees.params import BoostingParams
 
 HERE = world(16, (1, 1, 1), seed=25, fresh=6)

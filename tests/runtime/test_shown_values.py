@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from coordinator import config as coordinator_config
-from party import config as party_config
 from treetap.commands.experiment.experiment_file import OutputTable
+from treetap.coordinator import config as coordinator_config
 from treetap.errors import ConfigError
+from treetap.party import config as party_config
 from treetap.strict import faults_of
 
 SECRET = "HUNTER2"

@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 
-from party.runtime.step_order import (
+from tests.replay import with_word
+from treetap.errors import ConfigError, OutOfOrder
+from treetap.party.runtime.step_order import (
     ANY,
     LATER,
     NEXT_ROUND,
@@ -26,8 +28,6 @@ from party.runtime.step_order import (
     table_of,
     without,
 )
-from tests.replay import with_word
-from treetap.errors import ConfigError, OutOfOrder
 from treetap.wire.v2 import control_pb2, setup_pb2
 
 TABLE: StepTable = {

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from party.runtime import steps
-from party.runtime.step_order import OPENING, SAME, Next, StepId, StepOrder, describe
-from party.runtime.steps import HEARTBEAT_S, StepCache, follow
 from tests.replay import with_word
 from treetap.errors import Conflict, DataError, Interrupted, Malformed, OutOfOrder, TreetapError
+from treetap.party.runtime import steps
+from treetap.party.runtime.step_order import OPENING, SAME, Next, StepId, StepOrder, describe
+from treetap.party.runtime.steps import HEARTBEAT_S, StepCache, follow
 from treetap.wire.frame import filled
 from treetap.wire.v2 import control_pb2, growth_pb2
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from party.node import SESSION_S
-from party.runtime import attempts
-from party.runtime.attempts import Session
-from party.runtime.transcript_recorder import Mode, Recorders
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES
 from treetap.errors import BadInput, Interrupted, Refused, UnknownJob
+from treetap.party.node import SESSION_S
+from treetap.party.runtime import attempts
+from treetap.party.runtime.attempts import Session
+from treetap.party.runtime.transcript_recorder import Mode, Recorders
 from treetap.wire.frame import filled, name_of
 from treetap.wire.own_rows import kept, path_of
 from treetap.wire.transcript import TranscriptReader, open_message

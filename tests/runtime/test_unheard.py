@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.runtime.metrics import CoordinatorMetrics
-from coordinator.runtime.roster import Roster
-from party.prediction.steps import send_block
-from party.runtime.steps import StepCache, follow
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES
+from treetap.coordinator.runtime.metrics import CoordinatorMetrics
+from treetap.coordinator.runtime.roster import Roster
 from treetap.errors import DataError, Interrupted, Unreachable
+from treetap.party.prediction.steps import send_block
+from treetap.party.runtime.steps import StepCache, follow
 from treetap.process.together import together
 from treetap.wire.disclosure import ByteCounts
 from treetap.wire.ports import Address
@@ -63,7 +63,7 @@ def test_a_failure_that_no_party_hears_is_logged(
     """With the job, the attempt and the step; once, and only if no caller gets the error."""
     run(_step_that_fails(error, heard=False))
     (record,) = caplog.records
-    assert (record.levelname, record.name) == (level, "party.runtime.steps")
+    assert (record.levelname, record.name) == (level, "treetap.party.runtime.steps")
     assert record.getMessage().startswith("job job, attempt 2: bin of round 0, stage 0")
     assert record.getMessage().endswith(says)
     assert bool(record.exc_info) == (level == "ERROR")
@@ -185,7 +185,7 @@ async def test_an_unasked_end_that_fails_is_logged(tmp_path: Path, caplog: pytes
         node._sessions["job"].role.close = full  # type: ignore[method-assign]
         await asyncio.sleep(4000)
         await federation.close()
-    (record,) = [record for record in caplog.records if record.name == "party.runtime.steps"]
+    (record,) = [record for record in caplog.records if record.name == "treetap.party.runtime.steps"]
     assert record.getMessage() == "job job: the end of its session met a defect after its caller had gone"
 
 

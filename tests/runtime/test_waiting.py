@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 
-from coordinator.waiting import FIRST_PAUSE_S, Place, Waiting
 from tests.replay import HERE, JOB
 from tests.serving.served import config
 from tests.simulator import Federation
 from tests.virtual_time import run
 from treetap.commands.jobs import progress_view
+from treetap.coordinator.waiting import FIRST_PAUSE_S, Place, Waiting
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2
 

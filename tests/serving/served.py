@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from party.config import ServeConfig
 from tests.oracle import oracle_predict
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import Federation
 from tests.worlds import PARTIES, lattice_tolerance
+from treetap.party.config import ServeConfig
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2, serving_pb2
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from party.config import PartyConfig, ServeConfig
-from party.runtime.metrics import PartyMetrics
-from party.server import services
-from party.serving.registry import ServedModels
 from tests.certificates import dns_of, role_of
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
+from treetap.party.config import PartyConfig, ServeConfig
+from treetap.party.runtime.metrics import PartyMetrics
+from treetap.party.server import services
+from treetap.party.serving.registry import ServedModels
 from treetap.process.config import TlsConfig
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")

@@ -13,20 +13,20 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from party.config import PartyConfig, ServeConfig
-from party.runtime.metrics import PartyMetrics
-from party.runtime.workers import PartyWorkers
-from party.server import main as party_main
-from party.serving.registry import ServedModels
 from tests.names import stands_for
 from treetap.errors import BadInput
 from treetap.native import arithmetic
+from treetap.party.config import PartyConfig, ServeConfig
+from treetap.party.runtime.metrics import PartyMetrics
+from treetap.party.runtime.workers import PartyWorkers
+from treetap.party.server import main as party_main
+from treetap.party.serving.registry import ServedModels
 from treetap.wire import rpc
 from treetap.wire.rpc import listening_fault
 from treetap.workers.engines import InProcessEngine
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
-from party.server import http_connections, services
+from treetap.party.server import http_connections, services
 
 pytestmark = pytest.mark.real_time
 

@@ -17,13 +17,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from coordinator.failover import ANSWER_S
-from party.server.http_json import predict_reply
 from tests.replay import HERE, PARAMS
 from tests.serving.served import CLIENT, IDS, LABEL_HOLDER, B, C, ask, config, serve
 from tests.simulator import COORDINATOR, Faults, Federation, Message
 from tests.worlds import spec
+from treetap.coordinator.failover import ANSWER_S
 from treetap.errors import ConfigError, NotServed, Silent, Unreachable
+from treetap.party.server.http_json import predict_reply
 from treetap.protocols import interactive
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.prediction import predict_request
@@ -316,7 +316,7 @@ async def test_only_models_that_were_trained_without_each_party_now_and_then(
     degraded: dict[str, Any] = {"serve": True, "away_policy": "degrade", "away_deadline_s": DEADLINE_S}
     with pytest.raises(ConfigError, match=fault):
         federation.jobs.predict(predict_request(model="job", **degraded))
-    monkeypatch.setattr("coordinator.prediction.check_degraded_serving", lambda *_: None)
+    monkeypatch.setattr("treetap.coordinator.prediction.check_degraded_serving", lambda *_: None)
     federation.jobs.predict(predict_request(model="job", job="s", **degraded))
     status = await federation.jobs.wait("s")
     assert (status.state, status.bad_input) == ("failed", True)

@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.failover import MOST_ATTEMPTS
-from party import node
-from party.runtime import steps
-from party.runtime.steps import StepCache
 from tests.replay import HERE, JOB
 from tests.serving.served import (
     CLIENT,
@@ -29,7 +25,11 @@ from tests.serving.served import (
     tolerance,
 )
 from tests.simulator import COORDINATOR, Faults, Federation, Message
+from treetap.coordinator.failover import MOST_ATTEMPTS
 from treetap.errors import BadInput, NotServed, Silent, UnknownJob, Unreachable
+from treetap.party import node
+from treetap.party.runtime import steps
+from treetap.party.runtime.steps import StepCache
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import serving_pb2
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from party.config import PartyConfig
-from party.runtime.metrics import PartyMetrics
-from party.serving.registry import ServedModels
+from treetap.party.config import PartyConfig
+from treetap.party.runtime.metrics import PartyMetrics
+from treetap.party.serving.registry import ServedModels
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
-from party.server import http_bodies, services
+from treetap.party.server import http_bodies, services
 
 pytestmark = pytest.mark.real_time
 

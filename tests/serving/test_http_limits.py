@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from party.config import PartyConfig
-from party.runtime.metrics import PartyMetrics
-from party.serving.registry import ServedModels
 from tests.certificates import namesake
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import ConfigError
+from treetap.party.config import PartyConfig
+from treetap.party.runtime.metrics import PartyMetrics
+from treetap.party.serving.registry import ServedModels
 from treetap.process.config import TlsConfig
 from treetap.strict import load
 from treetap.wire.roles import Role
@@ -23,8 +23,8 @@ from treetap.wire.roles import Role
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 from aiohttp import web
 
-from party.server import http_connections, services
-from party.server.http import HttpScoring
+from treetap.party.server import http_connections, services
+from treetap.party.server.http import HttpScoring
 
 pytestmark = pytest.mark.real_time
 

@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 
 import treetap
-from party.config import PartyConfig, ServeConfig
-from party.runtime.metrics import PartyMetrics
-from party.serving.registry import ServedModels
 from tests.certificates import role_of
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import NotServed, Refused, Silent, Unreachable
+from treetap.party.config import PartyConfig, ServeConfig
+from treetap.party.runtime.metrics import PartyMetrics
+from treetap.party.serving.registry import ServedModels
 from treetap.process.config import TlsConfig
 from treetap.wire.roles import Role
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
-from party.server import services
+from treetap.party.server import services
 
 HOLDER = "label-holder"
 

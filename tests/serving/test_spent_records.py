@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.prediction.query_counts import QueryCounts
-from party.prediction.served import ServedPrediction
 from tests.oracle import OracleSplit, oracle_predict
 from tests.replay import HERE, ORACLE, PARAMS
 from tests.serving.served import EXACT, IDS, LABEL_HOLDER, WAYS, B, C, ask, config, serve, serving, tolerance
 from tests.simulator import Federation
 from tests.worlds import World, spec, world
+from treetap.party.prediction.query_counts import QueryCounts
+from treetap.party.prediction.served import ServedPrediction
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import serving_pb2
 

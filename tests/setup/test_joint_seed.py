@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from party.runtime.context import StepContext
-from party.setup.joint_seed import draw_joint_seed
 from treetap.errors import Malformed
 from treetap.lattice.joint_seed import NONCE_BYTES, commitment
+from treetap.party.runtime.context import StepContext
+from treetap.party.setup.joint_seed import draw_joint_seed
 from treetap.process.together import together
 
 NAMES = ("a", "b", "c")

@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from party.pivodl import party_keys
-from party.setup import steps
-from party.setup.key_proofs import check_key_proof, make_proof
 from tests.forged_proofs import Factored, last_prime, prime
 from tests.pivodl.federations import federation_of, job_of
 from tests.pivodl.jobs import SMALL, SPREAD
@@ -24,6 +21,9 @@ from tests.worlds import PARTIES, spec
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
+from treetap.party.pivodl import party_keys
+from treetap.party.setup import steps
+from treetap.party.setup.key_proofs import check_key_proof, make_proof
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.trees.slots import Slots
@@ -204,7 +204,7 @@ def test_a_lying_modulus_is_used_only_where_nobody_checks(
     monkeypatch.setattr(SecretKey, "prove", prove)
     for module, make_key in honest.items():
         monkeypatch.setattr(module, "make_key", lying(make_key))
-    monkeypatch.setattr("party.setup.keys.make_key", steps.make_key)
+    monkeypatch.setattr("treetap.party.setup.keys.make_key", steps.make_key)
 
     async def main() -> None:
         federation, job = begin(tmp_path)

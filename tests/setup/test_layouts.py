@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from party.boosting import layout as boosting
-from party.forest import layout as forest
 from treetap.errors import Malformed
+from treetap.party.boosting import layout as boosting
+from treetap.party.forest import layout as forest
 from treetap.trees.job_params import OBJECTIVES
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.trees.slots import Slots

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from party.runtime.messages import Body
-from party.splitnn.bodies import EMBEDDINGS, GRADIENTS, bodies
+from treetap.party.runtime.messages import Body
+from treetap.party.splitnn.bodies import EMBEDDINGS, GRADIENTS, bodies
 
 
 def _numbers(kind: str) -> Iterable[Body]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from party.defences.settings import Defences
 from tests.simulator import Federation
 from tests.splitnn.jobs import EMITS
 from tests.worlds import PARTIES, World, spec
@@ -17,6 +16,7 @@ from treetap.neural.centralised import CentralNetwork, central_network
 from treetap.neural.defences import LabelDefences
 from treetap.neural.inputs import InputScaler
 from treetap.neural.params import SplitnnParams
+from treetap.party.defences.settings import Defences
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
 from treetap.wire.v2 import jobs_pb2

@@ -10,9 +10,6 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from party.defences.checks import check_own
-from party.defences.settings import Defences
-from party.policy import Policy
 from tests.simulator import Federation, Message, run
 from tests.splitnn.jobs import PARAMS
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
@@ -20,6 +17,9 @@ from tests.worlds import PARTIES, manifest, spec, world
 from treetap.errors import Refused
 from treetap.neural import own_step
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams
+from treetap.party.defences.checks import check_own
+from treetap.party.defences.settings import Defences
+from treetap.party.policy import Policy
 from treetap.tables.config import TableConfig
 from treetap.trees.params import BoostingParams
 

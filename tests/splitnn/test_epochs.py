@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from party.runtime.step_order import id_of
 from tests.replay import HERE, Replay, ask, steps_of
 from tests.splitnn.networks import federation
 from tests.splitnn.small_job import JOB, assert_network
 from tests.worlds import PARTIES
 from treetap.errors import OutOfOrder
+from treetap.party.runtime.step_order import id_of
 from treetap.wire.v2 import control_pb2
 
 pytestmark = pytest.mark.second_tier

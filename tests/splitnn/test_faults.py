@@ -18,14 +18,14 @@ import pytest
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import tests.simulator
-from party.runtime.mailbox import OVERHEAD, expected_of
-from party.splitnn.bodies import EMBEDDINGS, bodies
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.splitnn.jobs import PARAMS
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
 from tests.worlds import PARTIES, World, spec, world
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams, Top
 from treetap.neural.schedule import Schedule
+from treetap.party.runtime.mailbox import OVERHEAD, expected_of
+from treetap.party.splitnn.bodies import EMBEDDINGS, bodies
 from treetap.protocols.messages import Members
 from treetap.protocols.splitnn_prediction import PROTOCOL, NetworkSizes
 from treetap.wire.frame import filled

@@ -14,8 +14,6 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from party.defences.label_budget import LabelBudget
-from party.defences.settings import Defences, LabelDp
 from tests.blindness.comparison import of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed
 from tests.simulator import Federation, Message, run
@@ -24,6 +22,8 @@ from tests.splitnn.networks import assert_same_bits, federation, oracle, publish
 from tests.worlds import PARTIES, Tables, World, manifest, world
 from treetap.models.store import read_manifest
 from treetap.neural.params import Bottom, SplitnnParams
+from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.defences.settings import Defences, LabelDp
 from treetap.wire.v2 import jobs_pb2
 
 pytestmark = pytest.mark.second_tier
@@ -70,7 +70,7 @@ def test_clean_labels_show_to_no_other_party(job: str, tmp_path: Path, monkeypat
 
     Figures by clean labels are in the label holder's own file, and in no manifest.
     """
-    monkeypatch.setattr("party.defences.noisy_labels.staged", lambda *_: NOISY)
+    monkeypatch.setattr("treetap.party.defences.noisy_labels.staged", lambda *_: NOISY)
     params, more = JOBS[job]
     options = {"policies": EMITS, "defences": {HOLDER: Defences(label_dp=ONE, **more)}}
     single = np.zeros(N, dtype=np.int64)
@@ -150,7 +150,7 @@ def test_an_interrupted_job_goes_on_with_its_own_labels_or_not_at_all(after: Lab
 def test_figures_by_clean_labels_are_those_of_the_best_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same scores as the published ones; under fixed noisy labels, by which the last epoch is not the best."""
     here = world(N, (2, 2), seed=4)
-    monkeypatch.setattr("party.defences.noisy_labels.staged", lambda *_: NOISY)
+    monkeypatch.setattr("treetap.party.defences.noisy_labels.staged", lambda *_: NOISY)
     _federated(tmp_path, here, ONE, _trained, params=STOPPED)
     shown, clean = manifest(_state(tmp_path)), json.loads((_model(tmp_path) / "clean_metrics.json").read_text())
     published_figures = shown["training_metrics"]

@@ -10,7 +10,6 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from party.defences.settings import Defences
 from tests.blindness.comparison import PLAIN, shown
 from tests.blindness.observed import Observed, observed
 from tests.simulator import Federation, Message, run
@@ -19,6 +18,7 @@ from tests.splitnn.networks import assert_same_bits, federation, oracle, publish
 from tests.worlds import PARTIES, manifest, world
 from tests.worlds import spec as spec_of_trees
 from treetap.neural.centralised import CentralNetwork
+from treetap.party.defences.settings import Defences
 from treetap.trees.params import BoostingParams
 
 pytestmark = pytest.mark.second_tier

@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from party.defences.settings import Defences, Gradient
 from tests.simulator import run
 from tests.splitnn.jobs import EMITS, PARAMS, spec
 from tests.splitnn.networks import federation
 from tests.worlds import PARTIES, World, world
 from treetap.neural.params import SplitnnParams
+from treetap.party.defences.settings import Defences, Gradient
 from treetap.wire.v2 import jobs_pb2
 
 pytestmark = pytest.mark.second_tier

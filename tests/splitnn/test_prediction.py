@@ -14,7 +14,6 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from party.splitnn import scoring_label_holder
 from tests.simulator import Message, run
 from tests.splitnn.jobs import PARAMS, spec
 from tests.splitnn.networks import federation
@@ -22,6 +21,7 @@ from tests.splitnn.networks import oracle_scores as expected
 from tests.worlds import PARTIES, World, world
 from treetap.neural import trained
 from treetap.neural.params import Bottom, SplitnnParams
+from treetap.party.splitnn import scoring_label_holder
 from treetap.protocols.prediction import predict_request
 from treetap.trees.loss import outcome_of
 from treetap.wire.frame import content_of, name_of

@@ -15,10 +15,6 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from party.runtime.context import StepContext
-from party.runtime.job_store import JobStore
-from party.splitnn import job as network_job
-from party.splitnn.job import StoredStates
 from tests.simulator import LIFE, Federation, Message, run
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published
 from tests.splitnn.test_faults import TINY, TWO
@@ -27,6 +23,10 @@ from treetap.errors import DataError
 from treetap.models.arrays import read_arrays
 from treetap.models.store import WEIGHTS
 from treetap.neural.params import SplitnnParams
+from treetap.party.runtime.context import StepContext
+from treetap.party.runtime.job_store import JobStore
+from treetap.party.splitnn import job as network_job
+from treetap.party.splitnn.job import StoredStates
 from treetap.wire.v2 import jobs_pb2
 
 pytestmark = pytest.mark.second_tier

@@ -14,7 +14,6 @@ from google.protobuf.descriptor import Descriptor
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from party.defences.settings import Defences, Gradient
 from tests.blindness.comparison import PLAIN, shown
 from tests.blindness.coordinator_view import OPEN, WINDOW, Seen, on_disk, with_long_names
 from tests.blindness.observed import Crossed, Observed, observed
@@ -22,6 +21,7 @@ from tests.simulator import COORDINATOR
 from tests.splitnn.jobs import EMITS, PARAMS, spec
 from tests.splitnn.networks import published
 from tests.worlds import PARTIES, World, world
+from treetap.party.defences.settings import Defences, Gradient
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.v2 import control_pb2, setup_pb2, splitnn_pb2

@@ -111,7 +111,7 @@ async def test_degrade_only_with_dropout_of_every_party(tmp_path: Path, monkeypa
     fault = "without party_dropout of feature-c, .* train it with party_dropout = {feature-c = 0.1}, or use retry"
     with pytest.raises(ConfigError, match=fault):
         running.jobs.predict(asked)
-    monkeypatch.setattr("coordinator.prediction.check_degraded_serving", lambda *_: None)
+    monkeypatch.setattr("treetap.coordinator.prediction.check_degraded_serving", lambda *_: None)
     running.jobs.predict(asked)
     status = await running.jobs.wait("s")
     assert (status.state, status.bad_input) == ("failed", True)

@@ -14,12 +14,12 @@ import pytest
 pytest.importorskip("torch", reason="needs treetap[neural]")
 import torch
 
-from party.splitnn.published import trained_bottom, trained_top
 from treetap.errors import DataError
 from treetap.neural.centralised import CentralNetwork, Party
 from treetap.neural.draws import Draws
 from treetap.neural.inputs import InputScaler
 from treetap.neural.params import Bottom, SplitnnParams, Top
+from treetap.party.splitnn.published import trained_bottom, trained_top
 from treetap.tables.features import Held
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids

@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from party.defences.settings import Defences
 from tests.simulator import run
 from tests.splitnn.jobs import PARAMS
 from tests.splitnn.networks import assert_same_bits, oracle, published, trained
 from tests.worlds import world
 from treetap.neural.params import SplitnnParams
+from treetap.party.defences.settings import Defences
 
 pytestmark = pytest.mark.second_tier
 

@@ -11,15 +11,15 @@ from urllib.request import Request, urlopen
 import grpc
 import pytest
 
-from coordinator import config as coordinator_config
-from party import config as party_config
 from tests.commands.command import treetap
 from tests.system.federations import settings
 from tests.worlds import spec, world
 from treetap.commands.jobs import client
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.commands.local_federation import LocalFederation, to_toml
+from treetap.coordinator import config as coordinator_config
 from treetap.errors import BadInput, ConfigError, Refused, TreetapError
+from treetap.party import config as party_config
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire import rpc

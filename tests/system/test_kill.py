@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.jobs import Jobs
-from coordinator.runtime.journal import Journal
 from tests.commands.command import Outcome, treetap
 from tests.system.federations import ended, settings, shards, states, until
 from tests.worlds import PARTIES, joined_model, spec, world
 from treetap.commands.local_federation import LocalFederation
+from treetap.coordinator.jobs import Jobs
+from treetap.coordinator.runtime.journal import Journal
 from treetap.errors import ConfigError, Interrupted
 from treetap.models.store import TREES
 from treetap.protocols import drafts

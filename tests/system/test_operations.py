@@ -115,7 +115,7 @@ def test_a_partys_lines_bear_their_subject(party: str, federation: LocalFederati
     steps = [
         line
         for line in _lines(federation, party)
-        if line["logger"] == "party.runtime.metrics" and line.get("job") == JOB
+        if line["logger"] == "treetap.party.runtime.metrics" and line.get("job") == JOB
     ]
     ends = [line for line in steps if line["level"] == "info"]
     assert {line["step"] for line in ends} > {"prepare", "bin", "store_tree", "publish"}
@@ -123,18 +123,18 @@ def test_a_partys_lines_bear_their_subject(party: str, federation: LocalFederati
     for line in ends:
         assert (line["attempt"], line["peer"], line["job"]) == (1, "coordinator", JOB)
         assert line["seconds"] >= 0.0
-    opened = [line for line in _lines(federation, party) if line["logger"] == "party.node"]
+    opened = [line for line in _lines(federation, party) if line["logger"] == "treetap.party.node"]
     assert {line["job"] for line in opened} == {JOB}
 
 
 def test_the_coordinators_lines_bear_their_subject(federation: LocalFederation) -> None:
     """A job begins and ends without its operator's name on it, and each step names the party that it was asked of."""
     lines = [line for line in _lines(federation, "coordinator") if line.get("job") == JOB]
-    own = [line for line in lines if line["logger"] == "coordinator.attempt"]
+    own = [line for line in lines if line["logger"] == "treetap.coordinator.attempt"]
     assert own[0]["message"].endswith("begins")
     assert own[-1]["message"].endswith("finished")
     assert all("peer" not in line and line["attempt"] == 1 for line in own)
-    asked = [line for line in lines if line["logger"] == "coordinator.runtime.roster"]
+    asked = [line for line in lines if line["logger"] == "treetap.coordinator.runtime.roster"]
     assert {line["peer"] for line in asked} == set(PARTIES)
     assert {"prepare", "publish", "account", "leave"} < {line["step"] for line in asked}
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from coordinator.config import read as read_coordinator
-from party.config import read as read_party
 from treetap import logs
+from treetap.coordinator.config import read as read_coordinator
 from treetap.errors import ConfigError
 from treetap.logs import pin_libraries, restore_variables_of_spans
 from treetap.metrics import ProcessMetrics
+from treetap.party.config import read as read_party
 from treetap.process.config import TelemetryConfig
 from treetap.process.secret import Secret
 

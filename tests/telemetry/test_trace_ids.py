@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from party.runtime.attempts import SUBMISSIONS
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, spec, world
 from treetap import logs
 from treetap.errors import Malformed
+from treetap.party.runtime.attempts import SUBMISSIONS
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.disclosure import bytes_by_class
@@ -95,7 +95,7 @@ def test_lines_of_json_have_the_trace_beside_the_job(
     trace = run(main())
     lines = [json.loads(line) for line in as_json.getvalue().splitlines()]
     of_steps = [line for line in lines if "seconds" in line]
-    assert {line["logger"].partition(".")[0] for line in of_steps} == {"coordinator", "party"}
+    assert {line["logger"].split(".")[1] for line in of_steps} == {"coordinator", "party"}
     with_trace = [line for line in of_steps if line.get("trace") == trace]
     assert [line for line in of_steps if line not in with_trace and line["step"] != "leave"] == []
     assert next(iter(with_trace)).keys() >= {"job", "trace", "attempt", "step", "peer"}

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from coordinator import config as coordinator_config
-from party import config as party_config
 from renderers.rendering import ROOT
 from renderers.watch import JOB
+from treetap.coordinator import config as coordinator_config
+from treetap.party import config as party_config
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: Mapping[str, Any] = COMPOSE["services"]

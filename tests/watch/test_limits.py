@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from party.approvals.ledger import Approvals
-from party.approvals.watched import PERIOD_S, Watched
-from party.config import PartyConfig
-from party.policy import Policy
-from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
-from party.runtime.metrics import PartyMetrics
 from tests.simulator import in_place, run
+from treetap.party.approvals.ledger import Approvals
+from treetap.party.approvals.watched import PERIOD_S, Watched
+from treetap.party.config import PartyConfig
+from treetap.party.policy import Policy
+from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
+from treetap.party.runtime.metrics import PartyMetrics
 from treetap.wire.tls import Insecure
 
 BANK = "bank"

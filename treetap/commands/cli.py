@@ -324,7 +324,7 @@ def party(
     """Serve one party until SIGTERM. Prints one JSON line with its address when it is ready."""
     in_terminal = hold_hangup()  # first: it may come at any time
     logs.configure(log_level, log_format)  # before other imports: gRPC keeps the standard error that it finds
-    from party.server.main import run
+    from treetap.party.server.main import run
 
     run(config, until_stdin_closes=until_stdin_closes, in_terminal=in_terminal)
 
@@ -338,7 +338,7 @@ def coordinator(
     """Serve the coordinator until SIGTERM. It runs jobs and holds no data."""
     logs.configure(log_level, log_format)  # first: gRPC keeps the standard error that it finds
     import_numpy()
-    from coordinator.server import run
+    from treetap.coordinator.server import run
 
     run(config, until_stdin_closes=until_stdin_closes)
 

@@ -42,7 +42,7 @@ from treetap.version import install
 from treetap.wire.transcript import summarise
 
 if TYPE_CHECKING:
-    from attacks.verdict import Verdict
+    from treetap.attacks.verdict import Verdict
 
 LABEL = "benign"
 #: What was measured of each nucleus, and the columns of a measure: its mean, standard error and worst value.
@@ -254,8 +254,8 @@ def conclude(run: RunResult, audit: dict[str, Any] | None, params: JobParams) ->
         terminal.out.print(Text.assemble("By its test metrics the model and the joined table's are ", verdict, "."))
     terminal.out.print()
     if audit is not None:
-        from attacks.document import parse
-        from attacks.report.verdict import to_do
+        from treetap.attacks.document import parse
+        from treetap.attacks.report.verdict import to_do
 
         document = parse(audit)
         terminal.out.print(learned_table(document.verdicts))
@@ -272,8 +272,8 @@ def conclude(run: RunResult, audit: dict[str, Any] | None, params: JobParams) ->
 
 def learned_table(verdicts: Sequence[Verdict]) -> Table:
     """Table of guesses before the training and after it: a line a party and direction, its worst verdict."""
-    from attacks.report.verdict import TITLE, bar, lines
-    from attacks.verdict import OTHERS
+    from treetap.attacks.report.verdict import TITLE, bar, lines
+    from treetap.attacks.verdict import OTHERS
 
     title = f"{TITLE}: share guessed or explained, before → after the training"
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), title=title, min_width=len(title))
@@ -309,7 +309,7 @@ def detail(run: RunResult, audit: dict[str, Any] | None) -> None:
     terminal.out.print(terminal.text(backends_line(run.arithmetic)))
     terminal.out.print(received_table(run.traffic))
     if audit is not None:
-        from attacks.report import print_summary
+        from treetap.attacks.report import print_summary
 
         print_summary(audit, terminal.out)
     terminal.out.print("Classes of messages: docs/threats.md. Attacks: docs/measure.md.")

@@ -90,9 +90,9 @@ def leakage(
 
 def _ledger(config: Path) -> dict[str, Any]:
     """The ledger as JSON types. Raises `BadInput` if a file is wrong, damaged or cannot be read."""
-    from party.config import read
-    from party.defences.label_budget import LabelBudget
-    from party.runtime.ledger import Kind
+    from treetap.party.config import read
+    from treetap.party.defences.label_budget import LabelBudget
+    from treetap.party.runtime.ledger import Kind
 
     party = read(config)
     budget = LabelBudget(party.state, party.policy.label_budget)

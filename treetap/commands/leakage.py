@@ -20,7 +20,7 @@ from treetap.models.store import LEAKAGE, read_leakage
 from treetap.strict import Part
 
 if TYPE_CHECKING:
-    from party.config import PartyConfig
+    from treetap.party.config import PartyConfig
 
 
 class Signature(Part):
@@ -87,7 +87,7 @@ def account(job: str | None, config: Path) -> Account | Previews:
     Raises:
         BadInput: this party has no such job, or no account of it, or a file cannot be read.
     """
-    from party.config import read  # experiments import this module for its documents
+    from treetap.party.config import read  # experiments import this module for its documents
 
     party = read(config)
     if job is not None and (labels := _of_labels(job, party)) is not None:
@@ -105,7 +105,7 @@ def account(job: str | None, config: Path) -> Account | Previews:
 
 def _previews(job: str | None, party: PartyConfig) -> Previews:
     """The preview of that name, or all."""
-    from party.runtime.ledger import ledger_of
+    from treetap.party.runtime.ledger import ledger_of
 
     ledger = ledger_of(party.state)
     with reading(ledger.path):
@@ -127,7 +127,7 @@ def _previews(job: str | None, party: PartyConfig) -> Previews:
 
 def _of_labels(job: str, party: PartyConfig) -> Account | None:
     """The account of all trees so far, if there is one."""
-    from party.runtime.job_store import JobStore
+    from treetap.party.runtime.job_store import JobStore
 
     store = JobStore(party.state / "jobs" / job, party.state / "models" / job)
     place = store.model if store.published else store.folder

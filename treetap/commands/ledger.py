@@ -16,7 +16,7 @@ import typer
 from treetap.commands.options import Json, reading
 
 if TYPE_CHECKING:
-    from party.runtime.ledger import Charge
+    from treetap.party.runtime.ledger import Charge
 
 #: The columns of the CSV file, a row for each charge.
 COLUMNS = ("at", "kind", "amount", "table", "parties", "coordinator", "job", "attempt", "details")
@@ -37,10 +37,10 @@ def ledger(
 
     treetap ledger --config bank.toml --csv ledger.csv
     """
-    from party.approvals.spent_limits import spent
-    from party.config import read
-    from party.runtime.ledger import ledger_of
     from treetap.models.durable import write_whole
+    from treetap.party.approvals.spent_limits import spent
+    from treetap.party.config import read
+    from treetap.party.runtime.ledger import ledger_of
 
     party = read(config)
     with reading(party.state):
@@ -76,7 +76,7 @@ def _sums(charges: list[Charge]) -> list[dict[str, Any]]:
 
     What a preview told is no charge of its own.
     """
-    from party.runtime.ledger import Kind
+    from treetap.party.runtime.ledger import Kind
 
     sums: dict[tuple[str, str, str], list[Charge]] = {}
     for charge in (one for one in charges if one.kind is not Kind.ANSWER):

@@ -10,11 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from party.alignment.steps import ALIGNMENT, Alignment
-from party.prediction.feature_names import NamesSent, NamesTaken
-from party.prediction.steps import NAMES, table_for
-from party.protocols import PREDICTION, TRAINING, roles_for_prediction, roles_for_training
-from party.runtime.step_order import (
+from treetap.commands.protocol_picture import Arrow, Row, picture
+from treetap.errors import ConfigError
+from treetap.names import did_you_mean
+from treetap.party.alignment.steps import ALIGNMENT, Alignment
+from treetap.party.prediction.feature_names import NamesSent, NamesTaken
+from treetap.party.prediction.steps import NAMES, table_for
+from treetap.party.protocols import PREDICTION, TRAINING, roles_for_prediction, roles_for_training
+from treetap.party.runtime.step_order import (
     ANY,
     LATER,
     NEXT_ROUND,
@@ -29,9 +32,6 @@ from party.runtime.step_order import (
     declared_steps,
     table_of,
 )
-from treetap.commands.protocol_picture import Arrow, Row, picture
-from treetap.errors import ConfigError
-from treetap.names import did_you_mean
 from treetap.protocols import job_spec, scoring
 from treetap.protocols.alignment import ALIGNMENTS
 from treetap.protocols.exclusions import Feature

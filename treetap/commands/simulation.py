@@ -16,19 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from party.defences.checks import check_own, check_own_trees
-from party.defences.settings import Defences
-from party.growth.withheld import mode_of
-from party.policy import Policy
-from party.setup.evaluated import EvaluatedLabels, Measured
-from party.setup.evaluated import described as entry_of_evaluated
-from party.setup.labelled_table import LabelledTable
-from party.setup.steps import refuse_bins
 from treetap.commands.experiment.party_tables import read_as_party
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import ConfigError, DataError
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import HIDES_CONSTANTS, HISTORY, TREES, described
+from treetap.party.defences.checks import check_own, check_own_trees
+from treetap.party.defences.settings import Defences
+from treetap.party.growth.withheld import mode_of
+from treetap.party.policy import Policy
+from treetap.party.setup.evaluated import EvaluatedLabels, Measured
+from treetap.party.setup.evaluated import described as entry_of_evaluated
+from treetap.party.setup.labelled_table import LabelledTable
+from treetap.party.setup.steps import refuse_bins
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.registry import Rounds, training, training_name

@@ -1,8 +1,8 @@
 """The protocols: one line for each, which names the module that describes it.
 
 A protocol is one field of the oneofs of protocols.proto, and one name in `protos/`, `coordinator/`, `party/`, `tests/`;
-`party.protocols` names its roles and `coordinator.protocols` its sequence of phases. docs/architecture.md lists the
-places.
+`treetap.party.protocols` names its roles and `treetap.coordinator.protocols` its sequence of phases.
+docs/architecture.md lists the places.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The label holder's own columns: labels as they were read, and sample weights.
 
-Labels are closed: a party's code opens them in one place, `party.defences.clean_labels`.
+Labels are closed: a party's code opens them in one place, `treetap.party.defences.clean_labels`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 `insecure = true` puts plain text on loopback in its place; everything else is the same.
 
-The clients of our own services are here; what answers their calls is with the processes, in `party.server` and
-`coordinator.server`. All options of channels and servers are here, so that both ends agree.
+The clients of our own services are here; what answers their calls is with the processes, in `treetap.party.server` and
+`treetap.coordinator.server`. All options of channels and servers are here, so that both ends agree.
 """
 
 from __future__ import annotations

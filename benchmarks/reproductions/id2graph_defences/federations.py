@@ -11,11 +11,11 @@ from defended_cells import Cell, wire_cells, wire_key
 from id2graph_trial import KEY_BITS, Trial, experiment
 from resumable import Results
 
-from party.defences.settings import Defences, IdLmid, ReducedLeakage
 from treetap import terminal
 from treetap.commands.experiment.joined_table import read_table
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.local_federation import clean_end, working_folder
+from treetap.party.defences.settings import Defences, IdLmid, ReducedLeakage
 
 #: What the account of a job calls the ciphertexts of records, by model.
 RECORDS = {"forest": "encrypted_labels", "boosting": "gradients"}

@@ -33,20 +33,20 @@ from cells import EPSILONS, Cell  # noqa: E402
 from paper import GUESS  # noqa: E402
 from worlds import drawn, experiment_of  # noqa: E402
 
-from attacks.pivodl.evidence import SharedLabelEvidence  # noqa: E402
-from attacks.pivodl.label_guess import from_own_splits, score, summed  # noqa: E402
-from attacks.pivodl.schema import GuessFigures  # noqa: E402
-from attacks.registry import Needs, rows  # noqa: E402
-from attacks.view.own_table import load_labels, load_own_table  # noqa: E402
-from attacks.view.pivodl_view import PivodlTree, Weight  # noqa: E402
-from attacks.view.view import View, read_view  # noqa: E402
-from party.pivodl.leaf_weights import NoiseLedger  # noqa: E402
 from treetap import terminal  # noqa: E402
+from treetap.attacks.pivodl.evidence import SharedLabelEvidence  # noqa: E402
+from treetap.attacks.pivodl.label_guess import from_own_splits, score, summed  # noqa: E402
+from treetap.attacks.pivodl.schema import GuessFigures  # noqa: E402
+from treetap.attacks.registry import Needs, rows  # noqa: E402
+from treetap.attacks.view.own_table import load_labels, load_own_table  # noqa: E402
+from treetap.attacks.view.pivodl_view import PivodlTree, Weight  # noqa: E402
+from treetap.attacks.view.view import View, read_view  # noqa: E402
 from treetap.commands.experiment.experiment_file import AuditTable  # noqa: E402
 from treetap.commands.experiment.joined_table import ID  # noqa: E402
 from treetap.commands.experiment.party_tables import labels_file, write_tables  # noqa: E402
 from treetap.commands.local_federation import LocalFederation, clean_end, working_folder  # noqa: E402
 from treetap.errors import BadInput, TreetapError  # noqa: E402
+from treetap.party.pivodl.leaf_weights import NoiseLedger  # noqa: E402
 from treetap.privacy.zcdp import LeafWeightPrivacy  # noqa: E402
 from treetap.tables.labels import Labels  # noqa: E402
 from treetap.trees.pivodl_params import PivodlParams  # noqa: E402

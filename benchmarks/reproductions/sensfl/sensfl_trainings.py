@@ -15,10 +15,10 @@ from sensfl_figures import PREDICTION, TRAINING
 from sensfl_sets import FEATURE, HOLDER, split_of
 from sensfl_settings import AUXILIARY, VICTIMS, attack_settings, defences_of, params_of
 
-from attacks.features.evidence import Embeddings, FeatureEvidence
-from attacks.features.findings import findings
-from attacks.features.real_bottom import RealBottom
-from attacks.registry import row
+from treetap.attacks.features.evidence import Embeddings, FeatureEvidence
+from treetap.attacks.features.findings import findings
+from treetap.attacks.features.real_bottom import RealBottom
+from treetap.attacks.registry import row
 from treetap.neural.centralised import CentralNetwork, Party
 from treetap.neural.draws import Draws
 from treetap.neural.feature_side import BOTTOM, PIECE, embedded

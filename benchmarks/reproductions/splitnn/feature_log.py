@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from attacks.view.received_rows import EpochRows
+from treetap.attacks.view.received_rows import EpochRows
 from treetap.models.arrays import read_arrays
 from treetap.models.durable import write_whole
 from treetap.neural.optimiser import load_weights, weights_of

@@ -21,12 +21,12 @@ from network_cells import Cell
 from network_sets import FEATURE
 from network_settings import params_of
 
-from attacks.networks.classifier import named
-from attacks.networks.completion import Known, completed
-from attacks.networks.gradient_clusters import gradient_clusters
-from attacks.networks.gradient_labels import gradient_labels
-from attacks.scores import score
-from attacks.view.received_rows import EpochRows, attack_draws
+from treetap.attacks.networks.classifier import named
+from treetap.attacks.networks.completion import Known, completed
+from treetap.attacks.networks.gradient_clusters import gradient_clusters
+from treetap.attacks.networks.gradient_labels import gradient_labels
+from treetap.attacks.scores import score
+from treetap.attacks.view.received_rows import EpochRows, attack_draws
 from treetap.neural.architectures import bottom_model
 from treetap.neural.draws import Draws
 from treetap.neural.numbers import pin

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from attacks.document import Document, Party, ReceivedRow, Signature
-from attacks.features.schema import (
+from treetap.attacks.document import Document, Party, ReceivedRow, Signature
+from treetap.attacks.features.schema import (
     Attribute,
     ClassScores,
     Picture,
@@ -16,7 +16,7 @@ from attacks.features.schema import (
     VictimFigures,
     png_url,
 )
-from attacks.networks.schema import GainFigures
+from treetap.attacks.networks.schema import GainFigures
 
 HOLDER, VICTIM = "label-holder", "feature-b"
 

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from attacks.features.evidence import FeatureEvidence
-from attacks.features.findings import findings
-from attacks.features.real_bottom import RealBottom
-from attacks.features.record_space import RecordSpace
-from attacks.features.schema import FeatureSettings, VictimFigures
-from attacks.registry import Needs, row, rows
+from treetap.attacks.features.evidence import FeatureEvidence
+from treetap.attacks.features.findings import findings
+from treetap.attacks.features.real_bottom import RealBottom
+from treetap.attacks.features.record_space import RecordSpace
+from treetap.attacks.features.schema import FeatureSettings, VictimFigures
+from treetap.attacks.registry import Needs, row, rows
 from treetap.neural.architectures import bottom_to_load
 from treetap.neural.params import Bottom
 from treetap.tables.categories import Category, one_hot_names

@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from attacks.features.attributes import classes_of
-from attacks.features.real_bottom import RealBottom
-from attacks.features.record_space import Records, RecordSpace, columns_of
-from attacks.features.schema import Attribute
 from tests.attacks.features.planted import planted, table_of
+from treetap.attacks.features.attributes import classes_of
+from treetap.attacks.features.real_bottom import RealBottom
+from treetap.attacks.features.record_space import Records, RecordSpace, columns_of
+from treetap.attacks.features.schema import Attribute
 from treetap.neural.architectures import bottom_to_load
 from treetap.neural.inputs import InputScaler
 from treetap.neural.params import Bottom

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from attacks.document import Document, parse
-from attacks.limits import exceeded
-from attacks.limits import parse as limits
-from attacks.report import html, print_summary
-from attacks.report.columns import RESCALED, words
 from tests.attacks.documents import made
 from tests.attacks.features.documents import HOLDER, VICTIM, attribute, figures, number, of_label_holder
+from treetap.attacks.document import Document, parse
+from treetap.attacks.limits import exceeded
+from treetap.attacks.limits import parse as limits
+from treetap.attacks.report import html, print_summary
+from treetap.attacks.report.columns import RESCALED, words
 from treetap.errors import BadInput
 
 pytestmark = pytest.mark.second_tier

@@ -10,14 +10,14 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from attacks.features.attributes import AttributeGuess
-from attacks.features.evidence import SCALES, FeatureEvidence
-from attacks.features.findings import _attribute, _compared, findings
-from attacks.features.real_bottom import RealBottom
-from attacks.features.record_space import Column, RecordSpace
-from attacks.features.schema import Attribute, FeatureSettings, Reconstruction
-from attacks.registry import Needs, row, rows
 from tests.attacks.features.planted import QUICK, Planted, figures, linear, planted, table_of
+from treetap.attacks.features.attributes import AttributeGuess
+from treetap.attacks.features.evidence import SCALES, FeatureEvidence
+from treetap.attacks.features.findings import _attribute, _compared, findings
+from treetap.attacks.features.real_bottom import RealBottom
+from treetap.attacks.features.record_space import Column, RecordSpace
+from treetap.attacks.features.schema import Attribute, FeatureSettings, Reconstruction
+from treetap.attacks.registry import Needs, row, rows
 from treetap.errors import BadInput
 
 pytestmark = pytest.mark.second_tier

@@ -21,17 +21,17 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 from rich.console import Console
 
-from attacks import audit_file
-from attacks.audit import audit
-from attacks.document import Document, parse
-from attacks.features.schema import FeatureSettings, VictimFigures
-from attacks.report import html, print_summary
 from tests.attacks.features.embedding_logs import RECORDS as LOGGED
 from tests.attacks.features.embedding_logs import planted_log
 from tests.attacks.network_logs import training_log
 from tests.simulator import Federation, run
 from tests.splitnn.jobs import EMITS, PARAMS
 from tests.worlds import PARTIES, spec, world
+from treetap.attacks import audit_file
+from treetap.attacks.audit import audit
+from treetap.attacks.document import Document, parse
+from treetap.attacks.features.schema import FeatureSettings, VictimFigures
+from treetap.attacks.report import html, print_summary
 from treetap.commands.local_federation import to_toml
 from treetap.errors import BadInput, DataError
 from treetap.neural.params import Bottom

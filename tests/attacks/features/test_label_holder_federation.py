@@ -14,12 +14,12 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import torch
 
-from attacks.view.predicted_embeddings import read_predicted
-from attacks.view.view import read_label_holder, read_view
 from tests.simulator import run
 from tests.splitnn.jobs import PARAMS, spec
 from tests.splitnn.networks import federation, tables_of
 from tests.worlds import PARTIES, World, world
+from treetap.attacks.view.predicted_embeddings import read_predicted
+from treetap.attacks.view.view import read_label_holder, read_view
 from treetap.errors import BadInput
 from treetap.neural.centralised import CentralNetwork, central_network
 from treetap.neural.feature_side import BOTTOM, embedded

@@ -11,8 +11,6 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from attacks.view.predicted_embeddings import PredictedEmbeddings, read_predicted
-from attacks.view.view import View, read_label_holder
 from tests.attacks.features.embedding_logs import (
     Attempt,
     B,
@@ -22,6 +20,8 @@ from tests.attacks.features.embedding_logs import (
     planted_log,
     predicted_log,
 )
+from treetap.attacks.view.predicted_embeddings import PredictedEmbeddings, read_predicted
+from treetap.attacks.view.view import View, read_label_holder
 from treetap.errors import BadInput, Malformed
 from treetap.wire.v2 import exchange_pb2
 

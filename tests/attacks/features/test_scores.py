@@ -14,8 +14,8 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import torch
 
-from attacks.features.findings import class_scores, mse, psnr, r2, ssim
-from attacks.features.schema import png_url
+from treetap.attacks.features.findings import class_scores, mse, psnr, r2, ssim
+from treetap.attacks.features.schema import png_url
 
 pytestmark = pytest.mark.second_tier
 

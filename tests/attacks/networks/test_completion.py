@@ -12,11 +12,11 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import torch
 
-from attacks.known_labels.labels import KnownLabels
-from attacks.networks.completion import Completions, Known, completions
-from attacks.networks.evidence import Evaluation
-from attacks.networks.schema import NetworkSettings
-from attacks.view.received_rows import attack_draws
+from treetap.attacks.known_labels.labels import KnownLabels
+from treetap.attacks.networks.completion import Completions, Known, completions
+from treetap.attacks.networks.evidence import Evaluation
+from treetap.attacks.networks.schema import NetworkSettings
+from treetap.attacks.view.received_rows import attack_draws
 from treetap.errors import BadInput
 from treetap.neural.architectures import InputShape, bottom_model
 from treetap.neural.inputs import Inputs

@@ -18,18 +18,18 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 import torch
 from rich.console import Console
 
-from attacks.audit import audit
-from attacks.audit_file import AuditFile
-from attacks.document import Document
-from attacks.files import AuditedParty, LabelTable
-from attacks.limits import exceeded
-from attacks.networks.own_network import load_own_network
-from attacks.networks.schema import NetworkFigures
-from attacks.report import html, print_summary
-from attacks.view.view import read_view
 from tests.simulator import Federation, run
 from tests.splitnn.jobs import EMITS, PARAMS
 from tests.worlds import PARTIES, World, spec, world
+from treetap.attacks.audit import audit
+from treetap.attacks.audit_file import AuditFile
+from treetap.attacks.document import Document
+from treetap.attacks.files import AuditedParty, LabelTable
+from treetap.attacks.limits import exceeded
+from treetap.attacks.networks.own_network import load_own_network
+from treetap.attacks.networks.schema import NetworkFigures
+from treetap.attacks.report import html, print_summary
+from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, DataError
 from treetap.models.arrays import read_arrays
 from treetap.models.store import WEIGHTS, read_weights
@@ -227,7 +227,9 @@ def test_a_manifest_that_is_no_networks_is_named(
     """Its checksum says nothing about who wrote it: a field of another form is one error, with the file's name."""
     model = own / "state" / "models" / "job"
     manifest, weights = read_weights(model)
-    monkeypatch.setattr("attacks.networks.own_network.read_weights", lambda _: ({**manifest, **change}, weights))
+    monkeypatch.setattr(
+        "treetap.attacks.networks.own_network.read_weights", lambda _: ({**manifest, **change}, weights)
+    )
     with pytest.raises(DataError, match=r"models/job/manifest\.json: is not that of a network"):
         load_own_network(model, own / "own.parquet", read_view(own / "state"))
 

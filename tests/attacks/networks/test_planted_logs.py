@@ -15,15 +15,6 @@ import pytest
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
 
-from attacks.audit import audit
-from attacks.audit_file import AuditFile
-from attacks.document import Document, parse
-from attacks.files import AuditedParty, LabelTable
-from attacks.networks.schema import NetworkFigures
-from attacks.registry import Needs, rows
-from attacks.report import html
-from attacks.run import Task, run, show
-from attacks.view.view import read_view
 from tests.attacks.networks.planted import (
     PARTY,
     WIDTH,
@@ -37,6 +28,15 @@ from tests.attacks.networks.planted import (
 )
 from tests.commands.command import refused, treetap
 from tests.worlds import PARTIES
+from treetap.attacks.audit import audit
+from treetap.attacks.audit_file import AuditFile
+from treetap.attacks.document import Document, parse
+from treetap.attacks.files import AuditedParty, LabelTable
+from treetap.attacks.networks.schema import NetworkFigures
+from treetap.attacks.registry import Needs, rows
+from treetap.attacks.report import html
+from treetap.attacks.run import Task, run, show
+from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, Malformed
 from treetap.neural.schedule import Schedule
 from treetap.wire.transcript_writer import TranscriptWriter

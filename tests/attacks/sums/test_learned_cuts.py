@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attacks.sums.attack import SumsEvidence, read_columns
-from attacks.sums.kept import Kept
-from attacks.sums.learned_cuts import learned_cuts
-from attacks.sums.schema import SumsSettings
-from attacks.sums.scoring import TrueColumns
-from attacks.view.opened_sums import LeftSet, OpenedSums
+from treetap.attacks.sums.attack import SumsEvidence, read_columns
+from treetap.attacks.sums.kept import Kept
+from treetap.attacks.sums.learned_cuts import learned_cuts
+from treetap.attacks.sums.schema import SumsSettings
+from treetap.attacks.sums.scoring import TrueColumns
+from treetap.attacks.view.opened_sums import LeftSet, OpenedSums
 from treetap.errors import BadInput
 from treetap.trees.params import BoostingParams
 

@@ -7,14 +7,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from attacks.report.sums import ALLOWED, way_rows, words
-from attacks.report.sums import NOISED as ROW
-from attacks.sums.attack import ALONE, NOISED, SumsEvidence, read_columns
-from attacks.sums.kept import Kept
-from attacks.sums.noised_links import cuts_of_columns
-from attacks.sums.schema import ColumnFigures, SumsSettings
-from attacks.sums.scoring import TrueColumns
-from attacks.view.opened_sums import LeftSet, OpenedSums, OpenedTree
+from treetap.attacks.report.sums import ALLOWED, way_rows, words
+from treetap.attacks.report.sums import NOISED as ROW
+from treetap.attacks.sums.attack import ALONE, NOISED, SumsEvidence, read_columns
+from treetap.attacks.sums.kept import Kept
+from treetap.attacks.sums.noised_links import cuts_of_columns
+from treetap.attacks.sums.schema import ColumnFigures, SumsSettings
+from treetap.attacks.sums.scoring import TrueColumns
+from treetap.attacks.view.opened_sums import LeftSet, OpenedSums, OpenedTree
 from treetap.errors import BadInput
 from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums, largest_guess
 from treetap.privacy.discrete_gaussian import discrete_gaussians

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.view.opened_sums import OpenedSums, OpenedTree
-from attacks.view.view import View, read_label_holder, read_view
-from party.defences.settings import Defences
-from party.growth import label_holder, recorded_sums
-from party.growth.feature_party import OwnTree
 from tests.attacks.recorded import rewritten, transcript
 from tests.boosting.categories import categorical_world
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec, world
+from treetap.attacks.view.opened_sums import OpenedSums, OpenedTree
+from treetap.attacks.view.view import View, read_label_holder, read_view
 from treetap.errors import BadInput, Malformed
+from treetap.party.defences.settings import Defences
+from treetap.party.growth import label_holder, recorded_sums
+from treetap.party.growth.feature_party import OwnTree
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.tree_bins import left_sums

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.sums import attack, propagation
-from attacks.sums.attack import SumsEvidence, read_columns
-from attacks.sums.kept import Kept
-from attacks.sums.linking import Identities, chains
-from attacks.sums.propagation import Knowledge, Linked, differences, left_sets
-from attacks.sums.schema import CellsRead, ColumnFigures, SumsSettings
-from attacks.sums.scoring import TrueColumns, Truth
-from attacks.sums.sketches import Ints, PartySums, sums_of
-from attacks.view.opened_sums import OpenedSums, OpenedTree, WonSplit
 from tests.attacks.sums.test_opened_sums import BOOSTING, CASES, opened_by, trained
 from tests.commands.command import python
 from tests.worlds import PARTIES, World, world
+from treetap.attacks.sums import attack, propagation
+from treetap.attacks.sums.attack import SumsEvidence, read_columns
+from treetap.attacks.sums.kept import Kept
+from treetap.attacks.sums.linking import Identities, chains
+from treetap.attacks.sums.propagation import Knowledge, Linked, differences, left_sets
+from treetap.attacks.sums.schema import CellsRead, ColumnFigures, SumsSettings
+from treetap.attacks.sums.scoring import TrueColumns, Truth
+from treetap.attacks.sums.sketches import Ints, PartySums, sums_of
+from treetap.attacks.view.opened_sums import OpenedSums, OpenedTree, WonSplit
 from treetap.errors import BadInput
 from treetap.trees.params import BoostingParams
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from party.runtime.job_store import Store
 from tests.published import write_job, write_manifest
 from treetap.commands.model.view import describe
 from treetap.errors import DataError
@@ -22,6 +21,7 @@ from treetap.models.store import (
     read_weights,
     sha256_of,
 )
+from treetap.party.runtime.job_store import Store
 from treetap.trees.ensemble import Tree
 
 MODELS = Path(__file__).parent

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.runtime.job_store import Store
 from tests.commands.command import treetap
 from tests.published import write_manifest, write_trees
 from treetap.commands.model.card import export
@@ -29,6 +28,7 @@ from treetap.models.durable import make_folder, remove_folder, write_whole
 from treetap.models.history import read_history
 from treetap.models.line_file import LineFile
 from treetap.models.store import MODEL_FORMAT, read_json
+from treetap.party.runtime.job_store import Store
 from treetap.strict import read_toml
 
 DEEP = 200_000

@@ -17,8 +17,6 @@ from typing import Any
 
 import pytest
 
-from party.server import main
-from party.server.main import OF_WORKERS
 from tests import drawing
 from tests.fork_targets import echo, fail
 from tests.memory import forms_of, held_in
@@ -26,6 +24,8 @@ from tests.worker_kernels import descriptors, doze, interpreter
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import BadInput, Interrupted
+from treetap.party.server import main
+from treetap.party.server.main import OF_WORKERS
 from treetap.process import fork_server, forking
 from treetap.process.fork_server import ONE_THREAD, Child, ForkServer
 from treetap.trees.slots import Slots

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from party import config as party_config
-from party.config import PartyConfig
-from party.serving.own_paths import OwnPaths
 from treetap.commands.doctor import configuration
 from treetap.errors import ConfigError
+from treetap.party import config as party_config
+from treetap.party.config import PartyConfig
+from treetap.party.serving.own_paths import OwnPaths
 from treetap.tables.config import TableConfig
 from treetap.tables.source_keys import SourceKeys
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from party.setup.steps import fingerprint
 from treetap.errors import DataError
+from treetap.party.setup.steps import fingerprint
 from treetap.tables.binned import bin_columns
 from treetap.tables.config import TableConfig
 from treetap.tables.files import TableFile

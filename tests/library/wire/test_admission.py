@@ -15,11 +15,11 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from party.server.services import register
 from tests.certificates import dns_of, namesake, role_of
 from treetap import version
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Malformed, Overloaded, TreetapError, UnknownJob
+from treetap.party.server.services import register
 from treetap.wire import admission, rpc
 from treetap.wire.callers import Callers
 from treetap.wire.frame import filled

@@ -13,14 +13,14 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from coordinator import server as jobs_service
-from coordinator.jobs import Jobs
-from party.server import services
-from party.serving.registry import ServedModels
 from tests.certificates import role_of
 from treetap import version
 from treetap.commands.certs.authority import create_authority, issue
+from treetap.coordinator import server as jobs_service
+from treetap.coordinator.jobs import Jobs
 from treetap.errors import Incompatible, ProtocolError, TreetapError
+from treetap.party.server import services
+from treetap.party.serving.registry import ServedModels
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health

@@ -15,11 +15,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from party.server.services import register
 from tests.certificates import role_of
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import ConfigError, Incompatible, Refused, TreetapError, Unanswered, Unreachable
+from treetap.party.server.services import register
 from treetap.wire import channels, revoked, rpc
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import read_certificates

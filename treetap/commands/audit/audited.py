@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from attacks import audit, audit_file
-from attacks import limits as gate
-from attacks.audit_file import Runs
-from attacks.document import Document
-from attacks.report import html as report
-from attacks.report import print_summary, print_verdict
 from treetap import terminal
+from treetap.attacks import audit, audit_file
+from treetap.attacks import limits as gate
+from treetap.attacks.audit_file import Runs
+from treetap.attacks.document import Document
+from treetap.attacks.report import html as report
+from treetap.attacks.report import print_summary, print_verdict
 from treetap.commands.audit.options import AuditOptions
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput

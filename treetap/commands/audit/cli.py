@@ -50,7 +50,7 @@ def audit(
     if given != (run is None, run is None):
         raise BadInput("say RUN, or --model FOLDER and --table FILE in its place")
     with needs("audit"):
-        from attacks.audit_file import audited_runs
+        from treetap.attacks.audit_file import audited_runs
         from treetap.commands.audit.audited import audit_runs
         from treetap.commands.audit.published import audit_published
     with _damage():
@@ -177,8 +177,8 @@ def attack(
     treetap attack id2graph-quotient feature-b/transcripts/job --columns b.parquet --classes 2
     """
     with needs("audit"):
-        from attacks import run
-        from attacks.registry import row
+        from treetap.attacks import run
+        from treetap.attacks.registry import row
     given, asked = settings.read(), row(name)
     if given and asked.settings is None:
         raise BadInput(f"attack {name} has no settings; leave out --set and --settings")

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from attacks import limits as gate
-from attacks.intruder import intrude
-from attacks.published.model import OpenTrees, Target
-from attacks.report import published as report
-from attacks.report.terminal import print_published
-from attacks.view.own_table import check_names
 from treetap import terminal
+from treetap.attacks import limits as gate
+from treetap.attacks.intruder import intrude
+from treetap.attacks.published.model import OpenTrees, Target
+from treetap.attacks.report import published as report
+from treetap.attacks.report.terminal import print_published
+from treetap.attacks.view.own_table import check_names
 from treetap.commands.audit.audited import write_report
 from treetap.commands.audit.options import AuditOptions, PublishedOptions
 from treetap.commands.experiment.joint_model import JointModel, shards_in

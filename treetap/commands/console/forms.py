@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from party.server.http_json import SLOWEST_S
 from treetap.errors import BadInput
 from treetap.names import visible
+from treetap.party.server.http_json import SLOWEST_S
 from treetap.wire.v2 import approvals_pb2
 
 #: Most bytes of a form, and most fields.

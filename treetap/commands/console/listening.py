@@ -12,13 +12,13 @@ from time import monotonic
 
 from aiohttp import web
 
-from party.server.http_connections import HttpListener, Waiting, awaits_requests
 from treetap.commands.approvals.client import ApproverConfig, ConsoleConfig, PartyCalls, read
 from treetap.commands.console.server import Console
 from treetap.commands.console.sessions import TOKEN_S, Sessions
 from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import stamp_of
 from treetap.names import host_of, on_loopback
+from treetap.party.server.http_connections import HttpListener, Waiting, awaits_requests
 from treetap.process.lifecycle import serve_until_stopped
 from treetap.process.secret import Secret
 from treetap.wire.certificates import open_key

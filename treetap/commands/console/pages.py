@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from party.runtime.ledger import Kind
 from treetap import terminal
+from treetap.party.runtime.ledger import Kind
 from treetap.wire.disclosure import CLASSES
 from treetap.wire.v2 import approvals_pb2, overview_pb2
 

@@ -17,14 +17,14 @@ from typing import Any, Protocol
 
 from aiohttp import hdrs, web
 
-from party.server.http_bodies import Answer
-from party.server.http_connections import HEADERS
 from treetap import errors
 from treetap.commands.console import pages
 from treetap.commands.console.forms import MOST_FORM, Decision, confirmation, form_of, page_of
 from treetap.commands.console.sessions import TOKEN_S, Session, Sessions
 from treetap.names import host_of, one_line
 from treetap.pages.page import render
+from treetap.party.server.http_bodies import Answer
+from treetap.party.server.http_connections import HEADERS
 from treetap.wire.v2 import approvals_pb2, overview_pb2
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from coordinator import config as coordinator_config
-from party import config as party_config
 from treetap.commands import relay as relay_command
 from treetap.commands.approvals import client as approvals_client
 from treetap.commands.doctor.connections import (
@@ -33,10 +31,12 @@ from treetap.commands.doctor.connections import (
     run_all,
 )
 from treetap.commands.jobs import client
+from treetap.coordinator import config as coordinator_config
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.names import NAME_RULE, did_you_mean, matched
 from treetap.native import arithmetic, library
 from treetap.native import lattice as native
+from treetap.party import config as party_config
 from treetap.process.config import Relayed
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.libraries import kernels_protocols

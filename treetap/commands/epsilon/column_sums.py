@@ -23,24 +23,24 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from attacks.epsilon import gaussian_epsilon
-from party.boosting.ciphers import summed_values
-from party.boosting.layout import BoostingLayout
-from party.forest.ciphers import summed_labels
-from party.forest.layout import ForestLayout
-from party.growth import lattice_sums
-from party.growth.column_noise import ColumnNoise
-from party.growth.expected_records import ExpectedRecords
-from party.growth.feature_party import OwnTree
-from party.growth.split_table import SplitTable
-from party.setup.steps import make_key
 from treetap.additive.sums.key_holder import KeyHolder
+from treetap.attacks.epsilon import gaussian_epsilon
 from treetap.commands.epsilon.games import MOST_NUMBERS, Floats, Measured, finish, in_memory
 from treetap.errors import Malformed
 from treetap.lattice.histogram_parameters import MODULUS_BITS, HistogramParameters
 from treetap.lattice.histogram_scheme import Opener, Words, added, kernels, parameters_of, radices
 from treetap.lattice.histogram_sets import HistogramSets
 from treetap.native.histogram_arrays import HALF_BITS
+from treetap.party.boosting.ciphers import summed_values
+from treetap.party.boosting.layout import BoostingLayout
+from treetap.party.forest.ciphers import summed_labels
+from treetap.party.forest.layout import ForestLayout
+from treetap.party.growth import lattice_sums
+from treetap.party.growth.column_noise import ColumnNoise
+from treetap.party.growth.expected_records import ExpectedRecords
+from treetap.party.growth.feature_party import OwnTree
+from treetap.party.growth.split_table import SplitTable
+from treetap.party.setup.steps import make_key
 from treetap.privacy.discrete_gaussian import discrete_gaussians
 from treetap.privacy.zcdp import rho_of
 from treetap.protocols.key_options import BREAKABLE_BITS, LATTICE, PAILLIER, KeyKind
@@ -61,7 +61,8 @@ _RECORDS, _COLUMNS, _CLASSES, _QUERIES = 9, 2, 3, 1 << 10
 
 
 class SumNoiseMeasured(Measured):
-    """Noise on a feature party's sums (`party.growth.column_noise`), of sums alone: left sets are the neighbours'.
+    """Noise on a feature party's sums (`treetap.party.growth.column_noise`), of sums alone: left sets are the
+    neighbours'.
 
     The canary lies in one bin of a column or in another, in a node of each level and not in the one beside it; its
     numbers are at their bounds. In boosting its g has a sign of its own in each tree. Of a `forest`, which draws with
@@ -71,14 +72,14 @@ class SumNoiseMeasured(Measured):
     gaussian: ClassVar[bool] = True
     no_one_run: ClassVar[str] = "all nodes of a job are one canary's, so that one run has no second canary"
     carried_out: ClassVar[tuple[str, ...]] = (
-        "party.boosting.ciphers",
-        "party.boosting.layout",
-        "party.forest.ciphers",
-        "party.forest.layout",
-        "party.growth.column_noise",
-        "party.growth.feature_party",
-        "party.growth.lattice_sums",
-        "party.growth.split_table",
+        "treetap.party.boosting.ciphers",
+        "treetap.party.boosting.layout",
+        "treetap.party.forest.ciphers",
+        "treetap.party.forest.layout",
+        "treetap.party.growth.column_noise",
+        "treetap.party.growth.feature_party",
+        "treetap.party.growth.lattice_sums",
+        "treetap.party.growth.split_table",
         "treetap.additive.sums.joint_cells",
         "treetap.additive.sums.kernels",
         "treetap.additive.sums.tree_sums",

@@ -19,8 +19,8 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from attacks.epsilon import Whitening, by_mu, by_ratio, in_one_run, rates
 from treetap import terminal
+from treetap.attacks.epsilon import Whitening, by_mu, by_ratio, in_one_run, rates
 from treetap.commands.epsilon.games import FEWEST, LEARNING, Floats, Measured
 from treetap.commands.epsilon.mechanisms import Mechanism
 from treetap.commands.jobs import progress_view

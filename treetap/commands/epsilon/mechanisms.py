@@ -16,10 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from attacks.epsilon import gaussian_epsilon
-from party.pivodl.growing_tree import Division, GrowingTree
-from party.pivodl.leaf_weights import NoiseLedger, Settlement
-from party.runtime.job_store import JobStore
+from treetap.attacks.epsilon import gaussian_epsilon
 from treetap.commands.epsilon.column_sums import SumNoiseMeasured
 from treetap.commands.epsilon.games import (
     MOST_NUMBERS,
@@ -35,6 +32,9 @@ from treetap.commands.options import needs
 from treetap.models.line_file import Line, LineFile
 from treetap.neural.defences import DELTA, LEAST, MOST, DpSgd, epsilon
 from treetap.neural.draws import Draws
+from treetap.party.pivodl.growing_tree import Division, GrowingTree
+from treetap.party.pivodl.leaf_weights import NoiseLedger, Settlement
+from treetap.party.runtime.job_store import JobStore
 from treetap.privacy.label_dp import Ints, staged
 from treetap.privacy.zcdp import LeafWeightPrivacy, rho_of
 from treetap.protocols.own_priors import by_own_trees
@@ -152,7 +152,7 @@ class _LabelledTable:
 
 
 class LeafWeightNoise(Measured):
-    """Noise on the leaf weights of a PIVODL job (`party.pivodl.leaf_weights`); keys are those of the job.
+    """Noise on the leaf weights of a PIVODL job (`treetap.party.pivodl.leaf_weights`); keys are those of the job.
 
     The canary moves every leaf of the job, of two numbers whose signs are drawn, from one end of the clip to the other.
     A party settles a tree again, as after an interruption, once with what it has on disk: noise that is drawn anew
@@ -160,8 +160,8 @@ class LeafWeightNoise(Measured):
     """
 
     carried_out: ClassVar[tuple[str, ...]] = (
-        "party.pivodl.growing_tree",
-        "party.pivodl.leaf_weights",
+        "treetap.party.pivodl.growing_tree",
+        "treetap.party.pivodl.leaf_weights",
         "treetap.privacy.discrete_gaussian",
         "treetap.privacy.zcdp",
         "treetap.trees.boosting_criterion",

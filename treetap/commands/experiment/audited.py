@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from attacks.document import parse
-from attacks.files import AuditedParty, LabelTable, Victim
-from attacks.report.verdict import to_do
-from attacks.verdict import Verdict
+from treetap.attacks.document import parse
+from treetap.attacks.files import AuditedParty, LabelTable, Victim
+from treetap.attacks.report.verdict import to_do
+from treetap.attacks.verdict import Verdict
 from treetap.commands.experiment import local_job
 from treetap.commands.experiment.baselines import ALONE, UNDEFENDED
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile

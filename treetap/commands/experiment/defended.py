@@ -12,9 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from party.defences.checks import check_own, check_own_trees
-from party.defences.settings import Defences
-from party.policy import Policy
 from treetap.commands.experiment import joint_model
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split
@@ -26,6 +23,9 @@ from treetap.models.checksums import parse_json
 from treetap.models.store import CLEAN_METRICS, COLUMN_PRIVACY, read_manifest
 from treetap.neural.defences import FeatureDefences, meaning_of
 from treetap.neural.params import SplitnnParams
+from treetap.party.defences.checks import check_own, check_own_trees
+from treetap.party.defences.settings import Defences
+from treetap.party.policy import Policy
 from treetap.privacy import column_privacy
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.job_spec import broken_by

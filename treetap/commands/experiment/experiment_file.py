@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from party.defences.settings import Defences
 from treetap.commands.experiment.party_table import (
     PartyTable,
     column_faults,
@@ -25,6 +24,7 @@ from treetap.commands.experiment.results import PlannedRun
 from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.errors import ConfigError
 from treetap.names import matched
+from treetap.party.defences.settings import Defences
 from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
 from treetap.protocols.libraries import missing_library
 from treetap.protocols.prediction import FORMATS, predicting
@@ -192,7 +192,7 @@ class AuditTable(Strict):
 
     @model_validator(mode="after")
     def _known(self) -> AuditTable:
-        from attacks.audit_file import check_settings, known_attacks
+        from treetap.attacks.audit_file import check_settings, known_attacks
 
         if self.run and (missing := lacking()):
             raise ValueError(f"needs {missing}: {install('audit')}")

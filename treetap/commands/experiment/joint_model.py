@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from party.prediction.outcome import Outcome
 from treetap.commands.experiment.report import importance
 from treetap.commands.experiment.results import Importance
 from treetap.errors import BadInput, DataError
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import MANIFEST, TREES, VALUES, read_manifest, read_model, read_repaired
+from treetap.party.prediction.outcome import Outcome
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table

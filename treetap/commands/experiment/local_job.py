@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attacks import audit
-from attacks.audit_file import FILE, AuditFile, audited_runs, known_attacks, read
-from attacks.case import ByTree
-from attacks.files import AuditedParty, LabelTable, Victim
+from treetap.attacks import audit
+from treetap.attacks.audit_file import FILE, AuditFile, audited_runs, known_attacks, read
+from treetap.attacks.case import ByTree
+from treetap.attacks.files import AuditedParty, LabelTable, Victim
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import to_toml
 from treetap.errors import BadInput, Malformed
@@ -39,7 +39,7 @@ def write_file(
 
 def run(folder: Path, file: AuditFile, *, by_tree: ByTree) -> dict[str, Any]:
     """The audit document; it and the report are written to the folder."""
-    from attacks.report import html
+    from treetap.attacks.report import html
 
     with progress_view.steps("audit") as progress:
         document = audit.audit(file, by_tree=by_tree, progress=progress).plain()
@@ -51,8 +51,8 @@ def run(folder: Path, file: AuditFile, *, by_tree: ByTree) -> dict[str, Any]:
 
 def verdict_lines(document: Mapping[str, Any]) -> list[str]:
     """Print what each side learned, by an audit's document."""
-    from attacks.document import parse
-    from attacks.report import verdict
+    from treetap.attacks.document import parse
+    from treetap.attacks.report import verdict
 
     return verdict.verdict_lines(parse(document))
 
@@ -82,7 +82,7 @@ def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Party → attack → its figures; of PIVODL also what its messages disclose; of a label holder `victims`, of trees
     `columns_read`, by party, without pictures.
     """
-    from attacks.registry import Needs, rows
+    from treetap.attacks.registry import Needs, rows
 
     return {
         name: {

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from attacks.verdict import Verdict
 from treetap import terminal
+from treetap.attacks.verdict import Verdict
 from treetap.commands.experiment.baselines import concluded
 from treetap.commands.experiment.curves import (
     MOST_CLASSES,
@@ -138,7 +138,7 @@ def _model(experiment: ExperimentFile, runs: Sequence[RunResult]) -> str:
 
 
 if TYPE_CHECKING:
-    from attacks.report.verdict import Line
+    from treetap.attacks.report.verdict import Line
 
 #: Kind of disclosure class → its legend.
 KINDS = {
@@ -180,7 +180,7 @@ def learned(verdicts: Sequence[tuple[Verdict, RunResult]]) -> list[tuple[str, li
     """The verdicts as lines, those of a run together, and the address of the run's audit."""
     if not verdicts:
         return []
-    from attacks.report.verdict import lines  # the attacks need an extra
+    from treetap.attacks.report.verdict import lines  # the attacks need an extra
 
     addresses = {run.planned: _near(run.audit_report or "") for _, run in verdicts}
     return [

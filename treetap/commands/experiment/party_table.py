@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from party.defences.settings import OF_COLUMNS, Defences
 from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.names import did_you_mean, named_by
 from treetap.native.arithmetic import Choice
+from treetap.party.defences.settings import OF_COLUMNS, Defences
 from treetap.protocols.registry import training
 from treetap.strict import Name
 from treetap.tables.config import Constrained, Encode, encoded_by_name

@@ -74,7 +74,7 @@ def _verdict(runs: Sequence[RunResult]) -> list[str]:
     if (means := compared(gains)) is not None and means.lost:
         said += concluded(runs)[:1]
     if verdicts:
-        from attacks.report.verdict import TITLE, told  # the attacks need an extra
+        from treetap.attacks.report.verdict import TITLE, told  # the attacks need an extra
 
         said += [
             f"{TITLE}, the worst of {len(runs)} runs:" if len(runs) > 1 else f"{TITLE}:",

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Field
 
-from attacks.verdict import Learned, Verdict
+from treetap.attacks.verdict import Learned, Verdict
 from treetap.commands.experiment.headline import Gain, headline
 from treetap.commands.leakage import TreeAccount
 from treetap.models.history import names_in

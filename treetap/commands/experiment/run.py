@@ -138,7 +138,7 @@ def _libraries(experiment: ExperimentFile) -> Iterator[None]:
 
     def load() -> None:
         if any(map(experiment.record_sums, experiment.party)):
-            import_module("attacks.columns_apart").begin()
+            import_module("treetap.attacks.columns_apart").begin()
         before = gc.get_threshold()
         gc.set_threshold(IMPORTED)
         for name in (*_OF_AUDIT, *(_OF_GRAPHS if by_graphs else ())):

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from party.config import read
 from treetap.commands.experiment.joined_table import ID
 from treetap.commands.experiment.joint_model import open_shards
 from treetap.errors import BadInput, DataError
@@ -16,6 +15,7 @@ from treetap.models.durable import write_whole
 from treetap.models.store import MANIFEST, WEIGHTS, read_manifest
 from treetap.models.xgboost_json import Column, feature_names, xgboost_model
 from treetap.names import did_you_mean
+from treetap.party.config import read
 from treetap.protocols.registry import training
 from treetap.tables.categories import Category
 from treetap.tables.config import CATEGORICAL, TableConfig

@@ -40,8 +40,8 @@ def forget(
 
     treetap forget --config bank.toml --ids gone.txt --dry-run
     """
-    from party.config import read
     from treetap.commands.forget.forgetting import forget as forgotten
+    from treetap.party.config import read
     from treetap.process.lifecycle import sole_user
     from treetap.tables.reading import read_ids
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from party.config import PartyConfig
-from party.runtime.job_store import TRANSCRIPTS, Store
-from party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.commands.forget.kinds import KINDS, Case, row_of
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.models.durable import remnant, remove_folder
+from treetap.party.config import PartyConfig
+from treetap.party.runtime.job_store import TRANSCRIPTS, Store
+from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.tables.record_ids import Ids
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2.serving_pb2 import PredictedRecords, PredictRecords

@@ -13,15 +13,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from party.config import PartyConfig
-from party.growth.continuation import forgetting
-from party.prediction.query_counts import QueryCounts
 from treetap.commands.forget.tables import forget_rows
 from treetap.errors import BadInput, DataError
 from treetap.models import keyed_ids, trained_ids
 from treetap.models.arrays import read_arrays
 from treetap.models.durable import sync_folder, write_whole
 from treetap.models.store import CONTINUATION, JOB, MANIFEST, manifest_content, plain_manifest, read_job
+from treetap.party.config import PartyConfig
+from treetap.party.growth.continuation import forgetting
+from treetap.party.prediction.query_counts import QueryCounts
 from treetap.wire.own_rows import OwnRows
 
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
 from treetap.commands.jobs.job_file import JobOptions, JobTable
+from treetap.party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
 from treetap.privacy.frontiers import NO_DEFENCE
 from treetap.protocols.registry import training
 from treetap.strict import Strict

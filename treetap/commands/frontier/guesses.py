@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from attacks.advice.results import Measure
-from attacks.known_labels.compared import compared_names
-from attacks.known_labels.evidence import SignatureEvidence
-from attacks.known_labels.labels import KnownLabels
-from attacks.known_labels.naming import WAYS, named_by_rows
-from attacks.known_labels.rankings import first_component, heaviest_cut, vote
-from attacks.known_labels.schema import KnownSettings
-from attacks.scores import majority
-from attacks.verdict import Compared, Verdict, unbalanced
-from attacks.view.known_trees import TreeView
+from treetap.attacks.advice.results import Measure
+from treetap.attacks.known_labels.compared import compared_names
+from treetap.attacks.known_labels.evidence import SignatureEvidence
+from treetap.attacks.known_labels.labels import KnownLabels
+from treetap.attacks.known_labels.naming import WAYS, named_by_rows
+from treetap.attacks.known_labels.rankings import first_component, heaviest_cut, vote
+from treetap.attacks.known_labels.schema import KnownSettings
+from treetap.attacks.scores import majority
+from treetap.attacks.verdict import Compared, Verdict, unbalanced
+from treetap.attacks.view.known_trees import TreeView
 from treetap.commands.frontier.stored import Guess
 from treetap.tables.labels import Labels
 from treetap.trees.local_values import Floats, Ints

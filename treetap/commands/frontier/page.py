@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from attacks.advice.names import named
-from attacks.report import glossary
-from attacks.report.glossary import ATTACKS
 from treetap import terminal
+from treetap.attacks.advice.names import named
+from treetap.attacks.report import glossary
+from treetap.attacks.report.glossary import ATTACKS
 from treetap.commands.frontier.panels import LOOKS, RING, explained, of_attacks, of_columns, of_guesses, placed, written
 from treetap.commands.frontier.recommended import RULE
 from treetap.pages.page import render

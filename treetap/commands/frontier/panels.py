@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from attacks.advice.names import DEFENCES, setting, swept
-from attacks.report.glossary import ATTACKS
+from treetap.attacks.advice.names import DEFENCES, setting, swept
+from treetap.attacks.report.glossary import ATTACKS
 from treetap.commands.frontier.frontier_file import CELLS, JOB, REFERENCE
 from treetap.pages.pictures import Frame, short
 from treetap.privacy.frontiers import NO_DEFENCE, FrontierDocument, Measured, MeasuredCells, MeasuredPoint

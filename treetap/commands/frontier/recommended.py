@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from attacks.advice.advise import EQUAL, LEAST
-from attacks.advice.defence_lines import WRITTEN, lines_of, settings_of, strictness
-from attacks.advice.names import DEFENCES, named
-from attacks.report.glossary import share
-from attacks.verdict import LITTLE
+from treetap.attacks.advice.advise import EQUAL, LEAST
+from treetap.attacks.advice.defence_lines import WRITTEN, lines_of, settings_of, strictness
+from treetap.attacks.advice.names import DEFENCES, named
+from treetap.attacks.report.glossary import share
+from treetap.attacks.verdict import LITTLE
 from treetap.privacy.frontiers import NO_DEFENCE, MeasuredAlone, MeasuredCells, MeasuredPoint, Recommended
 
 #: The least share of the gain over the label holder alone that a recommended point keeps.

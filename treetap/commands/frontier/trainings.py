@@ -11,17 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from attacks.id2graph.schema import Settings, usual_discount
-from attacks.registry import EXACT_UP_TO, OWN_CUTS, attack
-from attacks.scores import Scores, score
-from attacks.sums.schema import NOTHING_OFFERED
-from attacks.view.expected_leakage import expected_views
-from attacks.view.known_trees import TreeView
-from attacks.view.own_table import one_hot
-from party.defences.noisy_labels import NoisyLabels
-from party.defences.settings import LabelDp
-from party.growth.split_table import SplitTable
-from party.runtime.ledger import Occasion
+from treetap.attacks.id2graph.schema import Settings, usual_discount
+from treetap.attacks.registry import EXACT_UP_TO, OWN_CUTS, attack
+from treetap.attacks.scores import Scores, score
+from treetap.attacks.sums.schema import NOTHING_OFFERED
+from treetap.attacks.view.expected_leakage import expected_views
+from treetap.attacks.view.known_trees import TreeView
+from treetap.attacks.view.own_table import one_hot
 from treetap.commands.experiment import joint_model
 from treetap.commands.experiment.experiment_file import AuditTable
 from treetap.commands.experiment.joined_table import ID, labels_of, split
@@ -37,6 +33,10 @@ from treetap.commands.frontier.stored import Cells, TrainingResult, kept
 from treetap.errors import TreetapError
 from treetap.models.durable import make_folder
 from treetap.models.own_split import OwnSplit
+from treetap.party.defences.noisy_labels import NoisyLabels
+from treetap.party.defences.settings import LabelDp
+from treetap.party.growth.split_table import SplitTable
+from treetap.party.runtime.ledger import Occasion
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import training as protocol_of
 from treetap.tables.binned import bin_columns

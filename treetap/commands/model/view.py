@@ -9,7 +9,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from party.config import read
 from treetap import terminal
 from treetap.commands.options import reading
 from treetap.errors import BadInput, DataError
@@ -27,6 +26,7 @@ from treetap.models.store import (
     read_weights,
 )
 from treetap.names import check_name, did_you_mean
+from treetap.party.config import read
 from treetap.privacy.column_privacy import sentences
 from treetap.privacy.zcdp import statement
 from treetap.tables.typed import named_type, value_of

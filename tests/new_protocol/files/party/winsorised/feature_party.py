@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from party.alignment.steps import ALIGNMENT
-from party.config import PartyConfig
-from party.growth.feature_party import (
+from treetap.party.alignment.steps import ALIGNMENT
+from treetap.party.config import PartyConfig
+from treetap.party.growth.feature_party import (
     AFTER_HISTOGRAMS,
     AFTER_STORING,
     SITS_OUT,
@@ -16,12 +16,12 @@ from party.growth.feature_party import (
     Sums,
     since,
 )
-from party.growth.feature_party_job import FeaturePartyJob
-from party.growth.messages import take_drawn
-from party.runtime.context import StepContext, required
-from party.runtime.messages import Rows
-from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
-from party.winsorised.layout import implied
+from treetap.party.growth.feature_party_job import FeaturePartyJob
+from treetap.party.growth.messages import take_drawn
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.party.winsorised.layout import implied
 from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Malformed
 from treetap.protocols.job_spec import params_as

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from party.alignment.steps import ALIGNMENT
-from party.config import PartyConfig
-from party.growth.label_holder import LabelHolderGrowth
-from party.growth.label_holder_job import LabelHolderJob
-from party.growth.label_state import SCORES, Floats
-from party.growth.messages import drawn_messages
-from party.runtime.context import StepContext, required
-from party.runtime.job_store import JobStore
-from party.runtime.step_order import OPENING, RESUMED, THIS_ROUND, Next, Outcome, role, step, steps_of
-from party.setup.keys import JobKeys, fitting
-from party.winsorised.layout import layout
+from treetap.party.alignment.steps import ALIGNMENT
+from treetap.party.config import PartyConfig
+from treetap.party.growth.label_holder import LabelHolderGrowth
+from treetap.party.growth.label_holder_job import LabelHolderJob
+from treetap.party.growth.label_state import SCORES, Floats
+from treetap.party.growth.messages import drawn_messages
+from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.job_store import JobStore
+from treetap.party.runtime.step_order import OPENING, RESUMED, THIS_ROUND, Next, Outcome, role, step, steps_of
+from treetap.party.setup.keys import JobKeys, fitting
+from treetap.party.winsorised.layout import layout
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.winsorised import WinsorisedParams
