@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -96,3 +100,42 @@ def test_nothing_names_a_package_of_an_index() -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in (*read, root / "README.md", root / "Makefile")}
     assert [str(path.relative_to(root)) for path, text in texts.items() if bare.search(text)] == []
     assert bare.search("pip install 'treetap[api]'")
+
+
+@pytest.mark.second_tier
+@pytest.mark.long
+def test_packages_of_an_actors_name_stay_whole(tmp_path: Path) -> None:
+    """The wheel claims one name: packages `party` and `coordinator` work beside it, installed before and after."""
+    root, clone, wheels = Path(__file__).parents[2], tmp_path / "clone", tmp_path / "wheels"
+    without = shutil.ignore_patterns("__pycache__", "kernels.so", "kernels.json", "*.egg-info")
+    for name in ("treetap", "party", "coordinator", "attacks", "build_backend"):
+        shutil.copytree(root / name, clone / name, symlinks=True, ignore=without)
+    for name in ("pyproject.toml", "LICENSE", "README.md", "MANIFEST.in"):
+        shutil.copy(root / name, clone / name)
+    for name in ("party", "coordinator"):
+        (tmp_path / name / name).mkdir(parents=True)
+        (tmp_path / name / name / "__init__.py").write_text("OF = 'another project'\n")
+        (tmp_path / name / "pyproject.toml").write_text(f'[project]\nname = "{name}"\nversion = "1"\n')
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TREETAP_NATIVE": "0"}
+
+    def run(*words: str | Path) -> str:
+        ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+    for source in (clone, tmp_path / "party", tmp_path / "coordinator"):
+        run(*pip, "wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", wheels, source)
+    (made,) = wheels.glob("treetap-*.whl")
+    with zipfile.ZipFile(made) as wheel:
+        (claimed,) = (name for name in wheel.namelist() if name.endswith("/top_level.txt"))
+        assert wheel.read(claimed).split() == [b"treetap"]
+    python = tmp_path / "venv" / "bin" / "python"
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
+    (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    (site / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for wheel_of in ("party-", "treetap-", "coordinator-"):
+        run(*pip, "--python", python, "install", "--no-deps", "--no-index", *wheels.glob(f"{wheel_of}*"))
+    ours = "treetap.party.policy, treetap.coordinator.jobs, treetap.attacks.audit"
+    said = run(python, "-c", f"import {ours}, party, coordinator; print(treetap.__file__, party.OF, coordinator.OF)")
+    assert said.split(maxsplit=1) == [str(site / "treetap" / "__init__.py"), "another project another project\n"]
