@@ -27,12 +27,12 @@ import numpy.typing as npt
 import xgboost
 
 from tests.campaign.drawn_frames import Frame, drawn_frame
-from treetap.api import encodings, party_tables
-from treetap.api.frames import arrow_of
-from treetap.api.loopback import ID
-from treetap.commands.experiment.party_tables import read_as_party
-from treetap.commands.local_federation import keep_table
 from treetap.errors import TreetapError
+from treetap.lab.api import encodings, party_tables
+from treetap.lab.api.frames import arrow_of
+from treetap.lab.api.loopback import ID
+from treetap.lab.experiment.party_tables import read_as_party
+from treetap.lab.local_federation import keep_table
 from treetap.tables.binned import bin_columns
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.boosting_criterion import LEAST_LOSS_CHANGE, Within, loss_changes, node_weights

@@ -28,8 +28,8 @@ from measured_trainings import measured, print_medians
 from rich.table import Table
 
 from treetap import terminal
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import read_table, split
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_table import read_table, split
 from treetap.native import arithmetic
 from treetap.protocols.key_options import LATTICE, PAILLIER, SCHEMES
 from treetap.trees import metrics

@@ -38,7 +38,7 @@ from rich.table import Table
 from shards import Model, Setting, predict, serving
 
 from treetap import terminal
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.native import arithmetic
 
 EXTRAPOLATED = 30_000

@@ -32,10 +32,10 @@ from rich.table import Table
 from watched_processes import Watched
 
 from treetap import terminal
-from treetap.commands import local_federation
-from treetap.commands.experiment import run
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import read_table
+from treetap.lab import local_federation
+from treetap.lab.experiment import run
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_table import read_table
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2
 

@@ -36,8 +36,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap import logs, version
-from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Interrupted
+from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.job_spec import put_params
 from treetap.trees.params import BoostingParams
 from treetap.wire.hello import say_hello

@@ -26,7 +26,7 @@ import numpy as np
 from flood import HOLDER, rss_mb
 
 from treetap.commands.certs.authority import issue
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.party.server.http_connections import MOST_AHEAD
 from treetap.wire.roles import Role
 

@@ -21,9 +21,9 @@ from typing import Any
 from rich.table import Table
 
 from treetap import terminal
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import read_table
-from treetap.commands.experiment.run import run_seed
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_table import read_table
+from treetap.lab.experiment.run import run_seed
 from treetap.protocols.key_options import LATTICE, PAILLIER, SCHEMES
 
 #: File and label.

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from watched_processes import started_by
 
 from treetap.commands.jobs.job_file import JobTable
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.native import arithmetic, library
 from treetap.usage import measure_process
 from treetap.wire.v2 import jobs_pb2

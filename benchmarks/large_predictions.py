@@ -17,7 +17,7 @@ from typing import Any
 from large_alignment import PARTIES, peaks, settings_of, show, write_table
 
 from treetap.commands.jobs.job_file import JobTable
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.native import arithmetic
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2

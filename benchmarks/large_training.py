@@ -28,11 +28,11 @@ from rich.table import Table
 from watched_processes import Watched
 
 from treetap import terminal
-from treetap.commands.experiment.report import traffic
 from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.job_file import JobTable
-from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Interrupted
+from treetap.lab.experiment.report import traffic
+from treetap.lab.local_federation import LocalFederation
 from treetap.native import arithmetic, library
 from treetap.protocols.key_options import LATTICE, PAILLIER, SCHEMES
 from treetap.wire.v2 import jobs_pb2

@@ -24,12 +24,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from treetap.commands.experiment.joined_table import content_digest, read_table, split
-from treetap.commands.frontier import trainings
-from treetap.commands.frontier.frontier_file import FrontierFile, Plan
-from treetap.commands.frontier.run import document
-from treetap.commands.frontier.stored import Store, TrainingResult, made_with
-from treetap.commands.frontier.trainings import attacks_of
+from treetap.lab.experiment.joined_table import content_digest, read_table, split
+from treetap.lab.frontier import trainings
+from treetap.lab.frontier.frontier_file import FrontierFile, Plan
+from treetap.lab.frontier.run import document
+from treetap.lab.frontier.stored import Store, TrainingResult, made_with
+from treetap.lab.frontier.trainings import attacks_of
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredAlone, MeasuredPoint, Recommended
 
 OUT = Path(__file__).resolve().parents[1] / "attacks" / "advice" / "frontiers"

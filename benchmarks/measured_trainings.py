@@ -17,9 +17,9 @@ from he_blocks import gmpy2_product
 from rich.table import Table
 
 from treetap import terminal
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.results import RunResult
-from treetap.commands.experiment.run import run_seed
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.results import RunResult
+from treetap.lab.experiment.run import run_seed
 from treetap.native import arithmetic
 
 #: From the accepted job to the stored shards, without key generation and alignment.

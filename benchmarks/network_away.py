@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from treetap import terminal
 from treetap.commands.certs.authority import issue
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams, Top
 from treetap.protocols.job_spec import put_params
 from treetap.protocols.prediction import predict_request

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from backends import add_arithmetic, backends, machine, print_machine, print_ratios
 
 from treetap.commands.jobs.job_file import JobTable
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.native import arithmetic
 from treetap.wire.v2 import jobs_pb2
 

@@ -33,11 +33,11 @@ from watched_processes import Watched
 
 from tests.relay.processes import RelayedFederation
 from treetap import logs, terminal
-from treetap.commands.experiment.joined_table import read_table
-from treetap.commands.experiment.report import traffic
 from treetap.commands.jobs.job_file import JobTable
-from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Interrupted, TreetapError
+from treetap.lab.experiment.joined_table import read_table
+from treetap.lab.experiment.report import traffic
+from treetap.lab.local_federation import LocalFederation
 from treetap.wire.ports import Address
 from treetap.wire.roles import Role
 from treetap.wire.rpc import GrpcDialer

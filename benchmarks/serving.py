@@ -38,7 +38,7 @@ from shards import HOLDER, JOB, Model, Setting, serving
 from treetap import terminal
 from treetap.commands.certs.authority import issue
 from treetap.commands.jobs import progress_view
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.prediction import predict_request
 from treetap.usage import measure
 from treetap.wire.roles import Identity, Role

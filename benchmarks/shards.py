@@ -23,10 +23,10 @@ from delay import DelayProxy
 
 from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.job_file import JobTable
-from treetap.commands.local_federation import LocalFederation
 from treetap.coordinator.runtime.job_record import to_base64
 from treetap.coordinator.runtime.journal import Journal
 from treetap.errors import Interrupted
+from treetap.lab.local_federation import LocalFederation
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import TREES
 from treetap.native.arithmetic import Choice

@@ -25,7 +25,7 @@ from data import image_table
 from rich.table import Table as Shown
 
 from treetap import terminal
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.models.arrays import read_arrays
 from treetap.models.store import WEIGHTS
 from treetap.neural.centralised import central_network

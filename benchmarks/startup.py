@@ -31,7 +31,7 @@ from rich.table import Table
 
 from treetap import terminal
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.local_federation import to_toml
+from treetap.lab.local_federation import to_toml
 from treetap.wire.roles import Role
 
 OWN = Path(__file__).resolve().parents[1]

@@ -37,8 +37,8 @@ from resumable import Results  # noqa: E402
 #: Folders of modules that decide figures, whichever command asks for them.
 DECIDE = (
     *("attacks", "party", "treetap/additive", "treetap/lattice", "treetap/neural", "treetap/privacy"),
-    *("treetap/protocols", "treetap/tables", "treetap/trees", "treetap/commands/epsilon"),
-    *("treetap/commands/experiment", "treetap/commands/frontier"),
+    *("treetap/protocols", "treetap/tables", "treetap/trees", "lab/epsilon"),
+    *("lab/experiment", "lab/frontier"),
 )
 BANK, CREDIT, FARS, OBESITY = (f"{name}.parquet" for name in ("bank_marketing", "credit_default", "fars", "obesity"))
 MEASURED, OWN, README = "benchmarks/measured", "benchmarks/stored", "benchmarks/README.md"

@@ -32,8 +32,8 @@ from backends import add_arithmetic, backends, machine, print_machine
 from measured_trainings import measured, print_medians
 
 from treetap import terminal
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import read_table
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_table import read_table
 from treetap.protocols.key_options import LATTICE, PAILLIER, SCHEMES
 
 LABEL = "default.payment.next.month"

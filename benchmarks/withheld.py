@@ -34,10 +34,10 @@ from measured_trainings import TRAINING
 
 from treetap import terminal
 from treetap.attacks.registry import OWN_CUTS
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import read_table
-from treetap.commands.experiment.results import RunResult
-from treetap.commands.experiment.run import run_seed
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_table import read_table
+from treetap.lab.experiment.results import RunResult
+from treetap.lab.experiment.run import run_seed
 from treetap.protocols.key_options import LATTICE
 
 #: Mode → what differs from `sent`: keys of the job, defences of labels.

@@ -16,14 +16,19 @@ modules that are named. The API needs `pip install '.[api]'`.
 #: Heading → its names: of `treetap` itself, or the full name of a class that one of these returns.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Estimators": ("FederatedClassifier", "FederatedRegressor"),
-    "Federations": ("federation", "connect", "treetap.api.loopback.Loopback", "treetap.api.remote.Connection"),
+    "Federations": ("federation", "connect", "treetap.lab.api.loopback.Loopback", "treetap.lab.api.remote.Connection"),
     "Experiments and audits": (
         "experiment",
         "audit",
-        "treetap.api.experiments.ExperimentResult",
-        "treetap.api.experiments.AuditResult",
+        "treetap.lab.api.experiments.ExperimentResult",
+        "treetap.lab.api.experiments.AuditResult",
     ),
-    "Models and clients": ("load_model", "treetap.api.models.LoadedModel", "treetap.api.models.PartyModel", "Client"),
+    "Models and clients": (
+        "load_model",
+        "treetap.lab.api.models.LoadedModel",
+        "treetap.lab.api.models.PartyModel",
+        "Client",
+    ),
 }
 
 

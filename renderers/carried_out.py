@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 from renderers.rendering import with_tables
-from treetap.commands.epsilon.mechanisms import Mechanism
+from treetap.lab.epsilon.mechanisms import Mechanism
 
 
 def rendered(docs: Path) -> dict[Path, str]:

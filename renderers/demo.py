@@ -14,7 +14,7 @@ from pathlib import Path
 
 from renderers.rendering import DOCS, ROOT, texts
 from treetap import terminal
-from treetap.commands import demo
+from treetap.lab import demo
 from treetap.terminal import PlainConsole
 
 PICTURE = DOCS / "demo.svg"

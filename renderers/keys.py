@@ -27,16 +27,16 @@ from treetap.attacks.files import AuditedParty, LabelTable, ScoredPrediction, Vi
 from treetap.attacks.registry import rows
 from treetap.commands.approvals.client import ApproverConfig, ConsoleConfig
 from treetap.commands.certs.authority import AuthorityFile
-from treetap.commands.experiment.experiment_file import AuditTable, DataTable, ExperimentFile, OutputTable, PredictTable
-from treetap.commands.experiment.party_table import PartyTable
-from treetap.commands.frontier.frontier_file import FrontierTable
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile, JobTableOfFederation
-from treetap.commands.relay import RelayConfig
 from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import ConfigError
+from treetap.lab.experiment.experiment_file import AuditTable, DataTable, ExperimentFile, OutputTable, PredictTable
+from treetap.lab.experiment.party_table import PartyTable
+from treetap.lab.frontier.frontier_file import FrontierTable
 from treetap.lattice.histogram_parameters import secrecy_words
 from treetap.neural.params import Bottom, Top
+from treetap.ops.relay.command import RelayConfig
 from treetap.party.approvals.standing import Bounds, StandingFile
 from treetap.party.config import PartyConfig, ServeConfig
 from treetap.party.defences.settings import Defences, DpSgdTable, Gradient, IdLmid, LabelDp, ReducedLeakage

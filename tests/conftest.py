@@ -157,7 +157,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _typed(request: pytest.FixtureRequest) -> Iterator[Begin]:
     """Fork the processes of federations, whose imports would take most of their time; yields what starts them else."""
-    from treetap.commands import local_federation
+    from treetap.lab import local_federation
 
     if (worker := getattr(request.config, "workerinput", None)) is not None:
         forks.use_server(worker["forks"])
@@ -170,7 +170,7 @@ def _typed(request: pytest.FixtureRequest) -> Iterator[Begin]:
 @pytest.fixture(scope="module")
 def as_typed(_typed: Begin) -> Iterator[None]:
     """Start the processes of federations by the command that a person types: for tests of how they begin and end."""
-    from treetap.commands import local_federation
+    from treetap.lab import local_federation
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_federation, "begin", _typed)

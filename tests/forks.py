@@ -40,7 +40,7 @@ def use_server(address: str) -> None:
 
 def fork_federations(address: str) -> None:
     """Have this process fork the processes of all federations that it starts, by the server at an address."""
-    from treetap.commands import local_federation
+    from treetap.lab import local_federation
 
     use_server(address)
     local_federation.begin = begin

@@ -229,7 +229,7 @@ def most_parameters() -> int:
         assert isinstance(node, FUNCTIONS)
         of = node.args
         count = len(of.posonlyargs + of.args + of.kwonlyargs) + sum(each is not None for each in (of.vararg, of.kwarg))
-        longest = max(longest, 0 if module.startswith("treetap.api") else count)
+        longest = max(longest, 0 if module.startswith("treetap.lab.api") else count)
     return longest
 
 

@@ -1,6 +1,6 @@
 """Vertical federated trees and split networks over real sockets, with an account of what each party learns.
 
-The names of the Python API, `treetap.api`, are found when they are first asked for: a process that serves a party
+The names of the Python API, `treetap.lab.api`, are found when they are first asked for: a process that serves a party
 imports treetap and nothing of it. `__init__.pyi` has their types.
 """
 
@@ -11,14 +11,14 @@ from typing import Any
 
 #: Name → its module, and the packages that it needs beside those of every installation, of treetap's extra `api`.
 _FACE = {
-    "Client": ("treetap.api.client", ()),
-    "FederatedClassifier": ("treetap.api.estimators", ("sklearn",)),
-    "FederatedRegressor": ("treetap.api.estimators", ("sklearn",)),
-    "audit": ("treetap.api.experiments", ()),
-    "connect": ("treetap.api.remote", ()),
-    "experiment": ("treetap.api.experiments", ()),
-    "federation": ("treetap.api.loopback", ()),
-    "load_model": ("treetap.api.models", ()),
+    "Client": ("treetap.lab.api.client", ()),
+    "FederatedClassifier": ("treetap.lab.api.estimators", ("sklearn",)),
+    "FederatedRegressor": ("treetap.lab.api.estimators", ("sklearn",)),
+    "audit": ("treetap.lab.api.experiments", ()),
+    "connect": ("treetap.lab.api.remote", ()),
+    "experiment": ("treetap.lab.api.experiments", ()),
+    "federation": ("treetap.lab.api.loopback", ()),
+    "load_model": ("treetap.lab.api.models", ()),
 }
 
 __all__ = list(_FACE)  # names of the table above

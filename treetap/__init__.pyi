@@ -1,11 +1,11 @@
-from treetap.api.client import Client as Client
-from treetap.api.estimators import FederatedClassifier as FederatedClassifier
-from treetap.api.estimators import FederatedRegressor as FederatedRegressor
-from treetap.api.experiments import audit as audit
-from treetap.api.experiments import experiment as experiment
-from treetap.api.loopback import federation as federation
-from treetap.api.models import load_model as load_model
-from treetap.api.remote import connect as connect
+from treetap.lab.api.client import Client as Client
+from treetap.lab.api.estimators import FederatedClassifier as FederatedClassifier
+from treetap.lab.api.estimators import FederatedRegressor as FederatedRegressor
+from treetap.lab.api.experiments import audit as audit
+from treetap.lab.api.experiments import experiment as experiment
+from treetap.lab.api.loopback import federation as federation
+from treetap.lab.api.models import load_model as load_model
+from treetap.lab.api.remote import connect as connect
 
 __all__ = [
     "Client",

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from divided_sets import config_of
 
-from treetap.commands.local_federation import LocalFederation, clean_end, working_folder
 from treetap.errors import TreetapError
+from treetap.lab.local_federation import LocalFederation, clean_end, working_folder
 from treetap.models.arrays import read_arrays
 from treetap.models.store import WEIGHTS
 from treetap.neural.centralised import CentralNetwork

@@ -24,10 +24,10 @@ from treetap.attacks.registry import EXACT_UP_TO, attack
 from treetap.attacks.scores import score
 from treetap.attacks.view.expected_leakage import expected_views
 from treetap.attacks.view.view import read_view
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import ID, Split, read_table, split
-from treetap.commands.experiment.run import run_seed
-from treetap.commands.local_federation import clean_end, working_folder
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_table import ID, Split, read_table, split
+from treetap.lab.experiment.run import run_seed
+from treetap.lab.local_federation import clean_end, working_folder
 from treetap.tables.features import Held
 from treetap.tables.label_columns import LabelCells
 from treetap.tables.labels import read_labels

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 import treetap
-from treetap.api.errors import InvalidInput
-from treetap.api.frames import arrow_of
-from treetap.api.loopback import ID
-from treetap.api.party_tables import of_several
+from treetap.lab.api.errors import InvalidInput
+from treetap.lab.api.frames import arrow_of
+from treetap.lab.api.loopback import ID
+from treetap.lab.api.party_tables import of_several
 
 pytestmark = pytest.mark.xdist_group("api")
 SMALL: dict[str, Any] = {"n_estimators": 1, "max_depth": 2, "key_bits": 1024, "workers": 1, "verbose": False}
@@ -138,7 +138,7 @@ def test_a_saved_model_reads_the_frame_that_it_was_trained_on(tmp_path: Any) -> 
     """By the same names, and with its index."""
     model = treetap.FederatedClassifier({"party-1": [0, 1], "party-2": [2, 3]}, **SMALL).fit(X, TRUE)
     loaded = treetap.load_model(model.save(tmp_path / "saved"))
-    assert isinstance(loaded, treetap.api.models.LoadedModel)
+    assert isinstance(loaded, treetap.lab.api.models.LoadedModel)
     assert (loaded.predict_proba(X) == model.predict_proba(X)).all()
     assert loaded.predict_frame(X[::-1]).index.tolist() == X.index[::-1].tolist()
     assert (loaded.predict(FRAMES) == model.predict(FRAMES)).all()

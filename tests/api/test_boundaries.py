@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import treetap
-from treetap.api.errors import InvalidInput, checked
-from treetap.api.models import LoadedModel
+from treetap.lab.api.errors import InvalidInput, checked
+from treetap.lab.api.models import LoadedModel
 
 pytestmark = pytest.mark.xdist_group("api")
 SMALL: dict[str, Any] = {"n_estimators": 1, "max_depth": 1, "key_bits": 1024, "workers": 1, "verbose": False}

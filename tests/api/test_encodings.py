@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import treetap
-from treetap.api import encodings, party_tables
-from treetap.api.errors import InvalidInput
-from treetap.api.frames import arrow_of, column_in
+from treetap.lab.api import encodings, party_tables
+from treetap.lab.api.errors import InvalidInput
+from treetap.lab.api.frames import arrow_of, column_in
 
 pytestmark = pytest.mark.xdist_group("api")
 ROWS = 90

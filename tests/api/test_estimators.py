@@ -23,8 +23,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 
 import treetap
-from treetap.api import loopback
 from treetap.commands.jobs import progress_view
+from treetap.lab.api import loopback
 from treetap.tables.binned import bin_columns
 from treetap.tables.features import Held
 from treetap.tables.reading import Table
@@ -322,7 +322,7 @@ def test_a_party_loads_nothing_of_the_api(tmp_path: Path) -> None:
     program = f"""
 import pandas, treetap
 from sklearn.datasets import make_classification
-from treetap.api import loopback
+from treetap.lab.api import loopback
 from treetap.tables.record_ids import Ids
 X, y = make_classification(60, 4, random_state=0)
 model = treetap.FederatedClassifier(**{SMALL!r}).fit(pandas.DataFrame(X), y)
@@ -344,4 +344,4 @@ print(kept.folder, kept.pids["party-1"], kept.pids["party-2"])
             "treetap.party.boosting.label_holder",
             "treetap.party.boosting.feature_party",
         }  # its own role alone
-        assert modules.isdisjoint({"sklearn", "pandas", "polars", "treetap.api"})
+        assert modules.isdisjoint({"sklearn", "pandas", "polars", "treetap.lab.api"})

@@ -18,7 +18,7 @@ from treetap.version import install
 
 STUB = Path(treetap.__file__).with_suffix(".pyi")
 #: What the API alone imports.
-ONLY_API = ("sklearn", "pandas", "polars", "treetap.api")
+ONLY_API = ("sklearn", "pandas", "polars", "treetap.lab.api")
 
 
 def test_names_are_there_and_have_types() -> None:

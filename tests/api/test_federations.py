@@ -24,7 +24,7 @@ import pytest
 from sklearn.base import clone
 
 import treetap
-from treetap.api.loopback import Loopback, Settings
+from treetap.lab.api.loopback import Loopback, Settings
 
 pytestmark = pytest.mark.xdist_group("api")
 SMALL: dict[str, Any] = {"n_estimators": 1, "max_depth": 1, "key_bits": 1024, "workers": 1, "verbose": False}
@@ -87,7 +87,7 @@ def test_a_federation_that_nobody_ends_goes_with_its_last_user() -> None:
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     program = (
-        "from treetap.api.loopback import Loopback, Settings\n"
+        "from treetap.lab.api.loopback import Loopback, Settings\n"
         "running = Loopback(Settings(('a', 'b'), workers=1))\nrunning.start()\nprint(running.folder)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)

@@ -11,10 +11,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from treetap.api.errors import InvalidInput
-from treetap.api.frames import arrow_of, column_of, library_of, like
-from treetap.api.loopback import ID
-from treetap.api.party_tables import are_frames, of_one, of_several, split
+from treetap.lab.api.errors import InvalidInput
+from treetap.lab.api.frames import arrow_of, column_of, library_of, like
+from treetap.lab.api.loopback import ID
+from treetap.lab.api.party_tables import are_frames, of_one, of_several, split
 
 COLUMNS: dict[str, list[Any]] = {
     "whole": [1, 2, None],

@@ -16,13 +16,13 @@ import xgboost
 
 import treetap
 from tests.api.test_estimators import PARTIES, SMALL, TRUE, X
-from treetap.api.explanations import check_explained
-from treetap.api.models import LoadedModel
-from treetap.api.plots import plot_history, plot_importance
-from treetap.commands.experiment.results import Importance
-from treetap.commands.experiment.xgboost_export import export_run
-from treetap.commands.local_federation import to_toml
 from treetap.errors import TreetapError
+from treetap.lab.api.explanations import check_explained
+from treetap.lab.api.models import LoadedModel
+from treetap.lab.api.plots import plot_history, plot_importance
+from treetap.lab.experiment.results import Importance
+from treetap.lab.experiment.xgboost_export import export_run
+from treetap.lab.local_federation import to_toml
 from treetap.protocols.registry import TRAINING
 
 pytestmark = pytest.mark.xdist_group("api")
@@ -203,8 +203,8 @@ def test_a_library_that_is_missing() -> None:
     """It is named with the extra that has it."""
     program = (
         "import sys; sys.modules['matplotlib'] = sys.modules['shap'] = None\n"
-        "from treetap.api import explanations\nfrom treetap.api.plots import plot_history, plot_importance\n"
-        "from treetap.commands.experiment.results import Importance\n"
+        "from treetap.lab.api import explanations\nfrom treetap.lab.api.plots import plot_history, plot_importance\n"
+        "from treetap.lab.experiment.results import Importance\n"
         "rows = [Importance(party='a', feature='b', weight=1, gain=1.0, cover=1.0)]\n"
         "for call in (\n"
         "    lambda: plot_importance(rows, 'gain', 2, None),\n"

@@ -15,12 +15,12 @@ import pytest
 
 import treetap
 from tests.api.test_estimators import SMALL, TRUE, X
-from treetap.api.experiments import ExperimentResult
-from treetap.api.models import LoadedModel, PartyModel
 from treetap.attacks.registry import Needs, rows
-from treetap.commands.experiment.results import Results
-from treetap.commands.local_federation import to_toml
 from treetap.errors import TreetapError
+from treetap.lab.api.experiments import ExperimentResult
+from treetap.lab.api.models import LoadedModel, PartyModel
+from treetap.lab.experiment.results import Results
+from treetap.lab.local_federation import to_toml
 from treetap.tables.written import content_of
 
 pytestmark = pytest.mark.xdist_group("api")

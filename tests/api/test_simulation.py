@@ -15,8 +15,8 @@ import pytest
 from sklearn.model_selection import GridSearchCV
 
 import treetap
-from treetap.api import loopback
-from treetap.commands import simulation
+from treetap.lab import simulation
+from treetap.lab.api import loopback
 from treetap.models.store import HISTORY, MANIFEST, TREES
 
 pytestmark = pytest.mark.xdist_group("api")

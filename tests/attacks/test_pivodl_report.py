@@ -26,8 +26,8 @@ from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.limits import exceeded
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.report import html, print_summary
-from treetap.commands.experiment.local_job import scores
 from treetap.errors import BadInput
+from treetap.lab.experiment.local_job import scores
 from treetap.trees.pivodl_params import PivodlParams
 
 KINDS: dict[str, dict[str, Any]] = {

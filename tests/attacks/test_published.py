@@ -25,9 +25,9 @@ from treetap.attacks.published.schema import PublishedDocument
 from treetap.attacks.published.shadows import Bounds, Clock, Intruder, Shadows
 from treetap.attacks.report import published as report
 from treetap.attacks.report.verdict import lines
-from treetap.commands.audit.options import PublishedOptions
-from treetap.commands.audit.published import read_target
 from treetap.errors import BadInput
+from treetap.lab.audit.options import PublishedOptions
+from treetap.lab.audit.published import read_target
 from treetap.models.store import MODEL_FORMAT, TREES
 from treetap.trees.metrics import auc
 

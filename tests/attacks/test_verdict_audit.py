@@ -24,7 +24,7 @@ from treetap.attacks.document import Document, parse
 from treetap.attacks.report import html, print_verdict
 from treetap.attacks.report.verdict import lines, verdict_lines
 from treetap.attacks.verdict import WORDS, Verdict
-from treetap.commands.local_federation import to_toml
+from treetap.lab.local_federation import to_toml
 from treetap.terminal import PlainConsole
 from treetap.trees.params import BoostingParams
 

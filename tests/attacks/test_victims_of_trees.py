@@ -22,8 +22,8 @@ from treetap.attacks.audit import audit
 from treetap.attacks.document import parse
 from treetap.attacks.label_holder_audit import label_holder, read_holder
 from treetap.attacks.registry import Needs
-from treetap.commands.local_federation import to_toml
 from treetap.errors import BadInput
+from treetap.lab.local_federation import to_toml
 from treetap.trees.params import BoostingParams
 
 HOLDER, B, C = PARTIES

@@ -24,8 +24,8 @@ from treetap.attacks.sums.schema import NOT_RECORDED
 from treetap.attacks.view.expected_leakage import expected_views
 from treetap.attacks.view.known_trees import Ints, OwnSplit, TreeView, WholeCut, known_nodes
 from treetap.attacks.view.view import read_label_holder, read_view
-from treetap.commands.local_federation import to_toml
 from treetap.errors import Malformed
+from treetap.lab.local_federation import to_toml
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import train
 from treetap.trees.centralised_forest import train_forest

@@ -23,7 +23,7 @@ from treetap.attacks.report.page import html
 from treetap.attacks.report.terminal import print_summary
 from treetap.attacks.sums.reverse_sum import HONEST, marks_of
 from treetap.attacks.sums.schema import MarkedCells
-from treetap.commands.local_federation import to_toml
+from treetap.lab.local_federation import to_toml
 from treetap.party.boosting.label_holder import BoostingState
 from treetap.party.defences.settings import Defences
 from treetap.trees.boosting_rounds import BoostingRounds

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tests.system.federations import ended
 from tests.worlds import PARTIES
-from treetap.commands.local_federation import LocalFederation
 from treetap.errors import TreetapError
+from treetap.lab.local_federation import LocalFederation
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 #: Seconds without a sign of life after which anybody counts as silent, and those that naming it may take besides.

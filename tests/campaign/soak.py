@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.system.federations import ended, settings
 from tests.worlds import PARTIES, spec, world
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import jobs_pb2

@@ -20,7 +20,7 @@ from tests.oracle import oracle_predict
 from tests.system.federations import ended, settings, shards, states
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.commands.certs.authority import issue
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.roles import Role

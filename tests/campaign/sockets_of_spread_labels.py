@@ -10,7 +10,7 @@ from tests.campaign.disturbances import SILENCE_S, Sockets, disturb_all, logs
 from tests.system.federations import settings, states
 from tests.trainings import oracle, policies
 from tests.worlds import assert_oracles_model, spec, spread, world
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.trees.pivodl_params import PivodlParams
 
 N = 120

@@ -31,8 +31,8 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 
 from tests.campaign.pools import workplace
-from treetap.api.frames import arrow_of
 from treetap.errors import DataError
+from treetap.lab.api.frames import arrow_of
 from treetap.tables import streamed_reading
 from treetap.tables.binned import bin_columns
 from treetap.tables.categories import Category

@@ -17,9 +17,9 @@ from tests.ray_cluster import RayCluster
 from tests.simulator import Federation, run
 from tests.system.federations import ended, has_stored, settings, shards, states, until
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
-from treetap.commands.doctor import configuration
-from treetap.commands.local_federation import LocalFederation, to_toml
+from treetap.lab.local_federation import LocalFederation, to_toml
 from treetap.models.store import TREES
+from treetap.ops.doctor import configuration
 from treetap.party.config import read
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.params import BoostingParams, ForestParams

@@ -9,7 +9,7 @@ import pytest
 from tests.ray_cluster import RayCluster
 from tests.system.federations import ended, has_stored, settings, states, until
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import jobs_pb2

@@ -14,7 +14,7 @@ import pytest
 
 from tests import forks, prepared
 from treetap.commands import cli
-from treetap.commands.local_federation import to_toml
+from treetap.lab.local_federation import to_toml
 
 #: Seconds that a command may take.
 ENOUGH_S = 120.0

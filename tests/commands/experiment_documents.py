@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.results import RunResult
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.results import RunResult
 from treetap.trees import metrics
 from treetap.trees.evaluation import evaluate
 

@@ -17,10 +17,10 @@ from tests.replay import HERE, JOB
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES
 from treetap import terminal
-from treetap.commands.doctor import configuration
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic, library
+from treetap.ops.doctor import configuration
 from treetap.party import config as party_config
 from treetap.party.server.main import choose_arithmetic
 from treetap.wire.v2 import jobs_pb2

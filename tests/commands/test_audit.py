@@ -19,7 +19,7 @@ from treetap.attacks.registry import Needs, rows
 from treetap.attacks.scores import score
 from treetap.commands.certs.authority import create_authority
 from treetap.commands.certs.revocation import revoke
-from treetap.commands.local_federation import to_toml
+from treetap.lab.local_federation import to_toml
 
 pytestmark = pytest.mark.xdist_group("audit")
 

@@ -9,10 +9,10 @@ import pytest
 from sklearn import metrics as sk
 
 from tests.commands.experiment_documents import TWO, experiment, run
-from treetap.commands.experiment.curves import COSTS, FEW, class_curves, ranked_rows, thresholds
-from treetap.commands.experiment.looked_for import with_positive
-from treetap.commands.experiment.page import html
-from treetap.commands.experiment.results import Evaluation, RunResult
+from treetap.lab.experiment.curves import COSTS, FEW, class_curves, ranked_rows, thresholds
+from treetap.lab.experiment.looked_for import with_positive
+from treetap.lab.experiment.page import html
+from treetap.lab.experiment.results import Evaluation, RunResult
 from treetap.tables.labels import Labels
 from treetap.trees.evaluation import evaluate
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from treetap.commands.experiment.baselines import Comparison
-from treetap.commands.experiment.defended import check, defended, says, says_of_cells
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import ID, Split
-from treetap.commands.experiment.party_tables import write_tables
-from treetap.commands.local_federation import to_toml
 from treetap.errors import ConfigError
+from treetap.lab.experiment.baselines import Comparison
+from treetap.lab.experiment.defended import check, defended, says, says_of_cells
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_table import ID, Split
+from treetap.lab.experiment.party_tables import write_tables
+from treetap.lab.local_federation import to_toml
 from treetap.party.defences.settings import Defences
 from treetap.strict import load
 

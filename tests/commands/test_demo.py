@@ -15,11 +15,11 @@ from tests.commands.experiment_documents import run
 from tests.needs import needs_library_of
 from treetap import terminal
 from treetap.attacks.verdict import OTHERS, Verdict
-from treetap.commands import demo
-from treetap.commands.experiment.joined_table import read_table, split
-from treetap.commands.experiment.local_job import scores
-from treetap.commands.experiment.party_tables import write_tables
-from treetap.commands.experiment.printed import print_report
+from treetap.lab import demo
+from treetap.lab.experiment.joined_table import read_table, split
+from treetap.lab.experiment.local_job import scores
+from treetap.lab.experiment.party_tables import write_tables
+from treetap.lab.experiment.printed import print_report
 from treetap.trees.params import BoostingParams
 from treetap.trees.pivodl_params import PivodlParams
 

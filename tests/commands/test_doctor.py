@@ -28,12 +28,12 @@ from tests.worlds import PARTIES, world
 from treetap import version
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
-from treetap.commands.doctor import configuration, connections
-from treetap.commands.doctor.connections import Finding
-from treetap.commands.local_federation import LocalFederation
 from treetap.errors import BadInput
+from treetap.lab.local_federation import LocalFederation
 from treetap.lattice import histogram_scheme
 from treetap.native import library
+from treetap.ops.doctor import configuration, connections
+from treetap.ops.doctor.connections import Finding
 from treetap.party import config as party_config
 from treetap.tables.config import TableConfig
 from treetap.wire.ports import Address

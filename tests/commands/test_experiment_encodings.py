@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from treetap.api.frames import arrow_of
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import read_table, split
-from treetap.commands.experiment.party_tables import read_as_party, write_tables
-from treetap.commands.local_federation import keep_table
 from treetap.errors import DataError
+from treetap.lab.api.frames import arrow_of
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_table import read_table, split
+from treetap.lab.experiment.party_tables import read_as_party, write_tables
+from treetap.lab.local_federation import keep_table
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import read_table as read_party_table
 

@@ -19,13 +19,13 @@ import pytest
 
 from tests.commands.command import end
 from tests.commands.experiment_documents import run
-from treetap.commands import local_federation
-from treetap.commands.experiment import all_runs, command
-from treetap.commands.experiment import run as one_run
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.results import Results, RunResult
-from treetap.commands.local_federation import LocalFederation, clean_end
 from treetap.errors import Interrupted, TreetapError
+from treetap.lab import local_federation
+from treetap.lab.experiment import all_runs, command
+from treetap.lab.experiment import run as one_run
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.results import Results, RunResult
+from treetap.lab.local_federation import LocalFederation, clean_end
 
 pytestmark = pytest.mark.second_tier
 

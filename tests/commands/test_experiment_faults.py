@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import treetap
-from treetap.commands import demo
-from treetap.commands.experiment.command import run_file
-from treetap.commands.experiment.joined_table import content_digest
 from treetap.errors import BadInput
+from treetap.lab import demo
+from treetap.lab.experiment.command import run_file
+from treetap.lab.experiment.joined_table import content_digest
 from treetap.native import library
 from treetap.protocols.prediction import predicting
 
@@ -29,9 +29,7 @@ Refused = Callable[..., str]
 @pytest.fixture
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refused:
     """The message with which a file is refused; a federation that starts, or a folder that is made, fails the test."""
-    monkeypatch.setattr(
-        "treetap.commands.experiment.run.LocalFederation", lambda *_: pytest.fail("processes were started")
-    )
+    monkeypatch.setattr("treetap.lab.experiment.run.LocalFederation", lambda *_: pytest.fail("processes were started"))
 
     def run(
         data: str = "", parties: str = PARTIES, job: str = "", workdir: Path | None = None, table: str = "t.csv"

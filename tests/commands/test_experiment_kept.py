@@ -12,12 +12,12 @@ import pytest
 
 from tests.commands.experiment_documents import run
 from treetap.commands.certs.authority import create_authority
-from treetap.commands.experiment import all_runs
-from treetap.commands.experiment.all_runs import run_experiment
-from treetap.commands.experiment.command import run_file
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.results import RunResult
 from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.lab.experiment import all_runs
+from treetap.lab.experiment.all_runs import run_experiment
+from treetap.lab.experiment.command import run_file
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.results import RunResult
 
 FILE = """[data]\npath = "t.csv"\nlabel = "y"\n{data}
 [[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]

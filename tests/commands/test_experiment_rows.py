@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.model_selection import TimeSeriesSplit
 
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.held_out import time_ranks
-from treetap.commands.experiment.joined_table import read_table, split
 from treetap.errors import DataError
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.held_out import time_ranks
+from treetap.lab.experiment.joined_table import read_table, split
 
 
 def experiment(

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.needs import needs_libraries
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import content_digest, read_table
 from treetap.errors import ConfigError, DataError
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_table import content_digest, read_table
 from treetap.tables.reading import read_ids
 
 ROWS = [(f"r{i}", i / 4, i % 3 + 0.5, i % 2) for i in range(20)]

@@ -16,11 +16,11 @@ from treetap.attacks import audit_file
 from treetap.attacks.label_holder_audit import label_holder, read_holder
 from treetap.attacks.report.verdict import lines
 from treetap.attacks.verdict import Compared, judged
-from treetap.commands.experiment.audited import _explained
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import ID, Split
-from treetap.commands.experiment.party_tables import write_tables
-from treetap.commands.local_federation import to_toml
+from treetap.lab.experiment.audited import _explained
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_table import ID, Split
+from treetap.lab.experiment.party_tables import write_tables
+from treetap.lab.local_federation import to_toml
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import read_table
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tests.commands.experiment_documents import experiment, run
-from treetap.commands.experiment import all_runs, experiment_file, tracking
-from treetap.commands.experiment.all_runs import run_experiment
-from treetap.commands.experiment.command import run_file
-from treetap.commands.experiment.results import RunResult
 from treetap.errors import BadInput, Interrupted
+from treetap.lab.experiment import all_runs, experiment_file, tracking
+from treetap.lab.experiment.all_runs import run_experiment
+from treetap.lab.experiment.command import run_file
+from treetap.lab.experiment.results import RunResult
 
 pytestmark = [
     pytest.mark.second_tier,

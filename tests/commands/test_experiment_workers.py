@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import ID, Split
-from treetap.commands.experiment.party_tables import write_tables
-from treetap.commands.local_federation import to_toml
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_table import ID, Split
+from treetap.lab.experiment.party_tables import write_tables
+from treetap.lab.local_federation import to_toml
 from treetap.party.config import PartyConfig
 
 TABLE = pa.table({ID: [str(k) for k in range(10)], "a": range(10), "b": range(10), "y": [k % 2 for k in range(10)]})

@@ -17,16 +17,16 @@ from tests.attacks.frontiers import frontier as by_hand
 from tests.attacks.frontiers import point as at
 from tests.commands.command import refused, treetap
 from treetap.attacks.verdict import Compared, judged
-from treetap.commands.experiment.joined_table import read_table
-from treetap.commands.frontier import run, trainings
-from treetap.commands.frontier.frontier_file import ALONE, LABEL_DP_VARIANTS, RECOMMENDED, FrontierFile, Plan
-from treetap.commands.frontier.guesses import by_groups, by_names, measure_of
-from treetap.commands.frontier.page import html, picture, print_frontier
-from treetap.commands.frontier.panels import LETTER, of_attacks, of_columns, of_guesses, value
-from treetap.commands.frontier.recommended import recommend
-from treetap.commands.frontier.run import measured
-from treetap.commands.frontier.stored import Cells, Guess, TrainingResult
 from treetap.errors import BadInput, ConfigError, TreetapError
+from treetap.lab.experiment.joined_table import read_table
+from treetap.lab.frontier import run, trainings
+from treetap.lab.frontier.frontier_file import ALONE, LABEL_DP_VARIANTS, RECOMMENDED, FrontierFile, Plan
+from treetap.lab.frontier.guesses import by_groups, by_names, measure_of
+from treetap.lab.frontier.page import html, picture, print_frontier
+from treetap.lab.frontier.panels import LETTER, of_attacks, of_columns, of_guesses, value
+from treetap.lab.frontier.recommended import recommend
+from treetap.lab.frontier.run import measured
+from treetap.lab.frontier.stored import Cells, Guess, TrainingResult
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredPoint, load_frontier
 from treetap.strict import load
 

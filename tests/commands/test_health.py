@@ -14,7 +14,7 @@ import pytest
 from tests.certificates import role_of
 from tests.commands.command import treetap_here
 from treetap.commands.health import question
-from treetap.commands.local_federation import LocalFederation, to_toml
+from treetap.lab.local_federation import LocalFederation, to_toml
 
 #: Packages of others, and treetap's own, that no health check needs.
 HEAVY = {"numpy", "pyarrow", "rich", "gmpy2", "sklearn", "networkx", "jinja2", "zstandard", "prometheus_client"}

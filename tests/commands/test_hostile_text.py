@@ -20,13 +20,13 @@ from tests.attacks.documents import made
 from tests.commands.command import treetap_here, write
 from treetap import logs, terminal
 from treetap.attacks.report import html, print_summary
-from treetap.commands.doctor import configuration, connections
-from treetap.commands.doctor.connections import Finding
 from treetap.commands.health import question
 from treetap.commands.jobs import progress_view
 from treetap.commands.model.card import page
 from treetap.commands.model.view import print_model
 from treetap.errors import Unreachable
+from treetap.ops.doctor import configuration, connections
+from treetap.ops.doctor.connections import Finding
 from treetap.wire import status
 from treetap.wire.status import ERROR_KEY
 from treetap.wire.transcript_writer import TranscriptWriter

@@ -9,11 +9,11 @@ import pytest
 from pydantic import BaseModel
 
 from tests.commands.command import refused, treetap, write
-from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
 from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import ConfigError
+from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.party.config import PartyConfig
 from treetap.protocols.job_spec import check_spec, params_of
 from treetap.protocols.registry import training, training_name

@@ -17,8 +17,8 @@ from tests.commands.command import Outcome, end, refused, start, treetap, write
 from tests.system.federations import settings, until
 from tests.worlds import PARTIES, world
 from treetap.commands.jobs.cli import _print_checked
-from treetap.commands.local_federation import LocalFederation
 from treetap.errors import TreetapError
+from treetap.lab.local_federation import LocalFederation
 from treetap.models.store import TREES
 from treetap.wire.v2 import jobs_pb2
 

@@ -13,7 +13,7 @@ import pytest
 from tests.commands.command import Outcome, treetap, write
 from tests.system.federations import settings
 from tests.worlds import PARTIES, world
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("lattice jobs")]
 

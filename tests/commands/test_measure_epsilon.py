@@ -25,8 +25,8 @@ import pytest
 
 from tests.commands.command import refused, treetap, treetap_here, write
 from treetap.additive.sums.kernels import CandidateSums
-from treetap.commands.epsilon import measuring, mechanisms
-from treetap.commands.epsilon.measuring import Result, measured
+from treetap.lab.epsilon import measuring, mechanisms
+from treetap.lab.epsilon.measuring import Result, measured
 from treetap.lattice import histogram_sets
 from treetap.party.forest import layout
 from treetap.party.growth import column_noise

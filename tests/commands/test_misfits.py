@@ -23,7 +23,7 @@ from tests.worlds import PARTIES, world
 from treetap import version
 from treetap.commands.certs import authority
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.wire.certificates import fingerprint, read_certificates
 from treetap.wire.roles import Role
 from treetap.wire.tls import TlsFiles

@@ -13,11 +13,11 @@ import pytest
 
 from tests.commands.command import treetap, write
 from tests.needs import needs_library_of
-from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs.job_file import JobFile
 from treetap.commands.model.card import card
 from treetap.commands.model.view import describe
 from treetap.errors import ConfigError
+from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.neural.params import Bottom, SplitnnParams, Top
 from treetap.protocols.job_spec import params_of
 from treetap.strict import load

@@ -19,7 +19,6 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.commands.test_experiment_encodings import TAKEN
-from treetap.commands import relay
 from treetap.commands.approvals import client as approvals
 from treetap.commands.certs.authority import create_authority
 from treetap.commands.certs.revocation import revoke
@@ -29,6 +28,7 @@ from treetap.commands.new import cli, folders
 from treetap.commands.new.proposed_table import SeenTable
 from treetap.coordinator import config as coordinator_config
 from treetap.errors import BadInput
+from treetap.ops.relay import command as relay
 from treetap.party import config as party_config
 from treetap.party.policy import Policy
 from treetap.strict import load

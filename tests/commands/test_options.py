@@ -18,12 +18,12 @@ from treetap.attacks.networks.schema import NetworkSettings
 from treetap.attacks.predictions.schema import DecodingSettings
 from treetap.attacks.registry import ROWS
 from treetap.attacks.sums.schema import SumsSettings
-from treetap.commands.audit.options import LabelOptions, SettingOptions
 from treetap.commands.cli import app
 from treetap.commands.jobs.cli import predict
 from treetap.commands.jobs.serve import serve
 from treetap.commands.options import argument, from_dataclasses, option
 from treetap.errors import BadInput
+from treetap.lab.audit.options import LabelOptions, SettingOptions
 
 
 @dataclass(frozen=True, kw_only=True)

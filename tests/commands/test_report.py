@@ -14,12 +14,12 @@ import pytest
 
 from tests.commands.command import treetap
 from tests.published import write_job, write_manifest, write_trees
-from treetap.commands.demo import importance_table
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.report import importance, metrics_table
-from treetap.commands.experiment.results import Importance
-from treetap.commands.experiment.run import test_metrics as measure
 from treetap.errors import DataError
+from treetap.lab.demo import importance_table
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.report import importance, metrics_table
+from treetap.lab.experiment.results import Importance
+from treetap.lab.experiment.run import test_metrics as measure
 from treetap.models.store import MODEL_FORMAT, TREES
 
 pytestmark = pytest.mark.xdist_group("report")

@@ -11,9 +11,9 @@ import xgboost
 
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec, world
-from treetap.commands.experiment.joint_model import open_shards, scores
-from treetap.commands.experiment.xgboost_export import check_exportable, export_alone, export_run
 from treetap.errors import BadInput
+from treetap.lab.experiment.joint_model import open_shards, scores
+from treetap.lab.experiment.xgboost_export import check_exportable, export_alone, export_run
 from treetap.party.defences.settings import Defences
 from treetap.tables.config import TableConfig
 from treetap.trees.params import BoostingParams

@@ -14,9 +14,9 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.streams import StreamReader
 from aiohttp.test_utils import make_mocked_request
 
-from treetap.commands.console.forms import MOST_FORM
-from treetap.commands.console.server import Calls, Console
-from treetap.commands.console.sessions import Sessions
+from treetap.ops.console.forms import MOST_FORM
+from treetap.ops.console.server import Calls, Console
+from treetap.ops.console.sessions import Sessions
 from treetap.party.node import PartyNode
 from treetap.wire.v2 import approvals_pb2, overview_pb2
 from treetap.wire.visible_message import visible_message

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from tests.console.asking import Given, a_job, console
-from treetap.commands.console.listening import MOST_FIELD
-from treetap.commands.console.server import Console
+from treetap.ops.console.listening import MOST_FIELD
+from treetap.ops.console.server import Console
 from treetap.party.server.http_connections import HttpListener, Waiting, awaits_requests
 from treetap.wire.v2 import approvals_pb2, overview_pb2
 

@@ -13,7 +13,7 @@ pytest.importorskip("aiohttp", reason="the console needs the extra console")
 
 from tests.attacks.browser import Browser, found
 from tests.console.full import full, listening
-from treetap.commands.console.pages import VIEWS
+from treetap.ops.console.pages import VIEWS
 
 pytestmark = [
     pytest.mark.second_tier,

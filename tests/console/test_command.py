@@ -21,8 +21,8 @@ from tests.commands.command import end, refused, start, treetap
 from tests.system.federations import settings, until
 from tests.worlds import spec, world
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.console.listening import MOST_FIELD
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
+from treetap.ops.console.listening import MOST_FIELD
 from treetap.trees.params import BoostingParams
 from treetap.wire.roles import Role
 from treetap.wire.tls import TlsFiles

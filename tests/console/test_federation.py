@@ -13,9 +13,9 @@ from tests.approvals.people import ANN, BEN, LABEL_HOLDER, MANUAL, B, begin, cer
 from tests.campaign.small_jobs import play, wrong
 from tests.console.asking import Browser, Near, console, entered
 from tests.simulator import COORDINATOR, Federation
-from treetap.commands.console.forms import Decision, confirmation
-from treetap.commands.console.pages import VIEWS
 from treetap.errors import BadInput, Refused
+from treetap.ops.console.forms import Decision, confirmation
+from treetap.ops.console.pages import VIEWS
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import overview_pb2
 

@@ -16,9 +16,9 @@ from google.protobuf.message import Message
 
 from tests.console.asking import Given, Seen, a_job, console, entered
 from tests.simulator import run
-from treetap.commands.console.pages import VIEWS, clipped, duration, figure, moment
-from treetap.commands.console.server import ANSWER_S
 from treetap.errors import Overloaded, Refused, TreetapError, Unreachable
+from treetap.ops.console.pages import VIEWS, clipped, duration, figure, moment
+from treetap.ops.console.server import ANSWER_S
 from treetap.party.runtime.ledger import Kind
 from treetap.wire.v2 import approvals_pb2, overview_pb2
 

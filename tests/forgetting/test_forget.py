@@ -19,13 +19,13 @@ from tests.forgetting.searched import holding
 from tests.serving.served import IDS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES
-from treetap.commands.forget.forgetting import forget
-from treetap.commands.forget.kinds import row_of
-from treetap.commands.forget.tables import forget_rows
 from treetap.models import keyed_ids
 from treetap.models.arrays import content_of
 from treetap.models.durable import make_folder, write_whole
 from treetap.models.store import read_manifest
+from treetap.ops.forget.forgetting import forget
+from treetap.ops.forget.kinds import row_of
+from treetap.ops.forget.tables import forget_rows
 from treetap.party.config import PartyConfig
 from treetap.party.prediction.query_counts import QueryCounts
 from treetap.party.runtime.ledger import Charge, Kind, Ledger, Occasion, ledger_of

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import treetap
-from treetap.api.frames import arrow_of
 from treetap.errors import DataError, TreetapError
+from treetap.lab.api.frames import arrow_of
 from treetap.process.apart import ReadApart
 from treetap.tables import streamed_reading
 from treetap.tables.categories import Category

@@ -18,8 +18,8 @@ pytest.importorskip("aiohttp", reason="the console needs the extra console")
 from aiohttp import web
 
 from tests.console.asking import Given, a_job, console
-from treetap.commands.console.listening import MOST_FIELD, SHARE
-from treetap.commands.console.server import Console
+from treetap.ops.console.listening import MOST_FIELD, SHARE
+from treetap.ops.console.server import Console
 from treetap.party.server.http_connections import HttpListener, Waiting, awaits_requests
 
 pytestmark = pytest.mark.real_time

@@ -13,12 +13,12 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from treetap.commands.experiment import printed
-from treetap.commands.experiment.data_check import auc_alone, leaks
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_encodings import codes_in
-from treetap.commands.experiment.joined_table import read_table
-from treetap.commands.experiment.results import Importance, RunResult, warnings
+from treetap.lab.experiment import printed
+from treetap.lab.experiment.data_check import auc_alone, leaks
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_encodings import codes_in
+from treetap.lab.experiment.joined_table import read_table
+from treetap.lab.experiment.results import Importance, RunResult, warnings
 
 N = 2000
 RNG = np.random.default_rng(7)

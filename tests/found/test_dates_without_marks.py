@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.needs import needs_libraries
-from treetap.api.frames import arrow_of
-from treetap.commands.experiment.held_out import time_ranks
 from treetap.errors import DataError
+from treetap.lab.api.frames import arrow_of
+from treetap.lab.experiment.held_out import time_ranks
 from treetap.tables import streamed_reading
 from treetap.tables.config import TableConfig
 from treetap.tables.date_formats import parser, whole_width

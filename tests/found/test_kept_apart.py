@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from treetap.commands.certs.authority import write_new
-from treetap.commands.experiment.kept import new_folder
-from treetap.commands.frontier.stored import Store
-from treetap.commands.local_federation import empty_folder
+from treetap.lab.experiment.kept import new_folder
+from treetap.lab.frontier.stored import Store
+from treetap.lab.local_federation import empty_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSED = [ROOT / "docker-compose.yml", *(ROOT / "examples").rglob("docker-compose.yml")]

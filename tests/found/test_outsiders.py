@@ -14,12 +14,12 @@ from tests.relay.rig import carried_out, deliver, first_bytes, message, relaying
 from treetap.errors import Interrupted, Silent, Unreachable
 from treetap.metrics import _asked_near
 from treetap.names import host_of
+from treetap.ops.relay.meeting import Bounds
 from treetap.party.policy import Policy
 from treetap.party.runtime.metrics import CostAccount
 from treetap.party.runtime.outbox import Outbox
 from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.wire.ports import Address
-from treetap.wire.relay.meeting import Bounds
 from treetap.wire.relay.splicing import MOST_DEBT_S, MOST_UNPROVEN, MOST_UNPROVEN_S, End, Share
 from treetap.wire.timeouts import Timeouts
 

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from treetap import FederatedClassifier
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import read_table as read_joined
-from treetap.commands.experiment.joined_table import split
 from treetap.errors import BadInput, DataError
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_table import read_table as read_joined
+from treetap.lab.experiment.joined_table import split
 from treetap.names import named_by
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig

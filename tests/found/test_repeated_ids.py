@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import read_table as read_joined
 from treetap.errors import ConfigError, DataError
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_table import read_table as read_joined
 from treetap.process.apart import ReadApart
 from treetap.strict import load
 from treetap.tables import streamed_reading

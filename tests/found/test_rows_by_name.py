@@ -21,9 +21,9 @@ import pyarrow as pa
 import pytest
 
 import treetap
-from treetap.api.fitted import Fitted
-from treetap.api.frames import Library
-from treetap.api.loopback import ID
+from treetap.lab.api.fitted import Fitted
+from treetap.lab.api.frames import Library
+from treetap.lab.api.loopback import ID
 
 COUNT = 16
 DRAW = np.random.default_rng(5)
@@ -137,7 +137,7 @@ def _fit(estimator: str, argument: str, kind: Kind, data: Any, values: Any) -> A
         further = {"eval_set": [(data, values if argument == "eval_set" else usual)]}
         further |= {argument: [values]} if argument == "sample_weight_eval_set" else {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("treetap.api.loopback.kept", lambda _: SimpleNamespace(train=train))
+        patch.setattr("treetap.lab.api.loopback.kept", lambda _: SimpleNamespace(train=train))
         with pytest.raises(_Taken):
             getattr(treetap, estimator)(protocol=protocol, **SMALL, **kind.given).fit(data, y, **further)
     return taken
@@ -296,7 +296,7 @@ def _plain(found: Any) -> Any:
 @_tried(["FederatedClassifier", "FederatedRegressor", "LoadedModel"])
 def test_records_to_predict(kind: Kind, trial: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer for each row of X in its order, whatever the order of other parties; ids are kept, or missed."""
-    monkeypatch.setattr("treetap.api.explanations._shap", lambda: SimpleNamespace)
+    monkeypatch.setattr("treetap.lab.api.explanations._shap", lambda: SimpleNamespace)
     model, given = (_loaded(kind), kind.given) if trial == "LoadedModel" else (_fitted(trial, kind), {})
     if trial == "LoadedModel" and kind.libraries == "array":
         with pytest.raises(ValueError, match="X must be a data frame"):

@@ -18,11 +18,11 @@ from treetap.attacks.known_labels.schema import KnownSettings
 from treetap.attacks.report import html as audit_html
 from treetap.attacks.report.verdict import lines, to_do, told
 from treetap.attacks.verdict import Compared, FirstNamed, Verdict, judged
-from treetap.commands.experiment.baselines import CENTRALISED, UNDEFENDED, concluded
-from treetap.commands.experiment.headline import Gain, conclusion, headline
-from treetap.commands.experiment.printed import print_report
-from treetap.commands.experiment.results import Defended
-from treetap.commands.frontier.recommended import recommend, told_apart
+from treetap.lab.experiment.baselines import CENTRALISED, UNDEFENDED, concluded
+from treetap.lab.experiment.headline import Gain, conclusion, headline
+from treetap.lab.experiment.printed import print_report
+from treetap.lab.experiment.results import Defended
+from treetap.lab.frontier.recommended import recommend, told_apart
 from treetap.privacy.frontiers import Measured, MeasuredAlone, MeasuredPoint
 from treetap.tables.labels import Labels
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.trainings import jobs_of
 from tests.worlds import PARTIES, spec
-from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs.job_file import JobTableOfFederation
 from treetap.coordinator.prediction import opening_of
+from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.models.store import HIDES_CONSTANTS, SPACES
 from treetap.neural.params import Bottom
 from treetap.party.config import PartyConfig

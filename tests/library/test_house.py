@@ -29,7 +29,7 @@ REGISTRIES = {
     "coordinator/protocols.py",
 }
 #: The arithmetic of trees, where the word has its meaning in the field, noise on it, and what a mechanism measures.
-MATHEMATICS = ("treetap/trees/", "treetap/privacy/", "treetap/commands/epsilon/")
+MATHEMATICS = ("treetap/trees/", "treetap/privacy/", "lab/epsilon/")
 #: Folder → most modules and packages at its root. The party's are those beside the packages of protocols, one for each.
 ROOMS = {"treetap": 25, "party": 15}
 #: Functions and classes of numpy, torch, `random` and `treetap.neural.draws` that draw noise in floating point.

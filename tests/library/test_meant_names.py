@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import xgboost
 
-from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs.job_file import JobFile, JobTable
 from treetap.commands.jobs.xgboost_names import ALIASES, ELSEWHERE, NOT_OFFERED, unknown_parameter
 from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import ConfigError
+from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.names import did_you_mean, nearest
 from treetap.party.config import PartyConfig
 from treetap.strict import Strict, load

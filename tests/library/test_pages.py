@@ -11,7 +11,7 @@ import pytest
 from tests.attacks.documents import made
 from tests.commands.experiment_documents import experiment, run
 from treetap.attacks.report import html
-from treetap.commands.experiment.page import html as experiment_html
+from treetap.lab.experiment.page import html as experiment_html
 from treetap.pages.pictures import DOTS, DOTS_MARGIN, LABELS, LEFT, LINES, Frame, Table, dots, heat, lines, percent
 
 

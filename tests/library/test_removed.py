@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 import treetap.commands.approvals.client
 import treetap.commands.certs.authority
-import treetap.commands.experiment.experiment_file
-import treetap.commands.frontier.frontier_file
 import treetap.commands.jobs.job_file
-import treetap.commands.relay
+import treetap.lab.experiment.experiment_file
+import treetap.lab.frontier.frontier_file
+import treetap.ops.relay.command
 import treetap.party.config  # noqa: F401 - all schemas of files, as those below
 from treetap.commands.cli import app
 from treetap.errors import BadInput, ConfigError

@@ -27,12 +27,12 @@ NOT_TO_SERVE = {
         "treetap.attacks",
         "treetap.coordinator",
         "treetap.party.opening",
-        "treetap.api",
+        "treetap.lab.api",
         "treetap.process.apart",
         "treetap.tables.opening",
     ),
     *("treetap.protocols.job_spec", "treetap.trees", "treetap.wire.relay", "treetap.wire.secured"),
-    *("treetap.party.approvals.overview", "treetap.commands.console", "treetap.wire.v2.overview_pb2"),
+    *("treetap.party.approvals.overview", "treetap.ops.console", "treetap.wire.v2.overview_pb2"),
 }
 #: Libraries that the demo needs after its training alone.
 NOT_TO_TRAIN = {
@@ -90,7 +90,7 @@ def test_a_party_serves_before_it_imports_what_jobs_need() -> None:
 @pytest.mark.second_tier(but=1)
 def test_a_relay_imports_no_arithmetic() -> None:
     """It needs sockets, TLS and certificates, and no part of a party's."""
-    modules = loaded("import treetap.commands.cli, treetap.commands.relay")
+    modules = loaded("import treetap.commands.cli, treetap.ops.relay.command")
     assert not modules & (NOT_TO_SERVE - {"treetap.wire.relay", "treetap.wire.secured"})
     assert not modules & {"treetap.party", "treetap.coordinator", "numpy"}
 
@@ -99,7 +99,7 @@ def test_a_relay_imports_no_arithmetic() -> None:
 def test_the_demo_trains_before_it_imports_attacks() -> None:
     """Its table is read, and its settings of attacks are checked, without what attacks and reports need."""
     modules = loaded(
-        "import pathlib, tempfile, treetap.commands.demo as demo\n"
+        "import pathlib, tempfile, treetap.lab.demo as demo\n"
         "from treetap.process.limits import leave_out_pandas\n"
         "leave_out_pandas()\n"
         "with tempfile.TemporaryDirectory() as name:\n"

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from tests.system.federations import until
 from treetap.commands.certs.authority import issue
-from treetap.commands.local_federation import LocalFederation, begin, to_toml
+from treetap.lab.local_federation import LocalFederation, begin, to_toml
 from treetap.wire.roles import Role
 
 _REGISTERED = re.compile(r"(\w+ '[\w-]+') registers, from")

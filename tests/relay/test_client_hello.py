@@ -9,7 +9,7 @@ import pytest
 
 from tests.relay import hellos
 from treetap.errors import Malformed
-from treetap.wire.relay.client_hello import MOST_BYTES, MOST_RECORDS, ClientHello
+from treetap.ops.relay.client_hello import MOST_BYTES, MOST_RECORDS, ClientHello
 
 NAME = "feature-b.party.treetap.internal"
 PLAIN = hellos.message([hellos.GREASE, hellos.server_name(NAME.encode()), (16, b"\x00\x03\x02h2")])

@@ -15,8 +15,8 @@ from tests.weight import ROOT
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
 from treetap.commands.health.question import read as read_health
-from treetap.commands.relay import read
 from treetap.coordinator.config import read as read_coordinator
+from treetap.ops.relay.command import read
 from treetap.wire.roles import Role
 
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("kubernetes")]

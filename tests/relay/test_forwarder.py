@@ -14,10 +14,10 @@ import pytest
 from tests.relay import hellos
 from tests.relay.rig import RELAY, Certs, Rig, carried_out, deliver, first_bytes, message, relaying, until
 from treetap.commands.certs.revocation import revoke
-from treetap.commands.doctor.connections import check_relay
-from treetap.commands.local_federation import to_toml
 from treetap.coordinator import config as coordinator_config
 from treetap.errors import ConfigError
+from treetap.lab.local_federation import to_toml
+from treetap.ops.doctor.connections import check_relay
 from treetap.party import config as party_config
 from treetap.wire.ports import Address
 from treetap.wire.proxies import EXCEPT, NAMED

@@ -26,7 +26,7 @@ from tests.system.namespaces import (
 )
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, world
 from treetap.commands.certs.authority import issue
-from treetap.commands.local_federation import to_toml
+from treetap.lab.local_federation import to_toml
 from treetap.models.store import TREES
 from treetap.trees.params import BoostingParams
 from treetap.wire.roles import Role

@@ -17,11 +17,11 @@ from tests.relay import hellos
 from tests.relay.rig import Certs, Rig, carried_out, deliver, first_bytes, made_relay, message, relaying, until
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import Unreachable
+from treetap.ops.relay import meeting
+from treetap.ops.relay.meeting import Bounds
 from treetap.wire.hello import say_hello
 from treetap.wire.probe import examine, refusal
-from treetap.wire.relay import meeting
 from treetap.wire.relay.control import DATA_LINE, data_line, new_token
-from treetap.wire.relay.meeting import Bounds
 from treetap.wire.relay.splicing import BUFFER
 from treetap.wire.roles import Identity, Role
 from treetap.wire.rpc import GrpcDialer

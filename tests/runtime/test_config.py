@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from treetap.commands.doctor.configuration import _folders
 from treetap.errors import ConfigError, DataError
+from treetap.ops.doctor.configuration import _folders
 from treetap.party.config import PartyConfig, check_folders, read
 from treetap.party.policy import Policy
 from treetap.party.serving.own_paths import OwnPaths

@@ -14,9 +14,9 @@ import pytest
 from tests.replay import HERE, JOB, ask, with_word
 from tests.simulator import Federation
 from tests.worlds import PARTIES
-from treetap.commands import demo
-from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Malformed, Refused
+from treetap.lab import demo
+from treetap.lab.local_federation import LocalFederation
 from treetap.party import config as party_config
 from treetap.party.policy import Policy
 from treetap.party.setup.membership import check_members

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tests.worlds import World
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.models.store import TREES
 from treetap.wire.v2 import jobs_pb2
 

@@ -20,7 +20,7 @@ from tests.certificates import role_of
 from tests.system.federations import settings
 from tests.worlds import PARTIES, World
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.local_federation import to_toml
+from treetap.lab.local_federation import to_toml
 from treetap.wire.tls import TlsFiles
 
 PORT = 7443

@@ -15,8 +15,8 @@ from tests.system.federations import settings, until
 from tests.worlds import PARTIES, spec, world
 from treetap.commands.certs.authority import issue
 from treetap.commands.jobs import client
-from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Refused
+from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.agreement import statement
 from treetap.trees.params import BoostingParams
 from treetap.wire.ports import Address

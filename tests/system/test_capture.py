@@ -20,7 +20,7 @@ from tests.needs import needs_library_of
 from tests.splitnn.jobs import PARAMS as NETWORK_PARAMS
 from tests.system.federations import ended, settings
 from tests.worlds import PARTIES, World, spec, world
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import training_name
 from treetap.trees.job_params import JobParams

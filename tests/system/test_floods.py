@@ -21,7 +21,7 @@ from tests.certificates import dns_of
 from tests.system.federations import ended, settings
 from tests.worlds import PARTIES, spec, world
 from treetap import version
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.hello import say_hello
 from treetap.wire.ports import Address

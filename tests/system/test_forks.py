@@ -13,8 +13,8 @@ import pytest
 
 from tests.forks import Forked
 from tests.system.federations import until
-from treetap.commands.local_federation import LocalFederation
 from treetap.errors import BadInput
+from treetap.lab.local_federation import LocalFederation
 
 
 @pytest.mark.skipif(

@@ -16,9 +16,9 @@ from tests.system.federations import settings
 from tests.worlds import spec, world
 from treetap.commands.jobs import client
 from treetap.commands.jobs.client import Operator, OperatorConfig
-from treetap.commands.local_federation import LocalFederation, to_toml
 from treetap.coordinator import config as coordinator_config
 from treetap.errors import BadInput, ConfigError, Refused, TreetapError
+from treetap.lab.local_federation import LocalFederation, to_toml
 from treetap.party import config as party_config
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams

@@ -14,10 +14,10 @@ import pytest
 from tests.commands.command import Outcome, treetap
 from tests.system.federations import ended, settings, shards, states, until
 from tests.worlds import PARTIES, joined_model, spec, world
-from treetap.commands.local_federation import LocalFederation
 from treetap.coordinator.jobs import Jobs
 from treetap.coordinator.runtime.journal import Journal
 from treetap.errors import ConfigError, Interrupted
+from treetap.lab.local_federation import LocalFederation
 from treetap.models.store import TREES
 from treetap.protocols import drafts
 from treetap.trees.params import BoostingParams

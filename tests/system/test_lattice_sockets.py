@@ -12,7 +12,7 @@ import pytest
 from tests.system.federations import ended, settings, states
 from tests.system.test_sockets import COUNTED
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.lattice.histogram_ways import Way
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams

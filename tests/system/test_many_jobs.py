@@ -10,7 +10,7 @@ import pytest
 
 from tests.system.federations import ended, settings
 from tests.worlds import spec, world
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import jobs_pb2
 

@@ -19,9 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.certificates import dns_of
 from tests.system.federations import ended, settings, until
 from tests.worlds import PARTIES, spec, world
-from treetap.commands.doctor.connections import check_metrics
-from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Refused
+from treetap.lab.local_federation import LocalFederation
+from treetap.ops.doctor.connections import check_metrics
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address

@@ -29,9 +29,9 @@ from tests.oracle import oracle_predict
 from tests.system.federations import ended, settings, until
 from tests.worlds import PARTIES, spec, world
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.doctor.connections import check_http, check_listen
-from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Interrupted, Refused, Silent, UnknownJob
+from treetap.lab.local_federation import LocalFederation
+from treetap.ops.doctor.connections import check_http, check_listen
 from treetap.trees.params import BoostingParams
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles

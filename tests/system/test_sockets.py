@@ -25,7 +25,7 @@ from tests.worlds import (
     spec,
     world,
 )
-from treetap.commands.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation
 from treetap.models.store import read_model
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams

@@ -20,8 +20,8 @@ from tests.telemetry.collecting import PATH, attributes, export, metrics_of, tak
 from tests.worlds import PARTIES, spec, world
 from treetap import logs
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.doctor.connections import check_telemetry
 from treetap.errors import ConfigError
+from treetap.ops.doctor.connections import check_telemetry
 from treetap.process import spans as module
 from treetap.process.config import TelemetryConfig
 from treetap.process.secret import Secret

@@ -12,8 +12,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.system.federations import ended, settings
 from tests.telemetry.collecting import taking
 from tests.worlds import PARTIES, spec, world
-from treetap.commands.local_federation import LocalFederation
 from treetap.errors import BadInput
+from treetap.lab.local_federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import jobs_pb2
 

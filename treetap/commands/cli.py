@@ -14,33 +14,19 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from treetap import logs
-from treetap.commands.lazy import LazyGroup, Row, in_plain_text
-from treetap.commands.options import CA, REVOKED, Json, needs
+from treetap.commands.lazy import JOBS, OPERATE, PARTY, PRIVACY, LazyGroup, Row, in_plain_text
+from treetap.commands.options import CA, REVOKED, Json, LogFormat, LogLevel, UntilStdinCloses
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.names import visible
-from treetap.process.limits import hold_hangup, import_numpy, keep_memory_private, leave_out_pandas, while_importing
+from treetap.process.limits import hold_hangup, import_numpy, keep_memory_private, while_importing
 from treetap.removed import COMMANDS, removed
-
-#: Headings of the list of commands, in its order.
-TRY, PARTY, JOBS, PRIVACY, OPERATE = "Try", "Run a party", "Run jobs", "Privacy", "Operate"
 
 
 class Commands(LazyGroup):
-    """The commands of `treetap`."""
+    """The commands of `treetap`: those of core, then those of the wings that are installed."""
 
     ROWS = {
-        "demo": Row(
-            "treetap.commands.cli",
-            "A whole federation on this machine: one process per party, mutual TLS, breast cancer "
-            "data split by columns.",
-            TRY,
-        ),
-        "experiment": Row(
-            "treetap.commands.cli",
-            "Split one table between parties and run the federation on it, once per seed and fold; keep the results.",
-            TRY,
-        ),
         "new": Row(
             "treetap.commands.new.cli", "Folders of a federation, or of one of its processes, to start from.", PARTY
         ),
@@ -50,12 +36,6 @@ class Commands(LazyGroup):
             PARTY,
         ),
         "certs": Row("treetap.commands.certs.cli", "A private certificate authority for a federation.", PARTY),
-        "doctor": Row(
-            "treetap.commands.cli",
-            "Check a process: certificates, addresses, clocks, versions, tables, folders; without --config the "
-            "kernels.",
-            PARTY,
-        ),
         "health": Row(
             "treetap.commands.health.cli",
             "Check that a party, a coordinator or a relay serves: for container engines, systemd and monitoring.",
@@ -105,22 +85,7 @@ class Commands(LazyGroup):
             "wait.",
             PARTY,
         ),
-        "console": Row(
-            "treetap.commands.cli",
-            "Serve pages for one of a party's people: what goes on there, and the jobs to decide about.",
-            PARTY,
-        ),
         "model": Row("treetap.commands.model.cli", "Published models in a party's own state folder.", JOBS),
-        "audit": Row(
-            "treetap.commands.audit.cli",
-            "Attack every feature party's transcript, and report what each of them could infer.",
-            PRIVACY,
-        ),
-        "frontier": Row(
-            "treetap.commands.cli",
-            "Train with defences of the label at several strengths; say which to take, beside the label holder alone.",
-            PRIVACY,
-        ),
         "leakage": Row(
             "treetap.commands.labels",
             "Show what others can read of this party's labels, or of its ids: also while a job trains.",
@@ -136,34 +101,13 @@ class Commands(LazyGroup):
             "Show what this party's data were charged for over all jobs, and what its limits leave.",
             PRIVACY,
         ),
-        "forget": Row(
-            "treetap.commands.forget.cli",
-            "Forget persons: take their records out of this party's state folder, and name what that does not reach.",
-            PRIVACY,
-        ),
         "transcript": Row(
             "treetap.commands.cli",
             "Count a party's messages and bytes by peer, step and disclosure class; verify its chain and signatures.",
             PRIVACY,
         ),
-        "attack": Row(
-            "treetap.commands.audit.cli",
-            "Run one attack on one party's transcript: sort the records into groups that should share a label.",
-            PRIVACY,
-        ),
-        "measure-epsilon": Row(
-            "treetap.commands.epsilon.cli",
-            "Measure by canaries how private noise is at best: a lower bound of ε, beside what is claimed.",
-            PRIVACY,
-        ),
         "coordinator": Row(
             "treetap.commands.cli", "Serve the coordinator until SIGTERM. It runs jobs and holds no data.", OPERATE
-        ),
-        "relay": Row(
-            "treetap.commands.cli",
-            "Serve a relay until SIGTERM: one public port for processes that can only dial out. It opens no TLS but "
-            "its own.",
-            OPERATE,
         ),
         "prune": Row(
             "treetap.commands.jobs.cli",
@@ -196,12 +140,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
-LogFormat = Annotated[str, typer.Option(help="text, or json: one object a line.")]
-UntilStdinCloses = Annotated[
-    bool, typer.Option(help="Stop when standard input closes: the process then ends with the one that started it.")
-]
-
 
 def _version(asked: bool) -> None:
     if asked:
@@ -220,99 +158,6 @@ def options(
     """The options before a sub-command."""
     del version  # its callback answers
     keep_memory_private()  # before a command reads a key
-
-
-def demo(
-    as_json: Json = False,
-    workdir: Annotated[Path | None, typer.Option(help="Keep everything here; without it, a temporary folder.")] = None,
-    scheme: Annotated[str, typer.Option(help="Of encrypted sums: paillier, or lattice (boosting).")] = "paillier",
-    key_bits: Annotated[
-        int | None, typer.Option(help="Length of the key; Paillier's: 1024 (quick look), 2048 or 3072.")
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(help="The page about what was learned; without it in --workdir, else runs/demo-PROTOCOL.html."),
-    ] = None,
-    protocol: Annotated[
-        str, typer.Option(help="boosting, splitnn: one party has all labels. pivodl: each of four has some.")
-    ] = "boosting",
-    details: Annotated[
-        bool,
-        typer.Option("--details", help="Also print metrics, times, bytes by receiver and each attack's figures."),
-    ] = False,
-) -> None:
-    """A whole federation on this machine: one process per party, mutual TLS, breast cancer data split by columns.
-
-    Trains, predicts, and says what federating gains and what each party learned of the others' labels and columns.
-    """
-    logs.quiet_grpc()
-    leave_out_pandas()
-    import_numpy()
-    with needs("demo"):
-        from treetap.commands.demo import Asked, run
-
-    run(Asked(as_json, details, workdir, report, protocol, scheme, key_bits))
-
-
-def experiment(
-    file: Annotated[Path, typer.Argument(metavar="EXP.toml", help="Data, parties and job; see docs/experiment.md.")],
-    as_json: Json = False,
-    workdir: Annotated[
-        Path | None, typer.Option(help="Keep results, tables, states and logs here; without it in runs/EXP.")
-    ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the runs that this folder lacks.")] = None,
-    discard: Annotated[bool, typer.Option("--discard", help="Keep no file.")] = False,
-    keep_keys: Annotated[
-        bool, typer.Option("--keep-keys", help="Keep the private keys of the authority and the processes too.")
-    ] = False,
-    export: Annotated[
-        bool, typer.Option("--export", help="Also write each run's model as XGBoost's JSON, models/RUN.json.")
-    ] = False,
-    details: Annotated[
-        bool, typer.Option("--details", help="Also print costs, and every attack of the audit.")
-    ] = False,
-) -> None:
-    """Split one table between parties and run the federation on it, once per seed and fold; keep the results."""
-    logs.quiet_grpc()
-    from treetap.commands.experiment.command import run_file
-
-    run_file(
-        file,
-        as_json=as_json,
-        workdir=workdir,
-        resume=resume,
-        discard=discard,
-        keep_keys=keep_keys,
-        export=export,
-        details=details,
-    )
-
-
-def frontier(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FRONTIER.toml", help="An experiment file; docs/measure.md."),
-    ],
-    as_json: Json = False,
-    workdir: Annotated[
-        Path | None,
-        typer.Option(help="Points, frontier.json and frontier.html; without it FRONTIER-frontier in this folder."),
-    ] = None,
-) -> None:
-    """Train with defences of the label at several strengths; say which to take, beside the label holder alone.
-
-    Without a table frontier the usual values are measured; it names others, as id_lmid = [0.1, 0.5, 1] or label_dp =
-    [0.5, 1, 2]; each is one training for every seed of the table data. A finished training is kept: after Ctrl-C the
-    same command goes on with the others.
-
-    trainer = "centralised" trains the same trees on the joined table, without sockets and encryption: minutes for a
-    sweep that takes a federation hours.
-    """
-    logs.quiet_grpc()
-    with needs("audit"):
-        from treetap.commands.frontier.run import run_file
-
-    run_file(file, as_json=as_json, workdir=workdir)
 
 
 def party(
@@ -341,61 +186,6 @@ def coordinator(
     from treetap.coordinator.server import run
 
     run(config, until_stdin_closes=until_stdin_closes)
-
-
-def console(
-    approver: Annotated[
-        Path, typer.Option(envvar="TREETAP_APPROVER", help="The party to call, the certificate to use, the address.")
-    ] = Path("approver.toml"),
-    log_level: LogLevel = "info",
-    log_format: LogFormat = "text",
-    until_stdin_closes: UntilStdinCloses = False,
-) -> None:
-    """Serve pages for one of a party's people: what goes on there, and the jobs to decide about.
-
-    Prints a token that opens the pages once, within 60 s; after SIGHUP another one.
-    """
-    in_terminal = hold_hangup()
-    logs.configure(log_level, log_format)  # before other imports, as of a party
-    with needs("console"):
-        from treetap.commands.console.listening import run
-
-    run(approver, until_stdin_closes=until_stdin_closes, in_terminal=in_terminal)
-
-
-def relay(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The relay's configuration file.")],
-    log_level: LogLevel = "info",
-    log_format: LogFormat = "text",
-    until_stdin_closes: UntilStdinCloses = False,
-) -> None:
-    """Serve a relay until SIGTERM: one public port for processes that can only dial out. It opens no TLS but its own.
-
-    treetap relay relay.toml
-    """
-    logs.configure(log_level, log_format)
-    from treetap.commands.relay import run
-
-    run(file, until_stdin_closes=until_stdin_closes)
-
-
-def doctor(
-    config: Annotated[
-        Path | None,
-        typer.Option(help="A party's, a coordinator's, an operator's, an approver's or a relay's configuration file."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Check a process: certificates, addresses, clocks, versions, tables, folders; without --config the kernels.
-
-    Exit status 2 if there is a fault.
-
-    treetap doctor --config bank/party.toml
-    """
-    logs.quiet_grpc()
-    from treetap.commands.doctor.configuration import run
-
-    run(config, as_json=as_json)
 
 
 def protocol(

@@ -18,6 +18,11 @@ from typer.models import OptionInfo
 from treetap.errors import BadInput
 from treetap.version import install
 
+LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
+LogFormat = Annotated[str, typer.Option(help="text, or json: one object a line.")]
+UntilStdinCloses = Annotated[
+    bool, typer.Option(help="Stop when standard input closes: the process then ends with the one that started it.")
+]
 R = TypeVar("R")
 T = TypeVar("T")
 _TYPER = "typer"  # the key of a field's metadata

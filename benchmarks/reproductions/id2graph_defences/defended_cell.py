@@ -19,9 +19,9 @@ from treetap.attacks.id2graph.schema import Settings, usual_discount
 from treetap.attacks.registry import EXACT_UP_TO, attack
 from treetap.attacks.scores import score
 from treetap.attacks.view.expected_leakage import expected_views
-from treetap.commands.experiment import joint_model
-from treetap.commands.frontier.stored import kept
-from treetap.commands.frontier.trainings import repaired
+from treetap.lab.experiment import joint_model
+from treetap.lab.frontier.stored import kept
+from treetap.lab.frontier.trainings import repaired
 from treetap.models.own_split import OwnSplit
 from treetap.protocols.registry import training as protocol_of
 from treetap.trees import metrics

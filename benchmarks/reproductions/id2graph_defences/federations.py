@@ -12,9 +12,9 @@ from id2graph_trial import KEY_BITS, Trial, experiment
 from resumable import Results
 
 from treetap import terminal
-from treetap.commands.experiment.joined_table import read_table
-from treetap.commands.experiment.run import run_seed
-from treetap.commands.local_federation import clean_end, working_folder
+from treetap.lab.experiment.joined_table import read_table
+from treetap.lab.experiment.run import run_seed
+from treetap.lab.local_federation import clean_end, working_folder
 from treetap.party.defences.settings import Defences, IdLmid, ReducedLeakage
 
 #: What the account of a job calls the ciphertexts of records, by model.

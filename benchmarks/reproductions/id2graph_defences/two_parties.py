@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from id2graph_trial import ATTACKER, HOLDER, Trial, experiment
 
-from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import ID, read_table, split
-from treetap.commands.experiment.party_tables import read_as_party, write_tables
-from treetap.commands.experiment.spread_labels import truth
-from treetap.commands.local_federation import working_folder
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_table import ID, read_table, split
+from treetap.lab.experiment.party_tables import read_as_party, write_tables
+from treetap.lab.experiment.spread_labels import truth
+from treetap.lab.local_federation import working_folder
 from treetap.privacy.label_dp import staged
 from treetap.protocols.own_priors import by_own_trees
 from treetap.tables.labels import Labels, read_labels

@@ -41,11 +41,11 @@ from treetap.attacks.registry import Needs, rows  # noqa: E402
 from treetap.attacks.view.own_table import load_labels, load_own_table  # noqa: E402
 from treetap.attacks.view.pivodl_view import PivodlTree, Weight  # noqa: E402
 from treetap.attacks.view.view import View, read_view  # noqa: E402
-from treetap.commands.experiment.experiment_file import AuditTable  # noqa: E402
-from treetap.commands.experiment.joined_table import ID  # noqa: E402
-from treetap.commands.experiment.party_tables import labels_file, write_tables  # noqa: E402
-from treetap.commands.local_federation import LocalFederation, clean_end, working_folder  # noqa: E402
 from treetap.errors import BadInput, TreetapError  # noqa: E402
+from treetap.lab.experiment.experiment_file import AuditTable  # noqa: E402
+from treetap.lab.experiment.joined_table import ID  # noqa: E402
+from treetap.lab.experiment.party_tables import labels_file, write_tables  # noqa: E402
+from treetap.lab.local_federation import LocalFederation, clean_end, working_folder  # noqa: E402
 from treetap.party.pivodl.leaf_weights import NoiseLedger  # noqa: E402
 from treetap.privacy.zcdp import LeafWeightPrivacy  # noqa: E402
 from treetap.tables.labels import Labels  # noqa: E402

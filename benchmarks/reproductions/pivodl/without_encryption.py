@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 from cells import Cell
 from worlds import drawn
 
-from treetap.commands.experiment.joined_table import ID
-from treetap.commands.experiment.spread_labels import POLICY
-from treetap.commands.local_federation import working_folder
 from treetap.errors import TreetapError
+from treetap.lab.experiment.joined_table import ID
+from treetap.lab.experiment.spread_labels import POLICY
+from treetap.lab.local_federation import working_folder
 
 
 def processor_seconds(cell: Cell) -> float:

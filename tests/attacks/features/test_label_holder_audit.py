@@ -32,8 +32,8 @@ from treetap.attacks.audit import audit
 from treetap.attacks.document import Document, parse
 from treetap.attacks.features.schema import FeatureSettings, VictimFigures
 from treetap.attacks.report import html, print_summary
-from treetap.commands.local_federation import to_toml
 from treetap.errors import BadInput, DataError
+from treetap.lab.local_federation import to_toml
 from treetap.neural.params import Bottom
 from treetap.protocols.prediction import predict_request
 from treetap.tables.tensors import tensor_column

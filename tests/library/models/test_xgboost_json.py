@@ -13,8 +13,8 @@ import pytest
 
 from tests.library.trees.tables import Parties, labels_for, signal, table
 from treetap.errors import BadInput
+from treetap.lab.experiment.xgboost_json import Column, feature_names, threshold_of, xgboost_model
 from treetap.models.own_split import OwnSplit
-from treetap.models.xgboost_json import Column, feature_names, threshold_of, xgboost_model
 from treetap.trees import centralised, centralised_forest
 from treetap.trees.binning import bin_table
 from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from treetap.commands.doctor import configuration
 from treetap.errors import ConfigError
+from treetap.ops.doctor import configuration
 from treetap.party import config as party_config
 from treetap.party.config import PartyConfig
 from treetap.party.serving.own_paths import OwnPaths

@@ -15,9 +15,9 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from treetap.api.frames import arrow_of
-from treetap.commands.experiment import joined_table
-from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.lab.api.frames import arrow_of
+from treetap.lab.experiment import joined_table
+from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import read_table
 

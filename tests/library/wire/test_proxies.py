@@ -14,10 +14,10 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.doctor.connections import check_proxy
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.errors import ConfigError, Unreachable
 from treetap.logs import pin_libraries
+from treetap.ops.doctor.connections import check_proxy
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import say_hello, serve_health

@@ -1,0 +1,344 @@
+"""A trained model in the hands of its caller: the shards of all parties, and the federation while it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from treetap.commands.jobs.progress_view import counted
+from treetap.errors import BadInput
+from treetap.lab.api.errors import InvalidInput
+from treetap.lab.api.loopback import ID, Loopback, OwnTable, to_caller
+from treetap.lab.experiment.joint_model import JointModel
+from treetap.lab.experiment.report import traffic
+from treetap.lab.experiment.results import Importance
+from treetap.models.history import read_history
+from treetap.models.store import read_manifest
+from treetap.protocols.registry import training
+from treetap.tables.config import TableConfig
+from treetap.tables.labels import class_name
+from treetap.tables.unlike import Unlike
+from treetap.trees import metrics
+from treetap.trees.boosting_rounds import VALIDATION
+from treetap.wire.metric_history import merged
+from treetap.wire.v2 import jobs_pb2
+
+#: What to do with records that a party lacks.
+OTHERS_PREDICTED = "predict_frame predicts the others"
+#: Party → name of a file → its content.
+Shards = Mapping[str, Mapping[str, bytes]]
+#: File beside the shards that an estimator saves: its classes, in the caller's type.
+CLASSES = "classes.npy"
+
+
+def read_shards(folders: Mapping[str, Path]) -> dict[str, dict[str, bytes]]:
+    """The files of published models, party → folder."""
+    return {
+        party: {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.is_file()}
+        for party, folder in folders.items()
+    }
+
+
+def write_shards(shards: Shards, folder: Path) -> dict[str, Path]:
+    """Write shards below a folder, one folder for each party; returns these."""
+    for party, files in shards.items():
+        (folder / party).mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / party / name).write_bytes(content)
+    return {party: folder / party for party in shards}
+
+
+@contextmanager
+def _written(shards: Shards) -> Iterator[dict[str, Path]]:
+    """Shards in memory as temporary folders, by party."""
+    with tempfile.TemporaryDirectory(prefix="treetap-model-") as folder:
+        yield write_shards(shards, Path(folder))
+
+
+def predict_jointly(
+    model: JointModel, tables: Mapping[str, pa.Table], date_formats: Mapping[str, Any] | None = None
+) -> pa.Table:
+    """Predictions of tables by party, with a column `ID`, as a label holder's file has them; no message is sent.
+
+    `date_formats`: by party, that of its table's description.
+
+    Raises:
+        InvalidInput: a table cannot be read as in the training; the message names the party.
+    """
+    with on_disk(tables, date_formats) as configs:
+        predictions = model.predict(configs)
+    warn_unlike(model.unlike)
+    for sentence in model.says:
+        warnings.warn(sentence, UserWarning, stacklevel=2)
+    return predictions
+
+
+@contextmanager
+def on_disk(
+    tables: Mapping[str, pa.Table], date_formats: Mapping[str, Any] | None = None
+) -> Iterator[dict[str, TableConfig]]:
+    """Tables by party, with a column `ID`, as a joint model reads them. Raises as `predict_jointly`."""
+    with tempfile.TemporaryDirectory(prefix="treetap-tables-") as folder:
+        configs = {}
+        for party, table in tables.items():
+            path = Path(folder) / f"{party}.parquet"
+            pq.write_table(table, path)
+            form = (date_formats or {}).get(party)
+            own = [name for name in table.column_names if name != ID]
+            configs[party] = TableConfig(path=path, id=ID, columns=own, date_format=form)
+        try:
+            yield configs
+        except BadInput as failure:
+            raise InvalidInput(_to_caller(str(failure), folder)) from None
+
+
+def cells_of(status: jobs_pb2.JobStatus) -> dict[str, Unlike]:
+    """Cells that a prediction took for unknown or missing, by party."""
+    return {row.party: Unlike(row.unknown_cells, row.empty_columns) for row in status.cells}
+
+
+def sent_in(jobs: Mapping[str, jobs_pb2.JobStatus | None]) -> list[dict[str, Any]]:
+    """Bytes by sender, receiver, step and class in jobs, each under its name; None: there is none."""
+    return [
+        {"job": name, **row.plain()} for name, status in jobs.items() if status is not None for row in traffic([status])
+    ]
+
+
+def warn_unlike(by_party: Mapping[str, Unlike]) -> None:
+    """Warn of cells that a prediction took for unknown or missing, a warning for each party that has some."""
+    for party, unlike in by_party.items():
+        if any(unlike):
+            said = counted(unlike.unknown_cells, unlike.empty_columns)
+            where = f"columns {', '.join(map(repr, unlike.columns))}" if unlike.columns else "its log names the columns"
+            warnings.warn(
+                f"{party}: {said} in the table to predict, which count as unknown or missing; {where}",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+def _to_caller(message: str, folder: str) -> str:
+    """A message about a table in a folder, in terms of the caller, who gave frames and parameters."""
+    return to_caller(re.sub(rf"{re.escape(folder)}/(\S+?)\.parquet: ", r"\1: ", message))
+
+
+class Fitted:
+    """The outcome of a training on loopback, or of a simulated one.
+
+    Its federation predicts while it runs. A copy, a pickle, a simulated model, or one whose federation has ended
+    predicts in this process from the shards of all parties, which gives the same numbers. The last predictions are
+    kept, so that `predict` and `predict_proba` of the same records ask the federation once.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        label_holder: str,
+        trained: tuple[Loopback, jobs_pb2.JobStatus] | None = None,
+    ) -> None:
+        """`trained`: the federation and its job; None: the training was simulated."""
+        self.shards, self.label_holder = shards, label_holder
+        self._loopback: Loopback | None = trained[0] if trained else None
+        self._training: jobs_pb2.JobStatus | None = trained[1] if trained else None
+        self._folder = None if self._loopback is None else self._loopback.folder
+        with _written(shards) as folders:
+            manifests = {party: read_manifest(folder) for party, folder in folders.items()}
+            self.manifest = manifests[label_holder]
+            self.history = merged([read_history(folder) for folder in folders.values()])
+            self._importances = JointModel(folders).importances() if self._joint else []
+        self.sources = _sources(manifests)
+        self.dropped = {party: list(manifest.get("dropped_columns", ())) for party, manifest in manifests.items()}
+        self._last: tuple[str, pa.Table] | None = None
+        self._predicted: jobs_pb2.JobStatus | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """True if no federation trained it."""
+        return self._training is None
+
+    @property
+    def trees(self) -> int:
+        """The number of trees, also of those after the best round."""
+        return int(self.manifest["trees"])
+
+    @property
+    def training(self) -> jobs_pb2.JobStatus:
+        """The training's status. Raises InvalidInput: it was simulated."""
+        if self._training is None:
+            raise InvalidInput("simulate = True: no party sent anything; fit without it to see what is sent")
+        return self._training
+
+    @property
+    def job(self) -> str:
+        """The name of the training's job."""
+        return str(self.manifest["job"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        trained = None if self._training is None else self._training.SerializeToString()
+        kept = {"_loopback": None, "_last": None, "_predicted": None, "_training": trained}
+        return {**self.__dict__, **kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        trained = state["_training"]
+        own = None if trained is None else jobs_pb2.JobStatus.FromString(trained)
+        self.__dict__ |= {**state, "_training": own}
+
+    @property
+    def rounds(self) -> int:
+        """The rounds whose trees predictions use."""
+        if (best := self.best_round) is not None:
+            return best + 1
+        return int(self.manifest["trees"]) // int(self.manifest["trees_per_round"])
+
+    @property
+    def best_round(self) -> int | None:
+        """The last round, or epoch of a network, that predictions use, from 0; None: all, whatever the measures say."""
+        best = self.manifest.get("best_epoch", self.manifest.get("best_round"))
+        return None if best is None else int(best)
+
+    @property
+    def stops(self) -> bool:
+        """True of a training with early stopping."""
+        return self.manifest.get("best_round") is not None or any(map(_set_aside, self.history))
+
+    @property
+    def importances(self) -> list[Importance]:
+        """Gain, cover and number of splits by party and feature. Raises InvalidInput: the parts are not joined."""
+        if not self._joint:
+            raise InvalidInput(
+                f"a model of protocol {self._protocol!r} has no importances that add up over its parties"
+            )
+        return self._importances
+
+    @property
+    def _protocol(self) -> str:
+        return str(self.manifest["protocol"])
+
+    @property
+    def _joint(self) -> bool:
+        """True if the shards of all parties predict together."""
+        described = training(self._protocol)
+        return described.grows_trees and not described.one_role
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The training's metrics, as the label holder has them."""
+        return dict(self.manifest["training_metrics"])
+
+    @property
+    def loopback(self) -> Loopback | None:
+        """Its federation; None once that has ended, and in a copy."""
+        running = self._loopback is not None and self._loopback.running and self._loopback.folder == self._folder
+        return self._loopback if running else None
+
+    @property
+    def federated(self) -> bool:
+        """True if its federation runs and predicts."""
+        return self.loopback is not None
+
+    def predict(self, tables: Mapping[str, OwnTable], protocol: str, *, verbose: bool) -> pa.Table:
+        """Predictions of the records that all tables have, as a label holder's file has them.
+
+        Raises:
+            InvalidInput: a table lacks a column, or cannot be read.
+            TreetapError: the prediction failed.
+        """
+        digest = _digest(tables, protocol)
+        if self._last is not None and self._last[0] == digest:
+            return self._last[1]
+        if (running := self.loopback) is not None:
+            predicted, self._predicted = running.predict(self.job, tables, protocol, verbose=verbose)
+            warn_unlike(cells_of(self._predicted))
+            predicted = predicted.filter(
+                predicted.column("prediction").is_valid()
+            )  # it lists records that a party lacks
+        elif not self._joint:
+            raise InvalidInput(
+                f"a model of protocol {self._protocol!r} predicts with its federation alone, which has ended: fit and "
+                "predict in a block of treetap.federation"
+            )
+        else:
+            with _written(self.shards) as folders:
+                records = {party: own.records for party, own in tables.items()}
+                forms = {party: own.keys.get("date_format") for party, own in tables.items()}
+                predicted = predict_jointly(JointModel(folders), records, forms)
+            self._predicted = None
+        self._last = digest, predicted
+        return predicted
+
+    def measured(
+        self, tables: Mapping[str, OwnTable], labels: Mapping[str, Any], weights: Mapping[str, float] | None
+    ) -> list[dict[str, float | None]]:
+        """Measures of the records that all tables have, after each round.
+
+        `labels`, `weights`: by the records' ids, classes in the caller's values.
+        """
+        classes = {name: number for number, name in enumerate(self.manifest["classes"])}
+        objective = str(self.manifest["objective"])
+        with (
+            _written(self.shards) as folders,
+            on_disk({party: own.records for party, own in tables.items()}) as configs,
+        ):
+            ids, outcomes = JointModel(folders).after_rounds(configs)
+            own = [labels[record] for record in ids]
+            truth = np.array([classes[class_name(label)] for label in own] if classes else own)
+            weighing = None if weights is None else np.array([weights[record] for record in ids])
+            return [metrics.finite(metrics.evaluate(objective, outcome, truth, weighing)) for outcome in outcomes]
+
+    def sent(self) -> list[dict[str, Any]]:
+        """Bytes by sender, receiver, step and class of the training and of the last prediction."""
+        return sent_in({"train": self.training, "predict": self._predicted})
+
+
+def _sources(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """Party → feature → the column that it was made of."""
+    sources = {}
+    for party, manifest in manifests.items():
+        made = {name: column for column, category in manifest["categories"].items() for name in category["features"]}
+        sources[party] = {name: made.get(name, name) for name in manifest["columns"]}
+    return sources
+
+
+def _set_aside(measures: Mapping[str, float | None]) -> bool:
+    """True of the measures of a round of a training that sets records aside."""
+    return any(name.startswith(f"{VALIDATION}_") for name in measures)
+
+
+def _digest(tables: Mapping[str, OwnTable], protocol: str) -> str:
+    """SHA-256 of the tables' content."""
+    state = hashlib.sha256(protocol.encode())
+    for party, own in sorted(tables.items()):
+        state.update(f"{party}\0{own.keys.get('date_format')!r}".encode())
+        with pa.ipc.new_stream(_Hashing(state), own.records.schema) as stream:
+            stream.write_table(own.records)
+    return state.hexdigest()
+
+
+class _Hashing:
+    """A file that only hashes."""
+
+    closed = False
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def write(self, content: Any) -> int:
+        """Hash a piece of what is written."""
+        self._state.update(content)
+        return len(content)
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Nothing is open."""

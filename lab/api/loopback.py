@@ -1,0 +1,450 @@
+"""A federation of processes of this machine that stays up from one training to the next.
+
+Each party reads its tables from a folder (`tables_folder` of its configuration): a job's tables are written there
+under a new name, and removed when the job has ended. Whoever calls acts for all parties, and holds all of their files.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from treetap.commands.jobs import progress_view
+from treetap.commands.jobs.client import Operator
+from treetap.commands.jobs.job_file import JobTable
+from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.lab.api.errors import InvalidInput
+from treetap.lab.experiment.party_table import RESERVED
+from treetap.lab.local_federation import LocalFederation, empty_folder, keep_table, to_toml
+from treetap.models.durable import make_folder, write_whole
+from treetap.names import check_name, check_process_name
+from treetap.protocols.key_options import SCHEMES
+from treetap.protocols.prediction import predict_request
+from treetap.wire.v2 import jobs_pb2
+
+#: Name of the id column in the parties' tables.
+ID = "treetap_id"
+#: Disclosure classes that no party gets by default, and some job needs.
+_EMITTED = (
+    *("AGGREGATE", "BIN_ASSIGNMENT", "LEAF_WEIGHT", "MASKED_SHARE", "MONOTONE_DIRECTION"),
+    *("EMBEDDING", "EMBEDDING_GRADIENT"),
+)
+#: Policies of parties whose operator is one person, unless the caller says otherwise: all that a job needs.
+POLICY: Mapping[str, Any] = {
+    "schemes": list(SCHEMES),
+    "min_key_bits": 512,
+    "min_common_records": 1,
+    "min_evaluated_records": 2,
+    "expansion_order": True,
+    "withheld_spaces": True,
+    "noised_sums": True,
+    "category_partitions": True,
+    "min_label_parties": 1,
+    "pivodl_as_published": True,
+    "reproducible": True,
+    "score_training_records": True,
+    "emits": {name: ["parties"] for name in _EMITTED},
+}
+#: Federations that stay up for later trainings; of more the one that was used longest ago ends.
+MOST_KEPT = 2
+#: Words of parties about files → those of a caller, who gives frames and parameters.
+_WORDS = {
+    "in the table's settings": "as a parameter of the estimator",
+    "eval_table": "eval_set",
+    "eval table": "eval set",
+}
+
+
+def splits_categories(policy: Mapping[str, Any] | None) -> bool:
+    """True if trees may split columns by sets of categories, by these lines of a policy."""
+    return bool({**POLICY, **(policy or {})}["category_partitions"])
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """A party's table of a job: records with a column `ID`, and the keys of its description beside path and id."""
+
+    records: pa.Table
+    keys: Mapping[str, Any]
+
+
+@dataclass
+class Settings:
+    """The configuration of a loopback federation: two with the same text may share their processes.
+
+    `defences`: party → its table of defences; `policy`: lines of every party's policy; `workers`: of each party;
+    `serve`: a client of the name `client` may ask each party about records, over HTTP on loopback. The name is drawn,
+    since it is all that a client shows there.
+    """
+
+    parties: Sequence[str]
+    defences: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    workers: int | None = None
+    workdir: Path | None = None
+    serve: bool = False
+    client: str = field(default_factory=lambda: f"app-{secrets.token_hex(16)}")
+
+    def of(self, party: str) -> dict[str, Any]:
+        """The keys of a party's configuration file."""
+        others = [name for name in self.parties if name != party]
+        return {
+            "policy": {**POLICY, "label_holders": others, **self.policy},
+            "workers": self.workers,
+            "tables_folder": "tables",
+            **({"serve": {"clients": [self.client], "http": "127.0.0.1:0", "plain_http": True}} if self.serve else {}),
+            **({"defences": dict(self.defences[party])} if self.defences.get(party) else {}),
+        }
+
+    @property
+    def text(self) -> str:
+        """All of it, in one order."""
+        return to_toml({name: self.of(name) for name in sorted(self.parties)}) + str(self.workdir)
+
+
+def _check_parties(names: Sequence[str]) -> None:
+    if len(names) < 2:
+        raise InvalidInput(f"parties: {', '.join(names) or 'none'}: a federation has at least two parties")
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise InvalidInput(f"parties: {names!r}: must be a list of names, or their number")
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"parties: {', '.join(names)}: each needs a name of its own")
+    for name in names:
+        try:
+            check_process_name(check_name(name))
+        except ValueError as failure:
+            raise InvalidInput(f"parties: {name!r}: {failure}") from None
+        if name in RESERVED:
+            raise InvalidInput(f"parties: {name!r}: the federation has this name itself, as {', '.join(RESERVED)}")
+
+
+class Loopback:
+    """Parties and a coordinator, started by the first job, ended by `close`."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Start nothing. Raises InvalidInput: there is one party only, or a name is none for a party."""
+        _check_parties(settings.parties)
+        if unknown := [name for name in settings.defences if name not in settings.parties]:
+            raise InvalidInput(f"defences of {unknown[0]!r}, which is none of {', '.join(settings.parties)}")
+        self.settings = settings
+        self._owner = os.getpid()
+        self._numbers = itertools.count(1)
+        self._lock = threading.RLock()
+        self._jobs = 0  # that run now
+        self._federation: LocalFederation | None = None
+        self._operator: Operator | None = None
+        self._folder: Path | None = None
+        self._end: weakref.finalize[Any, Loopback] | None = None
+        self._ended = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Loopback:
+        """Processes are not copied: clones of an estimator use the same ones."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """Elsewhere it has ended: its processes, and their keys, stay here."""
+        return _copied, (self.settings,)
+
+    @property
+    def owned(self) -> bool:
+        """False in a fork of the process that made it, whose processes it must leave alone."""
+        return self._owner == os.getpid()
+
+    @property
+    def idle(self) -> bool:
+        """True while no job runs."""
+        return self._jobs == 0
+
+    @property
+    def running(self) -> bool:
+        """True while all of its processes run, in the process that started them."""
+        return self._federation is not None and self.owned and self._federation.alive
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its processes: configurations, certificates, states and logs."""
+        if self._folder is None:
+            raise InvalidInput("the federation does not run")
+        return self._folder
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes of its parties."""
+        federation = self._federation
+        return {} if federation is None else {name: federation.pid(name) for name in self.settings.parties}
+
+    def start(self) -> Operator:
+        """Start the processes if they do not run; returns the operator.
+
+        Raises:
+            InvalidInput: the federation has ended.
+            TreetapError: they do not start.
+        """
+        if self._ended:
+            raise InvalidInput(
+                "the federation has ended, or this is a copy from another process: fit in the block of "
+                "treetap.federation, or leave federation out"
+            )
+        with self._lock:
+            if self.running and self._operator is not None:
+                return self._operator
+            self.close()
+            workdir, self._owner = self.settings.workdir, os.getpid()
+            if workdir is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="treetap-")).resolve()
+            else:
+                try:
+                    self._folder = empty_folder(workdir)
+                except BadInput as failure:
+                    raise InvalidInput(str(failure).removeprefix("--")) from None
+            configured = {name: self.settings.of(name) for name in self.settings.parties}
+            self._federation = LocalFederation(self._folder, configured)
+            # a folder of the caller stays
+            temporary = self._folder if workdir is None else None
+            self._end = weakref.finalize(self, _end, self._owner, self._federation, temporary)
+            try:
+                for name in self.settings.parties:
+                    make_folder(self._folder / name / "tables")
+                self._federation.__enter__()
+                self._operator = self._federation.operator
+            except BadInput as failure:
+                said = str(failure).replace(f"{self._folder}/", "")
+                self.close()
+                raise InvalidInput(said) from None
+            except OSError as failure:
+                folder = self._folder
+                self.close()
+                raise InvalidInput(f"workdir {folder}: cannot be made: {failure.strerror}; name another") from None
+            except BaseException:
+                self.close()
+                raise
+            return self._operator
+
+    def close(self) -> None:
+        """End the processes; a temporary folder goes, with its keys. Python does so at its own end."""
+        with self._lock:
+            self._federation = self._operator = self._folder = None
+            if self._end is not None:
+                self._end()
+
+    def end(self) -> None:
+        """Close it for good: no job starts it again."""
+        self._ended = True
+        self.close()
+
+    def train(
+        self,
+        tables: Mapping[str, OwnTable],
+        job: JobTable,
+        label_holder: str,
+        evaluated: Mapping[str, OwnTable] | None = None,
+        *,
+        verbose: bool,
+    ) -> tuple[jobs_pb2.JobStatus, dict[str, Path]]:
+        """Train on tables by party, measuring those of `evaluated`; returns the job's status and the published models.
+
+        Raises:
+            InvalidInput: a party or the coordinator refuses the tables or the job.
+            TreetapError: the job failed otherwise.
+        """
+        operator = self.start()
+        others = [name for name in self.settings.parties if name != label_holder]
+        with self._placed(tables) as name, nullcontext() if evaluated is None else self._placed(evaluated) as further:
+            request = jobs_pb2.SubmitRequest(job=name, spec=job.spec(label_holder, others, name, further or ""))
+            status = watched(operator, operator.submit(request), verbose=verbose)
+        return status, {party: self.folder / party / "state" / "models" / name for party in self.settings.parties}
+
+    def predict(
+        self, model: str, tables: Mapping[str, OwnTable], protocol: str, *, verbose: bool, **options: Any
+    ) -> tuple[pa.Table, jobs_pb2.JobStatus]:
+        """Predict tables by party with the model of a training; returns the label holder's predictions and the status.
+
+        Raises as `train`.
+        """
+        status = self._predict(model, tables, protocol, verbose=verbose, **options)
+        return _taken(status.predictions), status
+
+    def attributions(self, model: str, tables: Mapping[str, OwnTable], *, verbose: bool) -> pa.Table:
+        """The Shapley values of scores, masked sums of an encrypted prediction, as the label holder has them.
+
+        Raises as `train`; Refused where a party's policy forbids them.
+        """
+        status = self._predict(model, tables, "eini", verbose=verbose, attributions=True)
+        _taken(status.predictions)
+        return _taken(status.attributions)
+
+    def _predict(
+        self, model: str, tables: Mapping[str, OwnTable], protocol: str, *, verbose: bool, **options: Any
+    ) -> jobs_pb2.JobStatus:
+        operator = self.start()
+        with self._placed(tables) as name:
+            request = predict_request(protocol, job=name, model=model, table=name, **options)
+            return watched(operator, operator.predict(request), verbose=verbose)
+
+    @contextmanager
+    def serve(self, model: str, tables: Mapping[str, OwnTable], protocol: str) -> Iterator[str]:
+        """Serve a model for records of tables while the block runs; yields HOST:PORT of HTTP.
+
+        Raises:
+            InvalidInput: the parties have no address for clients, or a table cannot be used.
+            TreetapError: the job failed.
+        """
+        if not self.settings.serve:
+            raise InvalidInput("the parties have no address for clients: treetap.federation(…, serve=True)")
+        operator = self.start()
+        with self._placed(tables) as name:
+            operator.predict(predict_request(protocol, job=name, model=model, table=name, serve=True))
+            try:
+                status = operator.watch(name, lambda _: None, progress_view.serves)
+                if status.state != "running":
+                    raise (InvalidInput if status.bad_input else Interrupted)(status.error)
+                yield str(status.serving.http)
+            finally:
+                with suppress(TreetapError):
+                    operator.cancel(name)
+
+    @contextmanager
+    def _placed(self, tables: Mapping[str, OwnTable]) -> Iterator[str]:
+        """Write the tables where parties read them while the block runs; yields their name, which no other job has."""
+        name = f"fit-{next(self._numbers)}"
+        places = {party: self.folder / party / "tables" for party in tables}
+        with self._lock:
+            self._jobs += 1
+        try:
+            for party, own in tables.items():
+                keep_table(own.records, places[party] / f"{name}.parquet")
+                described = {"path": f"{name}.parquet", "id": ID, **own.keys}
+                write_whole(places[party] / f"{name}.toml", to_toml(described).encode())
+            yield name
+        except BadInput as failure:
+            raise InvalidInput(_to_caller(str(failure), name)) from None
+        finally:
+            with self._lock:
+                self._jobs -= 1
+            for place in places.values():
+                for file in place.glob(f"{name}.*"):
+                    file.unlink(missing_ok=True)
+
+
+def to_caller(message: str) -> str:
+    """A message about tables in files, in the words of a caller, who gave frames and parameters."""
+    for word, own in _WORDS.items():
+        message = message.replace(word, own)
+    return message
+
+
+def _to_caller(message: str, table: str) -> str:
+    """A party's refusal of the table that it was given, in terms of the frames and parameters of the caller."""
+    dated = re.sub(r'\{ (?:"(.+)"|([\w-]+)) = "days" \}', r'{"\1\2": "days"}', message)
+    plain = re.sub(rf"tables/{table}\.(parquet: |toml: \d+ wrong: )", "", dated)
+    return to_caller(plain)
+
+
+def _taken(file: str) -> pa.Table:
+    """A file that a party wrote for the caller, who has it from here on."""
+    content = pq.read_table(file)
+    Path(file).unlink()
+    return content
+
+
+def watched(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobStatus:
+    """Watch a job to its end, which must be a good one; Ctrl-C cancels it. Raises as `Loopback.train`."""
+    try:
+        with progress_view.live(job) if verbose else quiet() as update:
+            status = operator.watch(job, update)
+    except KeyboardInterrupt:
+        with suppress(TreetapError):
+            operator.cancel(job)
+        raise
+    if status.state == "finished":
+        return status
+    raise (InvalidInput if status.bad_input else Interrupted)(status.error or f"job {job} is {status.state}")
+
+
+@contextmanager
+def quiet() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
+    """No progress line."""
+    yield lambda _: None
+
+
+_kept: dict[str, Loopback] = {}
+_keeping = threading.RLock()
+
+
+def kept(settings: Settings) -> Loopback:
+    """The running federation with these settings, which stays up for the next training until the interpreter ends."""
+    with _keeping:
+        if not all(loopback.owned for loopback in _kept.values()):
+            _kept.clear()  # they belong to the process of which this is a fork
+        running = _kept.pop(settings.text, None) or Loopback(settings)
+        for text in [text for text, loopback in _kept.items() if loopback.idle][: len(_kept) + 1 - MOST_KEPT]:
+            _kept.pop(text).close()
+        _kept[settings.text] = running  # the one used last is at the end
+        return running
+
+
+def _end(owner: int, federation: LocalFederation, temporary: Path | None) -> None:
+    """End the processes in the process that started them; in a fork, which has this too, leave them alone."""
+    if owner == os.getpid():
+        federation.stop()
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _copied(settings: Settings) -> Loopback:
+    copy = Loopback(settings)
+    copy.end()
+    return copy
+
+
+@contextmanager
+def federation(
+    parties: int | Sequence[str] = 2,
+    *,
+    defences: Mapping[str, Mapping[str, Any]] | None = None,
+    policy: Mapping[str, Any] | None = None,
+    workers: int | None = None,
+    workdir: str | Path | None = None,
+    serve: bool = False,
+) -> Iterator[Loopback]:
+    """A federation of processes of this machine that runs while the block does.
+
+    Estimators take it as `federation`; they predict with it until the block ends, and afterwards in this process.
+
+    Args:
+        parties: their names, or their number.
+        defences: party → its table `[defences]`.
+        policy: lines of every party's policy file.
+        workers: worker processes of each party; None: the number of cores.
+        workdir: a folder that keeps configurations, certificates, states and logs; None: a temporary one.
+        serve: give the parties an address at which `model.serve` answers over HTTP; needs the extra `serve`.
+
+    Raises:
+        TreetapError: the processes do not start.
+    """
+    if isinstance(parties, int | Integral):
+        names: Sequence[str] = [f"party-{number}" for number in range(1, int(parties) + 1)]
+    else:
+        names = parties if isinstance(parties, str) else tuple(parties)
+    kept = None if workdir is None else Path(workdir)
+    running = Loopback(Settings(names, dict(defences or {}), dict(policy or {}), workers, kept, serve))
+    try:
+        running.start()
+        yield running
+    finally:
+        running.end()

@@ -1,0 +1,172 @@
+"""Models of finished trainings: `treetap.load_model`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from treetap.errors import TreetapError
+from treetap.lab.api import party_tables
+from treetap.lab.api.errors import InvalidInput, checked
+from treetap.lab.api.explanations import by_shards
+from treetap.lab.api.fitted import CLASSES, OTHERS_PREDICTED, predict_jointly
+from treetap.lab.api.frames import Rows, array_of, importances_of, library_of, probabilities_of
+from treetap.lab.api.party_tables import PartyTables
+from treetap.lab.api.plots import plot_history, plot_importance
+from treetap.lab.experiment.joint_model import JointModel, shards_in
+from treetap.models.history import read_history
+from treetap.models.store import MANIFEST, read_manifest
+from treetap.wire.metric_history import merged
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class LoadedModel:
+    """The joint model of all parties: it predicts in this process, as the federation would, bit for bit."""
+
+    def __init__(self, joint: JointModel, classes: Array | None = None) -> None:
+        """`classes`: those of the estimator that was saved, in its caller's type."""
+        self._joint, self._classes = joint, classes
+
+    @property
+    def label_holder(self) -> str:
+        """The party that had the labels."""
+        return self._joint.label_holder
+
+    @property
+    def columns_(self) -> dict[str, list[str]]:
+        """The columns that each party's table must have."""
+        return {party: self._joint.columns(party) for party in self._joint.shards}
+
+    @property
+    def classes_(self) -> Array:
+        """The classes, in the type that they had for the estimator or in their table; none of a regression."""
+        return array_of(self._joint.classes) if self._classes is None else self._classes
+
+    @property
+    def importances_(self) -> Any:
+        """Gain, cover and number of splits by party and feature, as a data frame."""
+        return importances_of(self._joint.importances())
+
+    @property
+    def metrics_(self) -> dict[str, float]:
+        """The metrics of the training, as the label holder has them."""
+        return dict(self._joint.manifest["training_metrics"])
+
+    @checked()
+    def predict_frame(self, X: Any, *, id_column: str | None = None) -> Any:
+        """Predictions of records, as a data frame of the library of `X`.
+
+        `X`: a data frame with the columns of all parties, or {party: frame}, joined as by the estimators; then only of
+        records that all parties have. `id_column`: that of their ids.
+
+        Raises:
+            ValueError: a column is missing, or cannot be read as in the training.
+        """
+        predicted, rows = self._predictions(X, id_column)
+        return rows.framed(predicted)
+
+    @checked()
+    def explain(self, X: Any, *, id_column: str | None = None) -> Any:
+        """Shapley values of the scores of `X`, as a `shap.Explanation`: see `FederatedClassifier.explain`.
+
+        Raises as `predict`, and ImportError without the extra `explain`.
+        """
+        return by_shards(self._joint, self._tables(X, id_column))
+
+    def plot_importance(
+        self, *, importance_type: str = "gain", max_num_features: int | None = 20, ax: Any = None
+    ) -> Any:
+        """Draw the importance of features: see `FederatedClassifier.plot_importance`."""
+        return plot_importance(self._joint.importances(), importance_type, max_num_features, ax)
+
+    def plot_history(self, *, metric: str | None = None, ax: Any = None) -> Any:
+        """Draw a metric of the training round by round: see `FederatedClassifier.plot_history`."""
+        rows = merged([read_history(folder) for folder in self._joint.shards.values()])
+        return plot_history(rows, self._joint.manifest["best_round"], metric, ax)
+
+    @checked()
+    def predict(self, X: Any, *, id_column: str | None = None) -> Array:
+        """Classes or values (n,) of the rows of `X`; raises as `predict_frame`, and where a party lacks a record."""
+        predicted = self._rows(X, id_column).column("prediction").to_pylist()
+        place = {value: number for number, value in enumerate(self._joint.classes)}
+        return self.classes_[[place[value] for value in predicted]] if place else np.array(predicted)
+
+    @checked()
+    def predict_proba(self, X: Any, *, id_column: str | None = None) -> Array:
+        """Probabilities (n, classes), in the order of `classes_`; raises as `predict`, and of a regression."""
+        predicted = self._rows(X, id_column)
+        if not self._joint.classes:
+            raise InvalidInput("the model was trained on numbers: it has no probabilities")
+        return probabilities_of(predicted, self._joint.classes)
+
+    def _rows(self, X: Any, id_column: str | None) -> pa.Table:
+        predicted, rows = self._predictions(X, id_column)
+        return predicted.take(pa.array(rows.all_in(predicted, OTHERS_PREDICTED)))
+
+    def _predictions(self, X: Any, id_column: str | None) -> tuple[pa.Table, Rows]:
+        data = self._tables(X, id_column)
+        with checked():
+            return predict_jointly(self._joint, data.tables), data.rows
+
+    def _tables(self, X: Any, id_column: str | None) -> PartyTables:
+        columns = self.columns_
+        if isinstance(X, Mapping):
+            return party_tables.of_several(X, self.label_holder, id_column, columns=columns)
+        if library_of(X) is None:
+            raise InvalidInput("X must be a data frame with the columns of all parties, or one of each party")
+        return party_tables.of_one(X, party_tables.framed(X), columns, id_column)
+
+
+class PartyModel:
+    """One party's shard. It predicts nothing by itself: the leaves are at the label holder, splits at their owners."""
+
+    def __init__(self, folder: Path) -> None:
+        self.manifest = read_manifest(folder)
+
+    @property
+    def role(self) -> str:
+        """The party's role in the training."""
+        return str(self.manifest["role"])
+
+    def predict(self, X: Any) -> Array:  # noqa: ARG002 - as other models have it
+        """Raise TreetapError: only a federation, or all shards together, predict."""
+        raise TreetapError(
+            f"this is the shard of a {self.role.replace('_', ' ')} alone: its federation predicts with it (treetap "
+            "predict), or load_model of a folder with the shards of all parties"
+        )
+
+    predict_proba = predict
+
+
+@checked()
+def load_model(folder: str | Path) -> LoadedModel | PartyModel:
+    """The model in a folder: that of all parties, or one party's shard.
+
+    Args:
+        folder: of an estimator's `save`, of an experiment's results with one run, of one run in it (`seed-0`), or one
+            party's published model (`state/models/JOB`).
+
+    Raises:
+        ValueError: there is none there, or there are several.
+        TreetapError: a file is damaged, or of a newer treetap.
+    """
+    place = Path(folder)
+    if (place / MANIFEST).is_file():
+        return PartyModel(place)
+    model, shards = shards_in(place)
+    return LoadedModel(JointModel(shards), _classes(model / CLASSES))
+
+
+def _classes(path: Path) -> Array | None:
+    """The classes that an estimator has saved; None where none has. Raises TreetapError: the file is damaged."""
+    try:
+        return np.asarray(np.load(path, allow_pickle=False)) if path.exists() else None
+    except (OSError, ValueError, EOFError):
+        raise TreetapError(
+            f"{path}: cannot be read as the classes of a model: restore it, or fit and save again"
+        ) from None

@@ -1,0 +1,333 @@
+"""`treetap demo`: a whole federation on loopback, on data that ships with scikit-learn.
+
+The same processes, wire and job as in production. The centralised trainer gets the same rows, once with all columns and
+once with what each party has that has labels, so that the report compares gain and cost of the federation.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+from pydantic import ValidationError
+from rich.table import Table
+from rich.text import Text
+
+from treetap import terminal
+from treetap.commands.jobs.job_file import JobTable
+from treetap.commands.jobs.progress_view import backends_line
+from treetap.errors import BadInput
+from treetap.lab.experiment.experiment_file import AuditTable, DataTable, ExperimentFile
+from treetap.lab.experiment.joined_table import read_table
+from treetap.lab.experiment.party_table import PartyTable
+from treetap.lab.experiment.report import metrics_table, received_table, seconds_table
+from treetap.lab.experiment.results import Importance, Results, RunResult
+from treetap.lab.experiment.run import run_seed
+from treetap.lab.local_federation import clean_end, keep_table, working_folder
+from treetap.models.durable import make_ignored_folder
+from treetap.neural.params import SplitnnParams
+from treetap.protocols.key_options import KEY_LENGTHS, LATTICE, PAILLIER, SCHEMES, key_faults
+from treetap.protocols.libraries import require_library
+from treetap.protocols.registry import training
+from treetap.strict import WHOLE, faults_of
+from treetap.trees.job_params import JobParams
+from treetap.trees.params import TreeParams
+from treetap.version import install
+from treetap.wire.transcript import summarise
+
+if TYPE_CHECKING:
+    from treetap.attacks.verdict import Verdict
+
+LABEL = "benign"
+#: What was measured of each nucleus, and the columns of a measure: its mean, standard error and worst value.
+MEASURES = (
+    *("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity", "concave_points"),
+    *("symmetry", "fractal_dimension"),
+)
+FORMS = ("mean_{}", "{}_error", "worst_{}")
+#: Protocol → the keys of its job.
+JOBS: dict[str, dict[str, Any]] = {
+    "boosting": {"n_estimators": 10, "max_depth": 3},
+    "pivodl": {"n_estimators": 3, "max_depth": 3, "max_bin": 16, "epsilon": 8.0, "clip": 0.5},
+    # its batches follow the order of the records, and initial weights the seed: the centralised model is the same one
+    "splitnn": {
+        "epochs": 5,
+        "batch_size": 32,
+        "bottom": {"default": {"hidden": [16], "width": 8}},
+        "top": {"hidden": [8]},
+        "alignment": "sorted-ids",
+        "reproducible": True,
+    },
+}
+#: Settings of the label holder's attacks on columns: few steps, so that the demo takes no longer than it must.
+COLUMN_ATTACKS = {"matched": 16, "match_steps": 100}
+#: Letters of a bar, and the style of each word of a verdict.
+LENGTH = 10
+STYLES = {"nothing found": "green", "little": "green", "notable": "yellow", "severe": "red", "not measured": "dim"}
+#: An experiment in the clone; a wheel has it not.
+STORY = Path(__file__).parents[2] / "examples" / "loans" / "exp.toml"
+ALGORITHMS = {"boosting": "SecureBoost", "pivodl": "PIVODL", "splitnn": "A split network"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of the demo. `report`: where the audit's page goes; None: in `workdir`, else below runs/."""
+
+    as_json: bool = False
+    details: bool = False
+    workdir: Path | None = None
+    report: Path | None = None
+    protocol: str = "boosting"
+    scheme: str = PAILLIER
+    key_bits: int | None = None
+
+    def check(self) -> None:
+        """Raise `BadInput` for an unknown word, a length of key that its scheme has not, and a missing library."""
+        if self.scheme not in SCHEMES:
+            raise BadInput(key_faults(self.scheme, 0, "")[0])
+        if self.key_bits is not None and self.scheme == LATTICE:
+            raise BadInput(f"--key-bits {self.key_bits}: scheme {self.scheme} has no keys")
+        if self.key_bits not in (None, *KEY_LENGTHS):
+            *most, last = KEY_LENGTHS
+            raise BadInput(f"--key-bits {self.key_bits}: must be {', '.join(map(str, most))} or {last}")
+        if self.protocol not in JOBS:
+            raise BadInput(f"--protocol {self.protocol}: must be one of {', '.join(JOBS)}")
+        require_library(self.protocol, training(self.protocol))
+
+    def page(self) -> Path | None:
+        """The copy of the audit's page that outlives the demo, its folder made; None where `workdir` keeps the page.
+
+        Raises BadInput where that folder cannot be made: before any training.
+        """
+        if self.report is None and (self.workdir is not None or self.as_json):
+            return None
+        path = self.report or Path("runs", f"demo-{self.protocol}.html")
+        try:
+            make_ignored_folder(path.parent, 0o777)
+        except OSError as failure:
+            raise _unwritten(path, failure) from None
+        return path
+
+
+def _unwritten(path: Path, failure: OSError) -> BadInput:
+    return BadInput(f"--report {path}: cannot be written: {failure.strerror}")
+
+
+def run(asked: Asked) -> None:
+    """Run the demo of a protocol; print what it shows, and keep the audit's page."""
+    asked.check()
+    page = asked.page()
+    with clean_end(), working_folder(asked.workdir, "treetap-demo-") as held:
+        # the page is called by this folder
+        folder = held if asked.workdir is not None else held / "demo"
+        folder.mkdir(exist_ok=True)
+        names = write_breast_cancer(folder / "breast_cancer.parquet")
+        experiment = federation_of(folder, names, asked.protocol, {"scheme": asked.scheme, "key_bits": asked.key_bits})
+        table = read_table(experiment, folder)
+        if not asked.as_json:
+            introduce(experiment, table)
+        result = run_seed(experiment, table, 0, folder / "federation", ALGORITHMS[asked.protocol])
+        second = experiment.in_order[1]
+        transcript = summarise(folder / "federation" / second / "state" / "transcripts" / "experiment")
+        kept = None if result.audit_report is None else Path(result.audit_report)
+        if page is not None and kept:
+            kept = _copy(kept, page)
+        if asked.as_json:
+            document = Results.of([result]).plain()
+            document["runs"][0]["transcript"] = transcript
+            print(json.dumps(document, indent=1, allow_nan=False))
+        else:
+            # attacks, pages and their libraries come after the training
+            from treetap.lab.experiment.command import shown
+            from treetap.lab.experiment.local_job import DOCUMENT
+
+            audit = json.loads((folder / "federation" / DOCUMENT).read_text()) if result.audit else None
+            if asked.details:
+                detail(result, audit)
+            conclude(result, audit, experiment.job.params())
+            if kept:
+                terminal.out.print(f"report: {shown(kept)}", soft_wrap=True)
+            terminal.out.print(f"next: {following()}", soft_wrap=True)
+        if result.audit_fault is not None:
+            raise BadInput(f"the audit failed: {result.audit_fault}")
+
+
+def _copy(kept: Path, page: Path) -> Path:
+    try:
+        page.write_bytes(kept.read_bytes())
+    except OSError as failure:
+        raise _unwritten(page, failure) from None
+    return page
+
+
+def write_breast_cancer(path: Path) -> list[str]:
+    """The breast cancer table (569 × 30) as Parquet; returns its columns: means, errors, worst values."""
+    library = importlib.util.find_spec("sklearn")  # its file alone: the library takes a second to import
+    if library is None or library.origin is None:
+        raise BadInput(f"the demo's data ships with scikit-learn: {install('demo')}")
+    file = Path(library.origin).parent / "datasets" / "data" / "breast_cancer.csv"
+    names = [form.format(measure) for form in FORMS for measure in MEASURES]
+    options = pacsv.ReadOptions(column_names=[*names, LABEL], skip_rows=1)  # the first row counts records and columns
+    try:
+        table = pacsv.read_csv(file, options)
+    except (OSError, pa.ArrowException) as failure:
+        raise BadInput(f"{file}: scikit-learn's breast cancer data cannot be read: {failure}") from None
+    keep_table(table, path)
+    return names
+
+
+def federation_of(
+    workdir: Path, names: list[str], protocol: str, keys: Mapping[str, str | int | None]
+) -> ExperimentFile:
+    """The parties of a protocol's demo; `keys`: what its job says of them where it has any, without what is None.
+
+    The label holder has the standard error of each measure, feature parties have its mean and its worst value. Where
+    labels are spread four hospitals have a quarter of the columns and of the labels each.
+    """
+    if training(protocol).one_role:
+        hospitals = ("north", "south", "east", "west")
+        parties = [
+            PartyTable(name=name, columns=names[number::4], label_share=0.25) for number, name in enumerate(hospitals)
+        ]
+    else:
+        columns = {"label-holder": names[10:20], "feature-b": names[:10], "feature-c": names[20:]}
+        parties = [
+            PartyTable(name=name, columns=own, labels=name == "label-holder", record="received")
+            for name, own in columns.items()
+        ]
+    named = {name: value for name, value in keys.items() if value is not None and training(protocol).grows_trees}
+    try:
+        job = JobTable.model_validate({"protocol": protocol, **named, "alignment": "psi", **JOBS[protocol]})
+    except ValidationError as failure:
+        raise BadInput("; ".join(fault.removeprefix(f"{WHOLE}: ") for fault in faults_of(failure, JobTable))) from None
+    return ExperimentFile(
+        data=DataTable(path=str(workdir / "breast_cancer.parquet"), label=LABEL, compare=True),
+        party=parties,
+        job=job,
+        audit=AuditTable(features=COLUMN_ATTACKS),
+    )
+
+
+def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
+    """Say in two sentences what is trained, and who has what."""
+    job, params = experiment.job, experiment.job.params()
+    if isinstance(params, TreeParams):
+        encrypted = f"{job.scheme.title()} of {job.key.bits} bits" if job.key.bits else f"sums on a {job.scheme}"
+        what = f"{params.n_estimators} trees of depth {params.max_depth}, {encrypted}"
+    else:
+        assert isinstance(params, SplitnnParams)
+        what = f"{params.epochs} epochs of batches of {params.batch_size}"
+    records = f"{table.num_rows} records of breast cancer, 20 % held out"
+    parties = f"{len(experiment.party)} parties, a process each, mutual TLS"
+    terminal.out.print(f"{ALGORITHMS[job.protocol]}: {what}; {records}; {parties}.")
+    have: dict[str, list[str]] = {}
+    for party in experiment.party:
+        have.setdefault(f"{_labels(party)}{len(party.columns or [])} columns", []).append(party.name)
+    who = [
+        f"{' and '.join(names)} have {what} each" if names[1:] else f"{names[0]} has {what}"
+        for what, names in have.items()
+    ]
+    terminal.out.print(terminal.text(f"{'; '.join(who)}."))
+
+
+def _labels(party: PartyTable) -> str:
+    part = f"{100 * party.label_share:.0f} % of the labels and " if party.label_share else ""
+    return "the labels and " if party.labels else part
+
+
+def conclude(run: RunResult, audit: dict[str, Any] | None, params: JobParams) -> None:
+    """Print what federating gains, what each side learned and what to do about it; `audit`: a document."""
+    terminal.out.print()
+    if (gains := Results.of([run]).headline) is not None:
+        terminal.out.print(terminal.text(f"{gains}."))
+    if params.adds_noise:
+        terminal.out.print("Leaf weights have noise; without it the model would be that of the joined table.")
+    else:
+        same = run.metrics["test"] == run.metrics["centralised, test"]
+        verdict = ("equal", "green") if same else ("not equal: a defect, please report it", "red")
+        terminal.out.print(Text.assemble("By its test metrics the model and the joined table's are ", verdict, "."))
+    terminal.out.print()
+    if audit is not None:
+        from treetap.attacks.document import parse
+        from treetap.attacks.report.verdict import to_do
+
+        document = parse(audit)
+        terminal.out.print(learned_table(document.verdicts))
+        known = sorted({it.known for it in document.verdicts if it.known is not None})
+        said = [f"* if it knows {' or '.join(map(str, known))} of the labels. "] if known else []
+        terminal.out.print("".join([*said, "Of several parties' columns: those that were read most."]))
+        for name, party in document.parties.items():
+            for fault in party.faults:
+                terminal.out.print(terminal.text(f"{name}: {fault}"))
+        for advice in to_do(document).values():
+            terminal.out.print(terminal.text(advice))
+        terminal.out.print()
+
+
+def learned_table(verdicts: Sequence[Verdict]) -> Table:
+    """Table of guesses before the training and after it: a line a party and direction, its worst verdict."""
+    from treetap.attacks.report.verdict import TITLE, bar, lines
+    from treetap.attacks.verdict import OTHERS
+
+    title = f"{TITLE}: share guessed or explained, before → after the training"
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), title=title, min_width=len(title))
+    table.title_justify, table.title_style = "left", "bold"
+    several: dict[tuple[str, str], list[Verdict]] = {}
+    for it in verdicts:
+        several.setdefault((it.party, it.learned), []).append(it)
+    for (party, learned), every in several.items():
+        it = max(every, key=lambda one: (one.rank, one.share or 0.0))
+        whose = "the others'" if it.of == OTHERS or every[1:] else f"{it.of}'s"
+        drawn, figures = "", ""
+        if it.before is not None and it.after is not None:
+            drawn = bar(*lines([it])[0].on_bar, LENGTH)
+            scale, digits, unit = (1, 2, " AUC") if it.measure == "AUC" else (100, 1, " %")
+            known = "" if it.known is None else "*"
+            figures = f"{scale * it.before:.{digits}f} → {scale * it.after:.{digits}f}{unit}{known}"
+        cells = party, f"{whose} {learned}", drawn, figures
+        table.add_row(*map(terminal.text, cells), Text(it.word, STYLES[it.word]))
+    return table
+
+
+def detail(run: RunResult, audit: dict[str, Any] | None) -> None:
+    """Print metrics, costs, disclosures, importances and the audit's figures."""
+    terminal.out.print()
+    shown = {"federation, train": run.metrics["train"], "federation, test": run.metrics["test"]}
+    shown |= {name: row for name, row in run.metrics.items() if name not in ("train", "test")}
+    terminal.out.print(metrics_table(shown, "What federating gains"))
+    for sentence in run.privacy:
+        terminal.out.print(terminal.text(sentence))
+    if run.importance:
+        terminal.out.print(importance_table(run.importance))
+    terminal.out.print(seconds_table(run.seconds))
+    terminal.out.print(terminal.text(backends_line(run.arithmetic)))
+    terminal.out.print(received_table(run.traffic))
+    if audit is not None:
+        from treetap.attacks.report import print_summary
+
+        print_summary(audit, terminal.out)
+    terminal.out.print("Classes of messages: docs/threats.md. Attacks: docs/measure.md.")
+
+
+def following() -> str:
+    """The command to try next: in a clone the experiment of its own table, else a party for a table of the reader's."""
+    from treetap.lab.experiment.command import shown
+
+    return f"treetap experiment {shown(STORY)}" if STORY.exists() else "treetap new party --table YOUR.csv"
+
+
+def importance_table(rows: Sequence[Importance]) -> Table:
+    """The features that the model looks at most; bars are of gain or, where no party keeps gains, of splits."""
+    heads = ["feature", "party", "splits", *(["mean gain"] if any(row.gain is not None for row in rows) else []), ""]
+    top = Table(*heads, title="What the model looks at")
+    most = max(row.size for row in rows)
+    for row in rows[:8]:
+        gain = [] if len(heads) == 4 else ["–" if row.gain is None else f"{row.gain:.2f}"]
+        top.add_row(row.feature, row.party, str(row.weight), *gain, "█" * max(1, round(24 * row.size / most)))
+    return top

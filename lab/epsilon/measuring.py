@@ -1,0 +1,212 @@
+"""Runs of the mechanisms that a file of `treetap measure-epsilon` names, kept on disk; and the bounds that follow.
+
+Finished runs are kept a batch a line, by the settings and the code of their mechanism and the seed: with more `runs`,
+or after an interruption, those that are there count. A batch's chance depends on the settings, the seed and its number
+alone, so that the result does not depend on where a measurement was cut.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from treetap import terminal
+from treetap.attacks.epsilon import Whitening, by_mu, by_ratio, in_one_run, rates
+from treetap.commands.jobs import progress_view
+from treetap.errors import BadInput
+from treetap.lab.epsilon.games import FEWEST, LEARNING, Floats, Measured
+from treetap.lab.epsilon.mechanisms import Mechanism
+from treetap.lab.local_federation import clean_end
+from treetap.models.durable import make_ignored_folder, write_whole
+from treetap.models.line_file import LineFile
+from treetap.strict import Strict, load
+
+REPORT, VERSION = "epsilon.json", 2
+
+
+class MeasureFile(Strict):
+    """The file that `treetap measure-epsilon` reads.
+
+    `confidence`: of what is shown. `false_alarm`: the probability that a file of honest mechanisms is accused.
+    `limit_s`: seconds after which a call begins no further batch of runs.
+    """
+
+    measure: Annotated[list[Mechanism], Field(min_length=1)]
+    seed: int = 0
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+    false_alarm: Annotated[float, Field(gt=0, le=0.05)] = 1e-6
+    limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 600.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One way to a bound: `at_least` at the file's confidence, `surely` at its rate of false alarms."""
+
+    way: str
+    at_least: float
+    surely: float
+    figures: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The bounds of one mechanism, and the modules that were measured.
+
+    `by_noise`: the claimed ε without the slack of its accounting.
+    """
+
+    mechanism: str
+    settings: dict[str, Any]
+    claimed: float
+    delta: float
+    by_noise: float
+    at_least: float
+    surely: float
+    finished: bool
+    runs: int
+    canaries: int
+    seconds: float
+    estimates: list[Estimate]
+    carried_out: tuple[str, ...]
+
+    @property
+    def broken(self) -> bool:
+        """True if ε is greater than claimed, or than the claimed noise gives, but for the rate of false alarms."""
+        return self.surely > min(self.claimed, self.by_noise) * (1 + 1e-9)
+
+
+class Kept:
+    """Lines of finished work of one mechanism in a folder: a line is made once, also after an interruption.
+
+    Other `code` has other files, and the same chance.
+    """
+
+    def __init__(self, folder: Path, kind: str, identity: dict[str, Any], code: str) -> None:
+        text = json.dumps({"version": VERSION, **identity}, sort_keys=True)
+        digest = hashlib.sha256(f"{code} {text}".encode()).hexdigest()
+        name = f"{identity['mechanism']}-{kind}-{digest[:12]}"
+        self._file, self._seed = LineFile(folder / f"{name}.jsonl", lambda: text), f"{kind} {text}"
+        self.lines = self._file.read()
+
+    def make(self, count: int, made: Callable[[random.Random], dict[str, Any]], until: float) -> Iterator[int]:
+        """Add lines up to a number, or until it is late; yields how many there are."""
+        while len(self.lines) < count and time.monotonic() < until:
+            number = len(self.lines)
+            line = made(random.Random(f"{self._seed} {number}"))  # noqa: S311 - repeatable on purpose
+            self._file.put(line, number)
+            self.lines.append(line)
+            yield number + 1
+
+
+def measured(file: Path, folder: Path) -> tuple[MeasureFile, list[Result]]:
+    """Measure what is missing and write the report. Raises `BadInput` if the file or the folder cannot be used."""
+    asked, began, results = load(file, MeasureFile), time.monotonic(), []
+    try:
+        make_ignored_folder(folder)
+        for place, row in enumerate(asked.measure, 1):
+            with clean_end(), progress_view.steps(f"{row.mechanism} {place}/{len(asked.measure)}") as progress:
+                results.append(_measured(row, asked, folder, began + asked.limit_s, progress))
+        write_whole(folder / REPORT, json.dumps(document(asked, results), indent=1).encode(), mode=0o644)
+    except OSError as fault:
+        raise BadInput(f"--workdir {folder}: cannot be used: {fault.strerror or fault}") from None
+    except (KeyboardInterrupt, SystemExit):
+        terminal.err.print("stopped; the same command goes on with the runs that are missing", soft_wrap=True)
+        raise
+    return asked, results
+
+
+def document(asked: MeasureFile, results: list[Result]) -> dict[str, Any]:
+    """The report as JSON types."""
+    head = asked.model_dump(include={"seed", "confidence", "false_alarm"})
+    return {"version": VERSION, **head, "measured": [{**asdict(it), "broken": it.broken} for it in results]}
+
+
+def _measured(
+    row: Mechanism, asked: MeasureFile, folder: Path, until: float, progress: Callable[[int, int, str], None]
+) -> Result:
+    began = time.monotonic()
+    settings = row.model_dump(exclude={"runs", "canaries"})
+    identity = {**settings, "seed": asked.seed}
+    batches = -(-row.runs // (2 * row.batch))
+
+    def played(chance: random.Random) -> dict[str, Any]:
+        pair, noise = row.neighbours(chance), Whitening.from_plain(learned.lines[0])
+        change = noise.change if pair.change is None else pair.change
+        numbers = {"without": pair.play(False, row.batch, chance), "given": pair.play(True, row.batch, chance)}
+        return {name: noise.scores(of, change).tolist() for name, of in numbers.items()}
+
+    def once(chance: random.Random) -> dict[str, Any]:
+        coins = [chance.random() < 0.5 for _ in range(row.canaries)]
+        guesses = row.guesses(row.play_once(coins, chance))
+        return {"guesses": len(guesses), "right": sum(coins[place] == guess for place, guess in guesses.items())}
+
+    one = Kept(folder, "one-run", {**identity, "canaries": row.canaries}, row.code())
+    has_one = bool(row.canaries) and not row.no_one_run
+    progress(0, batches, "one run" if has_one else "")
+    for _ in one.make(int(has_one), once, until):
+        pass
+    learned = Kept(folder, "noise", identity, row.code())
+    for _ in learned.make(int(bool(batches)), lambda chance: _noise(row, chance).plain(), until):
+        pass
+    games = Kept(folder, "runs", identity, row.code())
+    for done in games.make(batches, played, until):
+        progress(done, batches, f"{2 * row.batch * done} runs")
+    lines = games.lines[:batches]
+    estimates = _estimates(row, lines, one.lines if has_one else [], asked)
+    return Result(
+        mechanism=row.mechanism,
+        settings=settings,
+        claimed=row.claimed,
+        delta=row.claimed_delta,
+        by_noise=row.by_noise,
+        at_least=max((it.at_least for it in estimates), default=0.0),
+        surely=max((it.surely for it in estimates), default=0.0),
+        finished=len(lines) == batches and len(one.lines) >= has_one,
+        runs=2 * row.batch * len(lines),
+        canaries=row.canaries if has_one and one.lines else 0,
+        seconds=time.monotonic() - began,
+        estimates=estimates,
+        carried_out=row.carried_out,
+    )
+
+
+def _noise(row: Measured, chance: random.Random) -> Whitening:
+    """The noise of a mechanism, by plays of their own: as many canaries as batches."""
+    without, given = list[Floats](), [np.empty((0, row.numbers))]
+    while sum(map(len, without)) < max(FEWEST, LEARNING * row.numbers):
+        pair = row.neighbours(chance)
+        without.append(pair.play(False, row.batch, chance))
+        if pair.change is None:
+            given.append(pair.play(True, row.batch, chance))
+    return Whitening.of(np.concatenate(without), np.concatenate(given))
+
+
+def _estimates(
+    row: Measured, lines: list[dict[str, Any]], one: list[dict[str, Any]], asked: MeasureFile
+) -> list[Estimate]:
+    """Every way to a bound. The shown ones hold all at once, and so do all of the file that could accuse."""
+    ways = (1 + row.gaussian) * bool(row.runs) + (not row.no_one_run and bool(row.canaries))
+    shown, sure = (1 - asked.confidence) / ways, asked.false_alarm / ways / len(asked.measure)
+    delta, estimates = row.claimed_delta, []
+    without, given = (np.array([score for line in lines for score in line[key]]) for key in ("without", "given"))
+    for way, gaussian in (("runs", False), ("gaussian", True))[: 1 + row.gaussian]:
+        bound = by_mu if gaussian else by_ratio
+        both = [rates(without, given, delta, level, gaussian=gaussian) for level in (shown, sure)]
+        if both[0] is not None and both[1] is not None:
+            figures = asdict(both[0])
+            estimates.append(Estimate(way, bound(both[0], delta), bound(both[1], delta), figures))
+    for line in one:
+        right, guesses = line["right"], line["guesses"]
+        at_least, surely = (in_one_run(row.canaries, guesses, right, delta, level) for level in (shown, sure))
+        figures = {"canaries": row.canaries, "guesses": guesses, "right": right}
+        estimates.append(Estimate("one_run", at_least, surely, figures))
+    return estimates

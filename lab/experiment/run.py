@@ -1,0 +1,321 @@
+"""One run of an experiment: one table, split between parties, and the real federation run on it.
+
+The harness of tests, benchmarks and reproductions. Its operator holds the whole table, so it may
+compare with labels; the processes it starts hold their own columns only.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from treetap.commands.jobs import progress_view
+from treetap.commands.leakage import trees_of
+from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.lab.experiment.baselines import Comparison
+from treetap.lab.experiment.data_check import leaks
+from treetap.lab.experiment.defended import defended, true_metrics
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_encodings import codes_in
+from treetap.lab.experiment.joined_table import ID, ID_TYPE, Split, split
+from treetap.lab.experiment.party_tables import write_tables
+from treetap.lab.experiment.report import collect, dropped_columns, traffic
+from treetap.lab.experiment.results import Evaluation, Measures, PlannedRun, Prediction, RunResult
+from treetap.lab.local_federation import LocalFederation
+from treetap.models.durable import write_whole
+from treetap.models.history import read_history
+from treetap.models.store import CONTINUATION, read_arrays_of, read_leakage, read_manifest
+from treetap.names import of_class
+from treetap.process.limits import IMPORTED
+from treetap.protocols.prediction import predict_request
+from treetap.protocols.registry import training
+from treetap.tables.labels import class_name
+from treetap.tables.typed import named_type, typed
+from treetap.tables.written import content_of
+from treetap.trees import metrics, sampling
+from treetap.trees.evaluation import defined, evaluate
+from treetap.trees.job_params import BINARY, REGRESSIONS
+from treetap.wire.metric_history import merged
+from treetap.wire.v2 import jobs_pb2
+
+Array = npt.NDArray[Any]
+
+
+#: The end of an error that advises to resume a job: an experiment's federation has ended by then.
+_ADVICE = re.compile(r";[^;]*\btreetap (?:resume|status) \S+")
+
+#: Modules that the audit of trees imports, of which the first ones import most others.
+_OF_AUDIT = (
+    "treetap.lab.experiment.audited",
+    "sklearn.cluster",
+    "sklearn.neighbors",
+    "sklearn.linear_model",
+    "sklearn.ensemble",
+)
+#: Those of its attacks by graphs.
+_OF_GRAPHS = ("networkit", "community")
+
+#: Shows progress: given a title, a context whose function takes statuses of jobs.
+Live = Callable[[str], AbstractContextManager[Callable[[jobs_pb2.JobStatus], None]]]
+
+
+def run_seed(
+    experiment: ExperimentFile,
+    table: pa.Table,
+    seed: int,
+    folder: Path,
+    title: str = "",
+    *,
+    fold: int | None = None,
+    live: Live = progress_view.live,
+    predictions: Path | None = None,
+) -> RunResult:
+    """One federation from start to end: train, predict the test rows, measure, collect the costs.
+
+    `title`: of the progress line; by default the seed and the fold. `predictions`: a file for those of the test rows,
+    beside their ids and labels.
+    """
+    planned = PlannedRun(seed, fold)
+    drawn = _limited(experiment, split(experiment, table, seed, fold), seed)
+    rows = table.take(pa.array(drawn.test))
+    try:
+        settings = write_tables(experiment, table, drawn, folder)
+        started = time.monotonic()
+        with _libraries(experiment), live(title or planned.title) as update:
+            run, done = _run(experiment, table, planned, drawn, LocalFederation(folder, settings), started, update)
+        predicted = pq.read_table(done[experiment.protocols[0]].predictions)
+        if predictions is not None:
+            keep_predictions(experiment, predicted, rows, predictions)
+        run.data = [*leaks(experiment, table, run), *codes_in(table)]
+        if experiment.defended:
+            run.defences = defended(experiment, settings, run.model, predicted, rows)
+            if (measured := true_metrics(run.model, experiment.in_order[0])) is not None:
+                run.metrics = {**run.metrics, "train, true labels": of_training(measured)}
+        if experiment.data.compare or experiment.predict is not None:
+            central = Comparison(experiment, settings, seed, rows)
+            if experiment.data.compare:
+                run.metrics = {**run.metrics, **central.metrics()}
+                _, outcome, *_ = _outcome(experiment, read_manifest(run.model[experiment.in_order[0]]), predicted, rows)
+                run.gain = central.gain(outcome)
+            if experiment.predict is not None:
+                run.predict = _compared(central, done)
+        if not experiment.audited:
+            return run
+        assert experiment.audit is not None
+        try:
+            from treetap.lab.experiment.audited import add_audit  # the attacks need an extra
+
+            add_audit(run, experiment, experiment.audit, table, drawn, folder)
+        except TreetapError as fault:  # the run itself has succeeded
+            run.audit, run.audit_fault = None, str(fault)
+        return run
+    except TreetapError as failure:
+        raise type(failure)(_ADVICE.sub("", str(failure))) from failure
+    except OSError as failure:
+        raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
+
+
+@contextmanager
+def _libraries(experiment: ExperimentFile) -> Iterator[None]:
+    """Load what the audit needs beside the training, in which this process waits for the parties'."""
+
+    attacks = None if experiment.audit is None else experiment.audit.attacks
+    by_graphs = attacks is None or any(name.startswith("id2graph") for name in attacks)
+
+    def load() -> None:
+        if any(map(experiment.record_sums, experiment.party)):
+            import_module("treetap.attacks.columns_apart").begin()
+        before = gc.get_threshold()
+        gc.set_threshold(IMPORTED)
+        for name in (*_OF_AUDIT, *(_OF_GRAPHS if by_graphs else ())):
+            with suppress(ImportError):  # the audit says what it lacks
+                import_module(name)
+        gc.set_threshold(*before)
+
+    loading = threading.Thread(target=load, name="libraries of the audit")
+    if experiment.audited and training(experiment.job.protocol).grows_trees:
+        loading.start()
+    try:
+        yield
+    finally:
+        if loading.ident is not None:
+            loading.join()
+
+
+def _limited(experiment: ExperimentFile, drawn: Split, seed: int) -> Split:
+    """The same split with at most `predict.limit` of the held-out rows, drawn by the seed."""
+    limit = experiment.predict.limit if experiment.predict is not None else None
+    if limit is None or limit >= len(drawn.test):
+        return drawn
+    kept = sampling.generator(seed, "experiment limit").permutation(drawn.test)[:limit]
+    return replace(drawn, test=np.sort(kept))
+
+
+def _run(
+    experiment: ExperimentFile,
+    table: pa.Table,
+    planned: PlannedRun,
+    drawn: Split,
+    parties: LocalFederation,
+    started: float,
+    update: Callable[[jobs_pb2.JobStatus], None],
+) -> tuple[RunResult, dict[str, jobs_pb2.JobStatus]]:
+    """The run and the outcome of each protocol's prediction; the processes end with it."""
+    first = experiment.in_order[0]
+    with parties as federation:
+        seconds = {"startup": time.monotonic() - started}
+        job = experiment.job.model_copy(update={"seed": experiment.job.seed + planned.seed})
+        operator = federation.operator
+        name = operator.submit(jobs_pb2.SubmitRequest(job="experiment", spec=experiment.spec(job)))
+        trained = _finished(operator.watch(name, update))
+        protocols, done = experiment.protocols, {}
+        for protocol in protocols:
+            words = "experiment-predict" if protocol == protocols[0] else f"experiment-predict-{protocol}"
+            asked = predict_request(protocol, job=words, model=name, table="predict")
+            done[protocol] = _finished(operator.watch(operator.predict(asked), update))
+        predicted = done[protocols[0]]
+        scores, rows = pq.read_table(predicted.predictions), table.take(pa.array(drawn.test))
+        models = {party: federation.state(party) / "models" / name for party in drawn.columns}
+        manifest = json.loads((models[first] / "manifest.json").read_text())
+        # where labels are spread, another party adds up the metrics of each tree
+        last = {row.name: row.value for row in trained.metrics}
+        measured = last if experiment.spread else manifest["training_metrics"]
+        run = RunResult(
+            seed=planned.seed,
+            metrics={"train": of_training(measured), "test": test_metrics(experiment, manifest, scores, rows)},
+            evaluation=evaluation(experiment, manifest, scores, rows),
+            history=rounds(models),
+            seconds=seconds
+            | {row.name: row.amount for row in trained.phases}
+            | {f"predict.{row.name}": row.amount for row in predicted.phases},
+            arithmetic=progress_view.backends(trained),
+            **collect([trained, *done.values()], models),
+            model=models,
+            columns=drawn.columns,
+            records={"train": len(drawn.train), "test": len(drawn.test)},
+            leakage=trees_of(read_leakage(models[first]), models[first]),
+        )
+        run.stability = _stability(models[first], scores)
+        if planned.fold is not None:
+            run.fold = planned.fold
+        if training(job.protocol).grows_trees:
+            run.trees = progress_view.rounds(trained)
+        else:
+            run.epochs = progress_view.rounds(trained)
+        if experiment.data.drop_constant:
+            run.dropped_columns = dropped_columns(models)
+        if privacy := training(job.protocol).noise.statement(job.params()):
+            run.privacy = list(privacy)
+        return run, done
+
+
+def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, Prediction]:
+    """Per protocol a prediction's costs and disclosures, and its raw scores' distance from the centralised model's."""
+    compared = {}
+    for protocol, status in done.items():
+        rows = traffic([status])
+        compared[protocol] = Prediction(
+            seconds=status.seconds,
+            bytes=sum(row.bytes for row in rows),
+            max_difference=central.difference(pq.read_table(status.predictions)) if central.comparable else None,
+            traffic=rows,
+        )
+    return compared
+
+
+def _finished(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
+    if status.state == "finished":
+        return status
+    raise (BadInput if status.bad_input else Interrupted)(status.error or status.state)
+
+
+def test_metrics(experiment: ExperimentFile, manifest: Mapping[str, Any], scores: pa.Table, rows: pa.Table) -> Measures:
+    """Measures of the label holder's predictions against the labels of the same rows, which their weights weigh."""
+    objective, prediction, labels, _ = _outcome(experiment, manifest, scores, rows)
+    weights = None if experiment.data.weight is None else rows.column(experiment.data.weight).to_numpy()
+    with np.errstate(over="ignore", invalid="ignore"):
+        return defined(metrics.evaluate(objective, prediction, labels, weights))
+
+
+def evaluation(experiment: ExperimentFile, manifest: Mapping[str, Any], scores: pa.Table, rows: pa.Table) -> Evaluation:
+    """The document about them, which counts each row once whatever its weight.
+
+    `manifest`: of the label holder's model.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        told, positive = _outcome(experiment, manifest, scores, rows), experiment.data.positive
+        return Evaluation.model_validate(evaluate(*told, None if positive is None else class_name(positive)))
+
+
+def _stability(model: Path, predicted: pa.Table) -> float | None:
+    """How far scores of held-out rows are from those of training; None where the label holder kept no single score."""
+    if "score" not in predicted.column_names or not (model / CONTINUATION).exists():
+        return None
+    kept = read_arrays_of(model, CONTINUATION)[1]["scores"]
+    return metrics.population_stability(kept[:, 0], predicted.column("score").to_numpy())
+
+
+def keep_predictions(experiment: ExperimentFile, scores: pa.Table, rows: pa.Table, path: Path) -> None:
+    """Write the predictions of the held-out rows with their labels, in the order of the joined table.
+
+    Ids have the type of the joined table, and its name for them if no other column has that; without ids they are the
+    numbers of its rows.
+    """
+    own = experiment.data.label
+    label = own if own not in scores.column_names else f"label {own}"
+    table = scores.take(pa.array(_order(scores, rows))).append_column(label, rows.column(own))
+    kind = named_type(rows.schema.field(ID).metadata[ID_TYPE].decode())
+    own_ids = typed(table.column(ID).to_pylist(), kind)
+    name = experiment.data.id
+    called = ID if name is None or name in table.column_names else name
+    table = table.set_column(table.column_names.index(ID), called, own_ids)
+    write_whole(path, content_of(table, path.suffix[1:]))
+
+
+def rounds(models: Mapping[str, Path]) -> list[dict[str, float | None]]:
+    """The metrics after each round, by the models of all parties: where labels are spread each has some rounds'."""
+    return merged([read_history(folder) for folder in models.values()])
+
+
+def of_training(measures: Mapping[str, float]) -> Measures:
+    """The measures of the records that were trained on, and not of those set aside or of an eval table."""
+    own = {name: value for name, value in measures.items() if not name.startswith(("validation_", "eval_"))}
+    return {name.removeprefix("train_"): value for name, value in own.items()}
+
+
+def _outcome(
+    experiment: ExperimentFile, manifest: Mapping[str, Any], scores: pa.Table, rows: pa.Table
+) -> tuple[str, Array, Array, Sequence[str]]:
+    """Objective, predictions as `Ensemble.outcome` has them, labels by number or targets, names of the classes."""
+    order = _order(scores, rows)
+    label = rows.column(experiment.data.label).to_pylist()
+    objective = experiment.job.params().objective
+    if objective in REGRESSIONS:
+        return objective, scores.column("prediction").to_numpy()[order], np.asarray(label, dtype=np.float64), []
+    classes = manifest["classes"]
+    known = {name: k for k, name in enumerate(classes)}
+    labels = np.array([known[class_name(value)] for value in label], dtype=np.int64)
+    if objective in BINARY:
+        return objective, scores.column(of_class("probability", classes[1])).to_numpy()[order], labels, classes
+    columns = [scores.column(of_class("probability", name)).to_numpy()[order] for name in classes]
+    return objective, np.stack(columns, axis=1), labels, classes
+
+
+def _order(scores: pa.Table, rows: pa.Table) -> list[int]:
+    """The place of each row among the predictions."""
+    place = {str(value): i for i, value in enumerate(scores.column(ID).to_pylist())}
+    return [place[str(value)] for value in rows.column(ID).to_pylist()]

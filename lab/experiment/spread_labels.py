@@ -1,0 +1,113 @@
+"""Labels spread over the parties of an experiment: by files of ids, the other rows by shares drawn for each seed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from treetap.errors import ConfigError, DataError
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.tables.labels import Labels, class_name
+from treetap.tables.reading import read_ids
+from treetap.trees import sampling
+from treetap.trees.job_params import REGRESSIONS
+
+#: Column of the joined table: the party whose `label_rows` names the row; null elsewhere.
+OWNER = "treetap_label_owner"
+#: Lines of a party's policy that a job with spread labels needs: the operator of an experiment acts for all parties.
+POLICY: dict[str, Any] = {
+    "min_label_parties": 1,
+    "pivodl_as_published": True,
+    "emits": {name: ["parties"] for name in ("AGGREGATE", "BIN_ASSIGNMENT", "LEAF_WEIGHT", "MASKED_SHARE")},
+}
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def named_owners(experiment: ExperimentFile, base: Path, ids: Sequence[str]) -> pa.Array:
+    """The owner of each row that a file `label_rows` names, (N,).
+
+    Raises:
+        ConfigError: an environment variable in a path is not set.
+        DataError: a file cannot be read or names an id that the table lacks, two name the same, or a row is named by
+            none and no party has a label_share.
+    """
+    place = {record: row for row, record in enumerate(ids)}
+    owner: list[str | None] = [None] * len(ids)
+    for party in experiment.party:
+        if party.label_rows is None:
+            continue
+        expanded = os.path.expandvars(party.label_rows)
+        if "$" in expanded:
+            raise ConfigError(f"label_rows = {party.label_rows!r}: the environment variable is not set")
+        path = base / expanded
+        for number, record in enumerate(read_ids(path), start=1):
+            if record not in place:
+                raise DataError(f"{path}: id number {number} is none of the table's")
+            if (other := owner[place[record]]) is not None:
+                raise DataError(f"{path}: id number {number} is in label_rows of {other} too; one party labels a row")
+            owner[place[record]] = party.name
+    # rows that no file names are drawn by share, if any party has one
+    without = owner.count(None)
+    if without and all(party.label_share is None for party in experiment.party):
+        raise DataError(
+            f"{experiment.data.title}: {without} of {len(ids)} rows are in no file of label_rows; name each in one, or "
+            "give parties a label_share of the others"
+        )
+    return pa.array(owner, pa.string())
+
+
+def draw_owners(experiment: ExperimentFile, table: pa.Table, train: Rows, seed: int) -> dict[str, Rows]:
+    """Party with labels → the training rows that it labels, as places in the table, ascending."""
+    owner = np.asarray(table.column(OWNER).to_pylist(), dtype=object)[train]
+    named = {party.name: train[owner == party.name] for party in experiment.party if party.label_rows is not None}
+    free = train[owner == None]  # noqa: E711 - elementwise
+    shuffled = sampling.generator(seed, "experiment labels").permutation(free)
+    owned: dict[str, Rows] = {}
+    taken, wanted = 0, 0.0
+    for party in experiment.party:
+        if party.label_rows is not None:
+            owned[party.name] = named[party.name]
+            continue
+        wanted += (party.label_share or 0.0) * len(free)
+        owned[party.name] = np.sort(shuffled[taken : round(wanted)])
+        taken = round(wanted)
+    return {name: rows for name, rows in owned.items() if len(rows)}
+
+
+def own_cells(labels: pa.ChunkedArray, train: Rows, own: Rows) -> pa.ChunkedArray:
+    """The label column of one party's training table: null where another party labels the row."""
+    return labels.take(pa.array(train, mask=~np.isin(train, own)))
+
+
+def with_classes(experiment: ExperimentFile, labels: Labels) -> ExperimentFile:
+    """The experiment, its job completed by the classes of the table where it has no `classes`.
+
+    Raises:
+        DataError: a label is none of the job's classes.
+    """
+    params = experiment.job.params()
+    if not experiment.spread or params.objective in REGRESSIONS:
+        return experiment
+    if (given := getattr(experiment.job, "classes", None)) is None:
+        return experiment.model_copy(update={"job": experiment.job.model_copy(update={"classes": labels.classes})})
+    if strange := [name for name in labels.classes if name not in given]:
+        raise DataError(
+            f"{experiment.data.title}: label column {experiment.data.label!r} has a class {strange[0]!r} that is none "
+            f"of job.classes ({', '.join(given)})"
+        )
+    return experiment
+
+
+def truth(rows: pa.Table, id_column: str, label: str, ids: Sequence[str], labels: Labels) -> np.ndarray[Any, Any]:
+    """Labels of the records with these ids: targets, or classes by the numbers that they have in `labels`."""
+    place = {str(record): row for row, record in enumerate(rows.column(id_column).to_pylist())}
+    cells = [rows.column(label)[place[record]].as_py() for record in ids]
+    if not labels.classes:
+        return np.asarray(cells, dtype=np.float64)
+    number = {name: k for k, name in enumerate(labels.classes)}
+    return np.array([number[class_name(cell)] for cell in cells], dtype=np.int64)

@@ -1,0 +1,291 @@
+"""`treetap frontier`: what each defence leaves to attackers of labels and of columns, against its cost in accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from treetap import terminal
+from treetap.commands.jobs import progress_view
+from treetap.errors import TreetapError
+from treetap.lab.experiment.defended import check
+from treetap.lab.experiment.joined_table import content_digest, labels_of, read_table, refuse_constant, split
+from treetap.lab.experiment.results import spread
+from treetap.lab.frontier import trainings
+from treetap.lab.frontier.frontier_file import ALONE, FrontierFile, Plan, Training
+from treetap.lab.frontier.page import html, print_frontier
+from treetap.lab.frontier.recommended import recommend, told_apart
+from treetap.lab.frontier.stored import MEASURES, Cells, Store, TrainingResult, made_with
+from treetap.lab.frontier.trainings import attacks_of
+from treetap.lab.local_federation import clean_end, working_folder
+from treetap.models.durable import write_whole
+from treetap.pages.page import drawn
+from treetap.privacy.frontiers import (
+    VERSION,
+    FrontierDocument,
+    Measured,
+    MeasuredAlone,
+    MeasuredCells,
+    MeasuredPoint,
+)
+from treetap.strict import load
+
+LARGEST = "V-measures are those of the feature party where they are largest, in each seed."
+CENTRALISED = (
+    "Models were trained on the joined table, without sockets and encryption: they are the trees that a federation "
+    "finds, and views and attacks are those of its feature parties."
+)
+NOISY = (
+    "Each training with label_dp drew its own noisy labels and charged them to a ledger of its own, which is gone with "
+    "its folder: no party's ledger has them. Whoever publishes several of these models spends the sum of their ε."
+)
+REPAIRED = (
+    "label_dp, label_dp + refit, grafting and grafting + refit are one training each: feature parties saw the same, "
+    "hence their V-measures are equal, and so are the cells read."
+)
+CELLS_READ = (
+    "Cells read: the share of the cells (record, column) of a feature party that the label holder placed in their bins "
+    "by the sums that it opened, or by left sets of won splits if these place more, of the party where it is largest, "
+    "in each seed; in brackets what left sets alone place, and what it would place if all links between trees were "
+    "given. Variance explained: of the places of values in columns of numbers, by the places that the label holder "
+    "expects, 0 before the training; cells that it cannot place may have an order that it knows."
+)
+CELLS_UNREAD = "Cells read are not measured: {}. These points say nothing of what the label holder reads in columns."
+RANKED = (
+    "Labels guessed: by the draws of known labels, and the attacks, of an experiment's audit, whose figures they are; "
+    "± of one seed is by these draws."
+)
+GROUPED = (
+    "Labels guessed: by groups after all trees. The audit of an experiment groups after fewer too, and has the best."
+)
+NO_SUMS = 'a training on the joined table opens no sums, trainer = "federation" does'
+NO_RECORD = 'record = "off" keeps no sums'
+
+DOCUMENT, PAGE = "frontier.json", "frontier.html"
+
+
+def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
+    """Train what is missing of a frontier, write its document and its page, print them.
+
+    `workdir`: by default `NAME-frontier` in the current folder, for a file NAME.toml.
+    """
+    experiment = load(file, FrontierFile)
+    table = read_table(experiment, file.absolute().parent, file)
+    labels = labels_of(experiment, table)
+    # a fault in the last split is reported before the first training
+    runs = [(run, split(experiment, table, run.seed)) for run in experiment.runs]
+    refuse_constant(experiment, table, runs)
+    for _, rows in runs:
+        for plan in experiment.frontier.plans():
+            check(file, experiment.planned(plan), rows, len(labels.classes))
+    folder = workdir or Path(f"{file.stem}-frontier")
+    attacks, digest = attacks_of(experiment, len(rows.train)), content_digest(table)
+    store = Store(folder, made_with(experiment, digest, attacks))
+    try:
+        with clean_end():
+            _train_missing(experiment, table, store, len(rows.train))
+        # the rarest class of the held-out rows is what differences of AUC hang on
+        rarest = min(np.unique(labels.values[rows.test], return_counts=True)[1].min() for _, rows in runs)
+        made = document(experiment, digest, attacks, _by_plan(experiment, store), int(rarest))
+        write_whole(folder / DOCUMENT, made.model_dump_json(indent=1).encode(), mode=0o644)
+        if as_json:
+            print(made.model_dump_json(indent=1), flush=True)
+        else:
+            print_frontier(made)
+        if (page := drawn(folder / PAGE, lambda: html(made))) is not None:
+            write_whole(folder / PAGE, page.encode(), mode=0o644)
+            if not as_json:
+                terminal.out.print(f"frontier: {folder / PAGE}", soft_wrap=True)
+    except OSError as failure:
+        raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
+
+
+def _train_missing(experiment: FrontierFile, table: pa.Table, store: Store, records: int) -> None:
+    """Train what the folder lacks; each result is on disk before the next training begins."""
+    every = experiment.trainings()
+    missing = [training for training in every if store.get(training) is None]
+    done = len(every) - len(missing)
+    if not missing:
+        return
+    terminal.err.print(f"{len(every)} trainings, {done} of them finished already", soft_wrap=True)
+    try:
+        for number, training in enumerate(missing, done + 1):
+            with working_folder(None, "treetap-frontier-") as folder:
+                if experiment.frontier.trainer == "centralised":
+                    with progress_view.steps("frontier") as progress:
+                        progress(number - 1, len(every), training.word)
+                        result = trainings.trained(experiment, table, training, folder, records)
+                else:
+                    result = trainings.trained(experiment, table, training, folder, records)
+            store.add(training, result)
+            terminal.err.print(f"{number}/{len(every)} {_line(training, result)}", soft_wrap=True)
+    except BaseException:
+        terminal.err.print("stopped; the same command goes on with the trainings that are missing", soft_wrap=True)
+        raise
+
+
+def _line(training: Training, result: TrainingResult) -> str:
+    several = len(result.test) > 1
+    test = "AUC " + ", ".join(
+        f"{name} {_figure(measures['auc'])}" if several else _figure(measures["auc"])
+        for name, measures in result.test.items()
+    )
+    largest = {
+        name: max(party[name] for party in result.v_measure.values())
+        for name in next(iter(result.v_measure.values()), {})
+    }
+    guessed = max(result.guesses.values(), key=lambda it: it.after - it.before, default=None)
+    shown = "" if guessed is None else f"; guessed {guessed.before:.3f} → {guessed.after:.3f}"
+    shown += "".join(f"; {name} {value:.3f}" for name, value in largest.items())
+    if (most := _most_read(result)) is not None:
+        shown += f", cells read {most.read:.1%}"
+        shown += "" if most.explained is None else f", variance explained {most.explained:.1%}"
+    return f"{training.word}: {test}{shown} ({result.seconds:.1f} s)"
+
+
+def _figure(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.3f}"
+
+
+def _by_plan(experiment: FrontierFile, store: Store) -> dict[Plan, list[TrainingResult]]:
+    """The results of all trainings, those of one plan in the order of the seeds."""
+    by_plan: dict[Plan, list[TrainingResult]] = {}
+    for training in experiment.trainings():
+        result = store.get(training)
+        assert result is not None  # just trained
+        by_plan.setdefault(training.plan, []).append(result)
+    return by_plan
+
+
+def document(
+    experiment: FrontierFile,
+    digest: str,
+    attacks: Sequence[str],
+    by_plan: dict[Plan, list[TrainingResult]],
+    rarest: int = 0,
+) -> FrontierDocument:
+    """The points of all plans. `by_plan`: plan, the label holder alone included → a result for each seed, in order.
+
+    `rarest`: held-out rows of the class with the fewest; 0: unknown.
+    """
+    holder, alone = experiment.in_order[0], by_plan[Plan(ALONE)]
+    by_plan = {plan: results for plan, results in by_plan.items() if plan.name != ALONE}
+    first = next(iter(by_plan.values()))[0]
+    says = [LARGEST] if len(first.v_measure) > 1 else []
+    says += [CENTRALISED] if experiment.frontier.trainer == "centralised" else []
+    says += [CELLS_READ] if experiment.reads_cells else []
+    if not experiment.reads_cells:
+        says.append(CELLS_UNREAD.format(NO_SUMS if experiment.frontier.trainer == "centralised" else NO_RECORD))
+    says += _unread(by_plan)
+    says += [RANKED if first.measure == "AUC" else GROUPED]
+    says += [NOISY] if experiment.frontier.label_dp else []
+    says += [REPAIRED] if experiment.frontier.grafting else []
+    points = [
+        _point(plan, name, results, alone, attacks, experiment.data.seeds)
+        for plan, results in by_plan.items()
+        for name in plan.points
+    ]
+    undefended = next(iter(by_plan.values()))
+    told = [max(it.guesses.values(), key=lambda guess: guess.after - guess.before) for it in undefended]
+    before = measured(it.before for it in told)
+    reached = MeasuredAlone(**{name: measured(it.test[ALONE][name] for it in alone) for name in MEASURES})
+    return FrontierDocument(
+        version=VERSION,
+        table=Path(experiment.data.title).name,
+        data_digest=digest,
+        protocol=experiment.job.protocol,
+        label_holder=holder,
+        trainer=experiment.frontier.trainer,
+        job=experiment.job.params().to_dict(),
+        classes=first.classes,
+        records=first.records,
+        seeds=experiment.data.seeds,
+        attacks=list(attacks),
+        measure=first.measure,
+        before=before,
+        says=says,
+        points=points,
+        alone=reached,
+        recommended=recommend(points, reached, before.mean, holder, told_apart(points, rarest, first.records["test"])),
+    )
+
+
+def _point(
+    plan: Plan,
+    name: str,
+    results: Sequence[TrainingResult],
+    alone: Sequence[TrainingResult],
+    attacks: Sequence[str],
+    seeds: list[int],
+) -> MeasuredPoint:
+    parties = {
+        party: {attack: measured(result.v_measure[party][attack] for result in results) for attack in attacks}
+        for party in results[0].v_measure
+    }
+    told = [max(result.guesses.values(), key=lambda it: it.after - it.before) for result in results]
+    added = measured(it.after - it.before for it in told)
+    if len(told) == 1 and told[0].drawn:
+        added = Measured(mean=added.mean, sd=told[0].drawn)
+    return MeasuredPoint(
+        defence=name,
+        settings=plan.settings,
+        auc=measured(result.test[name]["auc"] for result in results),
+        accuracy=measured(result.test[name]["accuracy"] for result in results),
+        v_measure={
+            attack: measured(max(party[attack] for party in result.v_measure.values()) for result in results)
+            for attack in attacks
+        },
+        parties=parties,
+        added=added,
+        gain=measured(
+            _above(result.test[name]["auc"], reached.test[ALONE]["auc"])
+            for result, reached in zip(results, alone, strict=True)
+        ),
+        cells=_cells([_most_read(result) for result in results]),
+        cells_of={
+            party: cells
+            for party in results[0].v_measure
+            if (cells := _cells([result.cells.get(party) for result in results])) is not None
+        },
+        seeds=seeds,
+    )
+
+
+def _above(value: float | None, floor: float | None) -> float | None:
+    return None if value is None or floor is None else value - floor
+
+
+def _most_read(result: TrainingResult) -> Cells | None:
+    """The cells of the party of which most was read, with the largest variance explained of any party."""
+    cells = list(result.cells.values())
+    explained = max((it.explained for it in cells if it.explained is not None), default=None)
+    most = max(cells, key=lambda it: it.read, default=None)
+    return most and most.model_copy(update={"explained": explained})
+
+
+def _cells(read: Sequence[Cells | None]) -> MeasuredCells | None:
+    """Means over the seeds; None if a seed lacks them."""
+    known = [it for it in read if it is not None]
+    if len(known) < len(read):
+        return None
+    return MeasuredCells(**{name: measured(getattr(it, name) for it in known) for name in Cells.model_fields})
+
+
+def _unread(by_plan: Mapping[Plan, Sequence[TrainingResult]]) -> list[str]:
+    """The reasons why cells of a party were not read although they were to be, a sentence for each point."""
+    reasons = {
+        f"Cells of {party} were not read, {plan.word}: {why}."
+        for plan, results in by_plan.items()
+        for result in results
+        for party, why in result.unread.items()
+    }
+    return sorted(reasons)
+
+
+def measured(values: Iterable[float | None]) -> Measured:
+    """Mean and standard deviation of a sample; undefined if a value is."""
+    figures = spread(values)
+    return Measured(mean=figures.mean, sd=figures.sd)

@@ -1,0 +1,365 @@
+"""A training of a frontier, by a federation, on the joined table or alone, and the attacks on what others saw."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from treetap.attacks.id2graph.schema import Settings, usual_discount
+from treetap.attacks.registry import EXACT_UP_TO, OWN_CUTS, attack
+from treetap.attacks.scores import Scores, score
+from treetap.attacks.sums.schema import NOTHING_OFFERED
+from treetap.attacks.view.expected_leakage import expected_views
+from treetap.attacks.view.known_trees import TreeView
+from treetap.attacks.view.own_table import one_hot
+from treetap.errors import TreetapError
+from treetap.lab.experiment import joint_model
+from treetap.lab.experiment.experiment_file import AuditTable
+from treetap.lab.experiment.joined_table import ID, labels_of, split
+from treetap.lab.experiment.joined_table import Split as Drawn
+from treetap.lab.experiment.joint_model import REPAIRED, Meaning
+from treetap.lab.experiment.party_tables import read_as_party, write_tables
+from treetap.lab.experiment.results import OF_COLUMNS
+from treetap.lab.experiment.run import run_seed
+from treetap.lab.experiment.spread_labels import truth
+from treetap.lab.frontier.frontier_file import ALONE, REFERENCE, FrontierFile, Training
+from treetap.lab.frontier.guesses import by_groups, by_names, measure_of, named_centrally
+from treetap.lab.frontier.stored import Cells, TrainingResult, kept
+from treetap.models.durable import make_folder
+from treetap.models.own_split import OwnSplit
+from treetap.party.defences.noisy_labels import NoisyLabels
+from treetap.party.defences.settings import LabelDp
+from treetap.party.growth.split_table import SplitTable
+from treetap.party.runtime.ledger import Occasion
+from treetap.protocols.own_priors import by_own_trees
+from treetap.protocols.registry import training as protocol_of
+from treetap.tables.binned import bin_columns
+from treetap.tables.config import text_as
+from treetap.tables.labels import Labels, read_labels
+from treetap.tables.reading import Table
+from treetap.trees import metrics
+from treetap.trees.ensemble import ROOT, Ensemble, Split, route
+from treetap.trees.grafting import NoisyModel
+from treetap.trees.grower import CentralTrees, Entry
+from treetap.trees.job_params import BINARY
+from treetap.trees.local_values import Bools, Floats, Ints
+from treetap.trees.params import TreeParams
+from treetap.trees.repair import repair
+
+
+def trained(
+    experiment: FrontierFile, table: pa.Table, training: Training, folder: Path, records: int
+) -> TrainingResult:
+    """One training by the file's trainer; the label holder alone needs none. `folder`: empty; gets what is written."""
+    if training.plan.name == ALONE:
+        return trained_alone(experiment, table, training, folder)
+    if experiment.frontier.trainer == "centralised":
+        return trained_centrally(experiment, table, training, folder)
+    return trained_by_federation(experiment, table, training, folder, records)
+
+
+def trained_by_federation(
+    experiment: FrontierFile, table: pa.Table, training: Training, folder: Path, records: int
+) -> TrainingResult:
+    """One training with its prediction and audit. `folder`: empty; gets all files of the federation."""
+    started = time.monotonic()
+    names = attacks_of(experiment, records)
+    given = experiment.frontier
+    audit = AuditTable(
+        attacks=names, by_tree=False, settings=given.settings, sums=given.sums, known_labels=given.known_labels
+    )
+    asked = experiment.planned(training.plan).model_copy(update={"audit": audit})
+    run = run_seed(asked, table, training.seed, folder, title=training.word)
+    if run.audit_fault is not None:
+        raise TreetapError(f"{training.word}: the audit failed: {run.audit_fault}")
+    defended = run.defences
+    # one training with noisy labels has the points of its repairs too
+    figures = {
+        name: it for attacks in (run.audit or {}).values() for name, it in attacks.get("columns_read", {}).items()
+    }
+    tested = {training.plan.name: run.metrics["test"]} | ({} if defended is None else defended.variants)
+    labels = labels_of(experiment, table)
+    trained_on = labels.values[split(experiment, table, training.seed).train]
+    on_labels = {party: it for party, it in (run.audit or {}).items() if not it.keys() & set(OF_COLUMNS)}
+    measure = measure_of(trained_on)
+    verdicts = {it.party: it for it in run.verdicts if it.learned == "labels"}
+    return TrainingResult(
+        test={name: kept(tested[name]) for name in training.plan.points},
+        v_measure={party: {name: it[name]["v_measure"] for name in names} for party, it in on_labels.items()},
+        measure=measure,
+        guesses={
+            party: by_groups({name: it[name]["accuracy"] for name in names}, REFERENCE, trained_on)
+            if measure == "accuracy"
+            else by_names(verdicts.get(party))
+            for party, it in on_labels.items()
+        },
+        cells={name: cells for name, it in figures.items() if (cells := cells_of(it)) is not None},
+        unread={name: "; ".join(it["reasons"].values()) for name, it in figures.items() if cells_of(it) is None},
+        classes=len(labels.classes),
+        local_subtrees=(defended and defended.local_subtrees) or 0,
+        hidden_nodes=(defended and defended.hidden_nodes) or 0,
+        ciphertexts=run.ciphertexts,
+        records={"train": run.records["train"], "test": run.records["test"]},
+        seconds=time.monotonic() - started,
+    )
+
+
+def cells_of(figures: Mapping[str, Any]) -> Cells | None:
+    """The shares of a party's cells in an audit's figures of the attack on its columns; None if it was not attacked.
+
+    The audit gives left sets their columns, and the attacker links sums by itself: where links fail, as of merged bins,
+    left sets alone place more, and are what was read. So is the variance explained, of which left sets are a guess too.
+    """
+    explained = None if figures["explained"] is None else figures["explained"]["reached"]
+    if figures["together"] is not None:
+        floor, read, bound = (figures[way]["placed"] for way in ("left_sets", "together", "given"))
+        return Cells(read=max(read, floor), left_sets=floor, given=max(bound, read, floor), explained=explained)
+    if figures.get("noise") is not None and figures["given"] is not None:
+        floor, read = figures["left_sets"]["placed"], figures["given"]["placed"]
+        return Cells(read=max(read, floor), left_sets=floor, given=max(read, floor), explained=explained)
+    if figures["reasons"].get("sums") != NOTHING_OFFERED:
+        return None
+    # where nothing was offered there is nothing to read
+    return Cells(read=0.0, left_sets=0.0, given=0.0, explained=explained or 0.0)
+
+
+#: The attacks beside ID2Graph: those of the paper's Figures 8 and 9, and the one that needs no instance space.
+_OTHERS = ("uni", "uni+cl", OWN_CUTS)
+
+
+def attacks_of(experiment: FrontierFile, records: int) -> list[str]:
+    """The attacks on trainings of `records` records; the reference is the last."""
+    usual = ("id2graph" if records <= EXACT_UP_TO else "id2graph-quotient", *_OTHERS)
+    chosen = experiment.frontier.attacks or usual
+    return [*(name for name in chosen if name != REFERENCE), REFERENCE]
+
+
+def attacked(
+    experiment: FrontierFile,
+    names: Sequence[str],
+    views: Mapping[str, Sequence[TreeView]],
+    features: Mapping[str, Floats],
+    labels: Ints,
+    classes: int,
+) -> dict[str, dict[str, Scores]]:
+    """Feature party → attack → its scores, as an audit finds them from the whole training.
+
+    `views`: per party every tree as it knows it. `features`: per party its columns (N, d), categories one-hot.
+    `labels`: class numbers (N,), which only score.
+    """
+    given: dict[str, Any] = {"discount": usual_discount(experiment.job.protocol)} | experiment.frontier.settings
+    settings = Settings.read(given)
+    by_party: dict[str, dict[str, Scores]] = {}
+    for party, trees in views.items():
+        leaves = [[leaf.records for leaf in tree.leaves() if leaf.node != ROOT] for tree in trees]
+        cuts_of = {name: [tree.own_cuts() for tree in trees] if name == OWN_CUTS else () for name in names}
+        outcomes = {
+            name: attack(name, leaves, len(labels), features[party], classes, settings, cuts)
+            for name, cuts in cuts_of.items()
+        }
+        by_party[party] = {name: score(labels, outcome.clusters) for name, outcome in outcomes.items()}
+    return by_party
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """Rows of one split as the parties read them, label holder first: those of the training and the held-out ones.
+
+    `settings`: of each party's two tables. `truth`: labels of the held-out rows.
+    """
+
+    drawn: Drawn
+    params: TreeParams
+    settings: dict[str, Any]
+    before: dict[str, Table]
+    after: dict[str, Table]
+    labels: Labels
+    truth: Ints
+
+    @classmethod
+    def read(
+        cls, experiment: FrontierFile, table: pa.Table, training: Training, folder: Path, names: Sequence[str]
+    ) -> _Tables:
+        """The tables of some parties, the first of which holds the labels. `folder`: empty; gets them."""
+        drawn = split(experiment, table, training.seed)
+        settings = write_tables(experiment, table, drawn, folder)
+        params = experiment.job.model_copy(update={"seed": experiment.job.seed + training.seed}).params()
+        assert isinstance(params, TreeParams)  # a check of the file
+        given = {name: settings[name]["tables"] for name in names}
+        before = {name: read_as_party(own["train"], params.missing) for name, own in given.items()}
+        after = {name: read_as_party(own["predict"], params.missing, before[name]) for name, own in given.items()}
+        column = experiment.data.label
+        labels = read_labels(before[names[0]], column, params.objective)
+        wanted = truth(table.take(pa.array(drawn.test)), ID, column, after[names[0]].ids, labels)
+        return cls(drawn, params, given, before, after, labels, wanted)
+
+    @property
+    def records(self) -> dict[str, int]:
+        return {"train": len(self.drawn.train), "test": len(self.drawn.test)}
+
+
+def trained_alone(experiment: FrontierFile, table: pa.Table, training: Training, folder: Path) -> TrainingResult:
+    """The model of the label holder's own columns, and no attack; without columns each row has the class shares."""
+    started, (holder, *_) = time.monotonic(), experiment.in_order
+    own = _Tables.read(experiment, table, training, folder, [holder])
+    labels, count, params = own.labels.values, len(own.labels.classes), own.params
+    if own.before[holder].sources:
+        before, after = ([(holder, tables[holder])] for tables in (own.before, own.after))
+        _, outcome = protocol_of(experiment.job.protocol).centrally.predict(before, after, labels, count, params)
+    else:
+        shares = np.bincount(labels, minlength=count) / len(labels)
+        every = len(own.truth)
+        outcome = np.full(every, shares[1]) if params.objective in BINARY else np.tile(shares, (every, 1))
+    return TrainingResult(
+        test={ALONE: kept(metrics.evaluate(params.objective, outcome, own.truth))},
+        v_measure={},
+        measure=measure_of(labels),
+        guesses={},
+        cells={},
+        unread={},
+        classes=count,
+        local_subtrees=0,
+        hidden_nodes=0,
+        ciphertexts={},
+        records=own.records,
+        seconds=time.monotonic() - started,
+    )
+
+
+def trained_centrally(experiment: FrontierFile, table: pa.Table, training: Training, folder: Path) -> TrainingResult:
+    """One training. `folder`: empty; gets the tables of the parties, which are read as parties read them."""
+    started = time.monotonic()
+    experiment = experiment.planned(training.plan)
+    holder, *others = experiment.in_order
+    tables = _Tables.read(experiment, table, training, folder, experiment.in_order)
+    before, labels, count = tables.before, tables.labels, len(tables.labels.classes)
+
+    defences, learned, column = training.plan.defences, labels, experiment.data.label
+    if defences.label_dp is not None:
+        learned = noisy_labels(holder, before[holder], labels, column, defences.label_dp, folder / "ledger")
+    train_centrally = protocol_of(experiment.job.protocol).centrally.train
+    assert train_centrally is not None  # a check of the file
+    model = train_centrally(
+        list(before.items()),
+        learned.values,
+        count,
+        tables.params,
+        defences.withholding,
+        min_cell_records=experiment.min_cell_records,
+    )
+    variants, meaning = {training.plan.name: model.ensemble}, _meaning(model)
+    if defences.private_values:
+        repairs, meaning = repaired(holder, before, model, learned, labels)
+        variants |= repairs
+    asked = {name: it.features for name, it in tables.after.items()}
+    test = {
+        name: metrics.evaluate(
+            tables.params.objective, variant.outcome(joint_model.scores(variant, meaning, asked)), tables.truth
+        )
+        for name, variant in variants.items()
+    }
+
+    raw = [(name, it.features) for name, it in before.items()]
+    views = {name: expected_views(model, raw, name, before[name].columns) for name in others}
+    own = {}
+    for name in others:
+        given = tables.settings[name]["train"]
+        encode = text_as("ordinal", given.get("encode"))
+        own[name] = one_hot(read_as_party(given | {"encode": encode}, tables.params.missing))
+    names = attacks_of(experiment, len(labels.values))
+    features = {name: it.features for name, it in own.items()}
+    scores, measure = attacked(experiment, names, views, features, labels.values, count), measure_of(labels.values)
+    return TrainingResult(
+        test={name: kept(measured) for name, measured in test.items()},
+        v_measure={party: {name: it.v_measure for name, it in reached.items()} for party, reached in scores.items()},
+        measure=measure,
+        guesses={
+            party: by_groups({name: it.accuracy for name, it in reached.items()}, REFERENCE, labels.values)
+            if measure == "accuracy"
+            else named_centrally(views[party], features[party], labels, experiment.frontier.known_labels)
+            for party, reached in scores.items()
+        },
+        cells={},
+        unread={},
+        classes=count,
+        **joint_model.hidden(model.ensemble),
+        ciphertexts={},
+        records=tables.records,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _meaning(model: CentralTrees) -> joint_model.Meaning:
+    def meaning(split: Split) -> OwnSplit:
+        it, cut = model.entry(split)
+        return OwnSplit.of(split.handle, split.node, it, cut)
+
+    return meaning
+
+
+def noisy_labels(party: str, table: Table, labels: Labels, column: str, settings: LabelDp, folder: Path) -> Labels:
+    """Noisy labels of all records, drawn as the party would, under a ledger of their own in a folder."""
+    make_folder(folder)
+    alone = Occasion(table=str(table.path), parties=(), coordinator="", job="frontier", attempt=1)
+    return NoisyLabels(party, folder, settings, None, by_own_trees).of(table, labels, column, alone).labels
+
+
+def repaired(
+    party: str, tables: Mapping[str, Table], model: CentralTrees, noisy: Labels, clean: Labels
+) -> tuple[dict[str, Ensemble], Meaning]:
+    """The repairs of a model of noisy labels by their names in a report, and the meaning of all splits."""
+    features = {name: table.features for name, table in tables.items()}
+    params, own, n = model.params, tables[party], len(clean.values)
+    entries = _entries(model, party)
+
+    def meaning(split: Split) -> OwnSplit:
+        it, cut = entries[split.handle] if split.owner == party else model.entry(split)
+        return OwnSplit.of(split.handle, split.node, it, cut)
+
+    def goes_left(split: Split, rows: Ints) -> Bools:
+        it = meaning(split)
+        return np.asarray(it.goes_left(features[split.owner][rows, it.feature]))
+
+    columns = _columns(party, own, params)
+    trees = model.ensemble.trees
+    mended = repair(
+        NoisyModel(
+            trees=trees,
+            reached=lambda tree: route(trees[tree].splits, n, goes_left),
+            noisy=noisy.values,
+            clean=clean.values,
+            classes=len(clean.classes),
+            party=party,
+            bins=lambda tree: columns.own_columns_of_tree(tree, params, lambda: own.features).bins,
+            entries=entries,
+            goes_left=goes_left,
+        ),
+        params,
+    )
+    variants = {
+        name: replace(model.ensemble, trees=tuple(getattr(tree, key) for tree in mended))
+        for key, name in REPAIRED.items()
+    }
+    return variants, meaning
+
+
+def _columns(party: str, table: Table, params: TreeParams) -> SplitTable:
+    return SplitTable(party, table.columns, bin_columns(table, params.max_bin, params.one_hot_below))
+
+
+def _entries(model: CentralTrees, party: str) -> list[Entry]:
+    """The party's split table, by handle."""
+    entries = {
+        split.handle: model.entry(split)
+        for tree in model.ensemble.trees
+        for splits in (tree.splits, *(subtree.splits for subtree in tree.local))
+        for split in splits
+        if split.owner == party
+    }
+    return [entries[handle] for handle in range(len(entries))]

@@ -1,0 +1,383 @@
+"""`treetap doctor`: checks of a process's configuration before a job runs; without one, of the compiled kernels.
+
+Changes nothing, except for a file in the state folder that is removed at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from treetap.commands.approvals import client as approvals_client
+from treetap.commands.jobs import client
+from treetap.coordinator import config as coordinator_config
+from treetap.errors import BadInput, ConfigError, DataError
+from treetap.names import NAME_RULE, did_you_mean, matched
+from treetap.native import arithmetic, library
+from treetap.native import lattice as native
+from treetap.ops.doctor.connections import (
+    Checks,
+    Finding,
+    check_certificate,
+    check_http,
+    check_listen,
+    check_metrics,
+    check_proxy,
+    check_relay,
+    check_relays_port,
+    check_server,
+    check_state,
+    check_telemetry,
+    end,
+    run_all,
+)
+from treetap.ops.relay import command as relay_command
+from treetap.party import config as party_config
+from treetap.process.config import Relayed
+from treetap.protocols.key_options import LATTICE
+from treetap.protocols.libraries import kernels_protocols
+from treetap.strict import read_toml
+from treetap.tables import config
+from treetap.tables.binned import CURE, refuse_cuts
+from treetap.tables.features import in_words
+from treetap.tables.opening import columns_of, source_of
+from treetap.tables.reading import read_table
+from treetap.tables.source import Source
+from treetap.tables.tensors import shape_text
+from treetap.wire.ports import Address
+from treetap.wire.roles import Identity, Role
+from treetap.wire.tls import Insecure
+from treetap.workers.cluster.engine import survey
+
+#: Subject of the check of a cluster.
+CLUSTER = "cluster"
+#: Seconds that all checks together may take; the command itself starts in one or two.
+LIMIT_S = 6.0
+#: Seconds that they may take where a cluster is asked, of which every node starts a process.
+CLUSTER_S = 36.0
+
+
+def run(path: Path | None, *, as_json: bool) -> None:
+    """Print the findings about the process of a configuration file, a line each; exit status 2 if one is a fault.
+
+    `path`: None for this machine's arithmetic and kernels alone.
+
+    Raises:
+        ConfigError: the file itself is wrong, or belongs to no kind of process.
+    """
+    if path is None:
+        end([*arithmetic_of("auto"), kernels(())], {"kind": "machine"}, as_json=as_json)
+    kind = kind_of(path)
+    checks = CHECKS[kind](path)
+    findings = run_all(checks, CLUSTER_S + 1.0 if CLUSTER in checks else LIMIT_S)
+    end(findings, {"file": str(path), "kind": kind}, as_json=as_json)
+
+
+def kind_of(path: Path) -> str:
+    """ "party", "coordinator", "operator", "approver" or "relay", inferred from the file's keys."""
+    keys = set(read_toml(path))
+    if "parties" in keys or "operators" in keys:
+        return "coordinator"
+    if "coordinator" in keys:
+        return "operator"
+    if "party_name" in keys:
+        return "approver"
+    if "state" in keys or "tables" in keys:
+        return "party"
+    if "listen" in keys:
+        return "relay"
+    raise BadInput(
+        f"{path}: is no file of a party (state, tables), a coordinator (parties), an operator (coordinator), an "
+        "approver (party_name) or a relay (listen)"
+    )
+
+
+def _party(path: Path) -> Checks:
+    config = party_config.read(path)
+    tls, process = config.transport(), Identity(config.name, Role.PARTY)
+    return {
+        "certificate": partial(check_certificate, tls, process),
+        f"listen = {config.listen}": partial(check_listen, process, config.listen, tls),
+        **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
+        **_spans(config),
+        "proxy": partial(check_proxy, tls),
+        **_relayed(config, process),
+        "policy": partial(_policy, config),
+        **_serve(config),
+        **({"attacks": partial(_attacks, config)} if config.optimizer else {}),
+        f"state = {config.state}": partial(check_state, config.state),
+        "folders": partial(_folders, config),
+        "native kernels": lambda: [kernels(config.policy.schemes)],
+        "arithmetic": partial(arithmetic_of, config.arithmetic),
+        **({CLUSTER: partial(_cluster, config)} if config.engine == "ray" else {}),
+        **{f"table {name}": partial(_table, name, table, **_asked(config)) for name, table in config.tables.items()},
+        **{f"table {name}": partial(_added_table, config, name) for name in config.table_names()[len(config.tables) :]},
+    }
+
+
+def _cluster(config: party_config.PartyConfig) -> list[Finding]:
+    """Ask the cluster of `engine = "ray"` what its nodes run, and whether the workers fit."""
+    assert config.cluster is not None
+    cluster = config.cluster.model_copy(update={"start_s": min(config.cluster.start_s, CLUSTER_S / 4)})
+    try:
+        backend = arithmetic.choose(config.arithmetic).name
+    except BadInput as fault:
+        return [Finding("fault", CLUSTER, f"not asked, for arithmetic has a fault: {fault}")]
+    faults, facts = asyncio.run(survey(cluster, config.silence_s, backend, CLUSTER_S))
+    if faults:
+        return [Finding("fault", CLUSTER, fault) for fault in faults]
+    return [Finding("ok", CLUSTER, f"{'; '.join(facts)}; keys stay here")]
+
+
+def _policy(config: party_config.PartyConfig) -> list[Finding]:
+    """A warning if the policy names no other party, so that this one can be in no job."""
+    label_holders, peers = (
+        [name for name in names if name != config.name] for names in (config.policy.label_holders, config.policy.peers)
+    )
+    if not label_holders and not peers:
+        message = (
+            f"names no label_holders and no peers, so that {config.name} refuses every job; the refusal has the lines "
+            "to add (docs/configuration.md)"
+        )
+        return [Finding("warning", "policy", message)]
+    people = ""
+    if config.policy.approval == "manual":
+        people = f"; every job waits for approval by {' or '.join(config.policy.approvers)}"
+    opening = f"may open sums over its columns: {', '.join(label_holders) or 'no other party'}"
+    return [Finding("ok", "policy", f"{opening}; peers: {', '.join(peers) or 'none'}{people}")]
+
+
+def _serve(config: party_config.PartyConfig) -> Checks:
+    """Checks of the addresses for clients of served models."""
+    served, tls, process = config.serve, config.transport(), Identity(config.name, Role.PARTY)
+    checks: dict[str, Callable[[], list[Finding]]] = {}
+    if served and served.listen:
+        checks[f"serve.listen = {served.listen}"] = partial(check_listen, process, served.listen, tls, "serve.listen")
+    if served and served.http:
+        secured = None if isinstance(tls, Insecure) or served.plain_http else tls
+        checks[f"serve.http = {served.http}"] = partial(check_http, process, served.http, secured)
+    if served:
+        checks["serve.clients"] = partial(_clients, config)
+    return checks
+
+
+def _clients(config: party_config.PartyConfig) -> list[Finding]:
+    try:
+        config.check_clients()
+    except ConfigError as fault:
+        return [Finding("fault", "serve.clients", str(fault))]
+    if silent := config.unanswered():
+        message = f"{config.name}'s policy sends PREDICTION to all but {', '.join(silent)}: name them under emits"
+        return [Finding("warning", "serve.clients", message)]
+    return [Finding("ok", "serve.clients", "the policy lets each of them have predictions")]
+
+
+def _attacks(config: party_config.PartyConfig) -> list[Finding]:
+    """Name the setting by which this party departs from the protocol in every job, for audits."""
+    message = (
+        f'optimizer = "{config.optimizer}": this party attacks the others of its jobs, for audits; leave it out of the '
+        "file otherwise"
+    )
+    return [Finding("warning", "attacks", message)]
+
+
+def _folders(config: party_config.PartyConfig) -> list[Finding]:
+    try:
+        party_config.check_folders(config)
+    except ConfigError as fault:
+        return [Finding("fault", "folders", str(fault))]
+    if not config.table_names() and config.tables_folder is None:
+        return [Finding("warning", "folders", "no table is configured, so that no job can run; add [tables.NAME]")]
+    if misnamed := config.misnamed():
+        said = f"{', '.join(misnamed)} in tables_folder: no name of a table, so that no job can name it: {NAME_RULE}"
+        return [Finding("warning", "folders", said)]
+    return [Finding("ok", "folders", "those of tables and data are there")]
+
+
+def _asked(config: party_config.PartyConfig) -> dict[str, bool]:
+    return {
+        "categorical": config.policy.splits_categories,
+        "private": config.defences.column_privacy is not None,
+    }
+
+
+def _table(name: str, table: config.TableConfig, *, categorical: bool = False, private: bool = False) -> list[Finding]:
+    """Check that a training or a prediction can read the table: columns present, ids distinct, cells numbers.
+
+    `categorical`: the policy's. `private`: the party has `column_privacy`.
+    """
+    try:
+        labelled = table.label is not None
+        read = read_table(table, with_label=labelled, missing=None, categorical=labelled or categorical)
+        refuse_cuts(read)
+    except DataError as fault:
+        return [Finding("fault", f"table {name}", f"{fault}{_absent(table)}")]
+    constant = read.constant()
+    if constant:  # a network may have them
+        message = f"{in_words(constant)}: jobs that grow trees refuse the table; leave them out, or set {CURE}"
+        return [Finding("warning", f"table {name}", message)]
+    dropped = f", without the constant {', '.join(map(repr, read.dropped))}" if read.dropped else ""
+    label = f", label {table.label!r}" if table.label else ""
+    label += f", weight {table.weight!r}" if table.weight else ""
+    images = "".join(f", tensors {column!r} of {shape_text(shape)}" for column, shape in read.shapes.items())
+    counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
+    says = "".join(f"; {part}" for part in read.path.says) if isinstance(read.path, Source) else ""
+    says += "".join(f"; {part}" for part in read.says)
+    if private and (by_cells := [column for column in read.sources if column not in table.cuts]):
+        names = ", ".join(map(repr, by_cells))
+        says += f"; column_privacy takes bins as known, and those of {names} follow from cells: list their cuts"
+    if not table.columns:
+        others = [part for part in columns_of(source_of(table)) if part not in (*table.keys, table.label, table.weight)]
+        has = f": it has {', '.join(map(repr, others))}" if others else ""
+        says += f"; columns names none, so that the table contributes no feature{has}"
+    summary = f"{counts}{images}{dropped}{label}{says}"
+    return [Finding("ok" if table.columns or table.label else "warning", f"table {name}", summary)]
+
+
+def _absent(table: config.TableConfig) -> str:
+    """The columns of a table that lacks some which its configuration names, for their owner; else nothing."""
+    try:
+        have = columns_of(source_of(table))
+    except DataError:
+        return ""
+    wanted = [*table.keys, *matched(table.columns, have, table.spared), *([table.label] if table.label else [])]
+    absent = [name for name in wanted if name not in have]
+    return f": {', '.join(map(repr, have))}{did_you_mean(absent[0], have)}" if absent else ""
+
+
+def _added_table(config: party_config.PartyConfig, name: str) -> list[Finding]:
+    """Check a table of the folder of tables as `_table` does one of the configuration."""
+    try:
+        table = config.table(name)
+    except ConfigError as fault:
+        return [Finding("fault", f"table {name}", str(fault))]
+    if table is None:
+        return [Finding("fault", f"table {name}", f"{name}.toml has gone meanwhile")]
+    return _table(name, table, **_asked(config))
+
+
+def _coordinator(path: Path) -> Checks:
+    config = coordinator_config.read(path)
+    tls, process = config.transport(), Identity(config.name, Role.COORDINATOR)
+    parties: dict[str, Callable[[], list[Finding]]] = {
+        name: partial(check_server, Address(name, location), tls) for name, location in config.parties.items()
+    }
+    return {
+        "certificate": partial(check_certificate, tls, process),
+        f"listen = {config.listen}": partial(check_listen, process, config.listen, tls),
+        **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
+        **_spans(config),
+        "proxy": partial(check_proxy, tls),
+        **_relayed(config, process),
+        f"state = {config.state}": partial(check_state, config.state),
+        "addresses": partial(_addresses, config),
+        **parties,
+    }
+
+
+def _spans(config: party_config.PartyConfig | coordinator_config.CoordinatorConfig) -> Checks:
+    """The check of the collector that a file names."""
+    if (telemetry := config.telemetry) is None:
+        return {}
+    return {f"telemetry = {telemetry.endpoint}": partial(check_telemetry, config.name, telemetry)}
+
+
+def _relayed(config: Relayed, process: Identity) -> Checks:
+    """The check of the relay that a file names."""
+    if (relay := config.relay_address) is None:
+        return {}
+    return {f"relay = {relay.location}": partial(check_relay, relay, process, config.transport())}
+
+
+def _addresses(config: coordinator_config.CoordinatorConfig) -> list[Finding]:
+    """One process has one certificate, hence one name: two parties at one address are a mistake, or a relay's."""
+    times = Counter(config.parties.values())
+    return [
+        Finding(
+            "warning",
+            "addresses",
+            f"{', '.join(name for name, at in config.parties.items() if at == address)} have one address, {address}; "
+            "correct it, unless a relay is there",
+        )
+        for address, number in times.items()
+        if number > 1 and address != config.relay
+    ]
+
+
+def _operator(path: Path) -> Checks:
+    config = client.read(path)
+    tls = config.transport()
+    to = Address(config.coordinator_name, config.coordinator, Role.COORDINATOR)
+    return {
+        "certificate": partial(check_certificate, tls, Identity(config.name, Role.OPERATOR)),
+        "proxy": partial(check_proxy, tls),
+        to.name: partial(check_server, to, tls),
+    }
+
+
+def _approver(path: Path) -> Checks:
+    config = approvals_client.read(path)
+    tls, to = config.transport(), Address(config.party_name, config.party)
+    return {
+        "certificate": partial(check_certificate, tls, Identity(config.name, Role.APPROVER)),
+        "proxy": partial(check_proxy, tls),
+        to.name: partial(check_server, to, tls),
+    }
+
+
+def _relay(path: Path) -> Checks:
+    config = relay_command.read(path)
+    tls, process = config.tls.files(), Identity(config.name, Role.RELAY)
+    return {
+        "certificate": partial(check_certificate, tls, process),
+        f"listen = {config.listen}": partial(check_relays_port, process, config.listen, tls),
+        **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
+    }
+
+
+def kernels(schemes: Collection[str]) -> Finding:
+    """The compiled kernels: without them a party refuses the jobs that need them, and those alone.
+
+    A fault if the scheme is among `schemes`, which a policy names.
+    """
+    from treetap.lattice.histogram_scheme import kernels
+
+    needed = f"protocol {' and '.join(kernels_protocols())} or scheme {LATTICE}"
+    try:
+        said = f"{native.instructions()} instructions for polynomials, for jobs of {needed}"
+        kernels()
+    except library.Unavailable as why:
+        if LATTICE in schemes:
+            said = f"the policy names {LATTICE!r} among its schemes, but {why}"
+            return Finding("fault", "native kernels", f"{said}: {library.REMEDY}, or take it out of schemes")
+        said = f"jobs of {needed} are refused, as {why}; {library.REMEDY} if there will be any"
+    except BadInput as why:
+        return Finding("fault", "native kernels", str(why))
+    return Finding("ok", "native kernels", said)
+
+
+def arithmetic_of(choice: str) -> list[Finding]:
+    """The backend that a choice means on this machine and why, and the forms that `auto` takes one of."""
+    try:
+        backend = arithmetic.choose(choice)
+    except BadInput as fault:
+        return [Finding("fault", "arithmetic", str(fault))]
+    said = [f"{choice}: {backend.name}, as {backend.reason}"]
+    if choice != "auto":
+        said.append("auto would be {0.name}, as {0.reason}".format(arithmetic.choose("auto")))
+    with suppress(library.Unavailable):  # `auto` has said it
+        said += [f"{library.processor()} has the forms {', '.join(library.forms())}", library.built()]
+    return [Finding("ok", "arithmetic", "; ".join(said))]
+
+
+CHECKS: dict[str, Callable[[Path], Checks]] = {
+    "party": _party,
+    "coordinator": _coordinator,
+    "operator": _operator,
+    "approver": _approver,
+    "relay": _relay,
+}

@@ -1,0 +1,26 @@
+"""The commands of operation, as a list shows them; entry points of the group `treetap.ops` name these rows."""
+
+from __future__ import annotations
+
+from treetap.commands.lazy import OPERATE, PARTY, PRIVACY, Row
+
+DOCTOR = Row(
+    "treetap.ops.commands",
+    "Check a process: certificates, addresses, clocks, versions, tables, folders; without --config the kernels.",
+    PARTY,
+)
+CONSOLE = Row(
+    "treetap.ops.commands",
+    "Serve pages for one of a party's people: what goes on there, and the jobs to decide about.",
+    PARTY,
+)
+FORGET = Row(
+    "treetap.ops.forget.cli",
+    "Forget persons: take their records out of this party's state folder, and name what that does not reach.",
+    PRIVACY,
+)
+RELAY = Row(
+    "treetap.ops.commands",
+    "Serve a relay until SIGTERM: one public port for processes that can only dial out. It opens no TLS but its own.",
+    OPERATE,
+)
