@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from treetap import logs
-from treetap.commands.cli import LogFormat, LogLevel, UntilStdinCloses
-from treetap.commands.options import Json, needs
+from treetap.commands.options import Json, LogFormat, LogLevel, UntilStdinCloses, needs
 from treetap.process.limits import hold_hangup
 
 

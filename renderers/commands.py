@@ -32,8 +32,8 @@ def rendered(docs: Path) -> dict[Path, str]:
     whole = typer.main.get_command(cli.app)
     assert isinstance(whole, LazyGroup)
     panels: dict[str, list[str]] = {}
-    for name, row in whole.ROWS.items():
-        panels.setdefault(row.panel or "", []).append(name)
+    for name in whole.list_commands(None):
+        panels.setdefault(whole.rows[name].panel, []).append(name)
     lines = [HEAD.rstrip(), ""]
     for panel, names in panels.items():
         listed = ", ".join(f"[`{name}`](#treetap-{name})" for name in names)
@@ -52,8 +52,12 @@ def rendered(docs: Path) -> dict[Path, str]:
 def commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """A command and those below it, each with its words."""
     yield words, command
-    for name, below in getattr(command, "commands", {}).items():
-        yield from commands(command.load(name) if isinstance(command, LazyGroup) else below, (*words, name))
+    if isinstance(command, LazyGroup):
+        for name in command.list_commands(None):
+            yield from commands(command.load(name), (*words, name))
+    else:
+        for name, below in getattr(command, "commands", {}).items():
+            yield from commands(below, (*words, name))
 
 
 def _about(words: tuple[str, ...], command: Any) -> list[str]:

@@ -36,7 +36,7 @@ Begin = Callable[[Sequence[str], IO[bytes]], Any]
 ROOM = 2 * 2**30
 MEMORY = Path("/dev/shm")
 #: What tests import beside each other.
-PACKAGES = ("treetap", "party", "coordinator", "attacks")
+PACKAGES = ("treetap", "party", "coordinator", "attacks", "lab", "ops")
 
 # Processes that tests start inherit these. Tables of tests are small: threads of numpy, scikit-learn and xgboost only
 # wait for each other. Without stored bytecode each of several hundred processes would compile all sources again.

@@ -30,7 +30,14 @@ SMALL_WINDOWS = range(4, 7)
 #: Rounds of the proofs of keys in jobs under virtual time: a false proof still fails but once in 2^32 tries. Those of
 #: production take a tenth of a small job.
 FEW_ROUNDS = 32
-_PACKAGES = ("treetap.commands", "treetap.attacks", "treetap.party", "treetap.coordinator")
+_PACKAGES = (
+    "treetap.commands",
+    "treetap.attacks",
+    "treetap.lab",
+    "treetap.ops",
+    "treetap.party",
+    "treetap.coordinator",
+)
 #: Imported by functions of these packages when they are called.
 _MORE = ("pyarrow.parquet", "sklearn.cluster", "sklearn.ensemble", "sklearn.metrics")
 

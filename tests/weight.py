@@ -22,7 +22,7 @@ from treetap.party.policy import Policy
 from treetap.protocols.exclusions import PREDICTIONS, TRAININGS
 
 ROOT = Path(__file__).parents[1]
-PRODUCTION = ("treetap", "party", "coordinator", "attacks")
+PRODUCTION = ("treetap", "party", "coordinator", "attacks", "lab", "ops")
 #: Where a feature may be named: code that is shipped, and the messages.
 FOLDERS = ("protos", *PRODUCTION)
 SUFFIXES = {".py", ".proto", ".html", ".j2", ".js", ".css"}

@@ -57,8 +57,8 @@ def test_a_list_of_commands_says_of_each_what_its_own_help_begins_with() -> None
     """The lines of the table, which a list prints without an import, are the first paragraphs of the docstrings."""
     group = typer.main.get_command(app)
     assert isinstance(group, LazyGroup)
-    assert len(group.ROWS) > 20
-    for name, row in group.ROWS.items():
+    assert len(group.list_commands(None)) > 20
+    for name, row in group.rows.items():
         command = group.load(name)
         assert command.name == name
         assert row.line == inspect.cleandoc(command.help or "").split("\n\n")[0].replace("\n", " ")

@@ -20,7 +20,11 @@ MESSAGES = re.findall(r"^\| `([^`]+)` \| ", PAGE, re.M)
 @cache
 def _files() -> dict[Path, str]:
     """The product's files."""
-    paths = (path for folder in ("treetap", "party", "coordinator") for path in sorted((ROOT / folder).rglob("*.py")))
+    paths = (
+        path
+        for folder in ("treetap", "party", "coordinator", "lab", "ops")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    )
     return {path: path.read_text(encoding="utf-8") for path in paths}
 
 

@@ -41,7 +41,6 @@ FLOATING = {
 #: Folders of the modules that run at a party, and a module that may draw such noise: why.
 AT_A_PARTY = ("treetap", "party")
 NO_EPSILON = {
-    "treetap/commands/": "what an operator runs; mechanisms are drawn by the modules of a party",
     "treetap/neural/gradient_defences.py": "`gradient` is the noise of published baselines, for which no ε is claimed",
     "treetap/neural/draws.py": "Laplace noise for them",
 }

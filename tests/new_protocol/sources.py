@@ -10,7 +10,19 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: The folders and the file that the product, its tests and its import rules are made of.
-SOURCES = ("attacks", "coordinator", "docs", "party", "protos", "renderers", "tests", "treetap", "pyproject.toml")
+SOURCES = (
+    "attacks",
+    "coordinator",
+    "docs",
+    "lab",
+    "ops",
+    "party",
+    "protos",
+    "renderers",
+    "tests",
+    "treetap",
+    "pyproject.toml",
+)
 #: Those of the new protocol, under the paths that they have in the sources.
 FILES = Path(__file__).resolve().parent / "files"
 #: Its name, in the paths of all its files.

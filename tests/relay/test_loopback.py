@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.weight import ROOT, generated
+from tests.weight import PRODUCTION, ROOT, generated
 
 #: What tells where a caller is, or that an address is on this host.
 PLACE = re.compile(
@@ -43,7 +43,7 @@ def test_no_service_goes_by_where_a_caller_comes_from() -> None:
     """A module that begins to look at places belongs into the table, with the reason why a relay does not matter."""
     looking = {
         str(path.relative_to(ROOT))
-        for folder in ("party", "coordinator", "treetap")
+        for folder in PRODUCTION
         for path in (ROOT / folder).rglob("*.py")
         if not generated(path) and PLACE.search(path.read_text(encoding="utf-8"))
     }

@@ -561,7 +561,7 @@ def test_logs_have_names_and_no_content(tmp_path: Path, caplog: pytest.LogCaptur
             await deliver(rig.certs.files("telco"), rig.address("bank"), content)
             assert bank.got == [("telco", content)]
 
-    with caplog.at_level(logging.DEBUG, logger="treetap.wire.relay"):
+    with caplog.at_level(logging.DEBUG, logger="treetap.ops.relay"):
         carried_out(main)
     assert "party 'bank': a connection of 127.0.0.1 begins" in caplog.text
     assert canary not in caplog.text

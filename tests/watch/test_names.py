@@ -28,7 +28,7 @@ CORE = {"row", "timeseries", "stat", "bargauge"}
 def labels_of() -> dict[str, set[str]]:
     """Every metric that the sources make, and those of any process, by the name of a series of it, with its labels."""
     measured: dict[str, set[str]] = {}
-    for folder in ("treetap", "party", "coordinator"):
+    for folder in ("treetap", "party", "coordinator", "ops"):
         for path in (ROOT / folder).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
             if '"treetap_' in text:

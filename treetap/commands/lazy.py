@@ -1,7 +1,7 @@
 """Commands that are imported when they are called: a list of them costs their names and lines alone.
 
-Those of core are rows of a table. A *wing*, `lab` or `ops`, has a group of entry points, each of which names a row there;
-one that was left out, as an image may do, is known by the names of its commands alone.
+Those of core are rows of a table. A *wing*, `lab` or `ops`, has a group of entry points, each of which names a row
+there; one that was left out, as an image may do, is known by the names of its commands alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Row(NamedTuple):
 
 def wing_rows() -> dict[str, Row | str]:
     """Command → its row; of one in a wing that was left out, the wing's name. A point in a name stands for a space."""
-    points = metadata.distribution("treetap").entry_points
+    # A clone may hold metadata of an earlier build beside those of the installation.
+    points = [point for part in metadata.distributions(name="treetap") for point in part.entry_points]
     groups = {f"treetap.{wing}" for wing in WINGS}
     rows: dict[str, Row | str] = {}
     for point in (point for point in points if point.group in groups):
@@ -84,7 +85,7 @@ class LazyGroup(TyperGroup):
         self.commands.clear()
         self._stand_in()
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click passes it
         """The names, in the order of the panels."""
         self.add_wings()
         return list(self.commands)
@@ -112,9 +113,9 @@ class LazyGroup(TyperGroup):
         """The command that words name; the stand-in of one that is to run is replaced."""
         if args[:1] == ["model"] or (args and args[0] not in self.rows):
             self.add_wings()
-        for name in (" ".join(args[:2]), *args[:1]):
-            if wing := self.left_out.get(name):
-                raise BadInput(LEFT_OUT.format(name=name, wing=wing))
+        for words in (" ".join(args[:2]), *args[:1]):
+            if wing := self.left_out.get(words):
+                raise BadInput(LEFT_OUT.format(name=words, wing=wing))
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name not in self.rows else in_plain_text(self.load(str(name))), rest
 
