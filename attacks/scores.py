@@ -11,6 +11,7 @@ import numpy.typing as npt
 from treetap.errors import BadInput
 from treetap.tables.labels import Labels
 from treetap.trees import metrics as measures
+from treetap.trees.information import class_entropy, numbered
 
 
 @dataclass(frozen=True)
@@ -61,21 +62,48 @@ def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
     Raises:
         BadInput: not two one-dimensional arrays of the same length, or empty ones.
     """
-    from sklearn import metrics
+    from sklearn.metrics.cluster import contingency_matrix, mutual_info_score
 
     truth, guess = _numbers(labels, "labels"), _numbers(clusters, "clusters")
     if len(truth) != len(guess):
         raise BadInput(f"{len(truth)} labels but {len(guess)} clusters: score the same records")
-    homogeneity, completeness, v_measure = metrics.homogeneity_completeness_v_measure(truth, guess)
+    table = contingency_matrix(truth, guess, sparse=True)  # the same for all measures
+    shared = float(mutual_info_score(None, None, contingency=table))
+    entropies = [class_entropy(np.bincount(it)) for it in (truth, guess)]
+    homogeneity, completeness = (shared / it if it else 1.0 for it in entropies)
+    mean = sum(entropies) / 2
+    v_measure = shared / mean if mean else 1.0
     return Scores(
-        v_measure=float(v_measure),
-        homogeneity=float(homogeneity),
-        completeness=float(completeness),
-        ari=float(metrics.adjusted_rand_score(truth, guess)),
-        nmi=float(metrics.normalized_mutual_info_score(truth, guess)),
+        v_measure=v_measure,
+        homogeneity=homogeneity,
+        completeness=completeness,
+        ari=_adjusted_rand(_pairs(table.data), _pairs(np.bincount(truth)), _pairs(np.bincount(guess)), len(truth)),
+        nmi=v_measure,
         accuracy=float(_matched(truth, guess).mean()),
         named_accuracy=_named_by_sizes(truth, guess),
     )
+
+
+def v_measure(labels: npt.NDArray[np.int64], clusters: npt.NDArray[np.int64]) -> float:
+    """The same measure as `score` has it, of few classes (N,) and few clusters (N,), both numbered from 0."""
+    many = int(clusters.max()) + 1
+    table = np.bincount(labels * many + clusters, minlength=(int(labels.max()) + 1) * many).reshape(-1, many)
+    parts = [it[it > 0] / len(labels) for it in (table.sum(axis=1), table.sum(axis=0), table.ravel())]
+    of_classes, of_clusters, joint = (float(-(it * np.log(it)).sum()) for it in parts)
+    both = of_classes + of_clusters
+    return 2 * (both - joint) / both if both else 1.0
+
+
+def _pairs(counts: npt.NDArray[np.int64]) -> int:
+    """The pairs of records within groups of these sizes."""
+    return int((counts * (counts - 1)).sum()) // 2
+
+
+def _adjusted_rand(both: int, in_class: int, in_cluster: int, records: int) -> float:
+    """Adjusted Rand index by pairs in one class and cluster, in one class, in one cluster (Hubert, Arabie 1985)."""
+    every = records * (records - 1) // 2
+    expected, most = in_class * in_cluster, every * (in_class + in_cluster)
+    return 1.0 if in_class == both == in_cluster else 2 * (every * both - expected) / (most - 2 * expected)
 
 
 def matched(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> npt.NDArray[np.bool_]:
@@ -141,4 +169,6 @@ def _numbers(values: npt.ArrayLike, name: str) -> npt.NDArray[np.int64]:
     given: npt.NDArray[Any] = np.asarray(values)
     if given.ndim != 1 or not len(given):
         raise BadInput(f"{name}: a one-dimensional array of at least one record is needed, not shape {given.shape}")
+    if given.dtype.kind == "i":
+        return numbered(given.astype(np.int64))[0]
     return np.unique(given, return_inverse=True)[1].astype(np.int64)

@@ -265,7 +265,8 @@ def cells_right(guesses: Mapping[str, Ints], codes: Ints, possible: Sequence[Boo
             named[:, column] = sizes.argmax()
             continue
         left = possible[column]
-        named[:, column] = np.where(left, np.pad(sizes, (0, left.shape[1] - len(sizes))), -1).argmax(axis=1)
+        by_size = np.argsort(-np.pad(sizes, (0, left.shape[1] - len(sizes))), kind="stable")
+        named[:, column] = by_size[left[:, by_size].argmax(axis=1)]
         for claimed in whole.values():
             bins = claimed[:, column]
             bins[~np.take_along_axis(left, np.maximum(bins, 0)[:, None], axis=1)[:, 0]] = -1

@@ -74,26 +74,40 @@ def trained(table: Table, way: str, given: argparse.Namespace, *, second: bool) 
 
 def compared(it: Trained) -> Iterator[tuple[str, Best, Best]]:
     """Each question with the best easy attack and the audit's best."""
-    classes = [str(number) for number in range(int(it.labels.max()) + 1)]
-    known = KnownLabels.of(len(it.labels), Labels(it.labels, classes), None)
-    evidence = SignatureEvidence(it.trees, known, it.own, KnownSettings())
+    evidence = evidence_of(it)
     for row in rows(Needs.KNOWN_LABELS).values():
         row.run(evidence)
     if evidence.obstacle:
         return
-    splits, leaves, columns = dict(by_splits(it)), dict(by_leaves(it)), dict(by_columns(it))
-    easy_ways = {
-        "with the training": (splits | dict([*leaves.items()][:2]), by_known(it, splits, leaves, evidence.draws)),
-        "before it": (columns, {"regression on columns": regressed(standardised(it.own), it.labels, evidence.draws)}),
-    }
-    for question, (orders, figures) in easy_ways.items():
+    easy_ways = {"with the training": by_training(it, evidence.draws), "before it": before(it, evidence.draws)}
+    for question, easy in easy_ways.items():
         audit = {
             f"{attack} ({kind})": named.auc
             for (attack, kind), named in evidence.named.items()
             if ("columns" in kind) == (question == "before it")
         }
-        easy = {name: either_side(scores, it.labels) for name, scores in orders.items()}
-        yield question, Best.of(easy | figures), Best.of(audit)
+        yield question, Best.of(easy), Best.of(audit)
+
+
+def by_training(it: Trained, draws: list[Ints]) -> dict[str, float]:
+    """The AUC of each easy attack by what the party saw of the training."""
+    splits, leaves = dict(by_splits(it)), dict(by_leaves(it))
+    orders = splits | dict([*leaves.items()][:2])
+    figures = {name: either_side(scores, it.labels) for name, scores in orders.items()}
+    return figures | by_known(it, splits, leaves, draws)
+
+
+def before(it: Trained, draws: list[Ints]) -> dict[str, float]:
+    """The AUC of each easy attack by own columns."""
+    figures = {name: either_side(scores, it.labels) for name, scores in by_columns(it)}
+    return figures | {"regression on columns": regressed(standardised(it.own), it.labels, draws)}
+
+
+def evidence_of(it: Trained) -> SignatureEvidence:
+    """What the audit's attacks by known labels use."""
+    classes = [str(number) for number in range(int(it.labels.max()) + 1)]
+    known = KnownLabels.of(len(it.labels), Labels(it.labels, classes), None)
+    return SignatureEvidence(it.trees, known, it.own, KnownSettings())
 
 
 def either_side(scores: Floats, labels: Ints) -> float:

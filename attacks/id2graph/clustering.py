@@ -81,10 +81,12 @@ def k_means(
     iterations: int = 300,
     tolerance: float = 1e-4,
     seed: int = 0,
+    fitted: int | None = None,
 ) -> Ints:
     """Clusters (N,) of scikit-learn's KMeans on `design`; `tolerance` is relative, as there.
 
-    If there are fewer than `clusters` distinct points, each of them is a cluster.
+    If there are fewer than `clusters` distinct points, each of them is a cluster. `fitted`: the centres are those of
+    that many points, drawn; None: of all.
 
     Raises:
         BadInput: nothing to cluster, or scikit-learn is not installed.
@@ -102,5 +104,9 @@ def k_means(
     # One thread: several threads sum the centres in an order that differs between runs.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        labels: Ints = method.fit_predict(points).astype(np.int64)
+        if fitted is None or fitted >= len(points):
+            labels: Ints = method.fit_predict(points).astype(np.int64)
+        else:
+            drawn = np.random.default_rng(seed).choice(len(points), fitted, replace=False)
+            labels = method.fit(points[drawn]).predict(points).astype(np.int64)
     return labels

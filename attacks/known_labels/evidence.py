@@ -9,11 +9,11 @@ Vulnerable and How to Defend" (arXiv 2603.18680, 2026), which trains anew on oth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,55 @@ Floats = npt.NDArray[np.float64]
 _MOST_MEMBERSHIPS = 20_000_000
 #: Records between which the control exchanges labels, and parts of the records, each judged by a model of the others.
 _EXCHANGED, _PARTS = 20, 2
+
+
+class Rows(NamedTuple):
+    """Rows by which records are told apart, as sparse ones that few records share beside dense ones.
+
+    Attributes:
+        every: (n, ·) dense or sparse, of all records.
+        alike: (n,) the number of the set of equal rows that each is in, below u.
+        lengths: (u, 1) squared.
+        shared: (s, ·) the first columns of unlike rows; sparse.
+        which: (u,) the shared row of each unlike one.
+        own: (u, ·) the other columns.
+    """
+
+    every: Any
+    alike: Ints
+    lengths: Floats
+    shared: Any
+    which: Ints
+    own: Floats
+
+    @classmethod
+    def of(cls, shared: Any, own: Floats) -> Rows:
+        """The rows (n, ·) of a sparse and a dense matrix side by side, either of which may have no column."""
+        from scipy import sparse
+
+        every = own if not shared.shape[1] else sparse.hstack([shared, own], format="csr") if own.shape[1] else shared
+        first, alike = _alike(every)
+        some, which = _alike(shared[first])
+        unlike = every[first]
+        squares = unlike.multiply(unlike) if hasattr(unlike, "multiply") else unlike**2
+        lengths = np.asarray(squares.sum(axis=1)).reshape(-1, 1)
+        return cls(every, alike, lengths, shared[first[some]], which, own[first])
+
+    def times(self, weights: Floats, together: int) -> Iterator[tuple[slice, Floats]]:
+        """The products with weights (·, k) of `together` unlike rows at a time, and which these are."""
+        split = self.shared.shape[1]
+        of_shared = self.shared @ weights[:split]
+        for start in range(0, len(self.which), together):
+            some = slice(start, start + together)
+            products = of_shared[self.which[some]]
+            products += self.own[some] @ weights[split:]
+            yield some, products
+
+
+def _alike(rows: Any) -> tuple[Ints, Ints]:
+    """One of each set of equal rows (n, ·), and the number (n,) of each row's set."""
+    told = rows @ np.random.default_rng(0).random(rows.shape[1])  # equal rows have equal sums, and others do not
+    return np.unique(told, return_index=True, return_inverse=True)[1:]
 
 
 @dataclass(frozen=True)
@@ -92,13 +141,14 @@ class SignatureEvidence:
     @cached_property
     def drawn(self) -> list[tuple[Ints, Ints]]:
         """Of each draw the known and the named records, as places among those that take part."""
+        # a party that labels records itself names those of the others
+        own = [] if len(self.known.pool) == len(self.known.scored) else self._placed(self.known.pool)
         pairs = []
         for places in self.draws:
-            known = np.searchsorted(self.places, places)
-            # a party that labels records itself names those of the others
-            own = np.searchsorted(self.places, self.known.pool[np.isin(self.known.pool, self.places)])
-            kept = known if len(self.known.pool) == len(self.known.scored) else np.union1d(known, own)
-            pairs.append((known, np.setdiff1d(np.arange(len(self.places)), kept)))
+            known = self._placed(places)
+            named = np.ones(len(self.places), dtype=bool)
+            named[known] = named[own] = False
+            pairs.append((known, np.flatnonzero(named)))
         return pairs
 
     @cached_property
@@ -164,13 +214,23 @@ class SignatureEvidence:
         return None if every is None else every[self.places]
 
     @cached_property
-    def rows(self) -> dict[str, Any]:
-        """Kind → rows (n, ·) by which records are named; without own columns the nodes alone."""
+    def ranks(self) -> Floats | None:
+        """The same as ranks."""
+        from scipy.stats import rankdata
+
+        if self.columns is None or not self.columns.shape[1]:
+            return None
+        return standardised(rankdata(self.columns[self.places], axis=0, nan_policy="omit"))
+
+    @cached_property
+    def rows(self) -> dict[str, Rows]:
+        """Kind → rows by which records are named; without own columns the nodes alone."""
         from scipy import sparse
 
-        rows = {"nodes": self.memberships}
+        nodes, records = self.memberships, len(self.places)
+        rows = {"nodes": Rows.of(nodes, np.empty((records, 0), dtype=nodes.dtype))}
         if (own := self.standardised) is not None:
-            rows |= {"columns": own, "both": sparse.hstack([rows["nodes"], sparse.csr_matrix(own)], format="csr")}
+            rows |= {"columns": Rows.of(sparse.csr_matrix((records, 0)), own), "both": Rows.of(nodes, own)}
         return rows
 
     @cached_property

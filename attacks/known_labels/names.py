@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from treetap.attacks.scores import auc
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -58,26 +56,33 @@ class Named:
         return float(np.mean([np.nanmean(draw) for draw in self.right]))
 
 
-def auc_influence(chances: Floats, truth: Ints) -> Floats:
-    """The influence (n,) of each record on the mean AUC of all classes (n, classes) that some records have, not all.
+def macro_auc(chances: Floats, truth: Ints, row: Ints | None = None) -> tuple[float, Floats]:
+    """The mean AUC of all classes that some but not all records have, each against the others; each one's influence.
 
-    Of a class: of a record of it `(V - AUC) / m`, V: the share of other records that it comes before (ties half), m:
-    how many records are of the class; of others likewise.
+    Of two classes both have the same, unless their chances are tied otherwise. ½ where all records are of one class.
+    The influence (n,) on the AUC of a class: of a record of it `(V - AUC) / m`, V: the share of other records that it
+    comes before (ties half), m: how many records are of the class; of others likewise.
+
+    Args:
+        chances: (rows, classes), whose order by each class is found once for all records that share a row.
+        truth: (n,) classes.
+        row: (n,) of each record its row; None: each has its own.
     """
-    influence, scored = np.zeros(len(truth)), 0
+    aucs, influence = list[float](), np.zeros(len(truth))
     for number in _unlike(chances):
         of_class = truth == number
         inside, outside = int(of_class.sum()), int((~of_class).sum())
         if not inside or not outside:
             continue
-        scored += 1
-        of_value, counts = np.unique(chances[:, number], return_inverse=True, return_counts=True)[1:]
-        own = np.bincount(of_value[of_class], minlength=len(counts))
-        before = _shares_below(counts - own)[of_value[of_class]]
-        behind = 1 - _shares_below(own)[of_value[~of_class]]
-        influence[of_class] += (before - before.mean()) / inside
-        influence[~of_class] += (behind - behind.mean()) / outside
-    return influence / max(1, scored)
+        value = np.unique(chances[:, number], return_inverse=True)[1]
+        value = value if row is None else value[row]
+        counts = np.bincount(value)
+        own = np.bincount(value[of_class], minlength=len(counts))
+        before, behind = _below(counts - own), inside - _below(own)
+        aucs.append(float(own @ before) / (inside * outside))
+        moved = np.stack([behind / inside - aucs[-1], before / outside - aucs[-1]]) / [[outside], [inside]]
+        influence += moved[of_class.astype(np.int8), value]
+    return float(np.mean(aucs)) if aucs else 0.5, influence / max(1, len(aucs))
 
 
 def _unlike(chances: Floats) -> range:
@@ -86,40 +91,34 @@ def _unlike(chances: Floats) -> range:
     return range(1 if same else chances.shape[1])
 
 
-def _shares_below(counts: Ints) -> Floats:
-    """Of each value the share of `counts` records of all values, ascending, that are below it, ties half."""
-    shares: Floats = (np.cumsum(counts) - counts / 2) / counts.sum()
-    return shares
+def _below(counts: Ints) -> Floats:
+    """Of each value how many of `counts` records of all values, ascending, are below it, ties half."""
+    below: Floats = np.cumsum(counts) - counts / 2
+    return below
 
 
-def named_by(drawn: Iterable[tuple[Ints, Floats]], truth: Ints, rarest: int, first: int) -> Named:
+def named_by(drawn: Iterable[tuple[Ints, Floats, Ints | None]], truth: Ints, rarest: int, first: int) -> Named:
     """The records that an attack names.
 
     Args:
-        drawn: by draw, places of the named records among n, and their chances (named, classes).
+        drawn: by draw, places of the named records among n, chances (rows, classes), and of each named record its row;
+            None: each has its own.
         truth: (n,) classes.
         rarest: the class of which `first` records are named first.
     """
     aucs, firsts, rights, influences = [], [], [], []
-    for named, chances in drawn:
-        right = truth[named]
-        aucs.append(macro_auc(chances, right))
-        firsts.append(precision_first(chances[:, rarest], right == rarest, first))
-        by_record = np.full((2, len(truth)), [[np.nan], [0.0]])
-        by_record[:, named] = chances.argmax(axis=1) == right, auc_influence(chances, right)
+    for named, chances, row in drawn:
+        right, by_record = truth[named], np.full((2, len(truth)), [[np.nan], [0.0]])
+        auc, by_record[1, named] = macro_auc(chances, right, row)
+        guess, rare = chances.argmax(axis=1), chances[:, rarest]
+        if row is not None:
+            guess, rare = guess[row], rare[row]
+        by_record[0, named] = guess == right
+        aucs.append(auc)
+        firsts.append(precision_first(rare, right == rarest, first))
         rights.append(by_record[0])
         influences.append(by_record[1])
     return Named(aucs, firsts, rights, influences)
-
-
-def macro_auc(chances: Floats, truth: Ints) -> float:
-    """The mean AUC of all classes (n, classes) that some but not all records have, each against the others.
-
-    Of two classes both have the same, unless their chances are tied otherwise. ½ where all records are of one class.
-    """
-    aucs = [auc(chances[:, number], (truth == number).astype(np.int64)) for number in _unlike(chances)]
-    scored = [value for value in aucs if value is not None]
-    return float(np.mean(scored)) if scored else 0.5
 
 
 def precision_first(chances: Floats, right: npt.NDArray[np.bool_], first: int) -> float:

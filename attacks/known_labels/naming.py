@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from treetap.attacks.known_labels.evidence import SignatureEvidence
+from treetap.attacks.known_labels.evidence import Rows, SignatureEvidence
 from treetap.attacks.known_labels.names import Named, named_by
 from treetap.attacks.known_labels.schema import Averaged, KnownLabelResult, KnownSettings, Naming
 
@@ -24,10 +24,12 @@ Floats = npt.NDArray[np.float64]
 _INVERSE_PENALTY = 10.0
 #: Squared distances are 0 up to this many units in the last place of what they are the difference of.
 _ROUNDED = 16
+#: Records whose distances are computed together: few enough for them to stay in a processor's cache.
+_TOGETHER = 2000
 #: Draws of the control, which a verdict does not need.
 _CONTROLS = 5
-#: Names chances (n, classes) of the named records, by settings, known records and their classes.
-Way = Callable[[KnownSettings, Any, Any, Ints], tuple[Ints, Floats]]
+#: Names chances (u, classes) of unlike rows, by settings, known rows, all rows, and classes of the known ones.
+Way = Callable[[KnownSettings, Any, Rows, Ints], tuple[Ints, Floats]]
 
 
 def known_neighbours(evidence: SignatureEvidence) -> KnownLabelResult | None:
@@ -70,65 +72,96 @@ def _result(evidence: SignatureEvidence, name: str) -> KnownLabelResult | None:
 
 
 def _named(
-    evidence: SignatureEvidence, way: Way, rows: Any, truth: Ints, draws: int | None = None
+    evidence: SignatureEvidence, way: Way, rows: Rows, truth: Ints, draws: int | None = None
 ) -> tuple[Naming, Named]:
-    """The figures of an attack by these rows (n, ·), over all or the first draws, and record by record.
+    """The figures of an attack by these rows, over all or the first draws, and record by record.
 
     `truth`: classes (n,).
     """
-    from sklearn import config_context
-
-    drawn, (first, alike) = [], _alike(rows)
-    unlike = rows[first]
-    with config_context(assume_finite=True, skip_parameter_validation=True):  # tens of small fits
-        for known, named in evidence.drawn[:draws]:
-            classes, chances = way(evidence.settings, rows[known], unlike, truth[known])
-            every = np.zeros((len(named), len(evidence.known.classes)))
-            every[:, classes] = chances[alike[named]]
-            drawn.append((named, every))
+    drawn = []
+    for known, named in evidence.drawn[:draws]:
+        classes, chances = way(evidence.settings, rows.every[known], rows, truth[known])
+        every = np.zeros((len(chances), len(evidence.known.classes)))
+        every[:, classes] = chances
+        drawn.append((named, every, rows.alike[named]))
     result = named_by(drawn, truth, evidence.rarest, evidence.settings.first)
     figures = (result.aucs, result.firsts, [float(np.nanmean(draw)) for draw in result.right])
     auc, precision, accuracy = (Averaged.of(values) for values in figures)
     return Naming(auc=auc, precision=precision, accuracy=accuracy), result
 
 
-def _alike(rows: Any) -> tuple[Ints, Ints]:
-    """One of each set of equal rows (n, ·), and the number (n,) of each row's set."""
-    told = rows @ np.random.default_rng(0).random(rows.shape[1])  # equal rows have equal sums, and others do not
-    return np.unique(told, return_index=True, return_inverse=True)[1:]
-
-
-def _nearest(settings: KnownSettings, known: Any, named: Any, labels: Ints) -> tuple[Ints, Floats]:
-    """The vote of the nearest known rows (k, ·) on each named one (n, ·), by inverse distance; of equal ones alone."""
+def _nearest(settings: KnownSettings, known: Any, rows: Rows, labels: Ints) -> tuple[Ints, Floats]:
+    """The vote of the nearest known rows (k, ·) on each unlike one, by inverse distance; of equal ones alone."""
     classes, of_known = np.unique(labels, return_inverse=True)
     known = known.toarray() if hasattr(known, "toarray") else known
-    lengths = named.multiply(named).sum(axis=1) if hasattr(named, "multiply") else (named**2).sum(axis=1, keepdims=True)
-    both = np.asarray(lengths) + (known**2).sum(axis=1)
-    squares = both - 2 * (named @ known.T)
-    squares[squares < _ROUNDED * np.finfo(squares.dtype).eps * both] = 0
-    count = min(settings.neighbours, len(labels))
-    near = np.argpartition(squares, count - 1, axis=1)[:, :count]
-    distances = np.sqrt(np.take_along_axis(squares, near, axis=1))
-    with np.errstate(divide="ignore"):
-        votes = 1 / distances
-    equal = np.isinf(votes)
-    votes = np.where(equal.any(axis=1, keepdims=True), equal, votes)
-    chances = np.stack([(votes * (of_known[near] == number)).sum(axis=1) for number in range(len(classes))], axis=1)
-    return classes, chances / chances.sum(axis=1, keepdims=True)
+    lengths, chances = (known**2).sum(axis=1), np.empty((len(classes), len(rows.lengths)), dtype=known.dtype)
+    for some, products in rows.times(-2 * known.T, _TOGETHER):
+        squares, both = products, rows.lengths[some] + lengths
+        squares += both
+        both *= _ROUNDED * np.finfo(both.dtype).eps
+        squares *= squares >= both
+        near = _smallest(squares, min(settings.neighbours, len(labels)))
+        with np.errstate(divide="ignore"):
+            votes = 1 / np.sqrt(squares.ravel()[near])
+        equal = np.isinf(votes)
+        votes = np.where(equal.any(axis=0), equal, votes)
+        of_near = of_known[near % len(labels)]
+        for number in range(len(classes)):
+            chances[number, some] = (votes * (of_near == number)).sum(axis=0)
+    return classes, (chances / chances.sum(axis=0)).T
 
 
-def regressed(known: Any, named: Any, labels: Ints) -> tuple[Ints, Floats]:
-    """The chances by a logistic regression; certainty of the only class that is known."""
-    from sklearn.linear_model import LogisticRegression
+def _smallest(values: Floats, count: int) -> Ints:
+    """Places (count, n) among all values of the smallest ones of each row (n, ·), in any order; of equal ones any."""
+    within = values <= np.partition(values, count - 1, axis=1)[:, count - 1, None]
+    places = np.flatnonzero(within)
+    if len(places) > count * len(values):  # some are equal
+        some = np.argpartition(values, count - 1, axis=1)[:, :count]
+        places = some + np.arange(0, values.size, values.shape[1])[:, None]
+    return np.ascontiguousarray(places.reshape(-1, count).T)
 
-    if len(classes := np.unique(labels)) < 2:
-        return classes, np.ones((named.shape[0], 1))
-    model = LogisticRegression(C=_INVERSE_PENALTY, max_iter=1000).fit(known, labels)
-    return model.classes_, model.predict_proba(named)
+
+def regressed(known: Any, rows: Rows, labels: Ints) -> tuple[Ints, Floats]:
+    """The chances of unlike rows by a logistic regression; certainty of the only class that is known.
+
+    The steps are those of scikit-learn's solver, whose checks of its input take longer than so small a fit.
+    """
+    from scipy.optimize import minimize
+
+    classes, of_known = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        return classes, np.ones((len(rows.which), 1))
+    beside_one = np.hstack([known.toarray() if hasattr(known, "toarray") else known, np.ones((len(labels), 1))])
+    # of two classes the first one's weights are 0
+    truth, free = np.eye(len(classes))[of_known], slice(int(len(classes) == 2), None)
+    penalty = 1 / (_INVERSE_PENALTY * len(labels))
+    weights = np.zeros((len(classes), beside_one.shape[1]))
+
+    def loss(flat: Floats) -> tuple[float, Floats]:
+        weights[free] = flat.reshape(-1, beside_one.shape[1])
+        chances, logarithms = _chances(beside_one @ weights.T)
+        unlike = -logarithms[truth > 0].mean()
+        gradient = (chances - truth)[:, free].T @ beside_one / len(beside_one)
+        gradient[:, :-1] += penalty * weights[free, :-1]
+        return float(unlike + penalty / 2 * (weights[:, :-1] ** 2).sum()), gradient.ravel()
+
+    options = {"maxiter": 1000, "maxls": 50, "gtol": 1e-4, "ftol": 64 * np.finfo(np.float64).eps}
+    found = minimize(loss, weights[free].ravel(), method="L-BFGS-B", jac=True, options=options)
+    weights[free] = found.x.reshape(-1, beside_one.shape[1])
+    products = np.concatenate([some for _, some in rows.times(weights[:, :-1].T, _TOGETHER)])
+    return classes, _chances(products + weights[:, -1])[0]
+
+
+def _chances(margins: Floats) -> tuple[Floats, Floats]:
+    """Chances (n, classes), and their logarithms."""
+    lower = margins - margins.max(axis=1, keepdims=True)
+    shares = np.exp(lower)
+    total = shares.sum(axis=1, keepdims=True)
+    return shares / total, lower - np.log(total)
 
 
 #: Attack → how it names records.
 WAYS: dict[str, Way] = {
     "known-neighbours": _nearest,
-    "known-regression": lambda _, known, named, labels: regressed(known, named, labels),
+    "known-regression": lambda _, known, rows, labels: regressed(known, rows, labels),
 }

@@ -10,9 +10,12 @@ Splits are chosen because their sides differ in the label: what they have in com
 3. Side: of two classes the rarer one is at the end of which as many records as it has differ more from all others.
    Where this is wrong, known labels may tell it; a verdict counts both sides as tries. Of several classes each is
    ordered against all others, and a verdict counts all choices of their sides: few known labels tell no rare class's.
+4. Groups: by k-means, one for each class, on the order, the first `_GROUPED` components or all columns; or as many
+   records at one end as the rarest class has, and the others. The best counts, and a verdict makes no use of it.
 
 Not from a paper. One pass over N records and k points takes N·k operations, and there are some tens of passes; points
-are at most `_MOST_NUMBERS` numbers or `SignatureEvidence`'s memberships. 30,000 records × 50 own splits: below 1 CPU s.
+are at most `_MOST_NUMBERS` numbers or `SignatureEvidence`'s memberships. 30,000 records × 50 own splits: 3 CPU s, of
+which 2 are for groups.
 """
 
 from __future__ import annotations
@@ -25,19 +28,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from treetap.attacks.id2graph.clustering import k_means
 from treetap.attacks.id2graph.own_cuts import sides, weighed
 from treetap.attacks.id2graph.schema import INDEPENDENT_DISCOUNT, SEQUENTIAL_DISCOUNT
-from treetap.attacks.known_labels.evidence import SignatureEvidence, standardised
-from treetap.attacks.known_labels.names import Named, auc_influence, named_by, precision_first
+from treetap.attacks.known_labels.evidence import SignatureEvidence
+from treetap.attacks.known_labels.names import Named, macro_auc, named_by, precision_first
 from treetap.attacks.known_labels.schema import Ranked, RankedBy, RankedResult
-from treetap.attacks.scores import auc
+from treetap.attacks.scores import auc, v_measure
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 #: Numbers of a matrix of splits at most: 120 MB.
 _MOST_NUMBERS = 15_000_000
+#: Records, drawn, whose means are the centres of groups.
+_FITTED = 4000
+#: Principal components that records are grouped by.
+_GROUPED = 6
 #: Factor of the weight of each further tree's leaves.
 _LEAVES_DISCOUNT = 0.9
+#: Sets of points (n, k), of which the first has the order alone.
+Points = list[Floats]
 #: Rounds of the subspace iteration, and directions beside those that are wanted.
 _ROUNDS, _SPARE = 12, 4
 #: Classes whose sides are counted as tries, 2 each, at most: a whole number of 64 bits; z is 9 then.
@@ -104,42 +114,41 @@ def principal(points: Any, count: int) -> Floats:
     return np.asarray(scores @ directions[:, ::-1][:, :count])
 
 
-def _components(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Floats]]:
+def _components(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Points]]:
     if (own := Splits.of(evidence, SEQUENTIAL_DISCOUNT)) is not None:
-        yield "splits", principal(own.points * np.sqrt(own.weights).astype(np.float32), 1)[:, 0]
+        yield "splits", _first(principal(own.points * np.sqrt(own.weights).astype(np.float32), _GROUPED))
     if leaves := evidence.leaves:
         weights = [_LEAVES_DISCOUNT**tree / np.sqrt(len(rows)) for tree, rows in leaves]
-        yield "leaves", principal(evidence.inside([rows for _, rows in leaves], weights), 1)[:, 0]
+        yield "leaves", _first(principal(evidence.inside([rows for _, rows in leaves], weights), _GROUPED))
     # every set with variance 1
     parts = np.array([len(rows) for rows in evidence.nodes]) / len(evidence.known.truth)
-    yield "nodes", principal(evidence.inside(evidence.nodes, 1 / np.sqrt(parts * (1 - parts))), 1)[:, 0]
-    if (columns := _ranks(evidence)) is not None:
-        kinds: tuple[RankedBy, ...] = "columns", "columns-second"
-        yield from zip(kinds, principal(columns, 2).T, strict=False)
+    yield "nodes", _first(principal(evidence.inside(evidence.nodes, 1 / np.sqrt(parts * (1 - parts))), _GROUPED))
+    if (columns := evidence.ranks) is not None and (values := evidence.standardised) is not None:
+        first, *others = principal(columns, 2).T
+        # values group records in another way than their ranks do
+        yield "columns", [first[:, None], columns, principal(values, 1), values]
+        for second in others:
+            yield "columns-second", [second[:, None]]
 
 
-def _votes(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Floats]]:
+def _votes(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Points]]:
     for kind, discount in _DISCOUNTS.items():
         if (own := Splits.of(evidence, discount)) is not None:
-            yield kind, own.points @ (own.weights * turned(own.points, 0))
-    if (columns := _ranks(evidence)) is not None:
+            yield kind, [(own.points @ (own.weights * turned(own.points, 0)))[:, None]]
+    if (columns := evidence.ranks) is not None:
         # the column that explains most of all others stands for the heaviest split
         heaviest = int(((columns.T @ columns) ** 2).sum(axis=1).argmax())
-        yield "columns", columns @ turned(columns, heaviest)
+        yield "columns", [(columns @ turned(columns, heaviest))[:, None]]
 
 
-def _heaviest(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Floats]]:
+def _heaviest(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Points]]:
     if (own := Splits.of(evidence, SEQUENTIAL_DISCOUNT)) is not None:
-        yield "splits", own.points[:, 0].astype(np.float64)
+        yield "splits", [own.points[:, :1].astype(np.float64)]
 
 
-def _ranks(evidence: SignatureEvidence) -> Floats | None:
-    """Own columns (n, d) as standardised ranks; None where there are none."""
-    from scipy.stats import rankdata
-
-    if evidence.columns is None or not evidence.columns.shape[1]:
-        return None
-    return standardised(rankdata(evidence.columns[evidence.places], axis=0, nan_policy="omit"))
+def _first(directions: Floats) -> Points:
+    """The first of directions (n, k), and all."""
+    return [directions[:, :1], directions]
 
 
 def _result(evidence: SignatureEvidence, name: str, orders: Any) -> RankedResult | None:
@@ -148,38 +157,56 @@ def _result(evidence: SignatureEvidence, name: str, orders: Any) -> RankedResult
         evidence.reasons[name] = evidence.obstacle
         return None
     start, by = time.perf_counter(), dict[RankedBy, Ranked]()
-    for kind, scores in orders(evidence):
-        by[kind], evidence.named[name, kind] = ranked(evidence, scores)
+    for kind, points in orders(evidence):
+        figures, evidence.named[name, kind] = ranked(evidence, points[0][:, 0])
+        by[kind] = figures.model_copy(update={"v_measure": grouped(evidence, points)})
     if all(kind.startswith("columns") for kind in by):
         evidence.reasons[name] = "the party won no split"
         return None
     return RankedResult(by=by, left_out=evidence.left_out["splits"], seconds=time.perf_counter() - start)
 
 
+def grouped(evidence: SignatureEvidence, points: Points) -> float:
+    """The V-measure (Rosenberg and Hirschberg 2007) of the best groups by any of these points, as step 4 has them."""
+    rows, truth = evidence.named_rows, evidence.truth
+    classes, rare = len(np.unique(truth)), int((truth == evidence.rarest).sum())
+    groups: list[npt.NDArray[Any]] = [k_means(some.copy(), None, classes, fitted=_FITTED) for some in points]
+    for order in (some[:, 0] for some in points if some.shape[1] == 1):
+        ascending = np.sort(order)
+        groups += [order <= ascending[rare - 1], order >= ascending[-rare]]
+    return max(v_measure(truth[rows], some[rows].astype(np.int64)) for some in groups)
+
+
 def ranked(evidence: SignatureEvidence, scores: Floats) -> tuple[Ranked, Named]:
     """An order of the records that take part, by scores (n,), as a guess of their classes."""
-    from scipy.stats import rankdata
-
-    order = (rankdata(scores) - 0.5) / len(scores)
+    value, counts = np.unique(scores, return_inverse=True, return_counts=True)[1:]
+    ascending = (np.cumsum(counts) - counts / 2) / len(scores)
     present = np.flatnonzero(np.bincount(evidence.truth))
     if len(present) == 2:
-        return _of_two(evidence, scores, order, int(present[present != evidence.rarest][0]))
-    return _of_several(evidence, order, present)
+        return _of_two(evidence, scores, (ascending, value), int(present[present != evidence.rarest][0]))
+    return _of_several(evidence, ascending[value], present)
 
 
-def _of_two(evidence: SignatureEvidence, scores: Floats, order: Floats, other: int) -> tuple[Ranked, Named]:
-    """Of two classes; `order` (n,): in (0, 1). The better side counts, and who tells it."""
+def _of_two(
+    evidence: SignatureEvidence, scores: Floats, by_value: tuple[Floats, Ints], other: int
+) -> tuple[Ranked, Named]:
+    """Of two classes: the better side counts, and who tells it.
+
+    `by_value`: places (u,) in (0, 1) of the values of scores, ascending, and the number (n,) of each record's value.
+    """
+    ascending, of_record = by_value
+    order = ascending[of_record]
     rows, rare = evidence.named_rows, evidence.truth == evidence.rarest
     value = auc(order[rows], rare[rows].astype(np.int64)) or 0.5
     upper = value >= 0.5
     by_sizes = extreme_end(scores, int(rare.sum())) == upper
     by_known = np.mean([_upper(order[known], rare[known]) == upper for known, _ in evidence.drawn])
-    directed = order if upper else 1 - order
-    chances = np.zeros((len(order), len(evidence.known.classes)))
+    directed = ascending if upper else 1 - ascending
+    chances = np.zeros((len(directed), len(evidence.known.classes)))
     # as many records are named for the rarer class as it has
     chances[:, evidence.rarest] = (directed + rare.mean()) / 2
     chances[:, other] = 1 - chances[:, evidence.rarest]
-    named = named_by([(rows, chances[rows])], evidence.truth, evidence.rarest, evidence.settings.first)
+    named = named_by([(rows, chances, of_record[rows])], evidence.truth, evidence.rarest, evidence.settings.first)
     told = "no label known" if by_sizes else f"its side by known labels in {100 * by_known:.0f} % of draws"
     figures = Ranked(
         auc=named.auc, precision=named.first, accuracy=named.accuracy, by_sizes=by_sizes, by_known=float(by_known)
@@ -199,7 +226,7 @@ def _of_several(evidence: SignatureEvidence, order: Floats, present: Ints) -> tu
         directed = order if value >= 0.5 else 1 - order
         aucs.append(max(value, 1 - value))
         chances = np.stack([1 - directed, directed], axis=1)[rows]
-        influence[rows] += auc_influence(chances, of_class[rows].astype(np.int64)) / len(scored)
+        influence[rows] += macro_auc(chances, of_class[rows].astype(np.int64))[1] / len(scored)
         for known, _ in evidence.drawn:
             seen = 0 < of_class[known].sum() < len(known)
             told.append(bool(seen) and _upper(order[known], of_class[known]) == (value >= 0.5))

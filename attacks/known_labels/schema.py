@@ -83,7 +83,8 @@ class Ranked(Findings):
 
     `auc`, `precision`, `accuracy`: as in `Naming`, by the better side; of two classes `accuracy` by the sizes of the
     classes; of several each class against the rest, each by its better side, without `accuracy`. `by_sizes`: the sizes
-    of two classes tell the side. `by_known`: the share of draws, and classes, whose known labels tell it.
+    of two classes tell the side. `by_known`: the share of draws, and classes, whose known labels tell it. `v_measure`:
+    of the best groups by the order or its components, of which a verdict makes no use.
     """
 
     auc: float
@@ -91,6 +92,7 @@ class Ranked(Findings):
     accuracy: float | None = None
     by_sizes: bool | None = None
     by_known: float | None = None
+    v_measure: float | None = None
 
 
 class RankedResult(Findings):

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_matrix
 
 from treetap.attacks.known_labels.compared import compared
-from treetap.attacks.known_labels.evidence import standardised
+from treetap.attacks.known_labels.evidence import Rows, standardised
 from treetap.attacks.known_labels.names import Named, named_by
 from treetap.attacks.known_labels.naming import regressed
 from treetap.attacks.scores import UNKNOWN
@@ -100,9 +101,10 @@ def _inferred(evidence: Evidence, columns: Any) -> Iterator[Compared]:
         chances[np.arange(len(named)), labels[scored]] = 1.0
         drawn.append((named, chances))
         if own is not None:
-            classes, likely = regressed(own[places], own[named], truth[places])
+            rows = Rows.of(csr_matrix((len(named), 0)), own[named])
+            classes, likely = regressed(own[places], rows, truth[places])
             chances = np.zeros_like(chances)
-            chances[:, classes] = likely
+            chances[:, classes] = likely[rows.alike]
             alone.append((named, chances))
     if not any(len(named) for named, _ in drawn):
         return
@@ -111,7 +113,7 @@ def _inferred(evidence: Evidence, columns: Any) -> Iterator[Compared]:
         return
 
     def names_of(pairs: list[tuple[Ints, Any]]) -> Named:
-        within = [(np.searchsorted(taking_part, rows), chances) for rows, chances in pairs]
+        within = [(np.searchsorted(taking_part, rows), chances, None) for rows, chances in pairs]
         return named_by(within, truth[taking_part], 0, 1)
 
     yield compared(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from treetap.attacks.known_labels.names import auc_influence
+from treetap.attacks.known_labels.names import macro_auc
 from treetap.attacks.pivodl.evidence import Floats, SharedLabelEvidence, Weights
 from treetap.attacks.pivodl.schema import GuessFigures, LabelGuess
 from treetap.attacks.scores import auc, majority
@@ -194,7 +194,7 @@ def _compared(
             scores = np.zeros(len(truth))
             scores[guess.rows] = guess.scores
             value = auc(scores[others], right)
-            influence = auc_influence(scores[others][:, None], 1 - right)
+            influence = macro_auc(scores[others][:, None], 1 - right)[1]
             return (
                 (0.5, influence) if value is None else (value, influence) if value >= 0.5 else (1 - value, -influence)
             )

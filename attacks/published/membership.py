@@ -11,7 +11,7 @@ from math import sqrt
 
 import numpy as np
 
-from treetap.attacks.known_labels.names import auc_influence
+from treetap.attacks.known_labels.names import macro_auc
 from treetap.attacks.published.columns import class_shares
 from treetap.attacks.published.model import Bools, Floats
 from treetap.attacks.published.schema import Artefact, Membership
@@ -120,7 +120,7 @@ def _row(artefact: Artefact, ways: dict[str, Floats], alone: Floats, members: Bo
 
 def _influence(values: Floats, members: Bools) -> Floats:
     """What each record (n,) adds to the error of an AUC: squares add up to its variance."""
-    return auc_influence(values[:, None], (~members).astype(np.int64))
+    return macro_auc(values[:, None], (~members).astype(np.int64))[1]
 
 
 def found_at(values: Floats, members: Bools) -> float:

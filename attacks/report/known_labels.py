@@ -42,7 +42,10 @@ RANKED_BY: dict[RankedBy, str] = {
     "columns": "own columns alone",
     "columns-second": "own columns alone, second component",
 }
-RANKED_HEADS = ("party", "attack", "by", "AUC", "precision of the first", "accuracy", "side told by sizes", "by labels")
+RANKED_HEADS = (
+    *("party", "attack", "by", "AUC", "precision of the first", "accuracy", "side told by sizes", "by labels"),
+    "V-measure",
+)
 #: Terms of the section.
 TERMS = {
     "Nodes": "the nodes of which the party knows the records, over all trees; small ones count most.",
@@ -56,6 +59,7 @@ TERMS = {
     "Side told": "of two classes, whether their sizes say which end of the order is the rarer class, and the share of "
     "draws whose known labels do. The figures are those of the right side, of several classes that of each; a verdict "
     "counts all sides as tries.",
+    "V-measure": "of groups by an order: k-means, or as many records at one end as the rarest class has.",
     "Precision of the first": "the share of the rarest class among the records that the attack names first for it.",
 }
 
@@ -114,7 +118,7 @@ def _ranked(name: str, known: KnownLabelFigures) -> Iterator[list[str]]:
             by_sizes = "–" if it.by_sizes is None else "yes" if it.by_sizes else "no"
             by_known = "–" if it.by_known is None else share(it.by_known, 1)
             left = f" ({count(result.left_out)} left out)" if result.left_out and kind.startswith("splits") else ""
-            figures = (score(it.auc), score(it.precision), score(it.accuracy), by_sizes, by_known)
+            figures = (score(it.auc), score(it.precision), score(it.accuracy), by_sizes, by_known, score(it.v_measure))
             yield [name, attack.label, f"{RANKED_BY[kind]}{left}", *figures]
 
 

@@ -36,7 +36,7 @@ from treetap.attacks.sums.scoring import (
     links_right,
     places_expected,
 )
-from treetap.attacks.sums.sketches import Floats, Ints, PartySums, sums_of
+from treetap.attacks.sums.sketches import Bools, Floats, Ints, PartySums, sums_of
 from treetap.attacks.verdict import cells_right, compared_cells, compared_places
 from treetap.attacks.view.opened_sums import OpenedSums
 from treetap.errors import BadInput
@@ -92,7 +92,8 @@ class Claims:
         """By the shares (N, cells) of cells of chains, each of which begins at `first`, and those `known` before."""
         parts = [shares[:, start:end] for start, end in pairwise(first)]
         likeliest = np.stack([part.argmax(axis=1) for part in parts], axis=1)
-        sure = np.stack([part.max(axis=1) > SURE for part in parts], axis=1)
+        rows = np.arange(len(shares))
+        sure = np.stack([part[rows, at] > SURE for part, at in zip(parts, likeliest.T, strict=True)], axis=1)
         positions = [(part @ np.arange(part.shape[1])).astype(np.float64) for part in parts]
         return cls(np.where(sure, likeliest, known), np.where(known < 0, likeliest, known), positions)
 
@@ -292,8 +293,7 @@ def _judged(
     counts = [
         np.bincount(column, minlength=it.shape[1]) for column, it in zip(columns.codes.T, learned.possible, strict=True)
     ]
-    weights = [it * np.maximum(of, _RARE) for of, it in zip(counts, learned.possible, strict=True)]
-    by_left_sets = np.stack([it @ np.arange(it.shape[1]) / it.sum(axis=1) for it in weights], axis=1)
+    by_left_sets = np.stack([_mean_places(it, of) for of, it in zip(counts, learned.possible, strict=True)], axis=1)
     expected = {ALONE: by_left_sets} | {
         how: places_expected(positions, named, by_left_sets) for how, (positions, named) in placed.items()
     }
@@ -307,6 +307,13 @@ def _judged(
         **{name: it and it.model_copy(update={"floor": floor}) for name, it in both.items()},
         "named": {how: float(of.mean()) if of.size else 0.0 for how, of in right.items()},
     }
+
+
+def _mean_places(possible: Bools, counts: Ints) -> Floats:
+    """The mean place (N,) of the records in the bins of a column that are possible (N, bins)."""
+    weights = np.maximum(counts, _RARE)
+    sums: Floats = possible.astype(np.float64) @ np.stack([weights * np.arange(len(weights)), weights], axis=1)
+    return np.asarray(sums[:, 0] / sums[:, 1])
 
 
 def _by_left_sets_alone(learned: LearnedCuts, columns: TrueColumns) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,8 @@ LISTED = {1: 10**9, 2: 30_000, 3: 150}
 MOST_SETS = 200
 #: Times that all sums are gone through, at most; it ends with the first one that tells nothing new.
 PASSES = 6
+#: Whole numbers up to this one are exact as numbers with a point of 32 bits.
+_WHOLE = 2**24
 
 Keys = npt.NDArray[np.uint64]
 
@@ -157,6 +160,8 @@ class _Tree:
     Attributes:
         keys: (N,) of the records' values.
         counts, sums: (nodes, candidates + 1) counted records and keys of sums on the left; those of all records behind.
+        once: no record was drawn twice.
+        point: numbers with a point that hold each count.
         read: (node, chain) → the time when it was read last, and the contradictions that it showed.
     """
 
@@ -164,13 +169,17 @@ class _Tree:
     keys: Keys = field(repr=False)
     counts: Ints = field(repr=False)
     sums: Keys = field(repr=False)
+    once: bool
+    point: type[np.floating[Any]]
     read: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, party: PartySums) -> _Tree:
         """The tree of these sums."""
         ends = np.concatenate([party.lefts, party.totals[:, None]], axis=1)
-        return cls(party, keys_of(party.values), ends[..., party.counting].sum(axis=-1), keys_of(ends))
+        counts, once = ends[..., party.counting].sum(axis=-1), int(party.draws.max(initial=0)) <= 1
+        point = np.float32 if int(party.draws.sum()) < _WHOLE else np.float64
+        return cls(party, keys_of(party.values), counts, keys_of(ends), once, point)
 
 
 def differences(linked: Linked, knowledge: Knowledge, say: Callable[[str], None], passes: int = PASSES) -> None:
@@ -199,7 +208,7 @@ def _read(tree: _Tree, positions: Ints, places: Ints, chain: int, knowledge: Kno
     sums[:, 1:] -= sums[:, :-1].copy()
     for node, rows in enumerate(tree.party.drawn):
         last, shown = tree.read.get((node, chain), (0, 0))
-        if knowledge.changed[chain].take(rows).max(initial=0) < last:  # it would tell the same again
+        if last and knowledge.changed[chain].take(rows).max(initial=0) < last:  # it would tell the same again
             knowledge.contradictions += shown
             continue
         knowledge.time += 1
@@ -229,20 +238,22 @@ def _read_node(
     if not single:
         possible = np.logical_or.reduceat(possible, starts, axis=1)
     # whole numbers, of which the product of numbers with a point is many times faster
-    could = draws.take(others).astype(np.float64) @ possible.astype(np.float64)
+    could = draws.take(others).astype(tree.point) @ possible.astype(tree.point)
     if (counts < 0).any() or (counts > could).any():
         knowledge.contradictions += 1
         return
     some = counts > 0
     full = some & (counts == could)
     few = np.flatnonzero(some & (counts <= FEW) & ~full)
+    if some.all() and not full.any() and not len(few):
+        return
     kept = possible & some
     if len(few):
         np.subtract.at(sums, within, tree.keys.take(there))
-        keys, once = tree.keys.take(others), int(draws.max(initial=0)) <= 1
+        keys = tree.keys.take(others)
         for group in few:
             may = np.flatnonzero(possible[:, group])
-            inside = _inside(keys.take(may), sums[group], int(counts[group]), once=once)
+            inside = _inside(keys.take(may), sums[group], int(counts[group]), once=tree.once)
             if inside is None:
                 continue
             sure, never = inside
@@ -321,13 +332,17 @@ def _pairs(count: int) -> tuple[Ints, Ints]:
     return first, second
 
 
-def keys_of(values: Ints) -> Keys:
-    """A key of each row of values (…, S) modulo 2^64: sums of keys are keys of sums."""
-    keys: Keys = (values.astype(np.uint64) * _factors(values.shape[-1])).sum(axis=-1, dtype=np.uint64)
+def keys_of(values: Ints, part: int = 0) -> Keys:
+    """A key of each row of values (…, S) modulo 2^64: sums of keys are keys of sums.
+
+    `part`: of longer rows, of which the values are the part with this number.
+    """
+    size = values.shape[-1]
+    keys: Keys = (values.astype(np.uint64) * _factors((part + 1) * size)[-size:]).sum(axis=-1, dtype=np.uint64)
     return keys
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=512)
 def _factors(count: int) -> Keys:
     """The same odd numbers (count,) every time."""
     return np.random.default_rng(0).integers(0, 2**64, count, dtype=np.uint64) | np.uint64(1)

@@ -124,7 +124,17 @@ class TrueColumns:
 
     def keys(self, tree: PartySums) -> Keys:
         """A key (sets,) of the sums of each possible candidate over all nodes of a tree."""
-        return _key(self.sums(tree))
+        if tree.least:
+            return _key(self.sums(tree))
+        # keys of sums are sums of keys: of each record that of its values in all of its nodes
+        of_record = np.zeros(len(self.codes), dtype=np.uint64)
+        for node, rows in enumerate(tree.drawn):
+            of_record[rows] += keys_of(tree.values[rows], node)
+        cells = np.zeros(self.lefts.shape[1], dtype=np.uint64)
+        for first, codes in zip(self.first, self.codes.T, strict=False):
+            np.add.at(cells, first + codes, of_record)
+        keys: Keys = np.where(self.lefts, cells, np.uint64(0)).sum(axis=1)
+        return keys
 
     def sums(self, tree: PartySums) -> Ints:
         """The sums (nodes, sets, S) of each possible candidate in all nodes of a tree."""

@@ -13,6 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
 from tests.attacks.documents import made
 from tests.attacks.recorded import train, transcript
@@ -23,10 +26,10 @@ from treetap.attacks.audit import audit
 from treetap.attacks.audit_file import AuditFile
 from treetap.attacks.document import Document, parse
 from treetap.attacks.files import AuditedParty, LabelTable
-from treetap.attacks.known_labels.evidence import SignatureEvidence, of_others
+from treetap.attacks.known_labels.evidence import Rows, SignatureEvidence, of_others
 from treetap.attacks.known_labels.labels import KnownLabels
 from treetap.attacks.known_labels.names import macro_auc, precision_first
-from treetap.attacks.known_labels.naming import known_neighbours, known_regression
+from treetap.attacks.known_labels.naming import known_neighbours, known_regression, regressed
 from treetap.attacks.known_labels.schema import KnownLabelResult, KnownSettings
 from treetap.attacks.limits import exceeded
 from treetap.attacks.registry import Needs, rows
@@ -178,13 +181,30 @@ def test_bounds_leave_records_out() -> None:
 def test_figures_by_hand() -> None:
     """Ties count half in the AUC, and with the mean over their orders in the precision."""
     chances = np.array([[0.9, 0.1], [0.5, 0.5], [0.5, 0.5], [0.2, 0.8]])
-    assert macro_auc(chances, np.array([0, 1, 0, 1])) == pytest.approx(3.5 / 4)
-    assert macro_auc(chances, np.zeros(4, dtype=np.int64)) == 0.5
+    assert macro_auc(chances, np.array([0, 1, 0, 1]))[0] == pytest.approx(3.5 / 4)
+    assert macro_auc(chances, np.zeros(4, dtype=np.int64))[0] == 0.5
     right = np.array([False, True, False, True])
     assert precision_first(chances[:, 1], right, 2) == pytest.approx((1 + 0.5) / 2)
     assert precision_first(chances[:, 1], right, 9) == 0.5
     with pytest.raises(BadInput, match="settings of attacks by known labels: known must be"):
         KnownSettings(known=0)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_figures_are_those_of_scikit_learn(classes: int) -> None:
+    """The AUC with ties, of records that share rows; and the regression on sparse and dense columns side by side."""
+    draw = np.random.default_rng(classes)
+    row, truth = draw.integers(0, 30, 300), draw.integers(0, classes, 300)
+    chances = draw.integers(0, 9, (30, classes)) / 9
+    expected = [roc_auc_score(truth == number, chances[row, number]) for number in range(classes)]
+    assert macro_auc(chances, truth, row)[0] == pytest.approx(np.mean(expected), abs=1e-12)
+
+    nodes, own = sparse.csr_matrix(draw.integers(0, 2, (300, 3)) * 0.5), draw.random((300, 2)).round(1)
+    every, known = np.hstack([nodes.toarray(), own]), np.arange(40)
+    rows = Rows.of(nodes, own)
+    found = regressed(rows.every[known], rows, truth[known])[1][rows.alike]
+    model = LogisticRegression(C=10, max_iter=1000).fit(every[known], truth[known])
+    assert found == pytest.approx(model.predict_proba(every), abs=1e-8)
 
 
 def _file(folder: Path, here: World, params: BoostingParams) -> AuditFile:

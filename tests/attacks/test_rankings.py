@@ -67,6 +67,18 @@ def _found(evidence: SignatureEvidence, names: Sequence[str] = ORDERS) -> dict[s
 LABELS = (np.random.default_rng(3).random(600) < 0.2).astype(np.int64)
 
 
+def test_orders_group_records() -> None:
+    """A vote of good splits groups most records rightly, a column that is the label all of them, drawn splits none."""
+    alike = (np.random.default_rng(4).random(600) < 0.5).astype(np.int64)
+    for labels in (alike, LABELS):
+        by = _found(_evidence(_with_splits(_noisy(labels, 12, 0.2)), labels, labels[:, None] * 9.0))
+        assert (by["first-component"].by["splits"].v_measure or 0) > 0.4
+        assert (by["vote"].by["splits-alike"].v_measure or 0) > 0.7
+        assert by["first-component"].by["columns"].v_measure == pytest.approx(1)
+    drawn = _found(_evidence(_with_splits(_noisy(LABELS, 12, 0.5)), LABELS))
+    assert all((it.v_measure or 0) < 0.05 for result in drawn.values() for it in result.by.values())
+
+
 def test_splits_that_follow_the_labels_give_their_order_away() -> None:
     """A split alone has a third astray; the vote and the component of twelve are near the truth, withheld as they are.
 

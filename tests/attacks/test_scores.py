@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from sklearn import metrics
 
-from treetap.attacks.scores import score
+from treetap.attacks.scores import score, v_measure
 from treetap.errors import BadInput
 
 
@@ -17,6 +17,14 @@ def test_renamed_labels_score_one_throughout() -> None:
     assert found.__dict__ == dict.fromkeys(
         ("v_measure", "homogeneity", "completeness", "ari", "nmi", "accuracy", "named_accuracy"), pytest.approx(1.0)
     )
+
+
+@pytest.mark.parametrize(("classes", "clusters"), [(2, 2), (3, 5), (1, 2), (2, 1), (1, 1)])
+def test_v_measure_by_counts(classes: int, clusters: int) -> None:
+    """It is that of all measures."""
+    drawn = np.random.default_rng(0)
+    labels, groups = drawn.integers(0, classes, 50), drawn.integers(0, clusters, 50)
+    assert v_measure(labels, groups) == pytest.approx(score(labels, groups).v_measure, abs=1e-12)
 
 
 def test_v_measure_is_the_harmonic_mean_that_its_authors_define() -> None:

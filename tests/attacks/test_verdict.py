@@ -8,7 +8,7 @@ import pytest
 from tests.attacks.documents import made
 from tests.attacks.frontiers import frontier, point
 from treetap.attacks.advice.advise import AdvisedJob, advise
-from treetap.attacks.known_labels.names import auc_influence, macro_auc
+from treetap.attacks.known_labels.names import macro_auc
 from treetap.attacks.report import html
 from treetap.attacks.report.verdict import lines, to_do
 from treetap.attacks.scores import matched, score
@@ -129,12 +129,12 @@ def test_the_influence_of_a_record_on_the_auc(classes: int) -> None:
     draw = np.random.default_rng(classes)
     truth = draw.integers(0, classes, 60)
     chances = np.round(draw.random((60, classes)) + (truth[:, None] == np.arange(classes)), 1)
-    influence, whole = auc_influence(chances, truth), macro_auc(chances, truth)
+    whole, influence = macro_auc(chances, truth)
     assert influence.sum() == pytest.approx(0.0, abs=1e-12)
     many = 50
     for record in range(0, 60, 7):
         rows = np.concatenate([np.tile(np.arange(60), many), [record]])
-        change = macro_auc(chances[rows], truth[rows]) - whole
+        change = macro_auc(chances[rows], truth[rows])[0] - whole
         assert change * many == pytest.approx(influence[record], abs=3e-3)
 
 

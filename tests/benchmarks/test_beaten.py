@@ -47,7 +47,7 @@ def test_rows_and_status(beaten: Any, monkeypatch: pytest.MonkeyPatch, capsys: p
     _ask(beaten, monkeypatch, 0.15)
     assert _run(beaten, monkeypatch, "--sets", "breast_cancer", "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert (row["holder"], row["question"]) == ("first half", "kind, x")
+    assert (row["holder"], row["question"]) == ("first half", "kind, x, AUC")
     assert row["difference"] == pytest.approx(0.1)
     _ask(beaten, monkeypatch, 0.05)
     assert _run(beaten, monkeypatch, "--sets", "breast_cancer") == 1
@@ -95,6 +95,19 @@ def test_easy_attacks_find_what_is_planted() -> None:
 
 
 @pytest.mark.usefixtures("beaten")
+def test_groups_by_an_order() -> None:
+    """A class of a fifth is the upper end of a column that it follows, where k-means divides otherwise."""
+    groups_of, labels_of = importlib.import_module("beaten_groups"), importlib.import_module("beaten_labels")
+    labels = (np.arange(300) % 5 == 0).astype(np.int64)
+    column = np.random.default_rng(0).random(300) + labels
+    it = labels_of.Trained(column[:, None], labels, ())
+    ways = dict(groups_of.grouped(it, "a column", column))
+    assert (ways["upper end of a column"] == labels).all()
+    assert (ways["lower end of a column"].sum(), len(set(ways["k-means on a column"]))) == (60, 2)
+    assert "k-means on columns" in dict(groups_of.own(it))
+
+
+@pytest.mark.usefixtures("beaten")
 def test_sums_tell_columns_that_the_label_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three columns two are numbers: with little noise most cells are named, and places follow merged bins."""
     columns_of, tables = importlib.import_module("beaten_columns"), importlib.import_module("beaten_tables")
@@ -102,7 +115,7 @@ def test_sums_tell_columns_that_the_label_follows(monkeypatch: pytest.MonkeyPatc
     labels = (draw.random(120) < 0.5).astype(np.int64)
     columns = np.round(labels[:, None] * [0, 0, 0, 1, 1, 1] + draw.normal(size=(120, 6)))
     numbers = np.array([True] * 4 + [False, True])
-    given = Namespace(cell_trees=12, depth=3, sweeps=10)
+    given = Namespace(cell_trees=12, depth=3, sweeps=10, order_depths=[3])
     monkeypatch.setattr(columns_of, "EPSILONS", (100_000.0,))
     monkeypatch.setattr(columns_of, "SECONDS", 2.0)
     rows = list(columns_of.columns_rows("bank", tables.Table(columns, numbers, labels), given))
@@ -120,5 +133,17 @@ def test_the_audit_is_not_beaten_on_a_small_table(
     given = ("--sets", "breast_cancer", "--kinds", "labels", "--ways", "withheld", "--trees", "3", "--json")
     assert _run(beaten, monkeypatch, *given) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [row["question"] for row in found] == ["labels, with the training", "labels, before it"] * 2
+    assert [row["question"] for row in found] == ["labels, with the training, AUC", "labels, before it, AUC"] * 2
     assert all(0.8 < row["audit_figure"] <= 1 for row in found)
+
+
+@pytest.mark.second_tier
+def test_a_recorded_transcript(
+    beaten: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A small federation: its files give the easy attacks what they give the audit, and the verdict has a row."""
+    given = ("--sets", "breast_cancer", "--kinds", "recorded", "--trees", "2", "--depth", "2", "--json")
+    assert _run(beaten, monkeypatch, *given) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["measure"] for row in found] == ["AUC", "V-measure", "accuracy"]
+    assert all(0.4 < row["audit_figure"] <= 1 for row in found)
