@@ -1,5 +1,6 @@
-# treetap for parties, coordinators and operators: `docker build -t treetap .`
-# With extras: `docker build --build-arg EXTRAS="serve neural" -t treetap .`; for audits `EXTRAS=audit`, as the compose file does.
+# treetap for parties, coordinators and operators: `docker build -t treetap .`, which leaves out attacks and laboratory.
+# With extras: `docker build --build-arg EXTRAS="serve neural" -t treetap .`. With attacks and laboratory, for audits:
+# `docker build --target audit --build-arg EXTRAS=audit -t treetap-audit .`, as the compose file does.
 # EXTRAS=neural with PyTorch's build for CPUs: add --build-arg PIP_EXTRA_INDEX_URL=… (docs/deploy.md).
 # Stages: neither the sources nor the build's temporary files are in the image. BuildKit is not needed.
 # Dependencies come first, by the hashes of release/locked: fetched again when these change, not when anything else does.
@@ -25,6 +26,8 @@ COPY pyproject.toml LICENSE README.md ./
 COPY build_backend build_backend
 COPY attacks attacks
 COPY coordinator coordinator
+COPY lab lab
+COPY ops ops
 COPY party party
 COPY treetap treetap
 # Native kernels, in the forms of every processor, whichever builds the image; --build-arg TREETAP_NATIVE=0 leaves them out.
@@ -49,14 +52,13 @@ RUN test ! -s open.txt || python -m pip --python /opt/treetap install --no-cache
 COPY --from=wheel /wheels /wheels
 RUN python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check --no-deps /wheels/*.whl
 
-FROM ${BASE}
+FROM ${BASE} AS process
 # A fixed user id, so that files on a host can belong to it.
 RUN groupadd --gid 10001 treetap \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/treetap --shell /usr/sbin/nologin treetap \
  && install -d -o treetap -g treetap -m 700 /var/lib/treetap /var/lib/treetap-coordinator
 # Login shells, as KubeRay starts some, forget the path below.
 RUN echo 'PATH=/opt/treetap/bin:$PATH' > /etc/profile.d/treetap.sh
-COPY --from=build /opt/treetap /opt/treetap
 # Bytecode was compiled at the build, and the processes may run on a read-only file system.
 ENV PATH=/opt/treetap/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER treetap
@@ -66,3 +68,12 @@ HEALTHCHECK --interval=30s --timeout=15s --start-period=30s --retries=3 \
   CMD ["treetap", "health", "--config", "/etc/treetap/party.toml"]
 ENTRYPOINT ["treetap"]
 CMD ["--help"]
+
+FROM process AS audit
+COPY --from=build /opt/treetap /opt/treetap
+
+FROM build AS without_laboratory
+RUN rm -r /opt/treetap/lib/python3*/site-packages/treetap/attacks /opt/treetap/lib/python3*/site-packages/treetap/lab
+
+FROM process AS party
+COPY --from=without_laboratory /opt/treetap /opt/treetap

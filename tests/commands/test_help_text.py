@@ -19,6 +19,8 @@ BRACKETED = re.compile(r"\[+[^\[\]\s]+\]+")
 
 def _commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield words, command
+    if isinstance(command, LazyGroup):
+        command.list_commands(None)
     for name, below in getattr(command, "commands", {}).items():
         yield from _commands(command.load(name) if isinstance(command, LazyGroup) else below, (*words, name))
 

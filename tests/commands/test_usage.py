@@ -7,18 +7,22 @@ import re
 import signal
 import socket
 import stat
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from tests.certificates import role_of
 from tests.commands.command import Outcome, end, refused, start, treetap, treetap_here, write
 from tests.documents import blocks
 from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.cli import app
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
 from treetap.coordinator.config import CoordinatorConfig
+from treetap.errors import BadInput
 from treetap.party.config import PartyConfig
 from treetap.party.policy import Policy
 from treetap.strict import load
@@ -95,6 +99,25 @@ def test_commands_are_listed_below_their_purpose(monkeypatch: pytest.MonkeyPatch
     assert headings == ["Options", "Try", "Run a party", "Run jobs", "Privacy", "Operate"]
     first = said.partition("─ Try ")[2].partition("╰")[0]
     assert {"demo", "experiment"} <= set(re.findall(r"^│ ([a-z]+) ", first, re.MULTILINE))
+
+
+@pytest.mark.parametrize("words", [["audit", "runs/x"], ["model", "xgboost", "runs/x"]])
+def test_a_command_of_a_wing_that_was_left_out(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused by its name, with what brings it; commands of core and of the other wing are there."""
+    load = EntryPoint.load
+
+    def without_laboratory(point: EntryPoint) -> Any:
+        if point.value.startswith("treetap.lab"):
+            raise ModuleNotFoundError("No module named 'treetap.lab'", name="treetap.lab")
+        return load(point)
+
+    monkeypatch.setattr(EntryPoint, "load", without_laboratory)
+    name = " ".join(words[:-1])
+    with pytest.raises(BadInput, match=f"treetap {name}: .* leaves out the wing `lab`, .* of target `audit`"):
+        typer.main.get_command(app)(words, standalone_mode=False)
+    listed = typer.main.get_command(app).list_commands(None)
+    assert "audit" not in listed
+    assert {"train", "console"} <= set(listed)
 
 
 @pytest.mark.second_tier(but=2)

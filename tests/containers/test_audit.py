@@ -22,7 +22,13 @@ def audited(composed: Composed, finished: Answer) -> Answer:
     """`docker compose run audit` after the job."""
     assert finished.status == 0, finished.text
     composed.client.images.build(
-        path=str(ROOT), tag=AUDIT_IMAGE, buildargs={"EXTRAS": "audit"}, network_mode="host", rm=True, forcerm=True
+        path=str(ROOT),
+        tag=AUDIT_IMAGE,
+        target="audit",
+        buildargs={"EXTRAS": "audit"},
+        network_mode="host",
+        rm=True,
+        forcerm=True,
     )
     return composed.compose("run", "--rm", "-T", "audit", JOB=JOB)
 

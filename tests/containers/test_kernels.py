@@ -1,4 +1,4 @@
-"""The image's kernels: compiled in its first stage, whichever processor builds it, and named by doctor."""
+"""What the image holds: kernels, compiled in its first stage and named by doctor, and no attack."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from tests.containers.bare_demo import auto_with_kernels
 from tests.containers.composed import Composed
+from treetap.commands.lazy import LEFT_OUT
 
 # The image is built and a federation runs before the first test.
 pytestmark = [
@@ -26,3 +27,15 @@ def test_doctor_names_the_kernels_of_the_image(serving: Composed) -> None:
     assert f"auto: {backend}, as the processor has {'no AVX2 and FMA' if backend == 'gmpy2' else ''}" in said
     status, _ = container.exec_run(["sh", "-c", "command -v cc gcc clang || python -c 'import ziglang'"])
     assert status != 0
+
+
+def test_the_image_of_a_party_leaves_out_attacks_and_laboratory(serving: Composed) -> None:
+    """Its files are not there, and a command of theirs is refused by its name, with what brings it."""
+    container = serving.container("label-holder")
+    status, output = container.exec_run(["treetap", "audit", "runs/x"])
+    assert (status, output.decode()) == (2, f"treetap: {LEFT_OUT.format(name='audit', wing='lab')}\n")
+    status, output = container.exec_run(["python", "-c", "import treetap; print(*treetap.__path__)"])
+    folder = output.decode().strip()
+    status, output = container.exec_run(["ls", folder])
+    assert {"party", "coordinator", "ops"} <= (held := set(output.decode().split()))
+    assert held.isdisjoint({"attacks", "lab"})
