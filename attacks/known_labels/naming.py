@@ -146,8 +146,8 @@ def regressed(known: Any, rows: Rows, labels: Ints) -> tuple[Ints, Floats]:
         return float(unlike + penalty / 2 * (weights[:, :-1] ** 2).sum()), gradient.ravel()
 
     options = {"maxiter": 1000, "maxls": 50, "gtol": 1e-4, "ftol": 64 * np.finfo(np.float64).eps}
-    found = minimize(loss, weights[free].ravel(), method="L-BFGS-B", jac=True, options=options)
-    weights[free] = found.x.reshape(-1, beside_one.shape[1])
+    fitted = minimize(loss, weights[free].ravel(), method="L-BFGS-B", jac=True, options=options)
+    weights[free] = fitted.x.reshape(-1, beside_one.shape[1])
     products = np.concatenate([some for _, some in rows.times(weights[:, :-1].T, _TOGETHER)])
     return classes, _chances(products + weights[:, -1])[0]
 

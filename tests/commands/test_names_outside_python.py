@@ -60,7 +60,7 @@ def exists(path: str) -> bool:
 
 def is_module(name: str) -> bool:
     """True if a module or package has that dotted name, or the text of one contains the name."""
-    path = name.replace(".", "/")
+    path = re.sub(r"^treetap/(?=(party|coordinator|attacks|lab|ops)\b)", "", name.replace(".", "/"))
     if exists(path) or exists(f"{path}.py"):
         return True
     module, _, attribute = path.rpartition("/")
