@@ -27,7 +27,7 @@ from flood import HOLDER, rss_mb
 
 from treetap.commands.certs.authority import issue
 from treetap.lab.local_federation import LocalFederation
-from treetap.party.server.http_connections import MOST_AHEAD
+from treetap.ops.gateway.http_connections import MOST_AHEAD
 from treetap.wire.roles import Role
 
 FLOODER, OTHER = "flooder", "other"

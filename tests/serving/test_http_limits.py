@@ -23,8 +23,8 @@ from treetap.wire.roles import Role
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 from aiohttp import web
 
+from treetap.ops.gateway.http import HttpScoring
 from treetap.party.server import http_connections, services
-from treetap.party.server.http import HttpScoring
 
 pytestmark = pytest.mark.real_time
 
