@@ -115,7 +115,7 @@ class LocalFederation:
         self._parties = dict(parties)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.addresses: dict[str, str] = {}
-        self._serving: dict[str, str] = {}  # party → its address for clients, where it has one
+        self.serving: dict[str, str] = {}  #: party → its address for clients, where it has one
 
     def __enter__(self) -> Self:
         try:
@@ -139,19 +139,18 @@ class LocalFederation:
     ) -> None:
         self.stop()
 
-    def start_gateway(self, serving: str, **settings: Any) -> str:
-        """The address for clients of HTTP at the gateway of the party that serves at an address; it starts if need be.
+    def start_gateway(self, party: str, **settings: Any) -> str:
+        """Start the gateway that a party's table `[serve]` names, if it does not run; returns its address for clients.
 
         `settings`: further keys of the gateway's file.
         """
-        party = next(name for name, address in self._serving.items() if address == serving)
         own = str(self._parties[party]["serve"]["gateway"])
         name = f"{party}/{own}"
         if name in self._processes and self._processes[name].poll() is None:
             return self.addresses[name]
         if not (self.folder / "certs" / f"{own}.crt").exists():
             self._certify({own: Role.GATEWAY})
-        asked = {"name": party, "address": serving}
+        asked = {"name": party, "address": self.serving[party]}
         given = {"name": own, "listen": "127.0.0.1:0", "tls": _texts(self._tls(own)), "party": asked}
         make_folder(self.folder / name)
         write_whole(self.folder / name / "config.toml", to_toml({**given, **settings}).encode())
@@ -196,8 +195,8 @@ class LocalFederation:
         settings = {**self._coordinator, "parties": {party: self.addresses[party] for party in self._parties}}
         if kind == "party":
             settings = {**self._parties[name]}
-        if name in self._serving:
-            settings["serve"] = {**settings["serve"], "listen": self._serving[name]}
+        if name in self.serving:
+            settings["serve"] = {**settings["serve"], "listen": self.serving[name]}
         self._configure(name, settings, self.addresses[name])
         self._spawn(name, kind)
         self._await_address(name)
@@ -285,7 +284,7 @@ class LocalFederation:
                 line += byte
         told = json.loads(line)
         if "predict_grpc" in told:
-            self._serving[name] = told["predict_grpc"]
+            self.serving[name] = told["predict_grpc"]
         return str(told["address"])
 
 

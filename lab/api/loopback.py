@@ -315,8 +315,10 @@ class Loopback:
                 status = operator.watch(name, lambda _: None, progress_view.serves)
                 if status.state != "running":
                     raise (InvalidInput if status.bad_input else Interrupted)(status.error)
-                assert self._federation is not None
-                yield self._federation.start_gateway(status.serving.grpc, plain_http=True)
+                federation = self._federation
+                assert federation is not None
+                (holder,) = (party for party, at in federation.serving.items() if at == status.serving.grpc)
+                yield federation.start_gateway(holder, plain_http=True)
             finally:
                 with suppress(TreetapError):
                     operator.cancel(name)

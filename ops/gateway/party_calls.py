@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from treetap.errors import Interrupted, NotServed, Silent, TreetapError
+from treetap.errors import Incompatible, NotServed, TreetapError, Unreachable
 from treetap.wire.ports import Address
 from treetap.wire.rpc import GrpcDialer
 from treetap.wire.tls import Transport
@@ -70,8 +70,6 @@ class PartyCalls:
         try:
             async with self._dialer.serving(self._to, client) as stub:
                 yield stub
-        except Silent:
-            raise
-        except Interrupted as fault:
+        except (Unreachable, Incompatible) as fault:
             log.warning("%s is not reached: %s", self._to.name, fault)
             raise NotServed(f"{self._to.name} cannot be asked now; ask again later") from None
