@@ -74,9 +74,9 @@ def new_federation(
         for name, table in seen.items()
     }
     clients = [_checked(one, Role.CLIENT) for one in client or ()]
-    taken = [name for name in (*clients, *([GATEWAY] if clients else ())) if name in (*tables, COORDINATOR, OPERATOR)]
-    if taken:
-        raise BadInput(f"{taken[0]}: a client, and the gateway, has a name of its own: choose another")
+    named = [*tables, COORDINATOR, OPERATOR, AUTHORITY, *([GATEWAY, *clients] if clients else ())]
+    if twice := [name for name in named if named.count(name) > 1]:
+        raise BadInput(f"{twice[0]}: a client, and the gateway, has a name of its own: choose another")
     ports = [f"127.0.0.1:{port}" for port in _free_ports(len(tables) + (3 if clients else 1))]
     coordinator, addresses = ports[0], dict(zip(tables, ports[1:], strict=False))
     serving, outside = ports[-2:]
