@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
@@ -197,13 +197,15 @@ def _fault(prediction: serving_pb2.RecordPrediction) -> web.Response | None:
 
 def own_names(listen: str, source: CredentialSource | None, more: Iterable[str]) -> frozenset[str]:
     """The hosts that a request may name now: `more`, that of `listen`, and the certificate's; else loopback's."""
-    names = [listen.rpartition(":")[0].strip("[]"), *more, *(_NEAR if source is None else _certified(source))]
+    certified = _NEAR if source is None else _certified(source.now().certificate)
+    names = [listen.rpartition(":")[0].strip("[]"), *more, *certified]
     return frozenset(name.lower() for name in names)
 
 
-def _certified(source: CredentialSource) -> list[str]:
-    certificate = x509.load_pem_x509_certificate(source.now().certificate)
-    return dns_names(certificate) + ip_addresses(certificate)
+@lru_cache(maxsize=1)  # every request asks, and it seldom changes
+def _certified(certificate: bytes) -> tuple[str, ...]:
+    shown = x509.load_pem_x509_certificate(certificate)
+    return (*dns_names(shown), *ip_addresses(shown))
 
 
 def asked_by_name(names: Callable[[], frozenset[str]]) -> Middleware:
