@@ -1,4 +1,4 @@
-"""Floods of a party's HTTP endpoint by one client's certificate, while another client keeps a connection and asks.
+"""Floods of a gateway's HTTP endpoint by one client's certificate, while another client keeps a connection and asks.
 
     python benchmarks/flood_http.py [--kind heads] [--seconds 20]
 

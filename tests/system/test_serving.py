@@ -314,8 +314,10 @@ def test_the_doctor_knows_both_places(served: Served, federation: LocalFederatio
     assert [each.level for each in check_http(Identity(B, Role.GATEWAY), served.http, own)] == ["fault"]
     assert [each.level for each in check_http(GATEWAY, served.grpc, own)] == ["fault"]
     assert [each.level for each in check_http(GATEWAY, "127.0.0.1:0", own)] == ["ok"]
-    told = treetap("doctor", "--config", federation.folder / LABEL_HOLDER / "gateway" / "config.toml")
-    assert f"{LABEL_HOLDER} at {served.grpc}: answers and serves" in told.out
+    file = federation.folder / LABEL_HOLDER / "gateway" / "config.toml"
+    assert f"{LABEL_HOLDER} at {served.grpc}: answers and serves" in treetap("doctor", "--config", file).out
+    assert treetap("health", "--config", file, "--address", served.http).status == 0
+    assert treetap("health", "--config", file, "--address", served.grpc).status == 1
 
 
 @pytest.mark.second_tier
