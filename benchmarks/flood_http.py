@@ -1,4 +1,4 @@
-"""Floods of a party's HTTP endpoint by one client's certificate, while another client keeps a connection and asks.
+"""Floods of a gateway's HTTP endpoint by one client's certificate, while another client keeps a connection and asks.
 
     python benchmarks/flood_http.py [--kind heads] [--seconds 20]
 
@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import http.client
 import json
-import socket
 import ssl
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from flood import HOLDER, rss_mb
 
 from treetap.commands.certs.authority import issue
 from treetap.lab.local_federation import LocalFederation
-from treetap.party.server.http_connections import MOST_AHEAD
+from treetap.ops.gateway.http_connections import MOST_AHEAD
 from treetap.wire.roles import Role
 
 FLOODER, OTHER = "flooder", "other"
@@ -55,7 +54,7 @@ def _context(certs: Path, name: str) -> ssl.SSLContext:
 
 
 async def flood(kind: str, certs: Path, port: int, seconds: float) -> dict[str, int]:
-    """Flood the endpoint; how many connections were opened, and how many the party closed or did not let in."""
+    """Flood the endpoint; how many connections were opened, and how many the gateway closed or did not let in."""
     context, counts = _context(certs, FLOODER), {"opened": 0, "closed": 0}
 
     async def connections(first: bytes) -> None:
@@ -103,13 +102,13 @@ class Asking:
 
 
 def measure(kind: str, seconds: float) -> dict[str, object]:
-    """Memory of the party, and the other client's answers, during one flood."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    settings = {"workers": 1, "serve": {"clients": [FLOODER, OTHER], "http": f"127.0.0.1:{port}"}}
+    """Memory of the gateway, and the other client's answers, during one flood."""
+    serve = {"clients": [FLOODER, OTHER], "listen": "127.0.0.1:0", "gateway": "gateway"}
+    settings: dict[str, object] = {"workers": 1, "serve": serve}
     settings["policy"] = {"emits": {"PREDICTION": ["clients"]}}
     with tempfile.TemporaryDirectory() as folder, LocalFederation(Path(folder), {HOLDER: settings}) as federation:
-        certs, pid = federation.folder / "certs", federation.pid(HOLDER)
+        port = int(federation.start_gateway(HOLDER).rpartition(":")[2])
+        certs, pid = federation.folder / "certs", federation.pid(f"{HOLDER}/gateway")
         for name in (FLOODER, OTHER):
             issue(certs, name, Role.CLIENT, days=2)
         asking = Asking(certs, port)

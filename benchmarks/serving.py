@@ -133,7 +133,7 @@ def run(given: argparse.Namespace, workdir: Path) -> dict[str, Any]:
     table = {
         "clients": [CLIENT],
         "listen": "127.0.0.1:0",
-        "http": "127.0.0.1:0",
+        "gateway": "gateway",
         "window_ms": given.window_ms,
         "deadline_s": 60.0,
     }
@@ -159,7 +159,9 @@ def run(given: argparse.Namespace, workdir: Path) -> dict[str, Any]:
 
         async def main() -> tuple[dict[str, Any], list[dict[str, Any]]]:
             async with AsyncExitStack() as stack:
-                address = status.serving.grpc if given.way == "grpc" else status.serving.http
+                address = status.serving.grpc
+                if given.way == "http":
+                    address = await asyncio.to_thread(federation.start_gateway, HOLDER)
                 asks = await WAYS[given.way](address, files, given.concurrent, stack)
                 first = await measured(asks, 1)
                 if given.warm_up:

@@ -115,6 +115,7 @@ class LocalFederation:
         self._parties = dict(parties)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.addresses: dict[str, str] = {}
+        self.serving: dict[str, str] = {}  #: party → its address for clients, where it has one
 
     def __enter__(self) -> Self:
         try:
@@ -137,6 +138,25 @@ class LocalFederation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def start_gateway(self, party: str, **settings: Any) -> str:
+        """Start the gateway that a party's table `[serve]` names, if it does not run; returns its address for clients.
+
+        `settings`: further keys of the gateway's file.
+        """
+        own = str(self._parties[party]["serve"]["gateway"])
+        name = f"{party}/{own}"
+        if name in self._processes and self._processes[name].poll() is None:
+            return self.addresses[name]
+        if not (self.folder / "certs" / f"{own}.crt").exists():
+            self._certify({own: Role.GATEWAY})
+        asked = {"name": party, "address": self.serving[party]}
+        given = {"name": own, "listen": "127.0.0.1:0", "tls": _texts(self._tls(own)), "party": asked}
+        make_folder(self.folder / name)
+        write_whole(self.folder / name / "config.toml", to_toml({**given, **settings}).encode())
+        self._spawn(name, "gateway")
+        self.addresses[name] = self._await_address(name)
+        return self.addresses[name]
 
     @property
     def operator(self) -> Operator:
@@ -170,10 +190,14 @@ class LocalFederation:
         self._processes[name].wait(STOP_S)
 
     def restart(self, name: str) -> None:
-        """Start a process again on its state and its port."""
+        """Start a party or the coordinator again on its state and its ports."""
         kind = "coordinator" if name == "coordinator" else "party"
         settings = {**self._coordinator, "parties": {party: self.addresses[party] for party in self._parties}}
-        self._configure(name, settings if kind == "coordinator" else {**self._parties[name]}, self.addresses[name])
+        if kind == "party":
+            settings = {**self._parties[name]}
+        if name in self.serving:
+            settings["serve"] = {**settings["serve"], "listen": self.serving[name]}
+        self._configure(name, settings, self.addresses[name])
         self._spawn(name, kind)
         self._await_address(name)
 
@@ -198,7 +222,11 @@ class LocalFederation:
         make_folder(certs)
         create_authority(certs)
         others = {"coordinator": Role.COORDINATOR, "operator": Role.OPERATOR}
-        for name, role in {**dict.fromkeys(self._parties, Role.PARTY), **others}.items():
+        self._certify({**dict.fromkeys(self._parties, Role.PARTY), **others})
+
+    def _certify(self, roles: Mapping[str, Role]) -> None:
+        certs = self.folder / "certs"
+        for name, role in roles.items():
             issue(certs, name, role, hosts=["127.0.0.1"], days=30)
         for path in certs.iterdir():
             path.chmod(0o600)  # certificates too: nothing of a federation here is for others on this host
@@ -228,7 +256,8 @@ class LocalFederation:
         return {"label_holders": labelled, "peers": list(others)}
 
     def _spawn(self, name: str, kind: str) -> None:
-        words = [kind, "--config", str(self.folder / name / "config.toml"), "--until-stdin-closes", *self._options]
+        option = [] if kind == "gateway" else ["--config"]
+        words = [kind, *option, str(self.folder / name / "config.toml"), "--until-stdin-closes", *self._options]
         path = self.folder / name / "log.txt"
         with open(path, "ab", opener=lambda at, flags: os.open(at, flags, 0o600)) as log, undisturbed():
             self._processes[name] = begin(words, log)
@@ -253,7 +282,10 @@ class LocalFederation:
                     message = f"{name} ended with status {code}: {' / '.join(tail)}"
                     raise BadInput(message) if code == 2 else Interrupted(message)
                 line += byte
-        return str(json.loads(line)["address"])
+        told = json.loads(line)
+        if "predict_grpc" in told:
+            self.serving[name] = told["predict_grpc"]
+        return str(told["address"])
 
 
 def begin(words: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:

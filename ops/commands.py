@@ -1,4 +1,4 @@
-"""Commands of operation: pages for a party's people, a relay, a check of a process."""
+"""Commands of operation: pages for a party's people, a relay, a gateway, a check of a process."""
 
 from __future__ import annotations
 
@@ -48,10 +48,27 @@ def relay(
     run(file, until_stdin_closes=until_stdin_closes)
 
 
+def gateway(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The gateway's configuration file.")],
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
+    until_stdin_closes: UntilStdinCloses = False,
+) -> None:
+    """Serve a gateway until SIGTERM: clients ask it over HTTP, and it asks the party. It has no table, label or key.
+
+    treetap gateway gateway.toml
+    """
+    logs.configure(log_level, log_format)
+    with needs("serve"):
+        from treetap.ops.gateway.command import run
+
+    run(file, until_stdin_closes=until_stdin_closes)
+
+
 def doctor(
     config: Annotated[
         Path | None,
-        typer.Option(help="A party's, a coordinator's, an operator's, an approver's or a relay's configuration file."),
+        typer.Option(help="A party's, a coordinator's or another process's configuration file."),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -19,6 +19,11 @@ FORGET = Row(
     "Forget persons: take their records out of this party's state folder, and name what that does not reach.",
     PRIVACY,
 )
+GATEWAY = Row(
+    "treetap.ops.commands",
+    "Serve a gateway until SIGTERM: clients ask it over HTTP, and it asks the party. It has no table, label or key.",
+    OPERATE,
+)
 RELAY = Row(
     "treetap.ops.commands",
     "Serve a relay until SIGTERM: one public port for processes that can only dial out. It opens no TLS but its own.",

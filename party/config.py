@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
-from ipaddress import ip_network
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,21 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from treetap.errors import ConfigError
-from treetap.names import NAME, clash, on_loopback
+from treetap.names import NAME, clash
 from treetap.native.arithmetic import Choice
 from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy
 from treetap.process.config import Relayed, Silence, TelemetryConfig
 from treetap.protocols.exclusions import Feature, between
 from treetap.removed import check_state
-from treetap.strict import Address, Host, Name, ProcessName, Strict, load, unshown
+from treetap.strict import Address, Name, ProcessName, Strict, load, unshown
 from treetap.tables.config import TableConfig
 from treetap.workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from treetap.trees.withholding import Withholding
 
-Network = Annotated[str, AfterValidator(lambda text: str(ip_network(text)))]  #: an address, or ADDRESS/BITS
 _ELSEWHERE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:|https?://[^@]+|s3://[^/@:]+/.*")
 
 
@@ -43,16 +41,16 @@ Elsewhere = Annotated[str, AfterValidator(_elsewhere)]
 
 
 class ServeConfig(Strict):
-    """Clients that may request predictions of served models, addresses and limits; without the table no client may."""
+    """Clients that may request predictions of served models, and limits; without the table no client may."""
 
     clients: Annotated[list[ProcessName], Field(min_length=1)]
     """Names of the certificates of those who may ask for predictions of served models."""
-    listen: Address | None = None
-    """HOST:PORT for clients of gRPC; `listen`, `http` or both are needed."""
-    http: Address | None = None
-    """HOST:PORT for clients of HTTP and JSON; needs the extra `serve`."""
-    plain_http: bool = False
-    """HTTP without TLS, on loopback only: the header `treetap-name` names the client, without proof."""
+    listen: Address
+    """HOST:PORT for clients of gRPC, and for the gateway."""
+    gateway: ProcessName | None = None
+    """The gateway through which clients of HTTP ask, by its certificate's name: it is trusted for their names. Without
+    it there is none.
+    """
     window_ms: Annotated[float, Field(ge=0, le=10_000)] = 200.0
     """Longest wait, in milliseconds, of a round's first request for other requests to join it."""
     most_ids: Annotated[int, Field(ge=1, le=10_000)] = 256
@@ -61,26 +59,11 @@ class ServeConfig(Strict):
     """Most records that wait for a round; a request beyond that is refused."""
     deadline_s: Annotated[float, Field(gt=0, le=600)] = 10.0
     """Longest wait for an answer, in seconds; a client may ask for less."""
-    hosts: list[Host] = []
-    """Names under which clients of HTTP call, beside those in the certificate and in `http`; a request for another is
-    answered with 421.
-    """
-    handshakes: Annotated[int, Field(ge=1, le=4096)] = 64
-    """Most HTTP connections of one address without a handshake at once; the oldest makes room for a further one."""
-    proxies: list[Network] = []
-    """Addresses and networks, such as 10.0.0.0/8, of proxies and balancers, for which `handshakes` does not hold."""
 
     @model_validator(mode="after")
-    def _reachable(self) -> ServeConfig:
-        if self.listen is None and self.http is None:
-            raise ValueError("has no address for clients: set listen (gRPC), http (HTTP and JSON) or both to HOST:PORT")
-        if self.plain_http and self.http is None:
-            raise ValueError("plain_http = true needs http = HOST:PORT; leave it out where clients use gRPC only")
-        if self.plain_http and self.http is not None and not on_loopback(self.http):
-            raise ValueError(
-                f"plain_http = true is for http on loopback only, not for {self.http}: leave it out, and HTTP clients "
-                "need certificates"
-            )
+    def _possible(self) -> ServeConfig:
+        if self.gateway in self.clients:
+            raise ValueError(f"gateway and clients both name {self.gateway}: a gateway asks for others; name it apart")
         if self.most_ids > self.queue:
             raise ValueError(f"most_ids = {self.most_ids} exceeds queue = {self.queue}: such a request would never fit")
         return self
@@ -146,10 +129,8 @@ class PartyConfig(WorkerSettings, Relayed):
         return self.workers or len(os.sched_getaffinity(0))
 
     def addresses(self) -> dict[str, str]:
-        served = self.serve
-        asked = {"serve.listen": served.listen, "serve.http": served.http} if served else {}
-        asked["metrics"] = self.metrics
-        return {"listen": self.listen} | {field: address for field, address in asked.items() if address}
+        further = {"serve.listen": self.serve and self.serve.listen, "metrics": self.metrics}
+        return {"listen": self.listen} | {field: address for field, address in further.items() if address}
 
     def table(self, name: str) -> TableConfig | None:
         """The table of that name, of this configuration or as its folder of tables has it now; None without one.

@@ -36,6 +36,7 @@ from treetap.lab.experiment.party_table import PartyTable
 from treetap.lab.frontier.frontier_file import FrontierTable
 from treetap.lattice.histogram_parameters import secrecy_words
 from treetap.neural.params import Bottom, Top
+from treetap.ops.gateway.config import AskedParty, GatewayConfig
 from treetap.ops.relay.command import RelayConfig
 from treetap.party.approvals.standing import Bounds, StandingFile
 from treetap.party.config import PartyConfig, ServeConfig
@@ -82,6 +83,7 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
     },
     "Coordinator file": {"": (CoordinatorConfig, "`treetap coordinator --config FILE`.")},
     "Relay file": {"": (RelayConfig, "`treetap relay FILE`.")},
+    "Gateway file": {"": (GatewayConfig, "`treetap gateway FILE`."), "[party]": (AskedParty, "")},
     "Operator file": {
         "": (OperatorConfig, "`operator.toml` of the commands that call a coordinator, or `--operator FILE`.")
     },

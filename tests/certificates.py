@@ -12,6 +12,7 @@ from treetap.wire.tls import TlsFiles
 _OTHERS = {
     "coordinator": Role.COORDINATOR,
     "operator": Role.OPERATOR,
+    "gateway": Role.GATEWAY,
     **dict.fromkeys(("app", "batch", "stranger"), Role.CLIENT),
 }
 

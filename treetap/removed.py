@@ -71,6 +71,11 @@ REMOVED: tuple[Removed, ...] = (
         "certs renew",
         "run treetap certs request NAME --role ROLE --out FOLDER, have it signed, then treetap certs install",
     ),
+    Removed("ServeConfig", "http", "write listen and gateway = NAME; `treetap new gateway` writes what answers HTTP"),
+    *(
+        Removed("ServeConfig", key, "write it into the file of the gateway that answers HTTP (`treetap new gateway`)")
+        for key in ("plain_http", "hosts", "handshakes", "proxies")
+    ),
     Removed(COMMANDS, "trail", "read charges by treetap ledger, decisions by treetap jobs, messages by a transcript"),
     Removed(STATE, "trail.jsonl", "move it to where an auditor keeps it; nothing reads it any more"),
     Removed(

@@ -42,12 +42,12 @@ class Client:
     """A client of the model that a label holder serves (docs/serving.md). One client may serve several threads.
 
     Args:
-        address: that of `[serve] http`, as `https://bank.example.org:8443`; `http://` where the party has `plain_http`.
+        address: the gateway's, as `https://bank.example.org:8443`; `http://` where it has `plain_http`.
         certs: the folder of `ca.crt` and of the client's certificate and key, `NAME.crt` and `NAME.key`; with
-            `crl.pem` there, a party whose certificate is revoked is refused.
+            `crl.pem` there, a gateway whose certificate is revoked is refused.
         client: NAME, where the folder has certificates of several clients; over plain HTTP it is all that names it.
-        party: the label holder's name, where its certificate does not have the host of the address
-            (`treetap certs issue bank --host …`): the name is compared instead.
+        gateway: the gateway's name, where its certificate does not have the host of the address
+            (`treetap certs issue gateway --host …`): the name is compared instead.
         timeout: seconds for a connection, and for an answer.
 
     Raises:
@@ -67,7 +67,7 @@ class Client:
         certs: str | Path | None = None,
         *,
         client: str | None = None,
-        party: str | None = None,
+        gateway: str | None = None,
         timeout: float = 20.0,
     ) -> None:
         parts = urlsplit(address if "://" in address else f"https://{address}")
@@ -76,11 +76,11 @@ class Client:
         except ValueError:  # of a port that is none
             usable = False
         if not usable or parts.path.strip("/") or parts.query:
-            raise InvalidInput("address: must be https://HOST:PORT, that of [serve] http in the label holder's file")
+            raise InvalidInput("address: must be https://HOST:PORT, where the label holder's gateway listens")
         self._host, self._port, self._timeout = str(parts.hostname), int(parts.port or 0), timeout
         self._headers = {"Accept": "application/json"}
         self._context: ssl.SSLContext | None = None
-        self._expected = self._host if party is None else Identity(party, Role.PARTY).dns
+        self._expected = self._host if gateway is None else Identity(gateway, Role.GATEWAY).dns
         self._idle: list[HTTPConnection] = []
         self._most_ids: dict[str | None, int] = {}
         if parts.scheme == "https":
@@ -90,7 +90,7 @@ class Client:
             raise InvalidInput("client: over plain HTTP the name is all that the party knows of a client: give it")
         else:
             self._headers[NAME_KEY] = client
-        if party is not None:
+        if gateway is not None:
             self._headers["Host"] = f"{self._expected}:{self._port}"
 
     def predict(self, ids: Iterable[str | int], *, model: str | None = None, deadline_s: float | None = None) -> Any:
@@ -111,7 +111,7 @@ class Client:
             Refused: the party does not know the client.
             UnknownJob: no such model is served.
             NotServed, Overloaded, Silent: no answer now; it may be asked again.
-            Unreachable: no party answers at the address, or the certificates do not fit.
+            Unreachable: no gateway answers at the address, or the certificates do not fit.
         """
         asked = _plain_ids(ids)
         most = self._most(model)
@@ -208,16 +208,16 @@ class Client:
         reason = failure.verify_message
         if "mismatch" in reason or "not valid for" in reason:
             return (
-                f"{self}: the party's certificate does not have the name {self._expected!r}: it is issued with "
-                "`treetap certs issue PARTY --host NAME`; or give the party's name, as party='bank', to compare that"
+                f"{self}: the gateway's certificate does not have the name {self._expected!r}: it is issued with "
+                "`treetap certs issue GATEWAY --host NAME`; or give its name, as gateway='gateway', to compare that"
             )
-        return f"{self}: the party's certificate is refused: {reason}"
+        return f"{self}: the gateway's certificate is refused: {reason}"
 
     def _broken(self, failure: Exception) -> str:
         said = f"{self}: {getattr(failure, 'strerror', None) or failure or type(failure).__name__}"
         closed = isinstance(failure, ConnectionResetError | HTTPException | ssl.SSLError)
         if self._context is not None and closed:
-            said += "; a party closes the connection of a certificate that is revoked or of another authority"
+            said += "; a gateway closes the connection of a certificate that is revoked or of another authority"
         return said
 
 

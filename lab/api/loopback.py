@@ -60,6 +60,8 @@ POLICY: Mapping[str, Any] = {
     "score_training_records": True,
     "emits": {name: ["parties"] for name in _EMITTED},
 }
+#: Where a party answers its gateway.
+_SERVED = {"listen": "127.0.0.1:0", "gateway": "gateway"}
 #: Federations that stay up for later trainings; of more the one that was used longest ago ends.
 MOST_KEPT = 2
 #: Words of parties about files → those of a caller, who gives frames and parameters.
@@ -88,8 +90,8 @@ class Settings:
     """The configuration of a loopback federation: two with the same text may share their processes.
 
     `defences`: party → its table of defences; `policy`: lines of every party's policy; `workers`: of each party;
-    `serve`: a client of the name `client` may ask each party about records, over HTTP on loopback. The name is drawn,
-    since it is all that a client shows there.
+    `serve`: a client of the name `client` may ask each party about records, over HTTP on loopback, of its gateway. The
+    name is drawn, since it is all that a client shows there.
     """
 
     parties: Sequence[str]
@@ -107,7 +109,7 @@ class Settings:
             "policy": {**POLICY, "label_holders": others, **self.policy},
             "workers": self.workers,
             "tables_folder": "tables",
-            **({"serve": {"clients": [self.client], "http": "127.0.0.1:0", "plain_http": True}} if self.serve else {}),
+            **({"serve": {"clients": [self.client], **_SERVED}} if self.serve else {}),
             **({"defences": dict(self.defences[party])} if self.defences.get(party) else {}),
         }
 
@@ -313,7 +315,10 @@ class Loopback:
                 status = operator.watch(name, lambda _: None, progress_view.serves)
                 if status.state != "running":
                     raise (InvalidInput if status.bad_input else Interrupted)(status.error)
-                yield str(status.serving.http)
+                federation = self._federation
+                assert federation is not None
+                (holder,) = (party for party, at in federation.serving.items() if at == status.serving.grpc)
+                yield federation.start_gateway(holder, plain_http=True)
             finally:
                 with suppress(TreetapError):
                     operator.cancel(name)

@@ -19,7 +19,7 @@ from treetap.trees.params import TreeParams
 from treetap.workers.settings import WorkerSettings
 
 #: Names of the federation's other processes, and of the certificates' folder and authority.
-RESERVED = ("coordinator", "operator", "certs", "ca")
+RESERVED = ("coordinator", "operator", "gateway", "certs", "ca")
 
 
 class PartyTable(WorkerSettings, Constrained, PublicCuts):

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from treetap.errors import BadInput
 from treetap.names import visible
-from treetap.party.server.http_json import SLOWEST_S
+from treetap.ops.gateway.http_json import SLOWEST_S
 from treetap.wire.v2 import approvals_pb2
 
 #: Most bytes of a form, and most fields.

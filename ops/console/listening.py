@@ -18,7 +18,7 @@ from treetap.models.durable import stamp_of
 from treetap.names import host_of, on_loopback
 from treetap.ops.console.server import Console
 from treetap.ops.console.sessions import TOKEN_S, Sessions
-from treetap.party.server.http_connections import HttpListener, Waiting, awaits_requests
+from treetap.ops.gateway.http_connections import HttpListener, Waiting, awaits_requests
 from treetap.process.lifecycle import serve_until_stopped
 from treetap.process.secret import Secret
 from treetap.wire.certificates import open_key

@@ -22,9 +22,9 @@ from treetap.names import host_of, one_line
 from treetap.ops.console import pages
 from treetap.ops.console.forms import MOST_FORM, Decision, confirmation, form_of, page_of
 from treetap.ops.console.sessions import TOKEN_S, Session, Sessions
+from treetap.ops.gateway.http_bodies import Answer
+from treetap.ops.gateway.http_connections import HEADERS
 from treetap.pages.page import render
-from treetap.party.server.http_bodies import Answer
-from treetap.party.server.http_connections import HEADERS
 from treetap.wire.v2 import approvals_pb2, overview_pb2
 
 log = logging.getLogger(__name__)

@@ -35,6 +35,7 @@ from treetap.ops.doctor.connections import (
     end,
     run_all,
 )
+from treetap.ops.gateway import config as gateway_config
 from treetap.ops.relay import command as relay_command
 from treetap.party import config as party_config
 from treetap.process.config import Relayed
@@ -50,7 +51,6 @@ from treetap.tables.source import Source
 from treetap.tables.tensors import shape_text
 from treetap.wire.ports import Address
 from treetap.wire.roles import Identity, Role
-from treetap.wire.tls import Insecure
 from treetap.workers.cluster.engine import survey
 
 #: Subject of the check of a cluster.
@@ -78,7 +78,7 @@ def run(path: Path | None, *, as_json: bool) -> None:
 
 
 def kind_of(path: Path) -> str:
-    """ "party", "coordinator", "operator", "approver" or "relay", inferred from the file's keys."""
+    """ "party", "coordinator", "operator", "approver", "gateway" or "relay", inferred from the file's keys."""
     keys = set(read_toml(path))
     if "parties" in keys or "operators" in keys:
         return "coordinator"
@@ -88,11 +88,13 @@ def kind_of(path: Path) -> str:
         return "approver"
     if "state" in keys or "tables" in keys:
         return "party"
+    if "party" in keys:
+        return "gateway"
     if "listen" in keys:
         return "relay"
     raise BadInput(
         f"{path}: is no file of a party (state, tables), a coordinator (parties), an operator (coordinator), an "
-        "approver (party_name) or a relay (listen)"
+        "approver (party_name), a gateway (party) or a relay (listen)"
     )
 
 
@@ -152,15 +154,11 @@ def _policy(config: party_config.PartyConfig) -> list[Finding]:
 
 
 def _serve(config: party_config.PartyConfig) -> Checks:
-    """Checks of the addresses for clients of served models."""
+    """Checks of the address for clients of served models."""
     served, tls, process = config.serve, config.transport(), Identity(config.name, Role.PARTY)
     checks: dict[str, Callable[[], list[Finding]]] = {}
-    if served and served.listen:
-        checks[f"serve.listen = {served.listen}"] = partial(check_listen, process, served.listen, tls, "serve.listen")
-    if served and served.http:
-        secured = None if isinstance(tls, Insecure) or served.plain_http else tls
-        checks[f"serve.http = {served.http}"] = partial(check_http, process, served.http, secured)
     if served:
+        checks[f"serve.listen = {served.listen}"] = partial(check_listen, process, served.listen, tls, "serve.listen")
         checks["serve.clients"] = partial(_clients, config)
     return checks
 
@@ -339,6 +337,18 @@ def _relay(path: Path) -> Checks:
     }
 
 
+def _gateway(path: Path) -> Checks:
+    config = gateway_config.read(path)
+    tls, process = config.transport(), Identity(config.name, Role.GATEWAY)
+    return {
+        "certificate": partial(check_certificate, tls, process),
+        f"listen = {config.listen}": partial(check_http, process, config.listen, config.secured),
+        **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
+        "proxy": partial(check_proxy, tls),
+        config.party.name: partial(check_server, config.asked, tls),
+    }
+
+
 def kernels(schemes: Collection[str]) -> Finding:
     """The compiled kernels: without them a party refuses the jobs that need them, and those alone.
 
@@ -379,5 +389,6 @@ CHECKS: dict[str, Callable[[Path], Checks]] = {
     "coordinator": _coordinator,
     "operator": _operator,
     "approver": _approver,
+    "gateway": _gateway,
     "relay": _relay,
 }

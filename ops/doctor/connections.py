@@ -247,10 +247,10 @@ def check_telemetry(name: str, config: TelemetryConfig) -> list[Finding]:
 
 
 def check_http(process: Identity, listen: str, tls: TlsFiles | None) -> list[Finding]:
-    """The same check of the port for HTTP clients; `tls`: None for plain HTTP."""
-    subject, name = f"serve.http = {listen}", process.name
+    """The same check of a gateway's port; `tls`: None for plain HTTP."""
+    subject, name = f"listen = {listen}", process.name
     if find_spec("aiohttp") is None:
-        return [Finding("fault", subject, f"HTTP needs aiohttp: {install('serve')}, or leave http out")]
+        return [Finding("fault", subject, f"a gateway needs aiohttp: {install('serve')}")]
     if not (fault := listening_fault(listen)):
         return [Finding("ok", subject, "free; the process does not run here now")]
     host, _, port = asked_at(listen).rpartition(":")

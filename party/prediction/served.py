@@ -65,7 +65,7 @@ class ServedPrediction:
         self._rereads = served_models.rereads  # more since then: another attempt is asked for
         self._alone_at: float | None = None  # when the coordinator counts as gone; None: a step is under way
         self._answers = _Answers(opened, self.model, self.job, opening.away)
-        self._figures = _Figures(served_models.grpc, served_models.http, opening.away)
+        self._figures = _Figures(served_models.address, opening.away)
         self.size = max(1, opening.block)
 
     # ---- for a protocol, as `treetap.party.prediction.batch.BatchPrediction`
@@ -290,8 +290,8 @@ class _Answers:
 class _Figures:
     """The figures of serving, for operators: counts since the attempt began, times and a rate of late."""
 
-    def __init__(self, grpc: str, http: str, away: Sequence[str]) -> None:
-        self._figures = serving_pb2.ServingFigures(grpc=grpc, http=http, away=away)
+    def __init__(self, address: str, away: Sequence[str]) -> None:
+        self._figures = serving_pb2.ServingFigures(grpc=address, away=away)
         self._latest: deque[float] = deque(maxlen=LATEST)
         self._scored: deque[tuple[float, int]] = deque()
 
@@ -332,7 +332,7 @@ def serve_config(config: PartyConfig) -> ServeConfig:
     if config.serve is None:
         raise ConfigError(
             f"{config.name} serves no client: its configuration has no table [serve]; it needs clients = [names of "
-            "certificates] and an address, listen = or http = HOST:PORT",
+            "certificates] and an address, listen = HOST:PORT",
             party=config.name,
         )
     config.check_clients()

@@ -17,7 +17,7 @@ from treetap.party.runtime.job_store import TRANSCRIPTS
 from treetap.party.runtime.metrics import PartyMetrics
 from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.party.runtime.workers import PartyWorkers
-from treetap.party.server.services import ScoringServers, register, register_for_approvers
+from treetap.party.server.services import ScoringServer, register, register_for_approvers
 from treetap.party.server.threads import Threads
 from treetap.process.fork_server import ForkServer
 from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
@@ -113,7 +113,7 @@ async def _serve(
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     forwarder = forwarder_of(config, address)
-    front = ScoringServers()
+    front = ScoringServer()
 
     async def again() -> None:
         """Read the file and the policy again: after SIGHUP."""
@@ -124,17 +124,14 @@ async def _serve(
 
     try:
         await workers.ready()
-        await front.open(config, node.served_models)  # before a job can need the addresses
+        await front.open(config, node.served_models)  # before a job can need the address
         await server.start()
         await status.set("", health_pb2.HealthCheckResponse.SERVING)
         log.info("workers: %s", count_workers(config, workers, metrics))
         log.info("arithmetic: %s (%s)", backend.name, backend.reason)
         where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}
-        where |= {
-            f"predict_{way}": at
-            for way, at in (("grpc", node.served_models.grpc), ("http", node.served_models.http))
-            if at
-        }
+        if node.served_models.address:
+            where["predict_grpc"] = node.served_models.address
         if measured:
             node.watch_limits()
         if forwarder is not None:

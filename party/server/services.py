@@ -1,31 +1,26 @@
 """The party's gRPC services, for the coordinator, parties, approvers and clients, and the servers for clients.
 
-A service decodes, calls, encodes and maps errors. Clients have two servers, gRPC, and HTTP with JSON, which run as long
-as the party. While no model is served they answer with an error that says so, which differs from a process that is
-down.
+A service decodes, calls, encodes and maps errors. Clients have a server of their own, which runs as long as the party;
+those of HTTP ask through a gateway. While no model is served it answers with an error that says so, which differs from
+a process that is down.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 import grpc
 import grpc.aio
 
-from treetap.errors import BadInput
 from treetap.party.config import PartyConfig
-from treetap.party.server.http_json import IDLE_S, MOST_BODY
 from treetap.party.serving.registry import ServedModels
-from treetap.version import install
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
 from treetap.wire.ports import PartyPort
 from treetap.wire.roles import Role
 from treetap.wire.status import answering, refuse_other_versions
-from treetap.wire.tls import Insecure
 from treetap.wire.v2 import (
     approvals_pb2,
     approvals_pb2_grpc,
@@ -38,13 +33,15 @@ from treetap.wire.v2 import (
 
 if TYPE_CHECKING:
     import grpc.aio
-    from aiohttp.web import AppRunner
 
     from treetap.party.approvals.desk import Desk
     from treetap.party.approvals.overview import Overview
     from treetap.wire.v2 import overview_pb2
 
-log = logging.getLogger(__name__)
+#: Most bytes of a client's request, and seconds that its connection may stay without one.
+MOST_BYTES, IDLE_S = 1024 * 1024, 60.0
+#: Calls of clients at once, half of them of one client, where a gateway sends them over one connection.
+GATEWAY_CALLS = 1024
 Context = grpc.aio.ServicerContext[object, object]
 
 
@@ -106,12 +103,12 @@ class ServingService(serving_pb2_grpc.ServingServicer):
     async def Predict(self, request: serving_pb2.PredictRecords, context: Context) -> serving_pb2.PredictedRecords:
         """Predict within the shorter of the call's deadline and the party's."""
         async with answering(context, self._callers):
-            client = self._callers.certified(context, Role.CLIENT)
+            client = self._callers.client(context)
             return await self._served_models.predict(client, request, context.time_remaining())
 
     async def Describe(self, request: serving_pb2.DescribeModel, context: Context) -> serving_pb2.ModelDescription:
         async with answering(context, self._callers):
-            return self._served_models.describe(self._callers.certified(context, Role.CLIENT), request.model)
+            return self._served_models.describe(self._callers.client(context), request.model)
 
 
 def register(server: grpc.aio.Server, callers: Callers, port: PartyPort) -> None:
@@ -141,51 +138,27 @@ def register_for_clients(server: grpc.aio.Server, callers: Callers, served_model
     refuse_other_versions(server, callers)
 
 
-class ScoringServers:
-    """The servers listen from `open` on; without `[serve]` there are none."""
+class ScoringServer:
+    """The server for clients listens from `open` on; without `[serve]` there is none."""
 
     def __init__(self) -> None:
         self._server: grpc.aio.Server | None = None
-        self._runner: AppRunner | None = None
 
     async def open(self, config: PartyConfig, served_models: ServedModels) -> None:
-        """Listen, and enter the addresses in the registry of served models.
-
-        Raises:
-            BadInput: listening fails, or HTTP is configured and its library is not installed.
-        """
+        """Listen, and enter the address in the registry of served models. Raises `BadInput` if that fails."""
         served = config.serve
         if served is None:
             return
-        callers = Callers(config.name, config.transport(), served_models.own_paths)
-        if served.listen is not None:
-            self._server, credentials = rpc.server(callers, MOST_BODY, served.queue, IDLE_S)
-            register_for_clients(self._server, callers, served_models)
-            serve_health(self._server, callers)
-            number = rpc.bind(self._server, credentials, served.listen, "serve.listen")
-            await self._server.start()
-            served_models.grpc = f"{served.listen.rpartition(':')[0]}:{number}"
-        if served.http is not None:
-            try:
-                from treetap.party.server import http
-            except ModuleNotFoundError as missing:
-                raise BadInput(
-                    f"serve.http: HTTP needs {missing.name}, which is not installed: {install('serve')}, or "
-                    "leave http out"
-                ) from None
-            transport = config.transport()
-            plain = served.plain_http or isinstance(transport, Insecure)
-            if plain:
-                log.warning(
-                    "serve.http %s: no encryption, and any process on this host can pose as any client", served.http
-                )
-            made = http.HttpScoring(served_models, served, None if plain else callers, callers.outward)
-            files = None if isinstance(transport, Insecure) or plain else transport
-            self._runner, served_models.http = await http.start(made, served, files)
+        callers = Callers(config.name, config.transport(), served_models.own_paths, served.gateway)
+        most_calls = served.queue if served.gateway is None else max(served.queue, GATEWAY_CALLS)
+        self._server, credentials = rpc.server(callers, MOST_BYTES, most_calls, IDLE_S)
+        register_for_clients(self._server, callers, served_models)
+        serve_health(self._server, callers, lambda: served_models.ready)
+        number = rpc.bind(self._server, credentials, served.listen, "serve.listen")
+        await self._server.start()
+        served_models.address = f"{served.listen.rpartition(':')[0]}:{number}"
 
     async def close(self, grace_s: float) -> None:
         """Stop; calls under way may take `grace_s` seconds to end."""
         if self._server is not None:
             await self._server.stop(grace_s)
-        if self._runner is not None:
-            await self._runner.cleanup()

@@ -60,7 +60,7 @@ class ServedModel(Protocol):
 class ServedModels:
     """The models that this party serves, by at most one job each, and the permitted clients.
 
-    `grpc`, `http`: the addresses for clients, `host:port`; empty if the party does not listen.
+    `address`: that for clients, `host:port`; empty if the party does not listen.
     """
 
     def __init__(self, config: PartyConfig, metrics: PartyMetrics) -> None:
@@ -69,7 +69,7 @@ class ServedModels:
         self.own_paths = OwnPaths(config)  #: are left out of errors
         self.metrics = metrics
         self.rereads = 0  #: how often this party has been told to read its tables again
-        self.grpc = self.http = ""
+        self.address = ""
         self._served: dict[str, ServedModel] = {}
         self._between: dict[str, str] = {}  # model → its job, whose attempt has ended and another one may begin
 
@@ -116,7 +116,7 @@ class ServedModels:
     async def predict(
         self, client: str, request: serving_pb2.PredictRecords, within_s: float | None = None
     ) -> serving_pb2.PredictedRecords:
-        """Answer a client, identified by its certificate, within `within_s` seconds or the configured deadline.
+        """Answer a client, whose name is known by now, within `within_s` seconds or the configured deadline.
 
         Raises:
             Refused: the client is not permitted.
@@ -139,16 +139,6 @@ class ServedModels:
         """The description of a served model for a client. Raises as `predict` does."""
         self.admit(client, model)
         return self._find(model).describe()
-
-    def malformed(self, client: str) -> None:
-        """Count a request with an unreadable body."""
-        self.metrics.request_ended(client, "malformed", 0.0)
-        self._refused("")
-
-    def crowded(self, client: str) -> None:
-        """Count a request whose body was not read, since the client sends too many at once."""
-        self.metrics.request_ended(client, OUTCOMES[errors.Overloaded], 0.0)
-        self._refused("")
 
     def admit(self, client: str, model: str = "") -> None:
         """Raise `Refused` if the client is not listed or may not receive predictions."""

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaign.certificates import Certificates
+from tests.serving.gateways import behind_gateway
 from treetap.coordinator import server as jobs_service
 from treetap.party.config import PartyConfig, ServeConfig
 from treetap.party.runtime.metrics import PartyMetrics
 from treetap.party.server import services
-from treetap.party.server.services import ScoringServers
 from treetap.party.serving.registry import ServedModels
 from treetap.process.config import TlsConfig
 from treetap.wire import rpc
@@ -68,7 +68,7 @@ OWN = {
     "party": Identity("feature-b", Role.PARTY),
     "coordinator": Identity("coordinator", Role.COORDINATOR),
     "serving": Identity("label-holder", Role.PARTY),
-    "http": Identity("label-holder", Role.PARTY),
+    "http": Identity("gateway", Role.GATEWAY),
 }
 
 
@@ -126,6 +126,10 @@ def _party(server: Any, callers: Callers, behind: Any) -> None:
     services.register_for_approvers(server, callers, lambda: behind, lambda: behind)
 
 
+def _tls(files: TlsFiles) -> TlsConfig:
+    return TlsConfig(ca=files.ca, certificate=files.certificate, key=files.key, revoked=files.revoked)
+
+
 @asynccontextmanager
 async def servers(certificates: Certificates, folder: Path) -> AsyncIterator[dict[str, str]]:
     """Server → its address, of all four kinds."""
@@ -138,13 +142,12 @@ async def servers(certificates: Certificates, folder: Path) -> AsyncIterator[dic
             files = certificates.rightful(OWN[name].name, OWN[name].role)
             found[name] = await held.enter_async_context(_listening(files, OWN[name].name, register))
         files = certificates.rightful(OWN["serving"].name, Role.PARTY)
-        tls = TlsConfig(ca=files.ca, certificate=files.certificate, key=files.key, revoked=files.revoked)
-        serve = ServeConfig(clients=["app"], listen="127.0.0.1:0", http="127.0.0.1:0")
-        config = PartyConfig(name=OWN["serving"].name, state=folder / "state", tls=tls, serve=serve)
-        scoring, models = ScoringServers(), ServedModels(config, PartyMetrics(config.name))
-        await scoring.open(config, models)
-        held.push_async_callback(scoring.close, 0)
-        found |= {"serving": models.grpc, "http": models.http}
+        serve = ServeConfig(clients=["app"], listen="127.0.0.1:0", gateway="gateway")
+        config = PartyConfig(name=OWN["serving"].name, state=folder / "state", tls=_tls(files), serve=serve)
+        models = ServedModels(config, PartyMetrics(config.name))
+        own = _tls(certificates.rightful(OWN["http"].name, Role.GATEWAY))
+        found["http"] = await held.enter_async_context(behind_gateway(config, models, tls=own))
+        found["serving"] = models.address
         yield found
 
 

@@ -31,6 +31,7 @@ NAMES = {
     Role.CLIENT: "app",
     Role.APPROVER: "ann",
     Role.RELAY: "relay",
+    Role.GATEWAY: "gateway",
 }
 
 

@@ -140,7 +140,7 @@ def _coordinator_killed(here: Sockets) -> None:
 
 
 def logs(here: Sockets) -> None:
-    for log in here.federation.folder.glob("*/log.txt"):
+    for log in here.federation.folder.glob("**/log.txt"):
         text = log.read_text(errors="replace")
         if "Traceback (most recent call last)" in text:
             at = text.index("Traceback (most recent call last)")

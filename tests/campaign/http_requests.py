@@ -6,13 +6,15 @@ The endpoint is the real one, on a socket; the model behind it answers every id 
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import hypothesis
 import schemathesis
@@ -21,11 +23,10 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from tests.campaign.checks import logged
-from tests.simulator import NOWHERE
+from tests.serving.gateways import behind_gateway
 from treetap.party.config import PartyConfig, ServeConfig
 from treetap.party.policy import Policy
 from treetap.party.runtime.metrics import PartyMetrics
-from treetap.party.server import http
 from treetap.party.serving.registry import ServedModels
 from treetap.wire.tls import NAME_KEY
 from treetap.wire.v2 import serving_pb2
@@ -66,19 +67,21 @@ class _Model:
 @contextmanager
 def endpoint(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The address of a running endpoint, and its OpenAPI document."""
-    serve = ServeConfig(clients=[CLIENT], http="127.0.0.1:0", plain_http=True)
-    config = PartyConfig(name="label-holder", state=folder / "state", tls=NOWHERE, serve=serve).under(Policy())
+    serve = ServeConfig(clients=[CLIENT], listen="127.0.0.1:0", gateway="gateway")
+    config = PartyConfig(name="label-holder", state=folder / "state", insecure=True, serve=serve).under(Policy())
     models = ServedModels(config, PartyMetrics(config.name))
     models.take(_Model(serve))
-    made = http.HttpScoring(models, serve, None)
+    held = AsyncExitStack()
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    runner, address = asyncio.run_coroutine_threadsafe(http.start(made, serve, None), loop).result(10)
+    opening = held.enter_async_context(behind_gateway(config, models))
+    address = asyncio.run_coroutine_threadsafe(opening, loop).result(10)
     try:
-        yield address, made._document
+        with urlopen(f"http://{address}/openapi.json", timeout=10) as document:
+            yield address, json.load(document)
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(held.aclose(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -43,7 +43,7 @@ def conduct(folder: Path, seed: int, tell: Callable[[str], None]) -> dict[str, A
     parties = settings(folder, {"train": HERE})
     for each in parties.values():
         each["silence_s"] = SILENCE_S
-    parties[PARTIES[0]]["serve"] = {"clients": [CLIENT], "http": "127.0.0.1:0"}
+    parties[PARTIES[0]]["serve"] = {"clients": [CLIENT], "listen": "127.0.0.1:0", "gateway": "gateway"}
     measures: dict[str, Any] = {}
     with LocalFederation(folder / "federation", parties, {"silence_s": SILENCE_S}) as federation:
         issue(federation.folder / "certs", CLIENT, Role.CLIENT, days=2)
@@ -113,11 +113,10 @@ def _clients(here: Sockets) -> dict[str, int]:
     asked = {"model": "undisturbed", "job": "served", "table": "train-new", "serve": True}
     federation.operator.predict(predict_request(**asked, away_policy="retry", away_deadline_s=60.0))
     statuses: dict[str, int] = {}
-    address, deadline = "", time.monotonic() + 60
-    while not address and time.monotonic() < deadline:
-        address = federation.operator.status("served")[0].serving.http
+    deadline = time.monotonic() + 60
+    while not federation.operator.status("served")[0].serving.grpc and time.monotonic() < deadline:
         time.sleep(0.1)
-    client = _Client(here, address)
+    client = _Client(here, federation.start_gateway(PARTIES[0]))
 
     def ask(times: int) -> int:
         good = 0

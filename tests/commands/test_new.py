@@ -28,12 +28,14 @@ from treetap.commands.new import cli, folders
 from treetap.commands.new.proposed_table import SeenTable
 from treetap.coordinator import config as coordinator_config
 from treetap.errors import BadInput
+from treetap.ops.gateway import config as gateway
 from treetap.ops.relay import command as relay
 from treetap.party import config as party_config
 from treetap.party.policy import Policy
 from treetap.strict import load
 from treetap.tables.reading import read_table
 from treetap.wire.roles import Role
+from treetap.wire.tls import TlsFiles
 
 LOANS = Path(__file__).parents[2] / "examples" / "loans"
 #: Rows of the small tables.
@@ -172,6 +174,7 @@ ROLES: dict[Role, tuple[list[str], Callable[[Path], Any]]] = {
     Role.OPERATOR: (["coordinator.example.org:7100", "--label-holder", "bank", "--partner", "telco"], client.read),
     Role.APPROVER: (["ann", "telco=10.0.0.2:7101"], approvals.read),
     Role.RELAY: (["bank", "telco", "coordinator"], relay.read),
+    Role.GATEWAY: (["bank=bank.example.org:7443", "--host", "scores.example.org"], gateway.read),
 }
 
 
@@ -224,8 +227,31 @@ def test_the_files_of_the_roles_fit_together(tmp_path: Path) -> None:
     assert (ann.party_name, ann.party) == ("telco", "10.0.0.2:7101")
     _new(Role.RELAY, *ROLES[Role.RELAY][0], folder=tmp_path)
     assert relay.read(tmp_path / "relay" / "relay.toml").names == ["bank", "telco", "coordinator"]
+    _new(Role.GATEWAY, *ROLES[Role.GATEWAY][0], folder=tmp_path)
+    asked = gateway.read(tmp_path / "gateway" / "gateway.toml").asked
+    assert (asked.name, asked.location) == ("bank", "bank.example.org:7443")
     with pytest.raises(BadInput, match="has a name of its own"):
         _new(Role.COORDINATOR, "hub=h:1", "--name", "hub", "--folder", "x", folder=tmp_path)
+
+
+def test_a_federation_that_serves(tmp_path: Path) -> None:
+    """The label holder's file names clients and gateway, which is started with the others; each client has a folder."""
+    said = _new("federation", "bank", "telco", "--client", "app", "--client", "batch", folder=tmp_path)
+    at = tmp_path / "federation"
+    bank, before = party_config.read(at / "bank" / "party.toml"), gateway.read(at / "gateway" / "gateway.toml")
+    assert bank.serve is not None
+    assert (bank.serve.clients, bank.serve.gateway) == (["app", "batch"], before.name)
+    assert before.asked.location == bank.serve.listen
+    assert party_config.read(at / "telco" / "party.toml").serve is None
+    assert f"app, batch: at https://{before.listen}" in said
+    assert "gateway gateway/gateway.toml 2>>gateway/log.txt" in _text(at / "start.sh")
+    for name, role in (("app", Role.CLIENT), ("batch", Role.CLIENT), ("gateway", Role.GATEWAY)):
+        tls = at / name / "tls"
+        TlsFiles(tls / "ca.crt", tls / f"{name}.crt", tls / f"{name}.key", tls / "crl.pem").check(name, role)
+    for taken in ("bank", "gateway", "coordinator"):
+        with pytest.raises(BadInput, match=f"{taken}: a client, and the gateway, has a name of its own"):
+            _new("federation", "bank", "telco", "--client", taken, "--folder", "other", folder=tmp_path)
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_party_of_an_authority_on_this_machine(tables: dict[str, Path], tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ COMMANDS = [
     *("align", "frontier", "doctor", "health"),
     *("certs", "certs init", "certs issue", "certs request", "certs sign", "certs revoke"),
     *("model", "model show", "model export", "audit", "attack", "serve", "prune", "labels", "ledger"),
-    *("leakage", "jobs", "approve", "refuse", "console", "relay", "forget"),
+    *("leakage", "jobs", "approve", "refuse", "console", "relay", "gateway", "forget"),
     *("protocol", "new", "new federation", "new party", "measure-epsilon"),
 ]
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from tests.console.asking import Given, a_job, console
 from treetap.ops.console.listening import MOST_FIELD
 from treetap.ops.console.server import Console
-from treetap.party.server.http_connections import HttpListener, Waiting, awaits_requests
+from treetap.ops.gateway.http_connections import HttpListener, Waiting, awaits_requests
 from treetap.wire.v2 import approvals_pb2, overview_pb2
 
 #: Seconds since 1970 of all that is shown.

@@ -20,7 +20,7 @@ from aiohttp import web
 from tests.console.asking import Given, a_job, console
 from treetap.ops.console.listening import MOST_FIELD, SHARE
 from treetap.ops.console.server import Console
-from treetap.party.server.http_connections import HttpListener, Waiting, awaits_requests
+from treetap.ops.gateway.http_connections import HttpListener, Waiting, awaits_requests
 
 pytestmark = pytest.mark.real_time
 JOB = f"/jobs/job/{bytes(32).hex()}"

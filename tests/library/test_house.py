@@ -46,7 +46,7 @@ NO_EPSILON = {
 }
 #: What the house weighs at most beside its lines (`tests.weight`). A limit falls with its figure.
 LIMITS = {
-    "commands": 47,  # `treetap new coordinator`, `operator`, `approver`, `relay`
+    "commands": 49,  # `treetap gateway`, `treetap new gateway`
     "keys of a policy": 39,
     "rows of exclusions": 110,
     "kinds of places that declare candidate_sums": 2,

@@ -88,6 +88,37 @@ def test_a_party_serves_before_it_imports_what_jobs_need() -> None:
 
 
 @pytest.mark.second_tier(but=1)
+def test_a_party_with_served_models_parses_no_http() -> None:
+    """Its server for clients listens, with all that jobs need, and no library of HTTP is there; a gateway has it."""
+    modules = loaded(
+        "import asyncio, pathlib, tempfile, treetap.commands.cli, treetap.party.server.main as main\n"
+        f"import {', '.join(OF_JOBS)}, treetap.party.prediction.served\n"
+        "from treetap.party.config import PartyConfig, ServeConfig\n"
+        "from treetap.party.runtime.metrics import PartyMetrics\n"
+        "from treetap.party.serving.registry import ServedModels\n"
+        "serve = ServeConfig(clients=['app'], listen='127.0.0.1:0', gateway='gateway')\n"
+        "config = PartyConfig(name='bank', state=pathlib.Path('s'), insecure=True, serve=serve)\n"
+        "models = ServedModels(config, PartyMetrics('bank'))\n"
+        "async def listen():\n"
+        "    server = main.ScoringServer()\n"
+        "    await server.open(config, models)\n"
+        "    await server.close(0)\n"
+        "asyncio.run(listen())\n"
+        "assert models.address"
+    )
+    assert not modules & {"aiohttp", "aiosignal", "multidict", "yarl", "treetap.ops"}
+    assert "aiohttp" in loaded("import treetap.ops.gateway.command")
+
+
+@pytest.mark.second_tier(but=1)
+def test_a_gateway_holds_no_part_of_a_party() -> None:
+    """It needs sockets, TLS, certificates and HTTP: no table, no arithmetic, no server of a party."""
+    modules = loaded("import treetap.commands.cli, treetap.ops.gateway.command")
+    assert not modules & (NOT_TO_SERVE - {"aiohttp", "treetap.wire.secured"})
+    assert not modules & {"treetap.party", "treetap.coordinator", "numpy"}
+
+
+@pytest.mark.second_tier(but=1)
 def test_a_relay_imports_no_arithmetic() -> None:
     """It needs sockets, TLS and certificates, and no part of a party's."""
     modules = loaded("import treetap.commands.cli, treetap.ops.relay.command")

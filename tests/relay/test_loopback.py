@@ -12,9 +12,10 @@ PLACE = re.compile(
 )
 #: Module → why a relayed caller gains nothing by what it looks at.
 LOOKS = {
-    "party/config.py": "defaults of own addresses; plain HTTP, to which no relay leads",
-    "party/server/http.py": "names of an endpoint to which no relay leads",
-    "party/server/http_connections.py": "a share of handshakes there, whoever calls",
+    "party/config.py": "defaults of own addresses",
+    "ops/gateway/config.py": "plain HTTP, to which no relay leads",
+    "ops/gateway/http.py": "names of an endpoint to which no relay leads",
+    "ops/gateway/http_connections.py": "a share of handshakes there, whoever calls",
     "coordinator/config.py": "defaults of own addresses",
     "lab/api/loopback.py": "own processes of a trial",
     "treetap/commands/approvals/client.py": "the default of a console's address",

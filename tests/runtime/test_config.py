@@ -204,14 +204,15 @@ def test_files_that_are_no_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "fault"),
     [
-        ('clients = ["app"]', "serve: has no address for clients: set listen (gRPC), http (HTTP and JSON) or both"),
+        ('clients = ["app"]', "serve.listen: is missing"),
         ('clients = []\nlisten = "h:1"', "serve.clients: List should have at least 1 item"),
         ('listen = "h:1"', "serve.clients: is missing"),
-        (
-            'clients = ["app"]\nhttp = "0.0.0.0:1"\nplain_http = true',
-            "serve: plain_http = true is for http",
+        ('clients = ["app"]\nlisten = "h:1"\nhttp = "h:2"', "serve.http: was taken out: write listen and gateway"),
+        *(
+            (f'clients = ["app"]\nlisten = "h:1"\n{key} = 1', f"serve.{key}: was taken out: write it into the file of")
+            for key in ("plain_http", "hosts", "handshakes", "proxies")
         ),
-        ('clients = ["app"]\nlisten = "h:1"\nplain_http = true', "serve: plain_http = true needs http = HOST:PORT"),
+        ('clients = ["app"]\nlisten = "h:1"\ngateway = "app"', "serve: gateway and clients both name app"),
         ('clients = "app"\nlisten = "h:1"', """serve.clients: a list of names, such as ["app"] (it is 'app')"""),
         (
             'clients = ["app"]\nlisten = "h:1"\nmost_ids = 9\nqueue = 8',
@@ -229,15 +230,14 @@ def test_a_serve_table_that_cannot_be(table: str, fault: str, tmp_path: Path) ->
 def test_without_certificates_clients_ask_on_loopback_only(tmp_path: Path) -> None:
     """`insecure = true` holds for the places where clients ask too."""
     text = GOOD.replace("tls = {", "# tls = {").replace("0.0.0.0", "127.0.0.1")
-    (found,) = _faults(tmp_path, f'insecure = true\n{text}\n[serve]\nclients = ["app"]\nhttp = "0.0.0.0:8443"\n')
-    assert "insecure = true is for loopback only, not for serve.http 0.0.0.0:8443" in found
+    (found,) = _faults(tmp_path, f'insecure = true\n{text}\n[serve]\nclients = ["app"]\nlisten = "0.0.0.0:8443"\n')
+    assert "insecure = true is for loopback only, not for serve.listen 0.0.0.0:8443" in found
 
 
 @pytest.mark.parametrize(
     ("table", "fault"),
     [
-        ('listen = "h:1"\nhttp = "h:1"', "serve.listen = 'h:1' and serve.http = 'h:1' want the same port"),
-        ('http = "0.0.0.0:7002"', "listen = '0.0.0.0:7002' and serve.http = '0.0.0.0:7002' want the same port"),
+        ('listen = "0.0.0.0:7002"', "listen = '0.0.0.0:7002' and serve.listen = '0.0.0.0:7002' want the same port"),
         ('listen = "127.0.0.1:7002"', "listen = '0.0.0.0:7002' and serve.listen = '127.0.0.1:7002' want the same port"),
     ],
 )
@@ -245,7 +245,7 @@ def test_two_servers_at_one_port(table: str, fault: str, tmp_path: Path) -> None
     """That is found when the file is read, and both keys are named; each free port is another one."""
     (found,) = _faults(tmp_path, f'{GOOD}\n[serve]\nclients = ["app"]\n{table}\n')
     assert found == f"the file: {fault}: give each its own"
-    free = '[serve]\nclients = ["app"]\nlisten = "127.0.0.1:0"\nhttp = "127.0.0.1:0"\n'
+    free = '[serve]\nclients = ["app"]\nlisten = "127.0.0.1:0"\n'
     assert _read(tmp_path, GOOD.replace("0.0.0.0:7002", "127.0.0.1:0") + free).serve is not None
 
 

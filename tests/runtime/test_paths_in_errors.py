@@ -15,7 +15,6 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import DataError, Interrupted, TreetapError
 from treetap.models.store import read_job
 from treetap.party.config import PartyConfig
-from treetap.party.runtime.metrics import PartyMetrics
 from treetap.party.runtime.steps import disk_faults
 from treetap.party.server.services import register
 from treetap.party.serving.own_paths import OwnPaths
@@ -35,12 +34,12 @@ def _config(folder: Path) -> PartyConfig:
     """A party whose files lie in folders of different names."""
     certs = folder / "certs of all"
     create_authority(certs)
-    for name in (PARTY, "peer", "coordinator"):
+    for name in (PARTY, "peer", "coordinator", "gateway"):
         issue(certs, name, role_of(name), days=2)
     tls = TlsConfig(ca=certs / "ca.crt", certificate=certs / f"{PARTY}.crt", key=certs / f"{PARTY}.key")
     tables = {"table": {"path": folder / "tables" / "ours.parquet", "id": "id", "columns": ["x"]}}
     places = {"state": folder / "st'ate", "data": folder / "tables" / "more", "tables": tables}
-    serve = {"clients": ["app"], "http": "127.0.0.1:0", "plain_http": True}
+    serve = {"clients": ["app"], "listen": "127.0.0.1:0", "gateway": "gateway"}
     return PartyConfig.model_validate({"name": PARTY, "tls": tls, "serve": serve, **places})
 
 
@@ -127,10 +126,13 @@ def test_what_only_begins_like_a_folder_stays(tmp_path: Path) -> None:
 def test_no_path_leaves_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients are strangers most of all."""
     pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
-    from treetap.party.server.services import ScoringServers
+    from tests.serving.gateways import behind_gateway
 
     config = _config(tmp_path)
     faults = _faults(config)
+    assert config.tls is not None
+    certs = config.tls.ca.parent
+    own = {**config.tls.model_dump(), "certificate": certs / "gateway.crt", "key": certs / "gateway.key"}
     failing = iter(faults.values())
 
     def describe(self: ServedModels, client: str, model: str) -> object:
@@ -144,12 +146,8 @@ def test_no_path_leaves_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return connection.getresponse().read().decode()
 
     async def main() -> list[str]:
-        servers, served_models = ScoringServers(), ServedModels(config, PartyMetrics(config.name))
-        await servers.open(config, served_models)
-        try:
-            return [await asyncio.to_thread(ask, served_models.http) for _ in faults]
-        finally:
-            await servers.close(0)
+        async with behind_gateway(config, tls=own, plain_http=True) as address:
+            return [await asyncio.to_thread(ask, address) for _ in faults]
 
     for told, heard in zip(faults, asyncio.run(main()), strict=True):
         assert told in heard

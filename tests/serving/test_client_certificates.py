@@ -15,12 +15,11 @@ from tests.certificates import dns_of, role_of
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
 from treetap.party.config import PartyConfig, ServeConfig
-from treetap.party.runtime.metrics import PartyMetrics
-from treetap.party.server import services
-from treetap.party.serving.registry import ServedModels
 from treetap.process.config import TlsConfig
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
+from tests.serving.gateways import GATEWAY, SERVED, behind_gateway
+
 HOLDER = "label-holder"
 #: Hosts of the renewed certificate only.
 NEW_HOSTS = ("scores.example:8443", "192.0.2.7")
@@ -54,17 +53,21 @@ def test_who_asks_and_whom(tmp_path: Path) -> None:
     certs = tmp_path / "certs"
     create_authority(certs)
     revoke(certs)
-    for name in (HOLDER, "app", "operator", "feature-b"):
+    for name in (HOLDER, GATEWAY, "app", "operator", "feature-b"):
         issue(certs, name, role_of(name))
-    own = {"ca": certs / "ca.crt", "certificate": certs / f"{HOLDER}.crt", "key": certs / f"{HOLDER}.key"}
-    tls = TlsConfig.model_validate({**own, "revoked": certs / "crl.pem"})
-    serve = ServeConfig(clients=["app", "operator", "feature-b"], http="127.0.0.1:0")
+    tls, of_gateway = (
+        TlsConfig(
+            ca=certs / "ca.crt", certificate=certs / f"{name}.crt", key=certs / f"{name}.key", revoked=certs / "crl.pem"
+        )
+        for name in (HOLDER, GATEWAY)
+    )
+    serve = ServeConfig.model_validate({"clients": ["app", "operator", "feature-b"], **SERVED})
     config = PartyConfig(name=HOLDER, state=tmp_path / "state", tls=tls, serve=serve)
 
     def clients(address: str) -> None:
         app = _Client(certs, "app", address)
         before = app.server.serial_number
-        assert dns_of(HOLDER) in app.server.extensions.get_extension_for_class(
+        assert dns_of(GATEWAY) in app.server.extensions.get_extension_for_class(
             x509.SubjectAlternativeName
         ).value.get_values_for_type(x509.DNSName)
         assert app.ask("/v1/model")[0] == app.ask("/healthz")[0] == 503
@@ -79,9 +82,9 @@ def test_who_asks_and_whom(tmp_path: Path) -> None:
         opened = {path: _Client(certs, "app", address) for path in ("/v1/model", "/healthz", "/openapi.json", "/v2")}
         assert app.ask("/v2")[0] == 404
         app.close()
-        for file in (f"{HOLDER}.crt", f"{HOLDER}.key"):
+        for file in (f"{GATEWAY}.crt", f"{GATEWAY}.key"):
             (certs / file).unlink()
-        issue(certs, HOLDER, role_of(HOLDER), [host.partition(":")[0] for host in NEW_HOSTS])
+        issue(certs, GATEWAY, role_of(GATEWAY), [host.partition(":")[0] for host in NEW_HOSTS])
         revoke(certs, ["app"])
         for path, held in opened.items():
             status, detail = held.ask(path)
@@ -96,11 +99,7 @@ def test_who_asks_and_whom(tmp_path: Path) -> None:
         again.close()
 
     async def main() -> None:
-        servers, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
-        await servers.open(config, served_models)
-        try:
-            await asyncio.to_thread(clients, served_models.http)
-        finally:
-            await servers.close(0)
+        async with behind_gateway(config, tls=of_gateway) as address:
+            await asyncio.to_thread(clients, address)
 
     asyncio.run(main())

@@ -26,7 +26,9 @@ from treetap.wire.rpc import listening_fault
 from treetap.workers.engines import InProcessEngine
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
-from treetap.party.server import http_connections, services
+from tests.serving.gateways import SERVED, behind_gateway
+from treetap.ops.gateway import http_connections
+from treetap.party.server import services
 
 pytestmark = pytest.mark.real_time
 
@@ -44,24 +46,17 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _config(folder: Path, **serve: object) -> PartyConfig:
-    serve = {"clients": ["app"], **serve}
+    serve = {"clients": ["app"], **SERVED, **serve}
     return PartyConfig(
         name="label-holder", state=folder / "state", insecure=True, serve=ServeConfig.model_validate(serve)
     )
 
 
 @asynccontextmanager
-async def _listening(folder: Path, **changes: object) -> AsyncIterator[tuple[str, int]]:
-    """A party's HTTP endpoint."""
-    config = _config(folder, http="127.0.0.1:0")
-    if changes:
-        config = PartyConfig.model_validate({**config.model_dump(by_alias=True), **changes})
-    clients, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
-    await clients.open(config, served_models)
-    try:
-        yield "127.0.0.1", int(served_models.http.rpartition(":")[2])
-    finally:
-        await clients.close(0)
+async def _listening(folder: Path) -> AsyncIterator[tuple[str, int]]:
+    """A gateway's HTTP endpoint."""
+    async with behind_gateway(_config(folder)) as address:
+        yield "127.0.0.1", int(address.rpartition(":")[2])
 
 
 async def _seconds_open(reader: asyncio.StreamReader) -> float:
@@ -129,33 +124,26 @@ async def test_a_connection_that_is_used_stays(tmp_path: Path) -> None:
 async def test_http_at_every_address_of_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients are answered whichever address of the host's name they take, and at none of them after the end."""
     stands_for(monkeypatch, "localhost", "127.0.0.1", "127.0.0.2")
-    config = _config(tmp_path, http="localhost:0")
-
-    clients, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
-    await clients.open(config, served_models)
-    port = int(served_models.http.removeprefix("localhost:"))
-    for host in ("127.0.0.1", "127.0.0.2"):
-        reader, writer = await asyncio.open_connection(host, port)
-        writer.write(HEAD + b"\r\n")
-        assert (await reader.readline()).startswith(b"HTTP/1.1 503")
-        writer.close()
-    await clients.close(0)
+    async with behind_gateway(_config(tmp_path), listen="localhost:0") as address:
+        port = int(address.removeprefix("localhost:"))
+        for host in ("127.0.0.1", "127.0.0.2"):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(HEAD + b"\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 503")
+            writer.close()
     for host in ("127.0.0.1", "127.0.0.2"):
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(host, port)
 
 
-def test_http_where_one_address_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_http_where_one_address_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The field and the address are named, and nothing stays open at the other one."""
     stands_for(monkeypatch, "localhost", "127.0.0.1", "127.0.0.2")
     with socket.create_server(("127.0.0.2", 0)) as taken:
         port = taken.getsockname()[1]
-        config = _config(tmp_path, http=f"localhost:{port}")
-        fault = (
-            f"serve.http = 'localhost:{port}': cannot listen there: Address already in use at 127.0.0.2, port {port}"
-        )
+        fault = f"listen = 'localhost:{port}': cannot listen there: Address already in use at 127.0.0.2, port {port}"
         with pytest.raises(BadInput, match=re.escape(fault)):
-            asyncio.run(services.ScoringServers().open(config, ServedModels(config, PartyMetrics(config.name))))
+            await behind_gateway(_config(tmp_path), listen=f"localhost:{port}").__aenter__()
         socket.create_server(("127.0.0.1", port)).close()
 
 
@@ -164,9 +152,9 @@ def test_http_where_one_address_is_taken(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_grpc_hangs_up_too(tmp_path: Path) -> None:
     """A connection that never speaks HTTP/2, and one without a call, are closed by the server."""
     config = _config(tmp_path, listen="127.0.0.1:0")
-    clients, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+    clients, served_models = services.ScoringServer(), ServedModels(config, PartyMetrics(config.name))
     await clients.open(config, served_models)
-    host, _, port = served_models.grpc.rpartition(":")
+    host, _, port = served_models.address.rpartition(":")
     settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
     for first, limit in ((b"", SLOWEST_S), (settings, IDLE_S)):
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -181,9 +169,9 @@ async def test_grpc_has_a_most_of_connections(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(rpc, "MOST_CONNECTIONS", 3)
 
     config = _config(tmp_path, listen="127.0.0.1:0")
-    clients, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+    clients, served_models = services.ScoringServer(), ServedModels(config, PartyMetrics(config.name))
     await clients.open(config, served_models)
-    host, _, port = served_models.grpc.rpartition(":")
+    host, _, port = served_models.address.rpartition(":")
     held = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
     for reader, _ in held:
         assert await reader.read(1)  # the server's settings: it has taken the connection
@@ -225,9 +213,9 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
             except grpc.aio.AioRpcError:
                 answers.append("nobody")
 
-    opens = services.ScoringServers.open
+    opens = services.ScoringServer.open
 
-    async def slowly(self: services.ScoringServers, config: PartyConfig, served_models: ServedModels) -> None:
+    async def slowly(self: services.ScoringServer, config: PartyConfig, served_models: ServedModels) -> None:
         await ask(0.5)
         await opens(self, config, served_models)
 
@@ -235,7 +223,7 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
         assert where["predict_grpc"]
         await ask(10)
 
-    monkeypatch.setattr(services.ScoringServers, "open", slowly)
+    monkeypatch.setattr(services.ScoringServer, "open", slowly)
     monkeypatch.setattr(party_main, "serve_until_stopped", served)
     asyncio.run(
         party_main._serve(

@@ -23,7 +23,7 @@ from tests.simulator import COORDINATOR, Faults, Federation, Message
 from tests.worlds import spec
 from treetap.coordinator.failover import ANSWER_S
 from treetap.errors import ConfigError, NotServed, Silent, Unreachable
-from treetap.party.server.http_json import predict_reply
+from treetap.ops.gateway.http_json import predict_reply
 from treetap.protocols import interactive
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.prediction import predict_request

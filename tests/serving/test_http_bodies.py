@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from treetap.party.config import PartyConfig
-from treetap.party.runtime.metrics import PartyMetrics
-from treetap.party.serving.registry import ServedModels
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
-from treetap.party.server import http_bodies, services
+from tests.serving.gateways import SERVED, behind_gateway
+from treetap.ops.gateway import http_bodies
 
 pytestmark = pytest.mark.real_time
 
@@ -23,18 +22,14 @@ BODY = json.dumps({"ids": ["1"]}).encode()
 
 
 @asynccontextmanager
-async def _listening(folder: Path, **serve: object) -> AsyncIterator[int]:
-    """The port of a party's HTTP endpoint without certificates, for two clients."""
-    settings = {"clients": ["app", "batch"], "http": "127.0.0.1:0", **serve}
+async def _listening(folder: Path, **gateway: object) -> AsyncIterator[int]:
+    """The port of a gateway's HTTP endpoint without certificates, for two clients. `gateway`: keys of its file."""
+    settings = {"clients": ["app", "batch"], **SERVED}
     config = PartyConfig.model_validate(
         {"name": "bank", "state": folder / "state", "serve": settings, "insecure": True}
     )
-    servers, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
-    await servers.open(config, served_models)
-    try:
-        yield int(served_models.http.rpartition(":")[2])
-    finally:
-        await servers.close(0)
+    async with behind_gateway(config, **gateway) as address:
+        yield int(address.rpartition(":")[2])
 
 
 class _Request:

@@ -8,8 +8,8 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from treetap.party.server import http
-from treetap.party.server.http_json import document, faults_of_request, predict_reply, predict_request
+from treetap.ops.gateway import http
+from treetap.ops.gateway.http_json import document, faults_of_request, predict_reply, predict_request
 from treetap.wire.v2 import serving_pb2
 
 FORM = predict_request(256)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import namesake
+from tests.certificates import namesake, role_of
+from tests.serving.gateways import GATEWAY, SERVED, behind_gateway
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import ConfigError
 from treetap.party.config import PartyConfig
-from treetap.party.runtime.metrics import PartyMetrics
-from treetap.party.serving.registry import ServedModels
 from treetap.process.config import TlsConfig
 from treetap.strict import load
 from treetap.wire.roles import Role
@@ -23,17 +23,20 @@ from treetap.wire.roles import Role
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 from aiohttp import web
 
-from treetap.party.server import http_connections, services
-from treetap.party.server.http import HttpScoring
+from treetap.ops.gateway import http_connections
+from treetap.ops.gateway.config import read
+from treetap.ops.gateway.http import HttpScoring
 
 pytestmark = pytest.mark.real_time
 
+ASKED = '[party]\nname = "bank"\naddress = "127.0.0.1:1"\n'
+TLS = '{ ca = "a", certificate = "b", key = "c" }'
 NEAR, FAR = "127.0.0.1", "127.0.0.2"
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _Http:
-    """A party's HTTP endpoint, and the ends of connections to it."""
+    """A gateway's HTTP endpoint, and the ends of connections to it."""
 
     def __init__(self, port: int, certs: Path | None) -> None:
         self._port, self._certs = port, certs
@@ -88,25 +91,26 @@ async def _ended(reader: asyncio.StreamReader, within_s: float = 0.2) -> bool:
 
 
 @asynccontextmanager
-async def _listening(folder: Path, *, secured: bool, **serve: object) -> AsyncIterator[_Http]:
-    """A party's HTTP endpoint, with certificates for two clients or with none at all."""
+async def _listening(folder: Path, *, secured: bool, **gateway: object) -> AsyncIterator[_Http]:
+    """A gateway's HTTP endpoint, with certificates for two clients or with none at all. `gateway`: keys of its file."""
     certs = folder / "certs" if secured else None
-    transport: dict[str, object] = {"insecure": True}
+    own, theirs = dict[str, object](), dict[str, object](insecure=True)
     if certs is not None:
         create_authority(certs)
-        for name, role in (("bank", Role.PARTY), ("app", Role.CLIENT), ("batch", Role.CLIENT)):
-            issue(certs, name, role, hosts=[NEAR], days=2)
-        transport = {"tls": TlsConfig(ca=certs / "ca.crt", certificate=certs / "bank.crt", key=certs / "bank.key")}
-    settings = {"clients": ["app", "batch"], "http": f"{NEAR}:0", **serve}
-    config = PartyConfig.model_validate({"name": "bank", "state": folder / "state", "serve": settings, **transport})
-    servers, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
-    await servers.open(config, served_models)
-    http = _Http(int(served_models.http.rpartition(":")[2]), certs)
-    try:
-        yield http
-    finally:
-        await http.close()
-        await servers.close(0)
+        for name in ("bank", GATEWAY, "app", "batch"):
+            issue(certs, name, role_of(name), hosts=[NEAR], days=2)
+        own, theirs = (
+            {"tls": TlsConfig(ca=certs / "ca.crt", certificate=certs / f"{name}.crt", key=certs / f"{name}.key")}
+            for name in (GATEWAY, "bank")
+        )
+    settings = {"clients": ["app", "batch"], **SERVED}
+    config = PartyConfig.model_validate({"name": "bank", "state": folder / "state", "serve": settings, **theirs})
+    async with behind_gateway(config, **own, **gateway) as address:
+        http = _Http(int(address.rpartition(":")[2]), certs)
+        try:
+            yield http
+        finally:
+            await http.close()
 
 
 @pytest.mark.second_tier
@@ -249,7 +253,7 @@ async def test_the_host_is_one_of_the_endpoints(head: bytes, status: bytes, tmp_
 async def test_the_certificate_names_the_hosts(tmp_path: Path) -> None:
     """Under TLS loopback's names are not taken for granted."""
     async with _listening(tmp_path, secured=True) as http:
-        asked = {b"bank.party.treetap.internal": b"503", b"127.0.0.1:1": b"503", b"localhost": b"421"}
+        asked = {b"gateway.gateway.treetap.internal": b"503", b"127.0.0.1:1": b"503", b"localhost": b"421"}
         for host, status in asked.items():
             found = await _answer(await http.shaken(), b"Host: " + host + b"\r\n")
             assert found.split(b" ")[1] == status
@@ -260,11 +264,27 @@ async def test_the_certificate_names_the_hosts(tmp_path: Path) -> None:
 )
 def test_limits_that_cannot_be(line: str, tmp_path: Path) -> None:
     """The field is named."""
-    path = tmp_path / "party.toml"
-    serve = f'[serve]\nclients = ["a"]\nhttp = "localhost:0"\n{line}'
-    path.write_text(f'name = "bank"\nstate = "s"\ninsecure = true\n{serve}')
-    with pytest.raises(ConfigError, match=rf"serve\.{line.split(maxsplit=1)[0]}"):
-        load(path, PartyConfig)
+    path = tmp_path / "gateway.toml"
+    path.write_text(f'listen = "localhost:0"\ninsecure = true\n{line}\n{ASKED}')
+    with pytest.raises(ConfigError, match=rf"  {line.split(maxsplit=1)[0]}"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (f'listen = "0.0.0.0:1"\nplain_http = true\ntls = {TLS}\n{ASKED}', "plain_http = true is for loopback only"),
+        (f'listen = "0.0.0.0:1"\ninsecure = true\n{ASKED}', "insecure = true is for loopback only, not for listen"),
+        (f'listen = "h:1"\ntls = {TLS}', "party: is missing"),
+        (f'listen = "h:1"\ntls = {TLS}\nparty = {{ name = "bank" }}', "party.address: is missing"),
+        (f'listen = "h:1"\ntls = {TLS}\nstate = "s"\n{ASKED}', "state: unknown key"),
+    ],
+)
+def test_a_gateways_file_that_cannot_be(text: str, fault: str, tmp_path: Path) -> None:
+    """It keeps no state, and never asks or is asked in the clear from afar."""
+    (tmp_path / "gateway.toml").write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(fault)):
+        read(tmp_path / "gateway.toml")
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9464", "10.0.0.5:9464", "[::]:9464"])

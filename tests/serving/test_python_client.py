@@ -21,61 +21,58 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
 from treetap.errors import NotServed, Refused, Silent, Unreachable
 from treetap.party.config import PartyConfig, ServeConfig
-from treetap.party.runtime.metrics import PartyMetrics
-from treetap.party.serving.registry import ServedModels
 from treetap.process.config import TlsConfig
 from treetap.wire.roles import Role
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
-from treetap.party.server import services
+from tests.serving.gateways import GATEWAY, SERVED, behind_gateway
 
 HOLDER = "label-holder"
 
 
 @pytest.fixture(scope="module")
 def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Certificates of a party, which has no host's name, and of a client."""
+    """Certificates of a party and of its gateway, which has no host's name, and of a client."""
     folder = tmp_path_factory.mktemp("client") / "certs"
     create_authority(folder)
     revoke(folder)
-    issue(folder, HOLDER, role_of(HOLDER))
+    for name in (HOLDER, GATEWAY):
+        issue(folder, name, role_of(name))
     issue(folder, "app", Role.CLIENT)
     return folder
 
 
 def _answered(certs: Path, folder: Path, call: Callable[[str], None]) -> None:
     """Have a party without a model answer over HTTPS while the call, with its address, runs."""
-    tls = TlsConfig(ca=certs / "ca.crt", certificate=certs / f"{HOLDER}.crt", key=certs / f"{HOLDER}.key")
-    config = PartyConfig(
-        name=HOLDER, state=folder / "state", tls=tls, serve=ServeConfig(clients=["app"], http="127.0.0.1:0")
+    tls, of_gateway = (
+        TlsConfig(ca=certs / "ca.crt", certificate=certs / f"{name}.crt", key=certs / f"{name}.key")
+        for name in (HOLDER, GATEWAY)
     )
+    serve = ServeConfig.model_validate({"clients": ["app"], **SERVED})
+    config = PartyConfig(name=HOLDER, state=folder / "state", tls=tls, serve=serve)
 
     async def main() -> None:
-        servers, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
-        await servers.open(config, served_models)
-        try:
-            await asyncio.to_thread(call, served_models.http)
-        finally:
-            await servers.close(0)
+        async with behind_gateway(config, tls=of_gateway) as address:
+            await asyncio.to_thread(call, address)
 
     asyncio.run(main())
 
 
-def test_a_party_is_known_by_its_host_or_by_its_name(certs: Path, tmp_path: Path) -> None:
-    """Without a host's name in its certificate the party's own has to be given; a revoked one is refused."""
+def test_a_gateway_is_known_by_its_host_or_by_its_name(certs: Path, tmp_path: Path) -> None:
+    """Without a host's name in its certificate its own has to be given; a revoked one is refused."""
 
     def call(address: str) -> None:
-        with pytest.raises(Unreachable, match=r"does not have the name '127\.0\.0\.1'.*--host NAME.*party='bank'"):
+        with pytest.raises(Unreachable, match=r"does not have the name '127\.0\.0\.1'.*--host NAME.*gateway='gateway'"):
             treetap.Client(address, certs).predict(["a"])
-        with pytest.raises(Unreachable, match=r"does not have the name 'bank\.party\.treetap\.internal'"):
-            treetap.Client(address, certs, party="bank").predict(["a"])
-        with treetap.Client(f"https://{address}/", certs, party=HOLDER) as client:
+        with pytest.raises(Unreachable, match=r"does not have the name 'bank\.gateway\.treetap\.internal'"):
+            treetap.Client(address, certs, gateway="bank").predict(["a"])
+        with treetap.Client(f"https://{address}/", certs, gateway=GATEWAY) as client:
             for _ in range(2):
                 with pytest.raises(NotServed, match=r"label-holder serves no model now.*\(status 503\)"):
                     client.predict(["a"])
-        revoke(certs, [HOLDER])
+        revoke(certs, [GATEWAY])
         with pytest.raises(Unreachable, match="certificate is refused: certificate revoked"):
-            treetap.Client(address, certs, party=HOLDER).predict(["a"])
+            treetap.Client(address, certs, gateway=GATEWAY).predict(["a"])
 
     _answered(certs, tmp_path, call)
 
@@ -93,7 +90,7 @@ def test_a_client_is_known_by_its_certificate(certs: Path, tmp_path: Path) -> No
         with pytest.raises(ValueError, match="has certificates of app, batch: name one, as client='app'"):
             treetap.Client(address, certs)
         with pytest.raises(Refused, match="batch is not a client of label-holder"):
-            treetap.Client(address, certs, client="batch", party=HOLDER).model()
+            treetap.Client(address, certs, client="batch", gateway=GATEWAY).model()
         with pytest.raises(ValueError, match=r"other/app\.crt.*is not signed by the authority trusted here"):
             treetap.Client(address, other)
 

@@ -40,7 +40,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     """Three parties and a coordinator without certificates."""
     folder = tmp_path_factory.mktemp("insecure")
     parties = {name: {**each, **PLAIN} for name, each in settings(folder, {"train": HERE}).items()}
-    parties["label-holder"]["serve"] = {"clients": ["app"], "listen": "127.0.0.1:0", "http": "127.0.0.1:0"}
+    parties["label-holder"]["serve"] = {"clients": ["app"], "listen": "127.0.0.1:0", "gateway": "gateway"}
     with LocalFederation(folder, parties, PLAIN) as running:
         yield running
 
@@ -79,7 +79,8 @@ def test_clients_are_served_in_the_clear_by_name(federation: LocalFederation) ->
         answer = stub.Predict(request, metadata=((NAME_KEY, "app"),), timeout=20)
         with pytest.raises(grpc.RpcError, match="feature-b is not a client"):
             stub.Predict(request, metadata=((NAME_KEY, "feature-b"),), timeout=20)
-    asked = Request(f"http://{told.http}/v1/predict", json.dumps({"ids": ["r00020"]}).encode())
+    http = federation.start_gateway("label-holder", **PLAIN)
+    asked = Request(f"http://{http}/v1/predict", json.dumps({"ids": ["r00020"]}).encode())
     asked.add_header("Content-Type", "application/json")
     asked.add_header(NAME_KEY, "app")
     with urlopen(asked, timeout=20) as found:

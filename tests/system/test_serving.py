@@ -41,7 +41,7 @@ pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 
 pytestmark = pytest.mark.xdist_group("serving")
 LABEL_HOLDER, B, C = PARTIES
-HOLDER = Identity(LABEL_HOLDER, Role.PARTY)
+HOLDER, GATEWAY = Identity(LABEL_HOLDER, Role.PARTY), Identity("gateway", Role.GATEWAY)
 HERE = world(24, (1, 1, 1), fresh=6, seed=25)
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=4)
 SILENCE_S = 6.0
@@ -57,7 +57,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     serve = {
         "clients": ["app", "batch"],
         "listen": "127.0.0.1:0",
-        "http": "127.0.0.1:0",
+        "gateway": GATEWAY.name,
         "most_ids": 4,
         "window_ms": 250,
     }
@@ -75,7 +75,8 @@ class Served:
     """A model that is served, and how it is asked."""
 
     def __init__(self, federation: LocalFederation, told: dict[str, Any]) -> None:
-        self.job, self.grpc, self.http = told["job"], told["grpc"], told["http"]
+        self.job, self.grpc = told["job"], told["grpc"]
+        self.http = federation.start_gateway(LABEL_HOLDER, most_ids=4)
         self.certs = federation.folder / "certs"
 
     def tls(self, client: str | None, ca: Path | None = None) -> ssl.SSLContext:
@@ -302,15 +303,21 @@ def test_concurrent_clients_share_rounds(served: Served, federation: LocalFedera
 
 @pytest.mark.second_tier
 def test_the_doctor_knows_both_places(served: Served, federation: LocalFederation) -> None:
-    """Each is told to be this very party's; somebody else at the port is a fault, a free one is well."""
+    """Each is told to be this very process's; somebody else at the port is a fault, a free one is well."""
     certs = federation.folder / "certs"
-    tls = TlsFiles(certs / "ca.crt", certs / "label-holder.crt", certs / "label-holder.key")
+    tls, own = (
+        TlsFiles(certs / "ca.crt", certs / f"{name}.crt", certs / f"{name}.key") for name in (LABEL_HOLDER, "gateway")
+    )
     assert check_listen(HOLDER, served.grpc, tls, "serve.listen")[0].level == "ok"
-    (found,) = check_http(HOLDER, served.http, tls)
-    assert (found.level, found.message) == ("ok", "label-holder runs: it is serving")
-    assert [each.level for each in check_http(Identity(B, Role.PARTY), served.http, tls)] == ["fault"]
-    assert [each.level for each in check_http(HOLDER, served.grpc, tls)] == ["fault"]
-    assert [each.level for each in check_http(HOLDER, "127.0.0.1:0", tls)] == ["ok"]
+    (found,) = check_http(GATEWAY, served.http, own)
+    assert (found.level, found.message) == ("ok", "gateway runs: it is serving")
+    assert [each.level for each in check_http(Identity(B, Role.GATEWAY), served.http, own)] == ["fault"]
+    assert [each.level for each in check_http(GATEWAY, served.grpc, own)] == ["fault"]
+    assert [each.level for each in check_http(GATEWAY, "127.0.0.1:0", own)] == ["ok"]
+    file = federation.folder / LABEL_HOLDER / "gateway" / "config.toml"
+    assert f"{LABEL_HOLDER} at {served.grpc}: answers and serves" in treetap("doctor", "--config", file).out
+    assert treetap("health", "--config", file, "--address", served.http).status == 0
+    assert treetap("health", "--config", file, "--address", served.grpc).status == 1
 
 
 @pytest.mark.second_tier
@@ -330,7 +337,7 @@ def test_ctrl_c_cancels(tmp_path: Path) -> None:
     parties = settings(tmp_path, {"here": HERE})
     for each in parties.values():
         each["silence_s"] = SILENCE_S
-    parties[LABEL_HOLDER]["serve"] = {"clients": ["app"], "http": "127.0.0.1:0", "plain_http": True}
+    parties[LABEL_HOLDER]["serve"] = {"clients": ["app"], "listen": "127.0.0.1:0", "gateway": "gateway"}
     with LocalFederation(tmp_path, parties, {"silence_s": SILENCE_S}) as running:
         running.write_operator_file()
         running.operator.submit(jobs_pb2.SubmitRequest(job="here", spec=spec(PARAMS, table="here")))
@@ -340,8 +347,8 @@ def test_ctrl_c_cancels(tmp_path: Path) -> None:
             assert command.stdout is not None
             lines = [command.stdout.readline().strip() for _ in range(2)]
             assert lines[0] == f"job {job} serves"
-            way, _, address = lines[1].partition(": ")
-            assert way == "HTTP"
+            assert lines[1] == f"gRPC: {running.serving[LABEL_HOLDER]}"
+            address = running.start_gateway(LABEL_HOLDER, plain_http=True)
             assert [_plainly(address, name)[0] for name in ("app", "stranger", None)] == [200, 403, 403]
             command.send_signal(number)
             outcome = end(command, 30)
@@ -389,7 +396,7 @@ def _outlives_its_coordinator(running: LocalFederation) -> None:
     resumed = start("resume", "long", folder=running.folder)
     assert resumed.stdout is not None
     assert resumed.stdout.readline() == "job long serves\n"
-    assert resumed.stdout.readline().startswith("HTTP: ")
+    assert resumed.stdout.readline().startswith("gRPC: ")
     resumed.send_signal(signal.SIGINT)
     outcome = end(resumed, 30)
     assert (outcome.status, outcome.err.splitlines()[-1]) == (130, "long serves on; treetap cancel long ends it")

@@ -38,7 +38,7 @@ class Commands(LazyGroup):
         "certs": Row("treetap.commands.certs.cli", "A private certificate authority for a federation.", PARTY),
         "health": Row(
             "treetap.commands.health.cli",
-            "Check that a party, a coordinator or a relay serves: for container engines, systemd and monitoring.",
+            "Check that a server of a federation serves: for container engines, systemd and monitoring.",
             PARTY,
         ),
         "align": Row(

@@ -46,7 +46,8 @@ MOST_BYTES = {
     "treetap.wire.v2.Approvals": 128 * 1024,
     "treetap.wire.v2.Overview": 1024,
 }
-#: Service → the role that may call it; of any other, such as the health service, every role.
+#: Service → the role that may call it, a client also through a gateway; of any other, such as the health service, every
+#: role.
 ROLES = {
     "treetap.wire.v2.Control": Role.COORDINATOR,
     "treetap.wire.v2.Exchange": Role.PARTY,
@@ -199,8 +200,8 @@ class Admission(grpc.aio.ServerInterceptor):
         """Whose share a call uses."""
         if role is None:
             return self.callers.anybody(context)
-        if role is Role.CLIENT:  # need not speak our protocol
-            return self.callers.certified(context, role), role
+        if role is Role.CLIENT:  # need not speak our protocol, and may come through a gateway
+            return self.callers.client(context), role
         return self.callers.named(context, role), role
 
     def _call(self, admitted: _Admitted, bearer: _Bearer) -> _Share:

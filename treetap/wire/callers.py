@@ -14,11 +14,14 @@ import grpc.aio
 
 from treetap import logs, version
 from treetap.errors import Refused
+from treetap.names import NAME
 from treetap.wire.credentials import CredentialSource
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import NAME_KEY, Insecure, Transport
 
 Context = grpc.aio.ServicerContext[object, object]
+#: Metadata key under which a gateway names the client for whom it calls.
+BEHALF_KEY = "treetap-on-behalf-of"
 
 
 class Callers:
@@ -28,10 +31,13 @@ class Callers:
         own: what this process is called in messages.
         transport: its own credentials.
         outward: takes out of an error's message what no caller shall hear.
+        gateway: the name of the one gateway that may call for clients, which is trusted for their names.
     """
 
-    def __init__(self, own: str, transport: Transport, outward: Callable[[str], str] = str) -> None:
-        self.own, self.outward = own, outward
+    def __init__(
+        self, own: str, transport: Transport, outward: Callable[[str], str] = str, gateway: str | None = None
+    ) -> None:
+        self.own, self.outward, self._gateway = own, outward, gateway
         self.credentials = None if isinstance(transport, Insecure) else CredentialSource(transport)  #: None: plain text
 
     def named(self, context: Context, *roles: Role) -> str:
@@ -64,6 +70,33 @@ class Callers:
             logs.note(peer=told)
             return told
         return self.shown(_certificate(context), *roles)
+
+    def client(self, context: Context) -> str:
+        """The client that asks: the caller by its certificate, or whom this server's gateway names.
+
+        Raises:
+            Refused: neither a client nor this server's gateway; a gateway that names no client, or a client that does.
+        """
+        if self.credentials is None:
+            caller = self.certified(context)
+            through = caller == self._gateway
+        else:
+            shown = self.identity(_certificate(context), Role.CLIENT)
+            caller, through = shown.name, shown.role is Role.GATEWAY
+            if not through:
+                self._of_role(shown, Role.CLIENT)
+        told = [value for key, value in context.invocation_metadata() or () if key == BEHALF_KEY]
+        if not through:
+            if told:
+                raise Refused(f"{caller} names another client in metadata {BEHALF_KEY}, which only a gateway may")
+            return caller
+        if caller != self._gateway:
+            raise Refused(f"{caller} is not the gateway of {self.own} ([serve] gateway = …)")
+        client = str(told[0]) if len(told) == 1 else ""
+        if not NAME.match(client):
+            raise Refused(f"{caller} does not name one client in metadata {BEHALF_KEY}")
+        logs.note(peer=client)
+        return client
 
     def anybody(self, context: Context) -> tuple[str, Role | None]:
         """Name and role of any holder of a certificate with a role; without certificates of anybody, "-" for no name.

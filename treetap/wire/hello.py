@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc
@@ -21,6 +22,8 @@ from treetap.wire.tls import Insecure, Transport, check_near
 
 RELEASE_KEY = "treetap-version"
 TIME_KEY = "treetap-time"
+#: The service whose health is whether a party serves a model to clients.
+SERVING = "treetap.wire.v2.Serving"
 Context = grpc.aio.ServicerContext[object, object]
 
 
@@ -41,12 +44,12 @@ class Hello:
 class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has no types
     """gRPC's health service; the initial metadata of each check contains versions and time.
 
-    Every holder of a certificate with a role may ask.
+    Every holder of a certificate with a role may ask. `serves`: tells the health of `SERVING`, where that is known.
     """
 
-    def __init__(self, callers: Callers) -> None:
+    def __init__(self, callers: Callers, serves: Callable[[], bool] | None = None) -> None:
         super().__init__()
-        self._callers = callers
+        self._callers, self._serves = callers, serves
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
         async with answering(context, self._callers):
@@ -54,6 +57,9 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has
         await context.send_initial_metadata(
             (*version.told(), (RELEASE_KEY, version.package_version()), (TIME_KEY, f"{time.time():.6f}"))
         )
+        if request.service == SERVING and self._serves is not None:
+            answer = health_pb2.HealthCheckResponse
+            return answer(status=answer.SERVING if self._serves() else answer.NOT_SERVING)
         return await super().Check(request, context)
 
     async def Watch(self, _request: health_pb2.HealthCheckRequest, context: Context) -> None:
@@ -63,9 +69,9 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "health is checked call by call: use Check")
 
 
-def serve_health(server: grpc.aio.Server, callers: Callers) -> Health:
-    """Let a server answer health checks."""
-    service = Health(callers)
+def serve_health(server: grpc.aio.Server, callers: Callers, serves: Callable[[], bool] | None = None) -> Health:
+    """Let a server answer health checks. `serves`: see `Health`."""
+    service = Health(callers, serves)
     health_pb2_grpc.add_HealthServicer_to_server(service, server)
     return service
 

@@ -23,6 +23,7 @@ class Role(StrEnum):
     CLIENT = "client"
     APPROVER = "approver"
     RELAY = "relay"
+    GATEWAY = "gateway"
 
     @property
     def one(self) -> str:

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from treetap import version
 from treetap.errors import BadInput, Incompatible, Interrupted, Refused, Unanswered, Unreachable
 from treetap.wire.admission import MOST_CALLS, Admission
-from treetap.wire.callers import Callers
+from treetap.wire.callers import BEHALF_KEY, Callers
 from treetap.wire.channels import Channels
 from treetap.wire.credentials import Credentials, CredentialSource
-from treetap.wire.hello import say_hello
+from treetap.wire.hello import SERVING, say_hello
 from treetap.wire.listening import bound
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
@@ -34,11 +35,12 @@ from treetap.wire.tls import Insecure, Transport, check_near
 from treetap.wire.v2 import approvals_pb2_grpc, control_pb2, control_pb2_grpc, exchange_pb2, jobs_pb2_grpc
 
 if TYPE_CHECKING:
-    from treetap.wire.v2 import overview_pb2, overview_pb2_grpc
+    from treetap.wire.v2 import overview_pb2, overview_pb2_grpc, serving_pb2_grpc
 
     OverviewStub = overview_pb2_grpc.OverviewAsyncStub
     JobsStub = jobs_pb2_grpc.JobsAsyncStub
     ApprovalsStub = approvals_pb2_grpc.ApprovalsAsyncStub
+    ServingStub = serving_pb2_grpc.ServingAsyncStub
 else:
     JobsStub = jobs_pb2_grpc.JobsStub
     ApprovalsStub = approvals_pb2_grpc.ApprovalsStub
@@ -86,8 +88,8 @@ _SERVER = [
 ]
 
 
-def channel_options(timeouts: Timeouts) -> list[tuple[str, str | int]]:
-    """The options of a channel whose process has these deadlines."""
+def channel_options(timeouts: Timeouts, give_up_s: float = GIVE_UP_S) -> list[tuple[str, str | int]]:
+    """The options of a channel whose process has these deadlines. `give_up_s`: see `GIVE_UP_S`."""
     return [
         *_COMMON,
         ("grpc.keepalive_time_ms", int(1000 * timeouts.ping_s)),
@@ -95,7 +97,7 @@ def channel_options(timeouts: Timeouts) -> list[tuple[str, str | int]]:
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", int(1000 * timeouts.connect_s)),  # of an attempt, in spite of its name
         ("grpc.max_reconnect_backoff_ms", 500),  # of the pause between two
-        ("grpc.client_idle_timeout_ms", int(1000 * GIVE_UP_S)),
+        ("grpc.client_idle_timeout_ms", int(1000 * give_up_s)),
         ("grpc.enable_retries", 0),  # steps and messages are repeated by their own rules
     ]
 
@@ -225,9 +227,9 @@ class _Telling:
 class GrpcDialer:
     """Reaches processes over mutual TLS; a certificate there must bear the name and the role by which it is called."""
 
-    def __init__(self, transport: Transport, timeouts: Timeouts | None = None) -> None:
+    def __init__(self, transport: Transport, timeouts: Timeouts | None = None, give_up_s: float = GIVE_UP_S) -> None:
         self._transport, self._timeouts = transport, timeouts or Timeouts()
-        self._channels = Channels(transport, channel_options(self._timeouts), self._timeouts.diagnosis_s)
+        self._channels = Channels(transport, channel_options(self._timeouts, give_up_s), self._timeouts.diagnosis_s)
 
     def channel(self, to: Address) -> grpc.aio.Channel:
         """The bare channel to a process, opened on first use."""
@@ -265,12 +267,31 @@ class GrpcDialer:
             yield overview_pb2_grpc.OverviewStub(channel)
 
     @asynccontextmanager
-    async def _calling(self, to: Address) -> AsyncIterator[grpc.aio.Channel]:
-        """The channel for one call, whose failure is explained; one that ends for changed files is `Unanswered`."""
+    async def serving(self, to: Address, client: str) -> AsyncIterator[ServingStub]:
+        """The stub of a party's service for clients, for whom a gateway calls, as `jobs`."""
+        from treetap.wire.v2 import serving_pb2_grpc  # only a gateway calls it
+
+        async with self._calling(to, (BEHALF_KEY, client)) as channel:
+            stub: Any = serving_pb2_grpc.ServingStub(channel)
+            yield stub
+
+    async def serves(self, to: Address, within_s: float) -> bool:
+        """True if a party says, at its address for clients, that it serves a model."""
+        async with self._calling(to) as channel:
+            asked = health_pb2.HealthCheckRequest(service=SERVING)
+            answer = await health_pb2_grpc.HealthStub(channel).Check(asked, timeout=within_s)
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    @asynccontextmanager
+    async def _calling(self, to: Address, *more: tuple[str, str]) -> AsyncIterator[grpc.aio.Channel]:
+        """The channel for one call, whose failure is explained; one that ends for changed files is `Unanswered`.
+
+        `more`: further metadata of the call.
+        """
         self._channels.look_on()
         channel = await self._channels.ready(to)
         try:
-            yield self._telling(channel)
+            yield self._telling(channel, *more)
         except grpc.aio.AioRpcError as failure:
             raise await self._explained(failure, to) from None
         except asyncio.CancelledError:
@@ -279,9 +300,9 @@ class GrpcDialer:
             changed = f"{to.name}: the channel was closed, since TLS files have changed; it is dialled anew"
             raise Unanswered(changed) from None
 
-    def _telling(self, channel: grpc.aio.Channel) -> grpc.aio.Channel:
-        more = self._transport.told() if isinstance(self._transport, Insecure) else ()
-        return cast(grpc.aio.Channel, _Telling(channel, more))
+    def _telling(self, channel: grpc.aio.Channel, *more: tuple[str, str]) -> grpc.aio.Channel:
+        own = self._transport.told() if isinstance(self._transport, Insecure) else ()
+        return cast(grpc.aio.Channel, _Telling(channel, (*own, *more)))
 
     async def _explained(self, failure: grpc.aio.AioRpcError, to: Address) -> Exception:
         """The error of a failed call; the cause of a bare UNAVAILABLE or UNIMPLEMENTED is diagnosed."""

@@ -1,4 +1,4 @@
-"""TLS of Python's `ssl` at a server that is not gRPC's: the HTTP endpoint, and a relay's registrations."""
+"""TLS of Python's `ssl` at a server that is not gRPC's: a gateway's HTTP, and a relay's registrations."""
 
 from __future__ import annotations
 

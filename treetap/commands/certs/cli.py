@@ -12,7 +12,7 @@ from treetap.wire.roles import Role
 certs = typer.Typer(help="A private certificate authority for a federation.", no_args_is_help=True)
 
 ProcessName = Annotated[str, typer.Argument(help="The process's name in the federation.")]
-ROLES = "What the process is: party, coordinator, operator, client, approver or relay."
+ROLES = "What the process is: party, coordinator, operator, client, approver, relay or gateway."
 ProcessRole = Annotated[Role, typer.Option("--role", help=ROLES)]
 Ca = Annotated[Path, typer.Option(help="Folder of the authority.")]
 Hosts = Annotated[

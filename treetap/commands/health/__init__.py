@@ -1,1 +1,1 @@
-"""`treetap health`: check that a party, a coordinator or a relay serves."""
+"""`treetap health`: check that a server of a federation serves."""

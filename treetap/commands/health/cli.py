@@ -32,7 +32,7 @@ def _check_name(text: str | None) -> str | None:
 def health(
     config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A party's, a coordinator's or a relay's own configuration file."),
+        typer.Option(metavar="FILE", help="A server's own configuration file."),
     ] = None,
     address: Annotated[
         str | None,
@@ -44,7 +44,7 @@ def health(
         str | None,
         typer.Option(metavar="NAME", callback=_check_name, help="The name that the certificate there must bear."),
     ] = None,
-    role: Annotated[str, typer.Option(metavar="ROLE", help="And the role: party, coordinator or relay.")] = "party",
+    role: Annotated[str, typer.Option(metavar="ROLE", help="And the role, as coordinator or gateway.")] = "party",
     ca: Annotated[Path | None, typer.Option(metavar="FILE", help="The authority's certificate, PEM.")] = None,
     certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Any certificate of that authority, PEM.")
@@ -52,7 +52,7 @@ def health(
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of --certificate, PEM.")] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Time for the answer to come.")] = 3.0,
 ) -> None:
-    """Check that a party, a coordinator or a relay serves: for container engines, systemd and monitoring.
+    """Check that a server of a federation serves: for container engines, systemd and monitoring.
 
     With --config, the process of that file is called with that process's own certificate. Without it, --address,
     --name, --role, --ca, --certificate and --key call any process with any certificate of the federation's authority.
@@ -74,8 +74,8 @@ def health(
                 raise typer.BadParameter("with --config only --address and --timeout go: the rest is in the file")
             to, transport = question.read(config, address)
         elif address and name and ca and certificate and key:
-            if role not in ("party", "coordinator", "relay"):
-                raise typer.BadParameter(f"--role {role}: party, coordinator or relay")
+            if role not in ("party", "coordinator", "relay", "gateway"):
+                raise typer.BadParameter(f"--role {role}: party, coordinator, relay or gateway")
             to, transport = Address(name, address, Role(role)), TlsFiles(ca, certificate, key)
         else:
             raise typer.BadParameter("say --config, or --address, --name, --ca, --certificate and --key")

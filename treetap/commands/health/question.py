@@ -1,4 +1,4 @@
-"""The health check of a party or a coordinator, by gRPC's health service over mutual TLS, or of a relay, by TLS."""
+"""The health check of a party or a coordinator, by gRPC's health service over mutual TLS; of another server, by TLS."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ class Served(Process):
     name: Name = ""
     listen: AddressText = "127.0.0.1:0"
     parties: object = None  #: of a coordinator's file
+    party: object = None  #: of a gateway's
     state: object = None  #: of a party's and a coordinator's
 
     @property
     def process(self) -> Identity:
-        """The process that the file is for; a coordinator and a relay have a name where it says none."""
+        """The process that the file is for; all but a party have a name where it says none."""
         if self.parties is not None:
             return Identity(self.name or "coordinator", Role.COORDINATOR)
+        if self.party is not None:
+            return Identity(self.name or "gateway", Role.GATEWAY)
         return Identity(self.name, Role.PARTY) if self.state is not None else Identity(self.name or "relay", Role.RELAY)
 
 
@@ -59,8 +62,9 @@ def ask(to: Address, transport: Transport, seconds: float) -> None:
         Interrupted: it does not answer within `seconds`, shows another name, or reports that it does not serve.
     """
     transport.check(None)
-    if to.role is Role.RELAY:
-        assert not isinstance(transport, Insecure), "a relay has certificates"
+    if to.role in (Role.RELAY, Role.GATEWAY):
+        if isinstance(transport, Insecure):
+            raise BadInput(f"{to.name} is asked with certificates alone: say GET http://{to.location}/healthz instead")
         if not (seen := look(to, transport, seconds)).trusted:
             raise Unreachable(seen.line)
         return

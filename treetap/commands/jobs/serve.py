@@ -40,12 +40,12 @@ def serve(
     days: Days = DEFAULT_DAYS,
     detach: Annotated[bool, typer.Option(help="Exit when it serves; treetap cancel JOB ends it.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Once it serves, print job and addresses as JSON and nothing else.")
+        bool, typer.Option("--json", help="Once it serves, print job and address as JSON and nothing else.")
     ] = False,
 ) -> None:
     """Serve a trained model: clients query the label holder, over gRPC or HTTP, about records by their ids.
 
-    Waits until it serves and prints its addresses; Ctrl-C ends it. Its clients are named in the label holder's own
+    Waits until it serves and prints its address; Ctrl-C ends it. Its clients are named in the label holder's own
     configuration, table [serve]: docs/serving.md.
     """
     with operating(operator, days) as client:
@@ -162,9 +162,7 @@ def _fail(status: jobs_pb2.JobStatus) -> NoReturn:
 def _print_where(status: jobs_pb2.JobStatus, *, as_json: bool) -> None:
     served = status.serving
     if as_json:
-        print(json.dumps({"job": status.job, "grpc": served.grpc or None, "http": served.http or None}), flush=True)
+        print(json.dumps({"job": status.job, "grpc": served.grpc}), flush=True)
         return
     typer.echo(f"job {status.job} serves")
-    for way, address in (("gRPC", served.grpc), ("HTTP", served.http)):
-        if address:
-            typer.echo(f"{way}: {address}")
+    typer.echo(f"gRPC: {served.grpc}")

@@ -22,7 +22,7 @@ new = typer.Typer(help="Folders of a federation, or of one of its processes, to 
 
 #: The first port that is tried for processes on this machine, and how many are.
 FIRST_PORT, PORTS = 7100, 900
-COORDINATOR, OPERATOR, AUTHORITY = "coordinator", "operator", "authority"
+COORDINATOR, OPERATOR, AUTHORITY, GATEWAY = "coordinator", "operator", "authority", "gateway"
 Id = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="The column of ids, if it is not seen.")]
 Label = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of labels, if it is not seen.")]
 Folder = Annotated[Path | None, typer.Option(help="Where the files go; without it, a folder of that name.")]
@@ -49,10 +49,14 @@ def new_federation(
     folder: Annotated[Path, typer.Option(help="Where all folders go.")] = Path("federation"),
     id: Id = None,
     label: Label = None,
+    client: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Who may ask the label holder for predictions over HTTP; repeat it."),
+    ] = None,
 ) -> None:
     """Write all files of a federation on this machine: parties, coordinator, operator, certificates, a job.
 
-    treetap new federation bank=bank.csv telco=telco.csv
+    treetap new federation bank=bank.csv telco=telco.csv --client app
 
     Of a table the header and the cells say what the party's file proposes: id, label, columns, encodings, as an
     experiment takes them. A policy names the other parties, permits trees to split such categories by sets, and is
@@ -69,34 +73,45 @@ def new_federation(
         name: None if table is None else table.proposed(label if name == label_holder else None)
         for name, table in seen.items()
     }
-    ports = _free_ports(len(tables) + 1)
-    addresses = {name: f"127.0.0.1:{port}" for name, port in zip(tables, ports[1:], strict=True)}
-    coordinator = f"127.0.0.1:{ports[0]}"
+    clients = [_checked(one, Role.CLIENT) for one in client or ()]
+    named = [*tables, COORDINATOR, OPERATOR, AUTHORITY, *([GATEWAY, *clients] if clients else ())]
+    if twice := [name for name in named if named.count(name) > 1]:
+        raise BadInput(f"{twice[0]}: a client, and the gateway, has a name of its own: choose another")
+    ports = [f"127.0.0.1:{port}" for port in _free_ports(len(tables) + (3 if clients else 1))]
+    coordinator, addresses = ports[0], dict(zip(tables, ports[1:], strict=False))
+    serving, outside = ports[-2:]
     files = {
         folder / COORDINATOR / "coordinator.toml": folders.coordinator_file(coordinator, addresses),
         folder / OPERATOR / "operator.toml": folders.operator_file(coordinator),
         folder / OPERATOR / "job.toml": folders.job_file(
             label_holder, [name for name in tables if name != label_holder]
         ),
-        folder / "start.sh": folders.start_script(list(tables)),
+        folder / "start.sh": folders.start_script(list(tables), [GATEWAY] if clients else []),
     }
+    if clients:
+        files[folder / GATEWAY / "gateway.toml"] = folders.gateway_file(outside, label_holder, serving)
     sets = any(table is not None and table.categories for name, table in proposed.items() if name != label_holder)
     for name, table in proposed.items():
         others = [other for other in tables if other != name]
         holders = [other for other in others if other == label_holder]
-        files[folder / name / "party.toml"] = folders.party_file(name, addresses[name], table)
+        served = folders.serve_table(clients, serving, GATEWAY) if clients and name == label_holder else ()
+        files[folder / name / "party.toml"] = folders.party_file(name, addresses[name], table, served=served)
         peers = [other for other in others if other not in holders]
         files[folder / name / "policy.toml"] = folders.policy_file(holders, peers, sets=sets)
-    processes = [*tables, COORDINATOR, OPERATOR]
-    secrets = [
-        file for it in processes for file in folders.credentials(folder / it / folders.TLS, it, of_authority=True)
-    ]
+    roles = {**dict.fromkeys(tables, Role.PARTY), COORDINATOR: Role.COORDINATOR, OPERATOR: Role.OPERATOR}
+    if clients:
+        roles |= {GATEWAY: Role.GATEWAY, **dict.fromkeys(clients, Role.CLIENT)}
+    secrets = [file for it in roles for file in folders.credentials(folder / it / folders.TLS, it, of_authority=True)]
     refuse_existing(*files, *(folder / AUTHORITY / file for file in ("ca.key", "ca.crt", "crl.pem")), *secrets)
     folders.write_files(files)
-    _certify(folder, list(tables))
+    _certify(folder, roles)
     for name, table in proposed.items():
         _say_table(folder / name / "party.toml", table, feature_party=name != label_holder)
     typer.echo(f"{label_holder} has the labels, as {folder / OPERATOR / 'job.toml'} and the policies say")
+    if clients:
+        typer.echo(
+            f"{', '.join(clients)}: at https://{outside} once a model is served; certificates: {folder}/NAME/tls"
+        )
     typer.echo(f"next: sh {shlex.quote(str(folder / 'start.sh'))} &")
     typer.echo(f"      cd {shlex.quote(str(folder / OPERATOR))} && treetap train job.toml --check")
 
@@ -251,8 +266,34 @@ def new_relay(
     typer.echo(_make(Role.RELAY, _checked(name, Role.RELAY), folder or Path(name), authority, {"relay.toml": text}))
 
 
-def _make(role: Role, name: str, at: Path, authority: Path | None, files: Mapping[str, str]) -> str:
+@new.command("gateway")
+def new_gateway(
+    party: Annotated[str, typer.Argument(metavar="PARTY=HOST:PORT", help="The party, and listen of its [serve].")],
+    name: Name = GATEWAY,
+    host: Annotated[list[str] | None, typer.Option(help="A name under which clients call it; repeat it.")] = None,
+    folder: Folder = None,
+    listen: Listen = "0.0.0.0:8443",
+    authority: Authority = None,
+) -> None:
+    """Write the files of a gateway, which clients ask over HTTP, and which asks the party for them.
+
+    treetap new gateway bank=bank.example.org:7443 --host scores.example.org
+
+    The party's file names it: [serve] gateway = "gateway". Nothing is overwritten.
+    """
+    from treetap.commands.new.folders import gateway_file
+
+    text = gateway_file(_address(listen, "--listen"), *_party_at(party), _checked(name, Role.GATEWAY))
+    made = {"gateway.toml": text}
+    typer.echo(_make(Role.GATEWAY, name, folder or Path(name), authority, made, host or ()))
+
+
+def _make(
+    role: Role, name: str, at: Path, authority: Path | None, files: Mapping[str, str], hosts: Sequence[str] = ()
+) -> str:
     """Write the files of a process, and its key, with a certificate or the request for one; returns what is next.
+
+    `hosts`: further names in the certificate.
 
     Raises:
         BadInput: a file is there already, or the authority has a fault; nothing has been written.
@@ -262,7 +303,9 @@ def _make(role: Role, name: str, at: Path, authority: Path | None, files: Mappin
 
     own = {at / file: text for file, text in files.items()}
     refuse_existing(*own, *folders.credentials(at / folders.TLS, name, of_authority=authority is not None))
-    said = _credentials(at / folders.TLS, name, role, authority)  # before the files: an authority may have a fault
+    said = _credentials(
+        at / folders.TLS, name, role, authority, hosts
+    )  # before the files: an authority may have a fault
     folders.write_files(own)
     file, start = folders.ROLES[role]
     config = shlex.quote(str(at / file))
@@ -352,7 +395,7 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _certify(folder: Path, parties: Sequence[str]) -> None:
+def _certify(folder: Path, roles: Mapping[str, Role]) -> None:
     """Make an authority, and the credentials of every process in its own folder."""
     from treetap.commands.certs.authority import create_authority, issue, write_new
     from treetap.commands.certs.revocation import revoke
@@ -361,14 +404,14 @@ def _certify(folder: Path, parties: Sequence[str]) -> None:
     authority = folder / AUTHORITY
     create_authority(authority)
     revoked, _, _ = revoke(authority)
-    roles = {**dict.fromkeys(parties, Role.PARTY), COORDINATOR: Role.COORDINATOR, OPERATOR: Role.OPERATOR}
     for name, role in roles.items():
-        issue(folder / name / TLS, name, role, ca_folder=authority)
+        hosts = ["127.0.0.1"] if role is Role.GATEWAY else []
+        issue(folder / name / TLS, name, role, hosts=hosts, ca_folder=authority)
         for file in (authority / "ca.crt", revoked):
             write_new(folder / name / TLS / file.name, file.read_bytes(), 0o644)
 
 
-def _credentials(tls: Path, name: str, role: Role, authority: Path | None) -> str:
+def _credentials(tls: Path, name: str, role: Role, authority: Path | None, hosts: Sequence[str]) -> str:
     """Make a process's key, with a certificate of an authority on this machine or the request for one; what to do then.
 
     Raises:
@@ -380,11 +423,11 @@ def _credentials(tls: Path, name: str, role: Role, authority: Path | None) -> st
 
     if authority is not None:
         public = {file: read_file(authority / file) for file in ("ca.crt", "crl.pem")}
-        issue(tls, name, role, ca_folder=authority)
+        issue(tls, name, role, hosts=hosts, ca_folder=authority)
         for file, content in public.items():
             write_new(tls / file, content, 0o644)
         return ""
-    made = request(tls, name, role)
+    made = request(tls, name, role, hosts)
     return (
         f"{made.request}: send it to the authority, and put what comes back into {tls}: {name}.crt, ca.crt, crl.pem\n"
         f"SHA-256 of the key: {made.fingerprint}: send it over another channel\n"

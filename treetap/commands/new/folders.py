@@ -19,6 +19,7 @@ ROLES: Mapping[Role, tuple[str, str]] = {
     Role.OPERATOR: ("operator.toml", "treetap train {folder}/job.toml --check --operator {file}"),
     Role.APPROVER: ("approver.toml", "treetap jobs --approver {file}"),
     Role.RELAY: ("relay.toml", "treetap relay {file}"),
+    Role.GATEWAY: ("gateway.toml", "treetap gateway {file}"),
 }
 
 
@@ -34,8 +35,13 @@ def write_files(files: Mapping[Path, str]) -> None:
         write_new(path, text.encode(), 0o700 if path.suffix == ".sh" else 0o600)
 
 
-def party_file(name: str, listen: str, table: ProposedTable | None, relay: str | None = None) -> str:
-    """A party's own file, without a table if there is none to propose. `relay`: where others reach the party."""
+def party_file(
+    name: str, listen: str, table: ProposedTable | None, relay: str | None = None, served: Sequence[str] = ()
+) -> str:
+    """A party's own file, without a table if there is none to propose.
+
+    `relay`: where others reach the party; `served`: the lines of its table `[serve]`.
+    """
     return "\n".join(
         [
             f"# The party {name}. Start it: treetap party --config {name}/party.toml",
@@ -49,6 +55,37 @@ def party_file(name: str, listen: str, table: ProposedTable | None, relay: str |
             *tls(name),
             "",
             *(_NO_TABLE if table is None else _table(table)),
+            *served,
+        ]
+    )
+
+
+def serve_table(clients: Sequence[str], listen: str, gateway: str) -> list[str]:
+    """The table `[serve]` of a party that answers clients. `gateway`: the name of the one through which they ask."""
+    return [
+        "[serve]",
+        f"clients = {_names(clients)}",
+        f"listen = {quoted(listen)}  # for the gateway, and for clients of gRPC",
+        f"gateway = {quoted(gateway)}",
+        "",
+    ]
+
+
+def gateway_file(listen: str, party: str, address: str, name: str = "gateway") -> str:
+    """A gateway's file. `address`: where the party listens for clients."""
+    return "\n".join(
+        [
+            f"# It answers clients over HTTP, for {party}. Start it: treetap gateway {name}/gateway.toml",
+            f"# {party}'s file names it and them: [serve] clients = [...], gateway = {quoted(name)}",
+            f"name = {quoted(name)}",
+            f"listen = {quoted(listen)}",
+            "",
+            *tls(name),
+            "",
+            "[party]",
+            f"name = {quoted(party)}",
+            f"address = {quoted(address)}  # listen of its [serve]",
+            "",
         ]
     )
 
@@ -206,10 +243,11 @@ def job_file(label_holder: str, others: Sequence[str]) -> str:
     )
 
 
-def start_script(parties: Sequence[str]) -> str:
+def start_script(parties: Sequence[str], gateways: Sequence[str] = ()) -> str:
     """A shell script that runs all processes on this machine, until Ctrl-C."""
     kinds = [(f"party --config {name}/party.toml", name) for name in parties]
     kinds.append(("coordinator --config coordinator/coordinator.toml", "coordinator"))
+    kinds += [(f"gateway {name}/gateway.toml", name) for name in gateways]
     return "\n".join(
         [
             "#!/bin/sh",

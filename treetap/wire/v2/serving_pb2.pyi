@@ -330,7 +330,6 @@ class ServingFigures(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     GRPC_FIELD_NUMBER: builtins.int
-    HTTP_FIELD_NUMBER: builtins.int
     REQUESTS_FIELD_NUMBER: builtins.int
     REFUSED_FIELD_NUMBER: builtins.int
     RECORDS_FIELD_NUMBER: builtins.int
@@ -340,8 +339,7 @@ class ServingFigures(google.protobuf.message.Message):
     RECORDS_PER_S_FIELD_NUMBER: builtins.int
     AWAY_FIELD_NUMBER: builtins.int
     grpc: builtins.str
-    """Addresses at which clients are served, host:port; empty: that interface is off."""
-    http: builtins.str
+    """Address at which clients are served, host:port."""
     requests: builtins.int
     """Requests answered, requests refused (docs/serving.md), and records scored."""
     refused: builtins.int
@@ -361,7 +359,6 @@ class ServingFigures(google.protobuf.message.Message):
         self,
         *,
         grpc: builtins.str = ...,
-        http: builtins.str = ...,
         requests: builtins.int = ...,
         refused: builtins.int = ...,
         records: builtins.int = ...,
@@ -371,6 +368,6 @@ class ServingFigures(google.protobuf.message.Message):
         records_per_s: builtins.float = ...,
         away: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["away", b"away", "grpc", b"grpc", "http", b"http", "p50_s", b"p50_s", "p99_s", b"p99_s", "records", b"records", "records_per_s", b"records_per_s", "refused", b"refused", "requests", b"requests", "rounds", b"rounds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["away", b"away", "grpc", b"grpc", "p50_s", b"p50_s", "p99_s", b"p99_s", "records", b"records", "records_per_s", b"records_per_s", "refused", b"refused", "requests", b"requests", "rounds", b"rounds"]) -> None: ...
 
 Global___ServingFigures: typing_extensions.TypeAlias = ServingFigures

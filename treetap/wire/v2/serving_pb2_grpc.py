@@ -28,8 +28,8 @@ if _version_not_supported:
 class ServingStub(object):
     """Serving a model: a prediction without an end, of the records that clients request.
 
-    Client to label holder. The only service whose answers carry data; the label holder's policy decides what a client
-    may receive.
+    Client to label holder, or its gateway for a client, whom the call's metadata names. The only service whose answers
+    carry data; the label holder's policy decides what a client may receive.
     """
 
     def __init__(self, channel):
@@ -53,8 +53,8 @@ class ServingStub(object):
 class ServingServicer(object):
     """Serving a model: a prediction without an end, of the records that clients request.
 
-    Client to label holder. The only service whose answers carry data; the label holder's policy decides what a client
-    may receive.
+    Client to label holder, or its gateway for a client, whom the call's metadata names. The only service whose answers
+    carry data; the label holder's policy decides what a client may receive.
     """
 
     def Predict(self, request, context):
@@ -93,8 +93,8 @@ def add_ServingServicer_to_server(servicer, server):
 class Serving(object):
     """Serving a model: a prediction without an end, of the records that clients request.
 
-    Client to label holder. The only service whose answers carry data; the label holder's policy decides what a client
-    may receive.
+    Client to label holder, or its gateway for a client, whom the call's metadata names. The only service whose answers
+    carry data; the label holder's policy decides what a client may receive.
     """
 
     @staticmethod

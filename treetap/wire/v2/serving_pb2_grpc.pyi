@@ -60,8 +60,8 @@ _ServingDescribeType = typing_extensions.TypeVar(
 class ServingStub(typing.Generic[_ServingPredictType, _ServingDescribeType]):
     """Serving a model: a prediction without an end, of the records that clients request.
 
-    Client to label holder. The only service whose answers carry data; the label holder's policy decides what a client
-    may receive.
+    Client to label holder, or its gateway for a client, whom the call's metadata names. The only service whose answers
+    carry data; the label holder's policy decides what a client may receive.
     """
 
     @typing.overload
@@ -106,8 +106,8 @@ ServingAsyncStub: typing_extensions.TypeAlias = ServingStub[
 class ServingServicer(metaclass=abc.ABCMeta):
     """Serving a model: a prediction without an end, of the records that clients request.
 
-    Client to label holder. The only service whose answers carry data; the label holder's policy decides what a client
-    may receive.
+    Client to label holder, or its gateway for a client, whom the call's metadata names. The only service whose answers
+    carry data; the label holder's policy decides what a client may receive.
     """
 
     @abc.abstractmethod

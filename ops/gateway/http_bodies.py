@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 from typing import Any
+from weakref import WeakValueDictionary
 
 from aiohttp import hdrs, web
 from pydantic import BaseModel
 
 from treetap.errors import Overloaded
-from treetap.party.server.http_json import (
+from treetap.ops.gateway.http_json import (
     ID_CHARACTERS,
     MOST_BODY,
     PROBLEMS,
@@ -74,10 +75,10 @@ class Bodies:
     def __init__(self, most_ids: int) -> None:
         self.form: type[PredictRequest] = predict_request(most_ids)
         self._longest = longest_body(most_ids)
-        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._turns = WeakValueDictionary[str, asyncio.Semaphore]()  # of clients whose bodies are read
 
     async def read(self, client: str, request: web.Request) -> PredictRequest:
-        """The request in the body, which is gone from memory then. `client`: one that has been admitted.
+        """The request in the body, which is gone from memory then.
 
         Raises:
             HTTPRequestEntityTooLarge: the body is too long.

@@ -15,8 +15,8 @@ from typing import Any
 from aiohttp import web
 
 from treetap.errors import Refused
-from treetap.party.server.http_bodies import BUFFER, Answer, problem
-from treetap.party.server.http_json import IDLE_S, SLOWEST_S
+from treetap.ops.gateway.http_bodies import BUFFER, Answer, problem
+from treetap.ops.gateway.http_json import IDLE_S, SLOWEST_S
 from treetap.wire.callers import Callers
 from treetap.wire.listening import bound
 from treetap.wire.roles import Identity
@@ -117,7 +117,7 @@ class HttpConnection(web.RequestHandler):
         for first in range(0, max(len(data), 1), BUFFER):  # piece by piece, since each may hold many heads
             super().data_received(data[first : first + BUFFER])
             if len(self._messages) > MOST_AHEAD and isinstance(self.transport, asyncio.Transport):
-                log.warning("serve.http: a connection is closed that asks more than %d requests ahead", MOST_AHEAD)
+                log.warning("HTTP: a connection is closed that asks more than %d requests ahead", MOST_AHEAD)
                 self.transport.abort()
                 return
 
@@ -219,7 +219,7 @@ class HttpListener(web.BaseSite):
             try:
                 taken, (address, *_) = await loop.sock_accept(listener)
             except OSError as failure:  # no file descriptor is free until a connection ends
-                log.warning("serve.http: no connection can be accepted: %s", failure.strerror)
+                log.warning("HTTP: no connection can be accepted: %s", failure.strerror)
                 await asyncio.sleep(SHORT_S)
                 continue
             task = asyncio.ensure_future(self._hold(taken, address))
@@ -244,14 +244,14 @@ class HttpListener(web.BaseSite):
                     lambda: connection, taken, ssl=self._secured and self._secured(), ssl_handshake_timeout=limit
                 )
             except OSError as failure:  # no certificate, an untrusted one, too slow, or gone
-                log.debug("serve.http: no connection: %s", failure)
+                log.debug("HTTP: no connection: %s", failure)
                 return
             if self._secured is None:
                 await connection.asked
         try:
             caller = None if self._callers is None else self._callers.identity(certificate_of(transport))
         except Refused as fault:
-            log.warning("serve.http: no connection: %s", fault)
+            log.warning("HTTP: no connection: %s", fault)
             transport.abort()
             return
         if not self._has_room(caller):
@@ -267,6 +267,6 @@ class HttpListener(web.BaseSite):
         """True if one more connection may stay open; the first that may not is logged."""
         full = self._shaken.total() >= MOST_CONNECTIONS
         if full and not self._full:
-            log.warning("serve.http: %d connections are open, more are turned away", MOST_CONNECTIONS)
+            log.warning("HTTP: %d connections are open, more are turned away", MOST_CONNECTIONS)
         self._full = full
         return not full and (caller is None or self._shaken[caller] < MOST_OF_ONE)

@@ -1,11 +1,11 @@
-"""The HTTP endpoint for clients: JSON requests go to the registry of served models, errors become statuses."""
+"""The HTTP endpoint for clients: JSON requests go to the party, errors become statuses."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
@@ -14,11 +14,11 @@ from pydantic import ValidationError
 
 from treetap import errors, logs
 from treetap.errors import BadInput, Refused
-from treetap.names import host_of, one_line
-from treetap.party.config import ServeConfig
-from treetap.party.server.http_bodies import Bodies, problem, respond
-from treetap.party.server.http_connections import Handler, HttpListener, Waiting, awaits_requests, certificate_of
-from treetap.party.server.http_json import (
+from treetap.names import NAME, host_of, one_line
+from treetap.ops.gateway.config import GatewayConfig
+from treetap.ops.gateway.http_bodies import Bodies, problem, respond
+from treetap.ops.gateway.http_connections import Handler, HttpListener, Waiting, awaits_requests, certificate_of
+from treetap.ops.gateway.http_json import (
     SLOWEST_S,
     STATUS,
     HealthReply,
@@ -27,13 +27,13 @@ from treetap.party.server.http_json import (
     model_reply,
     predict_reply,
 )
-from treetap.party.serving.registry import ServedModels
+from treetap.ops.gateway.party_calls import PartyCalls
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import dns_names, ip_addresses
 from treetap.wire.credentials import CredentialSource
 from treetap.wire.roles import Role
 from treetap.wire.secured import Secured
-from treetap.wire.tls import NAME_KEY, TlsFiles
+from treetap.wire.tls import NAME_KEY
 from treetap.wire.v2 import serving_pb2
 
 log = logging.getLogger(__name__)
@@ -52,19 +52,21 @@ STATUSES: list[tuple[type[errors.TreetapError], int]] = [
 class HttpScoring:
     """The endpoint's routes.
 
-    `callers`: recognises certificates; None: a header names the client. `outward`: see `Callers`.
+    Args:
+        party: answers.
+        config: the gateway's.
+        answered: is told the status of every answer to a request.
+
+    Attributes:
+        callers: recognises certificates; None: a header names the client.
     """
 
-    def __init__(
-        self,
-        served_models: ServedModels,
-        config: ServeConfig,
-        callers: Callers | None,
-        outward: Callable[[str], str] = str,
-    ) -> None:
-        self._served_models, self.callers, self._outward = served_models, callers, outward
+    def __init__(self, party: PartyCalls, config: GatewayConfig, answered: Callable[[int], None]) -> None:
+        files = config.secured
+        self._party, self._answered = party, answered
+        self.callers = None if files is None else Callers(config.name, files)
         self._bodies = Bodies(config.most_ids)
-        self._document = document(self._bodies.form, secured=callers is not None)
+        self._document = document(self._bodies.form, secured=files is not None)
         self.application = web.Application(middlewares=[awaits_requests, self._problems, self._known])
         self.application.add_routes(
             [
@@ -78,36 +80,25 @@ class HttpScoring:
     async def predict(self, request: web.Request) -> web.Response:
         """Predict records; if a request with a single record gets no prediction, the status of the response says so."""
         client = self._client(request)
-        self._served_models.admit(client)
         if request.content_type != "application/json":
-            self._served_models.malformed(client)
             return problem(415, "the body must be application/json")
         if hdrs.CONTENT_ENCODING in request.headers:
-            self._served_models.malformed(client)
             return problem(415, "the body must not be compressed")
         try:
             form = await self._bodies.read(client, request)
-        except web.HTTPRequestEntityTooLarge:
-            self._served_models.malformed(client)
-            raise
-        except errors.Overloaded:
-            self._served_models.crowded(client)
-            raise
         except TimeoutError:
-            self._served_models.malformed(client)
             return problem(408, f"the body did not come within {SLOWEST_S:g} s")
         except ValidationError as failure:
-            self._served_models.malformed(client)
             return problem(422, faults_of_request(failure))
         asked = serving_pb2.PredictRecords(model=form.model or "", ids=map(str, form.ids))
-        answer = await self._served_models.predict(client, asked, form.deadline_s)
+        answer = await self._party.predict(client, asked, form.deadline_s)
         if len(answer.predictions) == 1 and (fault := _fault(answer.predictions[0])):
             return fault
         return respond(200, predict_reply(answer, form.ids))
 
     async def model(self, request: web.Request) -> web.Response:
         """The description of a served model."""
-        description = self._served_models.describe(self._client(request), request.query.get("model", ""))
+        description = await self._party.describe(self._client(request), request.query.get("model", ""))
         return respond(200, model_reply(description))
 
     async def health(self, request: web.Request) -> web.Response:
@@ -115,7 +106,7 @@ class HttpScoring:
         del request
         return (
             respond(200, HealthReply(status="serving"))
-            if self._served_models.ready
+            if await self._party.serves()
             else respond(503, HealthReply(status="idle"))
         )
 
@@ -131,6 +122,8 @@ class HttpScoring:
         names = request.headers.getall(NAME_KEY, [])
         if len(names) != 1:
             raise Refused(f"the caller does not name itself in header {NAME_KEY}")
+        if not NAME.match(names[0]):
+            raise Refused(f"{names[0]!r} in header {NAME_KEY} is no name of a client")
         logs.note(peer=names[0])
         return names[0]
 
@@ -139,16 +132,18 @@ class HttpScoring:
         """Turn errors into statuses; an unexpected one is logged, and the response names its type without its text."""
         with logs.within():
             try:
-                return await handler(request)
+                answer = await handler(request)
             except errors.TreetapError as error:
                 log.warning("refused: %s: %s", type(error).__name__, error)
                 status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
-                return problem(status, self._outward(one_line(str(error))))
+                answer = problem(status, one_line(str(error)))
             except web.HTTPException as error:
-                return problem(error.status, error.reason, dict(error.headers))
+                answer = problem(error.status, error.reason, dict(error.headers))
             except Exception as error:
                 log.exception("a defect")
-                return problem(500, f"a defect ({type(error).__name__}): the log has the details")
+                answer = problem(500, f"a defect ({type(error).__name__}): the log has the details")
+            self._answered(answer.status)
+            return answer
 
     @web.middleware
     async def _known(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -164,26 +159,26 @@ class HttpScoring:
         return await handler(request)
 
 
-async def start(made: HttpScoring, serve: ServeConfig, files: TlsFiles | None) -> tuple[web.AppRunner, str]:
-    """Listen at `serve.http` (port 0: a free one) until the runner is cleaned up; returns the runner and the address.
+async def start(made: HttpScoring, config: GatewayConfig) -> tuple[web.AppRunner, str]:
+    """Listen at `listen` (port 0: a free one) until the runner is cleaned up; returns the runner and the address.
 
     Raises `BadInput` if listening there fails.
     """
-    listen = str(serve.http)
+    listen, files = config.listen, config.secured
     host, _, port = listen.rpartition(":")
-    secured = None if files is None else Secured("serve.http", files)
-    names = partial(own_names, listen, None if secured is None else secured.credentials, serve.hosts)
+    secured = None if files is None else Secured("HTTP", files)
+    names = partial(own_names, listen, None if secured is None else secured.credentials, config.hosts)
     made.application.middlewares.append(asked_by_name(names))
     runner = web.AppRunner(made.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
     await runner.setup()
     context = None if secured is None else secured.context
-    limits = Waiting(serve.handshakes, serve.proxies)
+    limits = Waiting(config.handshakes, config.proxies)
     listener = HttpListener(runner, host.strip("[]"), int(port), context, made.callers, limits)
     try:
         await listener.start()
     except OSError as failure:
         await runner.cleanup()
-        raise BadInput(f"serve.http = {listen!r}: cannot listen there: {failure.strerror}") from None
+        raise BadInput(f"listen = {listen!r}: cannot listen there: {failure.strerror}") from None
     return runner, f"{host}:{listener.port}"
 
 
@@ -202,13 +197,15 @@ def _fault(prediction: serving_pb2.RecordPrediction) -> web.Response | None:
 
 def own_names(listen: str, source: CredentialSource | None, more: Iterable[str]) -> frozenset[str]:
     """The hosts that a request may name now: `more`, that of `listen`, and the certificate's; else loopback's."""
-    names = [listen.rpartition(":")[0].strip("[]"), *more, *(_NEAR if source is None else _certified(source))]
+    certified = _NEAR if source is None else _certified(source.now().certificate)
+    names = [listen.rpartition(":")[0].strip("[]"), *more, *certified]
     return frozenset(name.lower() for name in names)
 
 
-def _certified(source: CredentialSource) -> list[str]:
-    certificate = x509.load_pem_x509_certificate(source.now().certificate)
-    return dns_names(certificate) + ip_addresses(certificate)
+@lru_cache(maxsize=1)  # every request asks, and it seldom changes
+def _certified(certificate: bytes) -> tuple[str, ...]:
+    shown = x509.load_pem_x509_certificate(certificate)
+    return (*dns_names(shown), *ip_addresses(shown))
 
 
 def asked_by_name(names: Callable[[], frozenset[str]]) -> Middleware:
@@ -224,7 +221,7 @@ def asked_by_name(names: Callable[[], frozenset[str]]) -> Middleware:
         if len(hosts) != 1:
             raise web.HTTPBadRequest(reason="a request names one Host")
         if host_of(hosts[0]) not in names():
-            raise web.HTTPMisdirectedRequest(reason="this Host is not served here (serve.hosts = ...)")
+            raise web.HTTPMisdirectedRequest(reason="this Host is not served here (hosts = ...)")
         return await handler(request)
 
     return check
