@@ -1,14 +1,19 @@
-"""One attacker with all that the auditor has on it, and the evidence of its attacks by the views that these need."""
+"""One attacker with all that the auditor has on it, and the evidence of its attacks by the views that these need.
+
+Groups of records with the training beside what needs none of it, record by record.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from treetap.attacks.audit_file import AuditFile
 from treetap.attacks.files import AuditedParty
-from treetap.attacks.id2graph.compared import Grouped, compared_groups
 from treetap.attacks.id2graph.grouping import Outcome
 from treetap.attacks.id2graph.own_cuts import left_out
 from treetap.attacks.id2graph.schema import AttackResult, Settings, usual_discount
@@ -21,8 +26,8 @@ from treetap.attacks.pivodl.evidence import SharedLabelEvidence, Weights
 from treetap.attacks.predictions.evidence import ScoreEvidence, read_scores
 from treetap.attacks.predictions.schema import DecodingSettings, PredictionFigures
 from treetap.attacks.registry import GROUPING, OWN_CUTS, Attack, Needs, attack, rows
-from treetap.attacks.scores import matched, scores
-from treetap.attacks.verdict import Compared
+from treetap.attacks.scores import majority, matched, scores
+from treetap.attacks.verdict import MOST_FREQUENT, Compared, paired_error
 from treetap.attacks.view.known_trees import Ints
 from treetap.attacks.view.own_table import load_labels, load_own_table
 from treetap.attacks.view.view import View
@@ -31,6 +36,50 @@ from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
+
+Bools = npt.NDArray[np.bool_]
+
+
+class Grouped(NamedTuple):
+    """The records (N,) that an attack names right after the number of trees where most are; `label`: its name."""
+
+    right: Bools
+    trees: int | None
+    label: str
+
+
+def compared_groups(
+    truth: npt.NDArray[np.int64], attacks: Mapping[str, Grouped], results: Mapping[str, AttackResult]
+) -> Iterator[Compared]:
+    """The attack of the largest accuracy beside own columns (CL) or the most frequent class; none without an attack.
+
+    Args:
+        truth: (N,) numbers of classes.
+    """
+    trained = {name: it for name, it in attacks.items() if name != "cl"}
+    if not trained:
+        return
+    before, how = truth == np.bincount(truth).argmax(), MOST_FREQUENT
+    if (own := attacks.get("cl")) is not None and own.right.mean() > majority(truth):
+        before, how = own.right, "own columns"
+    best = max(trained, key=lambda name: trained[name].right.mean())
+    after = "" if (trees := trained[best].trees) is None else f" after {trees} trees"
+    yield Compared(
+        measure="accuracy",
+        before=float(before.mean()),
+        before_how=how,
+        reached=float(trained[best].right.mean()),
+        reached_how=f"{trained[best].label}{after}",
+        error=paired_error(trained[best].right.astype(np.int64) - before),
+        tries=max(1, sum(_steps(results[name]) for name in trained)),
+        details="attacks",
+    )
+
+
+def _steps(result: AttackResult) -> int:
+    """The numbers of trees after which an attack was scored."""
+    return len([value for value in result.accuracy_by_tree or [] if value is not None]) or 1
+
 
 #: Told what is done next.
 Say = Callable[[str], None]

@@ -414,7 +414,7 @@ ROWS: tuple[Attack, ...] = (
         "member-columns",
         "Columns of training records",
         "each column from all others and the score, or by the value that fits the record's label and its score best",
-        _later("treetap.attacks.published.columns", "member_columns"),
+        _later("treetap.attacks.published.membership", "member_columns"),
         ColumnGuess,
         limit="accuracy, or R² of a number, by any published artefact",
         published="model inversion",

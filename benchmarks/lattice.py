@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from treetap.lattice.kernels import LatticeKeyHolder, LatticeMember
+from treetap.lattice.kernels import LatticeKeyHolder, LatticeMember, MaskedSum, Member
 from treetap.lattice.key_holder import LatticeKey
-from treetap.lattice.member import MaskedSum, Member
 from treetap.lattice.parameters import Parameters
 from treetap.usage import measure
 from treetap.workers.engines import ProcessEngine

@@ -5,18 +5,288 @@
 3. Clusters: k-means on [own features, α · one-hot community], one cluster per class.
 
 Beyond the paper records that the graph cannot tell apart are merged first, which changes no modularity.
+
+Communities of the graph of records by the Louvain method (Blondel et al. 2008), from maintained libraries.
+
+`python-louvain` is the reference, `networkit` the engine for graphs of millions of edges (compressed rows, one thread,
+so that a seed repeats a run). Louvain depends on the order in which it visits vertices: each engine runs from several
+seeds and the partition with the highest modularity counts.
+
+The engines' partition is improved by moving single vertices and joining communities in turn, while modularity grows.
+A graph that may have more than `largest` entries is not stored as a matrix: the engines then start from coarser
+super-vertices, which agree on their first leaves (the trees of highest weight), and single moves refine the result.
+Memory grows with the vertices' leaves instead of with their pairs.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
 
 from treetap.attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
-from treetap.attacks.id2graph.communities import LARGEST, Communities, louvain
-from treetap.attacks.id2graph.leaves import Ints, Leaves
+from treetap.attacks.id2graph.leaves import Floats, Ints, Leaves
 from treetap.attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
+from treetap.trees import sampling
+from treetap.version import install
+
+#: Most entries of an adjacency matrix that is stored, at some 60 bytes each.
+LARGEST = 4_000_000
+#: Most entries for which `auto` runs the reference besides networkit: it takes a second for some 100,000.
+SMALL = 40_000
+
+
+@dataclass(frozen=True)
+class Communities:
+    """`labels` (V,) from 0, largest community first; `alone` of them are vertices without any edge.
+
+    Of the graph: its `vertices`, and a bound on the `entries` of its adjacency matrix.
+    """
+
+    labels: Ints
+    alone: int
+    modularity: float
+    vertices: int
+    entries: int
+
+    @property
+    def found(self) -> int:
+        """The number of communities."""
+        return int(self.labels.max(initial=-1)) + 1
+
+
+def louvain(
+    graph: RecordGraph,
+    seed: int,
+    runs: int,
+    engine: str = "auto",
+    passes: int = 100,
+    tolerance: float = 1e-6,
+    largest: int = LARGEST,
+) -> Communities:
+    """The best partition of `runs` seeded runs per engine, at most `passes` passes over the vertices of a level.
+
+    `tolerance` is the least gain of modularity that continues the moves. The libraries differ: python-louvain stops
+    below 1e-7 and has no limit of passes, networkit stops when no vertex moves.
+
+    Raises:
+        BadInput: the engine's library is not installed, or even the coarsest start has more than `largest` entries.
+    """
+    labels = np.arange(graph.vertices, dtype=np.int64)
+    joined = np.flatnonzero(graph.degrees > 0)
+    if len(joined):
+        inner = graph if len(joined) == graph.vertices else graph.part(joined)
+        run = _Runs(seed, runs, engine, passes, tolerance, largest)
+        labels[joined] = graph.vertices + run.partition(inner)
+    labels = _by_size(labels)
+    return Communities(labels, graph.vertices - len(joined), graph.modularity(labels), graph.vertices, graph.pairs)
+
+
+@dataclass(frozen=True)
+class _Runs:
+    seed: int
+    runs: int
+    engine: str
+    passes: int
+    tolerance: float
+    largest: int
+
+    def partition(self, graph: RecordGraph) -> Ints:
+        """Run Louvain from the finest start that can be stored, then moves and joins in turn."""
+        cells = self._start(graph)
+        labels = self._best(graph.merged(cells))[cells]
+        reached = graph.modularity(labels)
+        for turn in range(self.passes):
+            labels = settle(graph, labels, self.seed + turn, self.passes, self.tolerance)
+            between = graph.merged(labels)
+            if between.pairs <= self.largest:
+                labels = max(labels, self._best(between)[labels], key=graph.modularity)
+            before, reached = reached, graph.modularity(labels)
+            if reached - before < self.tolerance:
+                break
+        return labels
+
+    def _start(self, graph: RecordGraph) -> Ints:
+        """The vertices themselves, or the finest partition by first leaves whose graph can be stored."""
+        if graph.pairs <= self.largest:
+            return np.arange(graph.vertices, dtype=np.int64)
+        pairs = graph.pairs
+        for kept in range(int(np.diff(graph.held.indptr).max(initial=0)), 0, -1):
+            cells = signatures(graph, kept)
+            pairs = graph.merged(cells).pairs
+            if pairs <= self.largest:
+                return cells
+        raise BadInput(
+            f"the graph has {graph.vertices:,} vertices, and {pairs:,} entries even if only a record's first leaf "
+            "counts: take larger chunks (chunk_size), or id2graph-quotient"
+        )
+
+    def _best(self, graph: RecordGraph) -> Ints:
+        """The best partition of all Louvain runs on the adjacency matrix."""
+        adjacency = graph.adjacency()
+        engines = [_networkit] if self.engine != "python-louvain" else [_python_louvain]
+        if self.engine == "auto" and adjacency.nnz <= SMALL:
+            engines.append(_python_louvain)
+        partitions = [part for engine in engines for part in engine(adjacency, self.seed, self.runs, self.passes)]
+        return max(partitions, key=graph.modularity)
+
+
+def _networkit(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -> list[Ints]:
+    """Partitions found by networkit's Louvain (PLM), in order of vertices and in `runs` random orders."""
+    graph = as_networkit(adjacency)
+    import networkit
+
+    threads = networkit.getMaxNumberOfThreads()
+    networkit.setNumberOfThreads(1)  # the order of moves in several threads is not repeatable
+    partitions = []
+    try:
+        for run in range(-1, runs):
+            networkit.setSeed(max(0, seed + run), False)
+            order = "none" if run < 0 else "none randomized"
+            method = networkit.community.PLM(graph, refine=True, par=order, maxIter=passes)
+            partitions.append(np.array(method.run().getPartition().getVector(), dtype=np.int64))
+    finally:
+        networkit.setNumberOfThreads(threads)
+    return [np.unique(part, return_inverse=True)[1].astype(np.int64) for part in partitions]
+
+
+def as_networkit(adjacency: sparse.csr_array) -> Any:
+    """The graph for networkit. Raises BadInput if it is not installed."""
+    try:
+        import networkit
+    except ImportError:
+        raise _absent("networkit") from None
+    upper = sparse.triu(adjacency, format="coo")
+    # Row numbers must have 64 bits: networkit reads narrower arrays beyond their end.
+    ends = (upper.row.astype(np.uint64), upper.col.astype(np.uint64))
+    return networkit.GraphFromCoo((_edge_weights(upper), ends), n=upper.shape[0], weighted=True, directed=False)
+
+
+def _python_louvain(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -> list[Ints]:  # noqa: ARG001
+    """Partitions found by python-louvain in `runs` random orders; it has no limit of passes to set."""
+    graph = as_networkx(adjacency)
+    try:
+        import community
+    except ImportError:
+        raise _absent("python-louvain") from None
+    partitions = []
+    for run in range(runs):
+        best: dict[int, int] = community.best_partition(graph, random_state=seed + run)
+        partitions.append(np.array([best[v] for v in range(len(best))], dtype=np.int64))
+    return partitions
+
+
+def as_networkx(adjacency: sparse.csr_array) -> Any:
+    """The graph for networkx, weights under `weight`. Raises BadInput if it is not installed."""
+    try:
+        import networkx
+    except ImportError:
+        raise _absent("networkx") from None
+    upper = sparse.triu(adjacency, format="coo")
+    edges = zip(upper.row.tolist(), upper.col.tolist(), _edge_weights(upper).tolist(), strict=True)
+    graph = networkx.Graph()
+    graph.add_nodes_from(range(adjacency.shape[0]))
+    graph.add_weighted_edges_from(edges)
+    return graph
+
+
+def _edge_weights(upper: sparse.coo_array) -> Floats:
+    """Edge weights for the libraries: they count a self-loop twice in a degree, the matrix holds it doubled."""
+    weights: Floats = np.where(upper.row == upper.col, upper.data / 2, upper.data)
+    return weights
+
+
+def _by_size(labels: npt.NDArray[Any]) -> Ints:
+    """The same partition numbered from 0, larger communities first, ties by the first vertex."""
+    _, first, numbers, sizes = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
+    rank = np.empty(len(sizes), dtype=np.int64)
+    rank[np.lexsort((first, -sizes))] = np.arange(len(sizes))
+    ranked: Ints = rank[numbers]
+    return ranked
+
+
+def _absent(library: str) -> BadInput:
+    return BadInput(f"the attacks need {library}: {install('audit')}")
+
+
+def settle(graph: RecordGraph, communities: Ints, seed: int, passes: int, tolerance: float) -> Ints:
+    """Apply Louvain's local moving to a partition (V,); the result has the same or a higher modularity.
+
+    A pass visits every vertex with an edge, in a seeded order, and moves it to the community of highest gain. The moves
+    end after `passes`, or after a pass that gains less than `tolerance`.
+    """
+    state = _Moving(graph, communities)
+    visited = np.flatnonzero(graph.degrees > 0)
+    for number in range(passes):
+        order = sampling.generator(seed, "moves", number).permutation(visited).tolist()
+        if sum(state.move(v) for v in order) < tolerance:
+            break
+    return np.unique(np.array(state.labels, dtype=np.int64), return_inverse=True)[1].astype(np.int64)
+
+
+class _Moving:
+    """State of the moves. `inside[l][c]`: records of community c in leaf l; `mass[c]`: K_c, its degrees' sum."""
+
+    def __init__(self, graph: RecordGraph, communities: Ints) -> None:
+        self.labels: list[int] = communities.tolist()
+        self.degrees: list[float] = graph.degrees.tolist()
+        self.total = float(graph.degrees.sum())
+        self.mass: list[float] = np.bincount(communities, weights=graph.degrees).tolist()
+        self.weights: list[float] = graph.weights.tolist()
+        self.held, self.extra = _rows(graph.held), _rows(graph.extra)
+        self.inside: list[dict[int, float]] = [{} for _ in self.weights]
+        for v in range(graph.vertices):
+            self._enter(v, self.labels[v])
+
+    def move(self, v: int) -> float:
+        """Move v to the c of largest k_vc − d_v·K_c/2m (without v), or stay on a tie; return the gain of modularity."""
+        here = self.labels[v]
+        self._leave(v, here)
+        self.mass[here] -= self.degrees[v]
+        pull = self.degrees[v] / self.total
+        toward = self._edges(v)
+        stay = toward.get(here, 0.0) - pull * self.mass[here]
+        best, there = max(((k - pull * self.mass[c], -c) for c, k in toward.items()), default=(stay, -here))
+        to = -there if best > stay + 1e-12 * self.total else here
+        self.labels[v] = to
+        self.mass[to] += self.degrees[v]
+        self._enter(v, to)
+        return 2 * (best - stay) / self.total if to != here else 0.0
+
+    def _edges(self, v: int) -> dict[int, float]:
+        """k_vc: the weight of v's edges into each community."""
+        toward: dict[int, float] = {}
+        for leaf, count in self.held[v]:
+            factor = self.weights[leaf] * count
+            for c, records in self.inside[leaf].items():
+                toward[c] = toward.get(c, 0.0) + factor * records
+        for u, weight in self.extra[v]:
+            if u != v:
+                toward[self.labels[u]] = toward.get(self.labels[u], 0.0) + weight
+        return toward
+
+    def _leave(self, v: int, community: int) -> None:
+        for leaf, count in self.held[v]:
+            left = self.inside[leaf].pop(community) - count
+            if left > 0:
+                self.inside[leaf][community] = left
+
+    def _enter(self, v: int, community: int) -> None:
+        for leaf, count in self.held[v]:
+            self.inside[leaf][community] = self.inside[leaf].get(community, 0.0) + count
+
+
+def _rows(matrix: sparse.csr_array) -> list[list[tuple[int, float]]]:
+    """(column, value) of every entry, row by row."""
+    columns, values, starts = matrix.indices.tolist(), matrix.data.tolist(), matrix.indptr.tolist()
+    return [list(zip(columns[a:b], values[a:b], strict=True)) for a, b in pairwise(starts)]
+
 
 #: The result of steps 1 and 2: the community of every record (N,) with the measures of the graph; seconds by step.
 Groups = tuple[Communities, dict[str, float]]

@@ -1,21 +1,214 @@
-"""`treetap experiment`: run an experiment's file, print its report, say where the results are kept."""
+"""`treetap experiment`: run an experiment's file, print its report, say where the results are kept.
+
+An experiment's report in a terminal: what it is worth and who learned what, a line a run, and details on request.
+"""
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
+
+from rich.table import Table
 
 from treetap import terminal
+from treetap.commands.jobs.progress_view import backends_line, epochs_used, trees_used
+from treetap.commands.leakage import leakage_table
 from treetap.errors import BadInput, Interrupted
 from treetap.lab.experiment.all_runs import PAGE, run_experiment
+from treetap.lab.experiment.baselines import concluded
 from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.headline import compared, headline
+from treetap.lab.experiment.headline import written as worth
 from treetap.lab.experiment.kept import Kept
-from treetap.lab.experiment.printed import print_report, run_line
-from treetap.lab.experiment.results import Results, RunResult
+from treetap.lab.experiment.report import (
+    metrics_table,
+    predict_table,
+    received_table,
+    seconds_table,
+    written,
+)
+from treetap.lab.experiment.results import (
+    OF_COLUMNS,
+    Results,
+    RunResult,
+    measures,
+    spread,
+    summary,
+    to_lower,
+    warnings,
+    worst_verdicts,
+)
 from treetap.lab.experiment.xgboost_export import check_exportable
 from treetap.lab.local_federation import clean_end, working_folder
 from treetap.strict import load, text_of
+
+
+def run_line(run: RunResult) -> str:
+    """One line about a run that has ended: its measure together and alone, or all of them, and its seconds."""
+    if run.gain is not None:
+        figures = {"together": run.gain.together, **{f"{name} alone": it for name, it in run.gain.alone.items()}}
+        shown = [
+            f"{name} {worth(run.gain.measure, value, unit=not k)}" for k, (name, value) in enumerate(figures.items())
+        ]
+    else:
+        shown = [f"{name} {written(value)}" for name, value in run.metrics["test"].items()]
+    seconds = math.fsum([*run.seconds.values(), run.audit_seconds or 0.0])
+    return f"{run.planned.title}: {', '.join(shown)}; {seconds:.1f} s"
+
+
+def print_report(runs: Sequence[RunResult], *, details: bool) -> None:
+    """The report of finished runs, at least one, for a person; tables are of all runs together."""
+    for line in _verdict(runs):
+        terminal.out.print(terminal.text(line), soft_wrap=True)
+    terminal.out.print(_metrics(runs))
+    for line in dict.fromkeys(line for run in runs for line in _about(run)):
+        terminal.out.print(terminal.text(line), soft_wrap=True)
+    if best := ", ".join(f"{row.feature} ({row.party})" for row in runs[0].importance[:5]):
+        terminal.out.print(terminal.text(f"most important: {best}"), soft_wrap=True)
+    if details:
+        _print_details(runs)
+    seconds = spread(math.fsum(run.seconds.values()) for run in runs).mean or 0.0
+    sent = sum(row.bytes for run in runs for row in run.traffic) / len(runs)
+    of_runs = f"{len(runs)} runs of " if len(runs) > 1 else ""
+    audits = [run.audit_seconds for run in runs if run.audit_seconds is not None]
+    audited = f", audit {spread(audits).mean:.1f} s" if audits else ""
+    terminal.out.print(f"{of_runs}{seconds:.1f} s{audited}, {terminal.size(sent)} sent")
+    terminal.out.file.flush()
+
+
+def _verdict(runs: Sequence[RunResult]) -> list[str]:
+    """Together against alone, what each side learned, and what was not measured and why."""
+    said, verdicts, gains = warnings(runs), worst_verdicts(runs), [run.gain for run in runs]
+    if (line := headline(gains)) is not None:
+        said.append(line)
+    if (means := compared(gains)) is not None and means.lost:
+        said += concluded(runs)[:1]
+    if verdicts:
+        from treetap.attacks.report.verdict import TITLE, told  # the attacks need an extra
+
+        said += [
+            f"{TITLE}, the worst of {len(runs)} runs:" if len(runs) > 1 else f"{TITLE}:",
+            *told(it for it, _ in verdicts),
+        ]
+    said += [advice for advice, _ in to_lower(verdicts)]
+    return [*said, *dict.fromkeys(left_out for run in runs for left_out in run.left_out)]
+
+
+def _metrics(runs: Sequence[RunResult]) -> Table:
+    """Measures of each model, over several runs their means and standard deviations."""
+    if len(runs) == 1:
+        return metrics_table(runs[0].metric_rows, "Metrics")
+    rows = summary(runs).metrics
+    names = measures(rows.values())
+    table = Table("", *names, title=f"Mean ± standard deviation of {len(runs)} runs")
+    for label, row in rows.items():
+        table.add_row(label, *(row[name].written() if name in row else "–" for name in names))
+    return table
+
+
+def _about(run: RunResult) -> list[str]:
+    """Sentences about a run's model, each of which says something that is not as usual."""
+    used = "" if run.trees is None else trees_used(**run.trees)
+    used += "" if run.epochs is None else epochs_used(**run.epochs)
+    return [*run.says, *([used] if used else []), *_dropped(run), *_exported(run)]
+
+
+def _print_details(runs: Sequence[RunResult]) -> None:
+    """Costs, and of each run its predictions, bounds and attacks."""
+    terminal.out.print(seconds_table({name: it.mean or 0.0 for name, it in summary(runs).seconds.items()}))
+    terminal.out.print(received_table([row for run in runs for row in run.traffic], len(runs)))
+    for run in runs:
+        if len(runs) > 1 and (run.predict or run.leakage or run.audit):
+            terminal.out.rule(run.planned.title)
+        if run.predict:
+            terminal.out.print(predict_table(run.predict))
+        if run.leakage:
+            terminal.out.print("\nWhat sets of records say about the label, in nats; bounds are per node, not joint")
+            terminal.out.print(leakage_table(run.leakage))
+        if run.audit:
+            terminal.out.print(_attacks_table(run.audit, of_trees=run.trees is not None))
+    peak = max((item for run in runs for item in run.peak_rss_mb.items()), key=lambda item: item[1], default=("", 0.0))
+    terminal.out.print(f"largest process: {peak[0]}, {peak[1]:.0f} MiB")
+    terminal.out.print(terminal.text(backends_line(runs[0].arithmetic)), soft_wrap=True)
+
+
+def _attacks_table(audit: dict[str, dict[str, Any]], *, of_trees: bool) -> Table:
+    """Attacks on labels; of a network one is of an epoch, not after trees."""
+    scored = terminal.table(
+        "party", "attack", "V-measure", "after trees" if of_trees else "epoch", "accuracy", "groups"
+    )
+    for party, attacks in audit.items():
+        for name, results in attacks.items():
+            for label, figures in _attack_rows(name, results):
+                scored.add_row(party, label, *figures)
+    return scored
+
+
+def _dropped(run: RunResult) -> list[str]:
+    """The constant columns that each party left out, a line each."""
+    dropped = run.dropped_columns
+    return [f"constant, hence dropped of {party}: {', '.join(names)}" for party, names in dropped.items() if names]
+
+
+def _exported(run: RunResult) -> list[str]:
+    """The file for XGBoost, or why there is none."""
+    if run.xgboost_fault is not None:
+        return [f"no model for XGBoost: {run.xgboost_fault}"]
+    return [] if run.xgboost is None else [f"model for XGBoost: {run.xgboost}"]
+
+
+def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
+    """Rows of an attack: its name, V-measure, trees or epoch, accuracy and groups; none without such a figure."""
+    if name in OF_COLUMNS:
+        return []
+    if name == "gradient-clusters":
+        epoch = "all" if results["epoch"] is None else str(results["epoch"] + 1)
+        measures = (written(results["v_measure"]), epoch, written(results["accuracy"]), str(results["clusters"]))
+        return [(name, measures)]
+    if name in ("gradient-labels", "known-neighbours", "known-regression") or "by" in results:
+        return [(name, ("", "", _by_known_labels(results), ""))]
+    if name == "completion":
+        return [
+            (
+                f"{name}, {row['head']}, {'tuned' if row['tuned'] else 'frozen'}, {row['known']} labels",
+                (
+                    "",
+                    "",
+                    f"{written(row['completed']['accuracy'])} ({written(row['untrained']['accuracy'])} untrained)",
+                    "",
+                ),
+            )
+            for row in results["rows"]
+        ]
+    if "v_measure" in results:
+        sizes = (str(results["after_trees"] or ""), written(results["accuracy"]), str(results["groups"] or ""))
+        return [(name, (written(results["v_measure"]), *sizes))]
+    return (
+        [(name, ("", "", _either_way(results["accuracy"], results["inverted"]), ""))] if "accuracy" in results else []
+    )
+
+
+def _by_known_labels(results: dict[str, Any]) -> str:
+    """The accuracy by known labels, or none, and gradients, or nodes of trees beside the party's own columns."""
+    if "by" in results:  # without any: the best order that the training told
+        told = [it["accuracy"] for kind, it in results["by"].items() if not kind.startswith("columns")]
+        return written(max(filter(None, told), default=None))
+    if "nodes" not in results:
+        return written((results["inferred"] or {}).get("accuracy"))
+    own = "" if results["columns"] is None else f" ({written(results['columns']['accuracy']['mean'])} alone)"
+    return written(results["nodes"]["accuracy"]["mean"]) + own
+
+
+def _either_way(accuracy: float | None, inverted: float | None) -> str:
+    """The accuracy of a guess or, of two classes, of its opposite, which knows as much: the larger."""
+    if accuracy is None or inverted is None or accuracy >= inverted:
+        return written(accuracy)
+    return f"{written(inverted)} (inverted)"
+
 
 #: The folder of results without --workdir, in the current one.
 RUNS = Path("runs")

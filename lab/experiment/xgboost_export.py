@@ -1,18 +1,29 @@
-"""A published model as XGBoost's JSON: all parts of an experiment's run, or a label holder's that stands alone."""
+"""A published model as XGBoost's JSON: all parts of an experiment's run, or a label holder's that stands alone.
+
+A model in XGBoost's JSON, for a reader who knows the meaning of all its splits: XGBoost 3 predicts the same by it.
+
+XGBoost keeps numbers in 32 bits. A threshold becomes one that divides the values of the training as it did; where two
+of them are one number in 32 bits there is none. Weights are rounded. A forest's trees add up to its mean.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from treetap.errors import BadInput, DataError
 from treetap.lab.experiment.joined_table import ID
 from treetap.lab.experiment.joint_model import open_shards
-from treetap.lab.experiment.xgboost_json import Column, feature_names, xgboost_model
 from treetap.models.durable import write_whole
+from treetap.models.own_split import OwnSplit
 from treetap.models.store import MANIFEST, WEIGHTS, read_manifest
 from treetap.names import did_you_mean
 from treetap.party.config import read
@@ -20,7 +31,251 @@ from treetap.protocols.registry import training
 from treetap.tables.categories import Category
 from treetap.tables.config import CATEGORICAL, TableConfig
 from treetap.tables.reading import Table, read_table
-from treetap.trees.ensemble import Ensemble, deciding_splits
+from treetap.trees.ensemble import Ensemble, Split, Tree, deciding_splits, deciding_tree
+from treetap.trees.job_params import BINARY, REGRESSIONS
+
+Floats = npt.NDArray[np.float64]
+#: The release whose format this is.
+VERSION = (3, 2, 0)
+#: In the place of a threshold above every value.
+_LARGEST = float(np.finfo(np.float32).max)
+_NO_PARENT = 2**31 - 1
+#: Letters that XGBoost has in no name of a feature.
+_NOT_IN_NAMES = str.maketrans("[]<", "()_")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A feature of a party: its name, and where they are known the values (n,) that it was trained on.
+
+    `categorical`: its values are codes of categories.
+    """
+
+    name: str
+    values: Floats | None = field(default=None, repr=False)
+    categorical: bool = False
+
+
+def feature_names(columns: Mapping[str, Sequence[Column]]) -> list[str]:
+    """`party.column` of every feature, in the order of XGBoost's matrix; letters that it refuses are replaced.
+
+    Raises:
+        BadInput: two features would have one name.
+    """
+    names = [f"{party}.{column.name}".translate(_NOT_IN_NAMES) for party, own in columns.items() for column in own]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise BadInput(
+            f"two features would be called {twice[0]!r} in XGBoost, whose names have no [, ] and <: rename one"
+        )
+    return names
+
+
+def xgboost_model(
+    ensemble: Ensemble,
+    meaning: Callable[[Split], OwnSplit],
+    columns: Mapping[str, Sequence[Column]],
+    attributes: Mapping[str, str],
+) -> Json:
+    """The content of XGBoost's file.
+
+    Args:
+        ensemble: of boosting or a forest; only the trees that predictions use are written.
+        meaning: of the splits, by the tables of their owners.
+        columns: party → its features in the order of its splits; parties are in the order of the matrix.
+        attributes: further texts in the model, by name.
+
+    Raises:
+        BadInput: training values on both sides of a threshold are one number in 32 bits, or two features would have
+            one name.
+    """
+    names, trees = feature_names(columns), ensemble.used_trees
+    first = dict(zip(columns, np.cumsum([0, *map(len, columns.values())]).tolist(), strict=False))
+    width = len(ensemble.base_margin)
+    base, shift = _base(ensemble)
+    made, groups = [], []
+    for number, tree in enumerate(trees):
+        # scores are sums over trees, so that one tree can carry what the base score cannot hold
+        nodes = _Nodes(tree, meaning, columns, first, ensemble.divisor, shift if number == 0 else 0.0)
+        made.append(nodes.to_json(number, len(names)))
+        groups.append(tree.outputs[0] if len(tree.outputs) == 1 else 0)
+    per_round = ensemble.trees_per_round
+    last = {"best_iteration": str(len(trees) // per_round - 1)} if ensemble.best_round is not None else {}
+    classes = ensemble.objective == "multi:softprob"
+    return {
+        "learner": {
+            "attributes": {**last, **attributes},
+            "feature_names": names,
+            "feature_types": ["c" if column.categorical else "float" for own in columns.values() for column in own],
+            "gradient_booster": {
+                "model": {
+                    "cats": {"enc": [], "feature_segments": [], "sorted_idx": []},
+                    "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
+                    "iteration_indptr": list(range(0, len(trees) + 1, per_round)),
+                    "tree_info": groups,
+                    "trees": made,
+                },
+                "name": "gbtree",
+            },
+            "learner_model_param": {
+                "base_score": f"[{','.join(f'{value:.9E}' for value in base)}]",
+                "boost_from_average": "0",
+                "num_class": str(width if classes else 0),
+                "num_feature": str(len(names)),
+                "num_target": str(1 if classes else width),
+            },
+            "objective": _objective(ensemble, width),
+        },
+        "version": list(VERSION),
+    }
+
+
+def threshold_of(split: OwnSplit, column: Column, party: str) -> float:
+    """The threshold in 32 bits that sends the same training values left.
+
+    Of a column that is not known, or whose values all have 32 bits, it is the least that is not below the threshold,
+    which is right for every value of 32 bits. Of others it is the nearest, which values of 64 bits are rounded to
+    together with the threshold; where training values are rounded across that, it is moved between them.
+
+    Raises:
+        BadInput: the nearest values on both sides are one number in 32 bits.
+    """
+    if math.isinf(split.threshold):
+        return math.copysign(_LARGEST, split.threshold)
+    nearest, values = np.float32(split.threshold), column.values
+    if values is None or np.array_equal(values, values.astype(np.float32), equal_nan=True):
+        below = float(nearest) < split.threshold
+        return float(np.nextafter(nearest, np.float32(np.inf)) if below else nearest)
+    left, right = values[values < split.threshold], values[values >= split.threshold]
+    lower = np.float32(left.max()) if left.size else np.float32(-np.inf)
+    upper = np.float32(right.min()) if right.size else np.float32(np.inf)
+    if lower >= upper:
+        raise BadInput(
+            f"column {column.name!r} of {party}: values on both sides of the threshold {split.threshold!r} are one "
+            "number in 32 bits, in which XGBoost keeps them: train on a column with fewer digits"
+        )
+    return float(nearest if lower < nearest else np.nextafter(lower, np.float32(np.inf)))
+
+
+def _categories(of_nodes: Mapping[int, Sequence[int]]) -> Json:
+    """The categories that go right, node after node, and where those of each begin; nodes ascending."""
+    sizes = [len(codes) for codes in of_nodes.values()]
+    return {
+        "categories": [code for codes in of_nodes.values() for code in codes],
+        "categories_nodes": list(of_nodes),
+        "categories_segments": np.cumsum([0, *sizes])[: len(sizes)].tolist(),
+        "categories_sizes": sizes,
+    }
+
+
+def _base(ensemble: Ensemble) -> tuple[list[float], float]:
+    """XGBoost's base score of each output, and what the first tree has to add: logistic ones are probabilities."""
+    if ensemble.averaged:
+        return [0.0] * len(ensemble.base_margin), 0.0
+    if ensemble.objective not in BINARY:
+        return [float(np.float32(value)) for value in ensemble.base_margin], 0.0
+    (margin,) = ensemble.base_margin
+    chance = np.float32(1 / (1 + math.exp(-margin))) if abs(margin) < 80 else np.float32(0.5)
+    if not 0 < chance < 1:
+        chance = np.float32(0.5)
+    return [float(chance)], margin + float(np.log(np.float32(1) / chance - np.float32(1)))
+
+
+def _objective(ensemble: Ensemble, width: int) -> Json:
+    if ensemble.averaged or ensemble.objective in REGRESSIONS:
+        return {"name": "reg:squarederror", "reg_loss_param": {"scale_pos_weight": "1"}}
+    if ensemble.objective in BINARY:
+        return {"name": ensemble.objective, "reg_loss_param": {"scale_pos_weight": "1"}}
+    return {"name": ensemble.objective, "softmax_multiclass_param": {"num_class": str(width)}}
+
+
+class _Nodes:
+    """The nodes of a tree that decide values, from the root on level by level: place k is node `numbers[k]`."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        meaning: Callable[[Split], OwnSplit],
+        columns: Mapping[str, Sequence[Column]],
+        first: Mapping[str, int],
+        divisor: int,
+        shift: float,
+    ) -> None:
+        """`divisor`: of the weights; `shift`: what they have in addition."""
+        deciding = deciding_tree(tree)
+        self._splits = {split.node: split for split in deciding.splits}
+        self._leaves = {leaf.node: leaf for leaf in deciding.leaves}
+        self._numbers = sorted([*self._splits, *self._leaves])
+        self._place = {node: place for place, node in enumerate(self._numbers)}
+        self._meaning, self._columns, self._first = meaning, columns, first
+        self._width = len(tree.outputs)
+        self._weights = {
+            node: np.asarray(leaf.weights, dtype=np.float64) / divisor + shift for node, leaf in self._leaves.items()
+        }
+        # children have larger numbers than their parent, hence are done before it
+        for node in sorted(self._splits, reverse=True):
+            self._weights[node] = self._mean(2 * node, 2 * node + 1)
+
+    def _mean(self, left: int, right: int) -> Floats:
+        """The mean of two children's weights by their covers: a split's own is not kept."""
+        a, b = self._cover(left), self._cover(right)
+        shares = (a / (a + b), b / (a + b)) if a + b > 0 else (0.5, 0.5)
+        mean: Floats = shares[0] * self._weights[left] + shares[1] * self._weights[right]
+        return mean
+
+    def _cover(self, node: int) -> float:
+        return (self._splits.get(node) or self._leaves[node]).cover
+
+    def to_json(self, number: int, features: int) -> Json:
+        """The tree as XGBoost has it; of several outputs, leaves have places among their weights."""
+        several = self._width > 1
+        rank = {node: place for place, node in enumerate(node for node in self._numbers if node in self._leaves)}
+        left, right, indices, conditions, defaults = [], [], [], [], []
+        of_categories: dict[int, tuple[int, ...]] = {}
+        for node in self._numbers:
+            split = self._splits.get(node)
+            if split is None:
+                left.append(-1)
+                right.append(rank[node] if several else -1)
+                conditions.append(0.0 if several else float(np.float32(self._weights[node][0])))
+                indices.append(0)
+                defaults.append(0)
+                continue
+            own = self._meaning(split)
+            left.append(self._place[2 * node])
+            right.append(self._place[2 * node + 1])
+            if own.categories is None:
+                conditions.append(threshold_of(own, self._columns[split.owner][own.feature], split.owner))
+            else:
+                conditions.append(0.0)  # which XGBoost does not read
+                of_categories[self._place[node]] = own.categories
+            indices.append(self._first[split.owner] + own.feature)
+            defaults.append(int(own.missing_left))
+        no_parent = -1 if several else _NO_PARENT
+        weights = np.concatenate([self._weights[node] for node in self._numbers]).astype(np.float32)
+        leaves = [self._weights[node] for node in self._numbers if node in self._leaves]
+        vectors = {"leaf_weights": np.concatenate(leaves).astype(np.float32).astype(float).tolist()} if several else {}
+        return {
+            "base_weights": weights.astype(float).tolist(),
+            **_categories(of_categories),
+            "default_left": defaults,
+            "id": number,
+            **vectors,
+            "left_children": left,
+            "loss_changes": [self._splits[node].gain if node in self._splits else 0.0 for node in self._numbers],
+            "parents": [self._place[node >> 1] if node > 1 else no_parent for node in self._numbers],
+            "right_children": right,
+            "split_conditions": conditions,
+            "split_indices": indices,
+            "split_type": [int(place in of_categories) for place in range(len(self._numbers))],
+            "sum_hessian": [self._cover(node) for node in self._numbers],
+            "tree_param": {
+                "num_deleted": "0",
+                "num_feature": str(features),
+                "num_nodes": str(len(self._numbers)),
+                "size_leaf_vector": str(self._width),
+            },
+        }
+
 
 Json = dict[str, Any]
 #: The attribute of XGBoost's model with the columns behind its features, as JSON.

@@ -46,7 +46,7 @@ class TrainingResult(Strict):
     """The results of a training.
 
     `test`: point → measures of the held-out rows; None: undefined. `v_measure`: feature party → attack. `guesses`: by
-    feature party, by the `measure` of `treetap.lab.frontier.guesses`; none of the label holder alone. `cells`: of
+    feature party, by the `measure` of `treetap.lab.frontier.trainings`; none of the label holder alone. `cells`: of
     feature parties; `unread`: the reasons of those whose sums could not be attacked; both empty where none were to be.
     `local_subtrees`, `hidden_nodes`: what the label holder grew alone. `ciphertexts`: sent, by kind; none of a
     centralised training. `records`: `train` and `test`. `seconds`: wall time, attacks included.

@@ -1,4 +1,11 @@
-"""A training of a frontier, by a federation, on the joined table or alone, and the attacks on what others saw."""
+"""A training of a frontier, by a federation, on the joined table or alone, and the attacks on what others saw.
+
+The labels that a feature party can guess before a training and after it, by the measure of an audit's verdict.
+
+Where a class is rare, so that always naming the most frequent one is right for most records, the AUC by few known
+labels: the verdict's own figures, by the same draws. Else the accuracy of groups that are matched to classes. Before:
+by own columns, or the most frequent class.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +17,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from threadpoolctl import threadpool_limits
 
+from treetap.attacks.advice.results import Measure
 from treetap.attacks.id2graph.schema import Settings, usual_discount
+from treetap.attacks.known_labels.compared import compared_names
+from treetap.attacks.known_labels.evidence import SignatureEvidence
+from treetap.attacks.known_labels.labels import KnownLabels
+from treetap.attacks.known_labels.naming import WAYS, named_by_rows
+from treetap.attacks.known_labels.rankings import first_component, heaviest_cut, vote
+from treetap.attacks.known_labels.schema import KnownSettings
 from treetap.attacks.registry import EXACT_UP_TO, OWN_CUTS, attack
-from treetap.attacks.scores import Scores, score
+from treetap.attacks.scores import Scores, majority, score
 from treetap.attacks.sums.schema import NOTHING_OFFERED
+from treetap.attacks.verdict import Compared, Verdict, unbalanced
 from treetap.attacks.view.expected_leakage import expected_views
 from treetap.attacks.view.known_trees import TreeView
 from treetap.attacks.view.own_table import one_hot
@@ -29,8 +45,7 @@ from treetap.lab.experiment.results import OF_COLUMNS
 from treetap.lab.experiment.run import run_seed
 from treetap.lab.experiment.spread_labels import truth
 from treetap.lab.frontier.frontier_file import ALONE, REFERENCE, FrontierFile, Training
-from treetap.lab.frontier.guesses import by_groups, by_names, measure_of, named_centrally
-from treetap.lab.frontier.stored import Cells, TrainingResult, kept
+from treetap.lab.frontier.stored import Cells, Guess, TrainingResult, kept
 from treetap.models.durable import make_folder
 from treetap.models.own_split import OwnSplit
 from treetap.party.defences.noisy_labels import NoisyLabels
@@ -51,6 +66,42 @@ from treetap.trees.job_params import BINARY
 from treetap.trees.local_values import Bools, Floats, Ints
 from treetap.trees.params import TreeParams
 from treetap.trees.repair import repair
+
+#: The AUC of guessing.
+CHANCE = 0.5
+
+
+def measure_of(labels: Ints) -> Measure:
+    """The measure for a table with these classes (N,)."""
+    return "AUC" if unbalanced(np.bincount(labels).tolist()) else "accuracy"
+
+
+def by_groups(accuracies: Mapping[str, float], own: str, labels: Ints) -> Guess:
+    """The best of attacks that group records. `own`: the one that needs no training."""
+    before = max(accuracies[own], majority(labels))
+    return Guess(before=before, after=max(before, *accuracies.values()))
+
+
+def by_names(told: Compared | Verdict | None) -> Guess:
+    """The attacks by known labels, as an audit compares them; other verdicts and None: nothing could be named."""
+    if told is None or told.measure != "AUC" or told.before is None or told.after is None:
+        return Guess(before=CHANCE, after=CHANCE)
+    return Guess(before=told.before, after=told.after, drawn=told.drawn or 0.0)
+
+
+def named_centrally(trees: Sequence[TreeView], features: Floats, labels: Labels, settings: Mapping[str, Any]) -> Guess:
+    """The same attacks on a view of a training on the joined table, without the audit's control.
+
+    `features`: own columns (N, d), categories one-hot.
+    """
+    known = KnownLabels.of(len(labels.values), labels, None)
+    evidence = SignatureEvidence(trees, known, features, KnownSettings.read(settings))
+    with threadpool_limits(1):  # tens of small fits: threads would wait for each other
+        for name in () if evidence.obstacle else WAYS:
+            named_by_rows(evidence, name)
+        for attack in (first_component, vote, heaviest_cut):
+            attack(evidence)
+    return by_names(next(compared_names(evidence), None))
 
 
 def trained(

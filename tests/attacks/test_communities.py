@@ -10,7 +10,7 @@ import pytest
 
 from tests.attacks.worlds import ids, planted, random_trees
 from treetap.attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
-from treetap.attacks.id2graph.communities import as_networkit, as_networkx, louvain, settle
+from treetap.attacks.id2graph.attack import as_networkit, as_networkx, louvain, settle
 from treetap.errors import BadInput
 
 ENGINES = ("python-louvain", "networkit", "auto")

@@ -18,8 +18,7 @@ from tests.commands.command import treetap as command
 from tests.published import write_files, write_job
 from treetap.attacks.intruder import intrude
 from treetap.attacks.limits import exceeded_by_published, parse
-from treetap.attacks.published.columns import class_shares, member_columns
-from treetap.attacks.published.membership import found_at, likelihood_ratios
+from treetap.attacks.published.membership import class_shares, found_at, likelihood_ratios, member_columns
 from treetap.attacks.published.model import Target
 from treetap.attacks.published.schema import PublishedDocument
 from treetap.attacks.published.shadows import Bounds, Clock, Intruder, Shadows

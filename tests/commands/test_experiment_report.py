@@ -12,8 +12,8 @@ import pytest
 from tests.commands.command import treetap
 from tests.commands.experiment_documents import REGRESSION, experiment, run
 from treetap.attacks.verdict import Verdict, Word
+from treetap.lab.experiment.command import print_report, run_line
 from treetap.lab.experiment.page import beside, html, learned
-from treetap.lab.experiment.printed import print_report, run_line
 from treetap.lab.experiment.results import RunResult, to_lower, worst_verdicts
 
 GAIN = {"measure": "auc", "together": 0.73, "alone": {"clinic": 0.66}, "low": 0.05, "high": 0.09}

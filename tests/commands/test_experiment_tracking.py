@@ -14,7 +14,7 @@ import pytest
 
 from tests.commands.experiment_documents import experiment, run
 from treetap.errors import BadInput, Interrupted
-from treetap.lab.experiment import all_runs, experiment_file, tracking
+from treetap.lab.experiment import all_runs, experiment_file
 from treetap.lab.experiment.all_runs import run_experiment
 from treetap.lab.experiment.command import run_file
 from treetap.lab.experiment.results import RunResult
@@ -149,7 +149,7 @@ def test_a_server_that_does_not_take_results_loses_none(
     server: _Server, made: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The wait is bounded, the message names the server and the command to go on with, and the document is complete."""
-    monkeypatch.setattr(tracking, "ALL_S", 0.5)
+    monkeypatch.setattr(all_runs, "ALL_S", 0.5)
     with pytest.raises(Interrupted) as raised:
         run_file(written(f'mlflow = "{server.address}"'), as_json=True)
     assert str(raised.value).startswith(f"MLflow at {server.address}: ")
@@ -166,7 +166,7 @@ def test_a_server_that_does_not_take_results_loses_none(
 
 def test_a_server_that_is_not_there(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """From Python the document has the fault; a closed port is told at once, without repetitions that take long."""
-    monkeypatch.setattr(tracking, "REPEATED", 0)
+    monkeypatch.setattr(all_runs, "REPEATED", 0)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"

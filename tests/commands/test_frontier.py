@@ -21,12 +21,11 @@ from treetap.errors import BadInput, ConfigError, TreetapError
 from treetap.lab.experiment.joined_table import read_table
 from treetap.lab.frontier import run, trainings
 from treetap.lab.frontier.frontier_file import ALONE, LABEL_DP_VARIANTS, RECOMMENDED, FrontierFile, Plan
-from treetap.lab.frontier.guesses import by_groups, by_names, measure_of
-from treetap.lab.frontier.page import html, picture, print_frontier
 from treetap.lab.frontier.panels import LETTER, of_attacks, of_columns, of_guesses, value
 from treetap.lab.frontier.recommended import recommend
-from treetap.lab.frontier.run import measured
+from treetap.lab.frontier.run import html, measured, picture, print_frontier
 from treetap.lab.frontier.stored import Cells, Guess, TrainingResult
+from treetap.lab.frontier.trainings import by_groups, by_names, measure_of
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredPoint, load_frontier
 from treetap.strict import load
 

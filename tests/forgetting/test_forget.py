@@ -23,9 +23,7 @@ from treetap.models import keyed_ids
 from treetap.models.arrays import content_of
 from treetap.models.durable import make_folder, write_whole
 from treetap.models.store import read_manifest
-from treetap.ops.forget.forgetting import forget
-from treetap.ops.forget.kinds import row_of
-from treetap.ops.forget.tables import forget_rows
+from treetap.ops.forget.forgetting import forget, forget_rows, row_of
 from treetap.party.config import PartyConfig
 from treetap.party.prediction.query_counts import QueryCounts
 from treetap.party.runtime.ledger import Charge, Kind, Ledger, Occasion, ledger_of

@@ -13,7 +13,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from treetap.lab.experiment import printed
+from treetap.lab.experiment import command
 from treetap.lab.experiment.data_check import auc_alone, leaks
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joined_encodings import codes_in
@@ -150,5 +150,5 @@ def test_the_report_begins_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each once, before the headline."""
     evaluation = SimpleNamespace(per_class=[])
     runs = [RunResult.model_construct(seed=seed, data=["a leak"], evaluation=evaluation, gain=None) for seed in (0, 1)]
-    monkeypatch.setattr(printed, "headline", lambda _: "Together 0.7")
-    assert printed._verdict(runs)[:2] == ["a leak", "Together 0.7"]
+    monkeypatch.setattr(command, "headline", lambda _: "Together 0.7")
+    assert command._verdict(runs)[:2] == ["a leak", "Together 0.7"]

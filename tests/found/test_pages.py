@@ -20,9 +20,9 @@ from treetap.attacks.report.verdict import bar
 from treetap.lab.experiment import local_job
 from treetap.lab.experiment.page import html as experiment_html
 from treetap.lab.frontier import run as frontier_run
-from treetap.lab.frontier.page import html, picture, print_frontier
 from treetap.lab.frontier.panels import of_guesses
 from treetap.lab.frontier.recommended import recommend
+from treetap.lab.frontier.run import html, picture, print_frontier
 from treetap.pages.page import drawn
 from treetap.pages.pictures import Frame, Linear, Log, Scale, Table, dots, heat, lines, percent
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredAlone

@@ -19,8 +19,8 @@ from treetap.attacks.report import html as audit_html
 from treetap.attacks.report.verdict import lines, to_do, told
 from treetap.attacks.verdict import Compared, FirstNamed, Verdict, judged
 from treetap.lab.experiment.baselines import CENTRALISED, UNDEFENDED, concluded
+from treetap.lab.experiment.command import print_report
 from treetap.lab.experiment.headline import Gain, conclusion, headline
-from treetap.lab.experiment.printed import print_report
 from treetap.lab.experiment.results import Defended
 from treetap.lab.frontier.recommended import recommend, told_apart
 from treetap.privacy.frontiers import Measured, MeasuredAlone, MeasuredPoint

@@ -71,7 +71,7 @@ def test_a_list_of_commands_imports_none_of_them() -> None:
     )
     assert not modules & NOT_FOR_HELP
     own = {name for name in modules if name.startswith("treetap.commands.")}
-    assert own == {f"treetap.commands.{name}" for name in ("cli", "lazy", "options", "stdout")}
+    assert own == {f"treetap.commands.{name}" for name in ("cli", "lazy", "options")}
 
 
 @pytest.mark.second_tier(but=1)

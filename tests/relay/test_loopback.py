@@ -20,7 +20,7 @@ LOOKS = {
     "lab/api/loopback.py": "own processes of a trial",
     "treetap/commands/approvals/client.py": "the default of a console's address",
     "ops/console/listening.py": "a console's address, to which no relay leads",
-    "lab/experiment/tracking.py": "a server that is called",
+    "lab/experiment/all_runs.py": "a server that is called",
     "treetap/commands/health/question.py": "an own server that is called, under mutual TLS",
     "lab/local_federation.py": "own processes of a trial, under mutual TLS",
     "treetap/commands/new/cli.py": "addresses that are proposed",

@@ -131,7 +131,7 @@ class Parameters:
         The encryption errors are independent of the masks and sub-Gaussian with variance proxy ERROR_BOUND/2, hence
         so is their sum with any fixed weights; the owner's rounding of (q/t)·m and the members' fresh encryptions of
         zero are bounded in the worst case. A product with a mask multiplies a bound by N·t/2. The last member's blinds
-        (`treetap.lattice.member.blinds`) round once more.
+        (`treetap.lattice.kernels.blinds`) round once more.
         """
         n, columns, members = self.degree, self.columns, self.members
         half = 1 << (self.plain_bits - 1)

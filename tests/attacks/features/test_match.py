@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 import torch
 
 from tests.attacks.features.planted import table_of
-from treetap.attacks.features.match import matched, surrogate
+from treetap.attacks.features.guesses import matched, surrogate
 from treetap.attacks.features.record_space import Records, RecordSpace
 from treetap.attacks.view.received_rows import attack_draws
 from treetap.neural.inputs import ImageScaler, InputScaler

@@ -9,8 +9,8 @@ import itertools
 
 import numpy as np
 
+from treetap.lattice.kernels import MaskedSum, Member
 from treetap.lattice.key_holder import LatticeKey
-from treetap.lattice.member import MaskedSum, Member
 from treetap.lattice.parameters import Parameters
 from treetap.lattice.scheme import to_bytes
 

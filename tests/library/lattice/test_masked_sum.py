@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from treetap.errors import Malformed, OutOfOrder, PlaintextOverflow
+from treetap.lattice.kernels import MaskedSum, Member
 from treetap.lattice.key_holder import LatticeKey
-from treetap.lattice.member import MaskedSum, Member
 from treetap.lattice.parameters import Parameters
 from treetap.lattice.scheme import scheme_of, to_bytes
 

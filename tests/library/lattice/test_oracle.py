@@ -7,7 +7,7 @@ import pytest
 import tenseal.sealapi as api
 
 from tests.library.lattice.seal import Seal
-from treetap.lattice.member import MaskedSum, Member
+from treetap.lattice.kernels import MaskedSum, Member
 from treetap.lattice.parameters import TOTAL_BITS, Parameters
 from treetap.lattice.scheme import scheme_of
 

@@ -10,8 +10,8 @@ import pytest
 
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.lattice.columns import FixedPoint
+from treetap.lattice.kernels import Member
 from treetap.lattice.key_holder import LatticeKey
-from treetap.lattice.member import Member
 from treetap.lattice.parameters import STATISTICAL_BITS, TOTAL_BITS, Parameters, plain_bits_for
 from treetap.lattice.scheme import scheme_of
 

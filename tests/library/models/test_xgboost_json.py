@@ -13,7 +13,7 @@ import pytest
 
 from tests.library.trees.tables import Parties, labels_for, signal, table
 from treetap.errors import BadInput
-from treetap.lab.experiment.xgboost_json import Column, feature_names, threshold_of, xgboost_model
+from treetap.lab.experiment.xgboost_export import Column, feature_names, threshold_of, xgboost_model
 from treetap.models.own_split import OwnSplit
 from treetap.trees import centralised, centralised_forest
 from treetap.trees.binning import bin_table

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from treetap.errors import DataError
-from treetap.tables.opening import plain_batches, source_of
-from treetap.tables.parquet import ParquetFile
+from treetap.tables.opening import ParquetFile, plain_batches, source_of
 from treetap.tables.source_keys import SourceKeys
 
 ROWS = 1000
@@ -120,7 +119,7 @@ def test_a_row_of_long_texts_makes_a_small_batch(tmp_path: Path, monkeypatch: py
     pq.write_table(pa.table({"note": ["a" * 1000] * 100}), path)
     source = source_of(SourceKeys(path=path))
     assert isinstance(source, ParquetFile)
-    monkeypatch.setattr("treetap.tables.parquet._BLOCK", 5000)
+    monkeypatch.setattr("treetap.tables.opening._BLOCK", 5000)
     assert {batch.num_rows for batch in source.batches(["note"], ())} == {5}
-    monkeypatch.setattr("treetap.tables.parquet._BLOCK", 10)
+    monkeypatch.setattr("treetap.tables.opening._BLOCK", 10)
     assert {batch.num_rows for batch in source.batches(["note"], ())} == {1}

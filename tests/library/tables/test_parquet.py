@@ -12,8 +12,7 @@ import pytest
 
 from treetap.errors import DataError
 from treetap.tables.files import TableFile
-from treetap.tables.opening import read_columns, source_at
-from treetap.tables.parquet import ParquetFile
+from treetap.tables.opening import ParquetFile, read_columns, source_at
 from treetap.tables.reading import read_ids
 
 

@@ -15,7 +15,7 @@ import pytest
 from treetap.errors import DataError
 from treetap.tables.binned import ColumnBins, bin_columns
 from treetap.tables.config import TableConfig
-from treetap.tables.parquet import ParquetFile
+from treetap.tables.opening import ParquetFile
 from treetap.tables.reading import Table, read_table
 from treetap.trees.binning import fit
 

@@ -17,7 +17,7 @@ from treetap.party.setup.steps import fingerprint
 from treetap.tables.binned import bin_columns
 from treetap.tables.config import TableConfig
 from treetap.tables.files import TableFile
-from treetap.tables.parquet import ParquetFile
+from treetap.tables.opening import ParquetFile
 from treetap.tables.reading import Table, read_table
 from treetap.tables.tensors import Shape
 
@@ -163,7 +163,7 @@ def test_images_that_are_many_are_refused_before_they_are_decoded(
     rows, side = 500, 100
     path = _write(tmp_path, id=list(range(rows)), image=_column(np.zeros((rows, side, side), dtype=np.uint8)))
     assert path.stat().st_size < 100_000
-    monkeypatch.setattr("treetap.tables.parquet.half_of_memory", lambda: rows * side * side)
+    monkeypatch.setattr("treetap.tables.opening.half_of_memory", lambda: rows * side * side)
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("the file is decoded"))
     with pytest.raises(DataError, match="more than half of this machine's memory"):
         ParquetFile(TableFile.local(path)).read(["image"], ())
@@ -174,7 +174,7 @@ def test_large_images_are_decoded_few_at_a_time(tmp_path: Path, monkeypatch: pyt
     cells = np.random.default_rng(1).integers(0, 256, (50, 30, 20), dtype=np.uint8)
     path = _write(tmp_path, id=list(range(50)), image=_column(cells))
     for block, batches in ((7 * 600, 8), (1, 50)):
-        monkeypatch.setattr("treetap.tables.parquet._BLOCK", block)
+        monkeypatch.setattr("treetap.tables.opening._BLOCK", block)
         found = ParquetFile(TableFile.local(path)).read(["image"], ()).column("image")
         assert found.num_chunks == batches
         np.testing.assert_array_equal(np.concatenate([each.to_numpy_ndarray() for each in found.chunks]), cells)

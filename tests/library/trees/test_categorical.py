@@ -14,7 +14,7 @@ import pytest
 from tests.library.trees.tables import Parties
 from tests.oracle import OracleLeaf, oracle_predict, oracle_train
 from treetap.errors import DataError
-from treetap.lab.experiment.xgboost_json import Column, feature_names, xgboost_model
+from treetap.lab.experiment.xgboost_export import Column, feature_names, xgboost_model
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.boosting_criterion import BoostingCriterion
