@@ -29,18 +29,13 @@ Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
 class ReachedLeaves:
-    """Of each stored tree the leaves (N,), as heap numbers of the shape that all parties know.
+    """Of each stored tree the leaves (N,), as heap numbers of the shape that all parties know."""
 
-    `kept`: False: there are none, because no defence of the job repairs trees.
-    """
-
-    def __init__(self, store: JobStore, *, kept: bool) -> None:
-        self._store, self.kept = store, kept
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
 
     def keep(self, tree: int, rows: Mapping[int, Ints], records: int) -> None:
         """Store the records of each leaf of a tree, before the tree itself; N is `records`."""
-        if not self.kept:
-            return
         reached = np.zeros(records, dtype=np.int32)
         for leaf, here in rows.items():
             reached[here] = leaf
@@ -48,7 +43,7 @@ class ReachedLeaves:
 
     def check(self, trees: int) -> None:
         """Raise `DataError` if trees of this number are stored, and the leaves of one of them are not."""
-        for tree in range(trees if self.kept else 0):
+        for tree in range(trees):
             if not self._store.has(f"{_name(tree)}.npz"):
                 raise DataError(
                     f"{self._store.folder}: has no leaves of records of tree {tree}: grafting or refit under "

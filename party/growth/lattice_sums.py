@@ -74,7 +74,10 @@ class SumsOfWords:
                 f"{context.party} has {count} candidates of a node, scheme = {LATTICE!r} takes {MOST['candidates']}: "
                 f"use a smaller max_bin, fewer columns, or scheme = {PAILLIER!r}"
             )
-        merges, keeps = job.min_cell_records > 0, context.policy.second_halves == "job" and params.same_columns
+        merges, keeps = (
+            job.split_table.min_cell_records > 0,
+            context.policy.second_halves == "job" and params.same_columns,
+        )
         hiding = max(context.policy.min_hiding_bits, self._hiding_of_noise())
         message = setup_pb2.CandidateCount(
             candidates=count, merges_bins=merges, keeps_second_halves=keeps, hiding=hiding
@@ -104,7 +107,7 @@ class SumsOfWords:
         if context.shards is not None:
             self._shards = context.shards(agreed, seed, f"{context.job}/{context.attempt}")
             # where nodes have bins of their own, those come with each node
-            own = params.bins_per_node or job.min_cell_records
+            own = params.bins_per_node or job.split_table.min_cell_records
             bins = GlobalBins(job.split_table.binned, np.arange(0 if own else len(job.split_table.columns)))
             await self._shards.start(bins.all_codes, bins.candidates.shapes)
         if way is Way.SETS:

@@ -81,7 +81,7 @@ class FeatureParty:
     @step(*AFTER_STORING)
     async def store_tree(self, request: control_pb2.StepRequest) -> None:
         """Put this party's part of the tree on disk."""
-        await self._growth.store(request.round, self._job.noised, takes_part=self._job.takes_part(request.round))
+        await self._growth.store(request.round, self._job.kept(), takes_part=self._job.takes_part(request.round))
 
     async def close(self) -> None:
         """Release the ciphertexts in the workers."""
