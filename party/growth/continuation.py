@@ -34,14 +34,12 @@ from treetap.models.store import (
     read_kind,
     read_manifest,
 )
-from treetap.party.defences.released_sets import SIGNATURES
-from treetap.party.growth.label_state import stored_rounds, stored_trees
+from treetap.party.growth.label_state import SIGNATURES, stored_rounds, stored_trees
 from treetap.party.growth.rule import Draft, Part, Rule
 from treetap.party.growth.stored_trees import StoredTrees
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.job_store import JobStore, published_trees
 from treetap.party.runtime.messages import Rows
-from treetap.party.setup.labelled_table import LabelledTable
 from treetap.protocols.job_spec import continued_from
 from treetap.protocols.registry import training_name
 from treetap.tables.labels import Labels
@@ -195,9 +193,6 @@ class FirstTrees(Rule):
         self._base, self._store = BaseModel.of(part.context, part.spec, part.params, noisy=noisy), part.context.store
         self.count = 0 if self._base is None else self._base.trees
 
-    def selected(self, data: LabelledTable) -> None:
-        self._data = data
-
     def check_table(self, table: Table) -> None:
         """Raise `DataError` for another table than the base model's."""
         if self._base is not None:
@@ -215,7 +210,7 @@ class FirstTrees(Rule):
             await self.part.context.offload(lambda: base.seed(self._store, kinds=(TREES,)), whole=True)
             await stored.read()
 
-    async def start(self, stored: StoredTrees, records: Rows) -> Start | None:
+    async def start(self, stored: StoredTrees, records: Rows, labels: Labels) -> Start | None:
         """Label holder: the beginning on the common records (N,) after the base model's trees, stored once."""
         if (base := self._base) is None:
             return None
@@ -223,7 +218,7 @@ class FirstTrees(Rule):
         if not stored_trees(self._store):  # which the scores include: they are stored last
             await offload(lambda: base.seed_label_holder(self._store, records), whole=True)
             await stored.read()
-        return await offload(lambda: base.start(records, self._data.labels))
+        return await offload(lambda: base.start(records, labels))
 
     async def publish(self, draft: Draft) -> None:
         """The base model's name and trees, and how these were grown; the file from which a later training continues.
@@ -239,7 +234,7 @@ class FirstTrees(Rule):
             return
         count = len(scores)  # none of an eval table
         signatures = {name: array[:count] for name, array in (self._store.load_arrays(SIGNATURES) or {}).items()}
-        ids = self._data.records.table.ids[:count]
+        ids = required(draft.data).records.table.ids[:count]
 
         def content() -> bytes:
             return content_of({RECORDS: draft.records[:count], SCORES: scores, **signatures, **keyed_ids.drawn(ids)})

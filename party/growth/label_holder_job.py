@@ -122,7 +122,7 @@ class LabelHolderJob:
 
     async def start(self) -> Start | None:
         """The beginning of a training that continues from a model, whose trees are stored as the job's first ones."""
-        return await self._first.start(self.stored, self.alignment.records)
+        return await self._first.start(self.stored, self.alignment.records, self.data.labels)
 
     def select_common(self) -> LabelledTable:
         """The common records and their labels, which are the job's data from now on; a rule may refuse them."""
@@ -223,7 +223,7 @@ class LabelHolderJob:
             **entries_of(lines[self._first.count :]),
             **state.summary(),
         }
-        draft = Draft(entries, [TREES, HISTORY], lines, self.alignment.records, trees, trees, state)
+        draft = Draft(entries, [TREES, HISTORY], lines, self.alignment.records, trees, trees, self.data, state)
         for rule in self.rules:
             await rule.publish(draft)
         owners = importance_by_owner(

@@ -21,6 +21,8 @@ Values = np.ndarray[tuple[int], np.dtype[Any]]
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 #: The name under which every label state keeps its scores on disk.
 SCORES = "scores"
+#: The arrays with what each feature party knows of the records after the last stored tree.
+SIGNATURES = "signatures"
 
 
 class LabelState(Protocol):

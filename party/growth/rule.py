@@ -79,7 +79,7 @@ class Draft:
         kinds: of its files.
         lines: its stored trees; `trees`: the same at the label holder, `values` with the values that predictions use.
         records: places of the common records in the party's table.
-        state: at the label holder, the scores after the last tree.
+        data: at the label holder, these with their labels; `state`: the scores after the last tree.
     """
 
     entries: dict[str, Any]
@@ -88,6 +88,7 @@ class Draft:
     records: Rows
     trees: Sequence[Tree] = ()
     values: Sequence[Tree] = ()
+    data: LabelledTable | None = None
     state: LabelState | None = None
 
 
@@ -166,8 +167,8 @@ class Rule:
 RULES: Mapping[str, Callable[[Part], bool]] = {
     "treetap.party.growth.rules.withholding.Withheld": lambda part: part.labelled,
     "treetap.party.growth.rules.instance_spaces.Hidden": lambda part: part.params.withheld,
-    "treetap.party.growth.rules.repair.Repaired": lambda part: part.labelled and part.config.defences.private_values,
-    "treetap.party.growth.rules.leakage.Accounted": lambda part: part.labelled,
+    "treetap.party.growth.rules.repair.Repair": lambda part: part.labelled and part.config.defences.private_values,
+    "treetap.party.growth.rules.released_sets.ReleasedSets": lambda part: part.labelled,
     "treetap.party.growth.rules.noisy_labels.CleanMetrics": lambda part: (
         part.labelled and part.config.defences.label_dp is not None
     ),

@@ -7,17 +7,13 @@ import json
 from treetap.models.store import CLEAN_METRICS
 from treetap.party.growth.rule import Draft, Rule
 from treetap.party.runtime.context import required
-from treetap.party.setup.labelled_table import LabelledTable
 from treetap.trees.metrics import finite
 
 
 class CleanMetrics(Rule):
     """A file of the label holder alone."""
 
-    def selected(self, data: LabelledTable) -> None:
-        self._data = data
-
     async def publish(self, draft: Draft) -> None:
-        content = {"training_metrics": finite(required(draft.state).measured(self._data.known.values))}
+        content = {"training_metrics": finite(required(draft.state).measured(required(draft.data).known.values))}
         self.part.context.store.write(CLEAN_METRICS, json.dumps(content, indent=1).encode())
         draft.kinds.append(CLEAN_METRICS)
