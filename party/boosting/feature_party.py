@@ -88,7 +88,7 @@ class FeatureParty:
         split_table, mailbox, sender = self._job.split_table, self._context.mailbox, self._spec.aggregator
         split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.columns_of_tree(t, self._params, permuted=True)
-        total, expected = len(self._job.table.ids), await self._job.expected(t, noised=self._noise.there)
+        total, expected = len(self._job.table.ids), await self._job.expected(t)
         sampled = np.arange(total)  # words of records that are not drawn are of zeros
         if not self._params.withheld:
             sampled = await take_sampled(mailbox.series(sender, "sampled_records", t, 0), total)

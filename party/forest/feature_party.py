@@ -113,7 +113,7 @@ class FeatureParty:
     async def _begin_tree(self, t: int) -> OwnTree:
         table, split_table = self._job.table, self._job.split_table
         total = len(table.ids)
-        expected = await self._job.expected(t, noised=self._noise.there)
+        expected = await self._job.expected(t)
         drawn, self._sums_of_all = np.ones(total, dtype=np.int64), False  # plaintexts have the draw's multiplicities
         if not self._params.withheld:
             series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)

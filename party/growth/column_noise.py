@@ -28,6 +28,7 @@ from treetap.privacy.column_privacy import MOST_SUMS, ColumnPrivacy, Draws, draw
 from treetap.privacy.discrete_gaussian import LARGEST_VARIANCE, discrete_gaussians
 from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
+from treetap.protocols.growth import TreeSizes
 from treetap.trees.candidates import Shape
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree, Ints
@@ -113,7 +114,7 @@ class NoisedParties(Rule):
     def selected(self, data: LabelledTable) -> None:
         self._records = len(data.labels.values)
 
-    async def heard(self, trees: int, slots: int) -> None:
+    async def heard(self, sizes: TreeSizes, trees: int, slots: int) -> None:
         """Take what parties say of theirs.
 
         Raises:
@@ -135,6 +136,7 @@ class NoisedParties(Rule):
                 for party, privacy in noised.items()
             }
         )
+        sizes.noised = bool(noised)
         self._entries = {party: described(privacy, self._noises[party]) for party, privacy in noised.items()}
 
     def rooms(self) -> Sequence[SumNoise]:
@@ -234,8 +236,8 @@ class ColumnNoise(Rule):
         )
 
     @property
-    def there(self) -> bool:
-        """True if sums of any party have noise; known once the others have been heard."""
+    def inexact(self) -> bool:  # type: ignore[override] # once the others have been heard
+        """True if sums of any party have noise."""
         return bool(self._noised)
 
     def implied(self, records: int, slots: int, classes: int) -> Slots:

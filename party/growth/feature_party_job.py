@@ -192,17 +192,17 @@ class FeaturePartyJob:
         received = required(self._key)
         return received.public, received.slots
 
-    async def expected(self, t: int, *, noised: bool) -> ExpectedRecords:
-        """The records of tree `t`, as far as they can be compared; `noised`: sums of some party have noise.
+    async def expected(self, t: int) -> ExpectedRecords:
+        """The records of tree `t`, as far as they can be compared.
 
-        With noise the rules of the job hold for noised sums: a side of a split may have no record.
+        The parameters of the job hold for sums as they are opened: where these are inexact a side may have no record.
         """
         params, records = self._params, (self.split_table.training, len(self.table.ids))
         if not self.kind.takes_spaces:
             drawn = np.zeros(records[1], dtype=np.int64)  # of no use
         else:
             drawn = await self._context.offload(lambda: drawn_by_seed(self._spec, params, t, *records))
-        fewest = FewestDrawn(0, 1) if noised else params.fewest_drawn
+        fewest = FewestDrawn(0, 1) if any(rule.inexact for rule in self._rules) else params.fewest_drawn
         times = drawn if params.draws_twice else drawn > 0
         return ExpectedRecords(self._spec.aggregator, t, times, fewest, params.max_depth)
 

@@ -159,8 +159,8 @@ class LabelHolderJob:
                 together.
         """
         for rule in self.rules:
-            await rule.heard(trees, slots)
-        labels, self.sizes.noised = self.data.labels, bool(self.rooms)
+            await rule.heard(self.sizes, trees, slots)
+        labels = self.data.labels
         label_slots = self._label_slots(labels)
         return await self._keys.make(self._slots(labels), label_slots=label_slots, own_rounds=self._alone)
 

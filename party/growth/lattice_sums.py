@@ -95,12 +95,12 @@ class SumsOfWords:
         max_bin, records = params.max_bin, len(job.table.ids)
         try:
             sizes = key.candidates, key.queries, context.attempt, key.hiding
-            agreed = parameters_of(records, key.slots, max_bin, *sizes, noised=self._noise.there)
+            agreed = parameters_of(records, key.slots, max_bin, *sizes, noised=self._noise.inexact)
         except BadInput as failure:
             raise Malformed(f"the layout of {self._sender} cannot be used: {failure}") from failure
         self._once = self._once and not key.label_slots
         merged, kept = key.merges_bins, key.keeps_second_halves
-        needs = Needs.of(params, merged=merged, kept=kept, once=self._once, noised=self._noise.there)
+        needs = Needs.of(params, merged=merged, kept=kept, once=self._once, noised=self._noise.inexact)
         way, self._once = way_of(agreed, built_nodes(params, needs), needs), once_an_attempt(agreed, needs)
         job.sizes.words, job.sizes.nodes_per_query = agreed.words, way.nodes_per_query(agreed)
         self._parameters, seed = agreed, await draw_joint_seed(context, self._parties)

@@ -20,6 +20,7 @@ from treetap.party.runtime.context import StepContext
 from treetap.party.runtime.messages import Rows
 from treetap.party.setup.labelled_table import LabelledTable
 from treetap.party.setup.steps import ReceivedKey
+from treetap.protocols.growth import TreeSizes
 from treetap.trees.ensemble import Tree
 from treetap.trees.growing_tree import GrowingTree, Ints
 from treetap.trees.noised_sums import SumNoise
@@ -99,6 +100,8 @@ class Rule:
     alone = 0
     #: Every column of a feature party has a bin for missing values.
     missing_bins = False
+    #: Sums of some party are not exact; known to a feature party once the key has come.
+    inexact = False
     #: A feature party's trees, where they are of another kind.
     tree: type[OwnTree] | None = None
 
@@ -120,7 +123,7 @@ class Rule:
     def binned(self, table: SplitTable) -> None:
         """Take the party's binned columns."""
 
-    async def heard(self, trees: int, slots: int) -> None:
+    async def heard(self, sizes: TreeSizes, trees: int, slots: int) -> None:
         """Take what feature parties have said of so many trees, before the layout of these slots is made."""
 
     def rooms(self) -> Sequence[SumNoise]:
