@@ -147,8 +147,8 @@ class NoisedParties(Rule):
         if late := await announced(self.part.context, self.part.spec, self._noises):
             raise OutOfOrder(f"{', '.join(late)}: sums have noise, which was said after the keys were made")
 
-    def planted(self, growing: GrowingTree) -> None:
-        for party, noise in self._noises.items():
+    def planted(self, growing: GrowingTree, *, alone: bool) -> None:
+        for party, noise in () if alone else self._noises.items():
             growing.expect_noise([*self.part.spec.feature_parties].index(party) + 1, noise)
 
     def constrained(self, parties: Sequence[str]) -> None:

@@ -122,12 +122,10 @@ class LabelHolderGrowth:
         )
         if summed.alone:
             growing.constrain([columns.marks()])
-        else:
-            for rule in self._job.rules:
-                rule.planted(growing)
+        for rule in self._job.rules:
+            rule.planted(growing, alone=summed.alone)
         offered = OfferedCandidates(self._context, self._job.sizes, self._open_sums, growing)
         self._tree = PlantedTree(t, growing, columns, state, offered)
-        self.shown.open_tree()
         if not summed.alone:
             self._recorded.values(t, values)
         return ALONE if summed.alone else SHARED
@@ -227,7 +225,7 @@ class LabelHolderGrowth:
         finished, values = await self._context.offload(lambda: self._finished(tree))
         tree.finished = finished
         state.add(finished, values)
-        await self.shown.close_tree(t)
+        await self._context.offload(lambda: self._tell(tree), whole=True)
         await together(
             *(
                 self._context.outbox.send(party, "leaf_paths", leaf_paths(growing.made, number, leaves), round=t)
@@ -245,10 +243,9 @@ class LabelHolderGrowth:
         """Step 7 of a tree: store it and the scores after it before answering; the label holder stores last."""
         t = request.round
         tree = self._growing(t)
-        growing, own = tree.growing, [split.to_dict() for split in tree.splits]
+        own = [split.to_dict() for split in tree.splits]
         line = {"tree": required(tree.finished).to_dict(), "own": own, **tree.offered.kept()}
         for rule in self._job.rules:
-            rule.finish(t, growing)
             line |= rule.kept()
         self._job.stored.add(t, line)
         if metrics := tree.state.metrics:
@@ -269,6 +266,11 @@ class LabelHolderGrowth:
         """The tree with the subtrees of withdrawn nodes, and the values that it gives to the records."""
         outputs, own = tree.state.outputs(tree.index), tree.columns.bins
         return finish(tree.growing, tree.index, outputs, self._parties, own, tree.enter)
+
+    def _tell(self, tree: PlantedTree) -> None:
+        """Tell the rules that a tree is finished."""
+        for rule in self._job.rules:
+            rule.finish(tree.index, tree.growing)
 
     def _constrain(self, tree: PlantedTree) -> None:
         """Constrain the weights of a tree if a party that takes part has constraints.

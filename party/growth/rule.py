@@ -140,23 +140,17 @@ class Rule:
         """Change what is summed for a tree."""
         return summed
 
-    def planted(self, growing: GrowingTree) -> None:
-        """Say what the sums of a tree will be that is not grown alone."""
+    def planted(self, growing: GrowingTree, *, alone: bool) -> None:
+        """A tree begins, of which other parties know the root; say what its sums will be, if there are others'."""
 
     def constrained(self, parties: Sequence[str]) -> None:
         """Refuse constraints of these parties."""
 
-    def opened(self) -> None:
-        """Other parties know the root of a tree."""
-
     def release(self, party: str, tree: int, sets: Mapping[int, Rows]) -> None:
         """Look at the sets of records, by node, that a party comes to know."""
 
-    def closed(self, tree: int) -> None:
-        """Other parties know all that they come to know of a tree."""
-
     def finish(self, tree: int, growing: GrowingTree) -> None:
-        """Take a finished tree, before it is stored."""
+        """Take a finished tree before it is stored: other parties know all that they come to know of it."""
 
     def kept(self) -> Line:
         """The entries beside a stored tree, each a mapping; the manifest has those of all trees as one."""
@@ -175,7 +169,7 @@ RULES: Mapping[str, Callable[[Part], bool]] = {
     "treetap.party.growth.rules.noisy_labels.CleanMetrics": lambda part: (
         part.labelled and part.config.defences.label_dp is not None
     ),
-    "treetap.party.growth.rules.eval_table.Evaluated": lambda part: bool(part.spec.eval_table),
+    "treetap.party.growth.rules.evaluated.Evaluated": lambda _: True,
     "treetap.party.growth.rules.cells.Merged": lambda part: not part.labelled,
     "treetap.party.growth.column_noise.NoisedParties": lambda part: part.labelled and part.layout is not None,
 }

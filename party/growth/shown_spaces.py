@@ -34,10 +34,6 @@ class ShownSpaces:
         sending = (self._context.outbox.send(party, "sampled_records", bodies(), round=t) for party in parties)
         await together(*sending)
 
-    def open_tree(self) -> None:
-        for rule in self._rules:
-            rule.opened()
-
     async def show(self, t: int, stage: int, growing: GrowingTree, training: int) -> None:
         """Show the parties that take part in tree `t` the stage just begun.
 
@@ -51,14 +47,6 @@ class ShownSpaces:
         await self._context.offload(lambda: self._account(parties, t, growing, training))
         if growing.build:
             await self._send(parties, t, stage, growing, training)
-
-    async def close_tree(self, t: int) -> None:
-
-        def closed() -> None:
-            for rule in self._rules:
-                rule.closed(t)
-
-        await self._context.offload(closed, whole=True)
 
     def _account(self, parties: list[str], t: int, growing: GrowingTree, training: int) -> None:
         for party in parties:

@@ -62,9 +62,9 @@ class StoredTrees:
 
 def entries_of(lines: Sequence[Line]) -> Line:
     """What rules have kept beside stored trees, of all trees together: the entries of the manifest."""
-    found: Line = {}
+    entries: Line = {}
     for line in lines:
         for key, entry in line.items():
             if key not in OF_TREES:
-                found[key] = found.get(key, {}) | entry
-    return found
+                entries[key] = entries.get(key, {}) | entry
+    return entries

@@ -160,8 +160,8 @@ def _check(states: dict[str, Path], case: Drawn) -> None:
     here, labels = case.here, Defences(**case.labels)
     y = stored_labels(states) if labels.label_dp is not None else here.y
     if case.least:
-        found = [Tree.from_dict(line["tree"]) for line in read_model(states[HOLDER] / "models" / "job")[1]]
-        assert [*map(by_number, found)] == [*map(by_number, _central(case, y))], "trees are others"
+        trees = [Tree.from_dict(line["tree"]) for line in read_model(states[HOLDER] / "models" / "job")[1]]
+        assert [*map(by_number, trees)] == [*map(by_number, _central(case, y))], "trees are others"
         return
     limit = labels.withholding
     more: dict[str, Any] = {"xi": limit.xi, "own_trees": limit.own_trees, "counts_drawn": not limit.shown}

@@ -21,6 +21,7 @@ from treetap.models.store import LEAKAGE
 from treetap.party.growth.label_state import SIGNATURES
 from treetap.party.growth.rule import Draft, Rule
 from treetap.party.setup.labelled_table import LabelledTable
+from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.information import (
     class_counts,
     class_entropy,
@@ -58,8 +59,9 @@ class ReleasedSets(Rule):
         self._labels, self._classes = data.labels.values, len(data.labels.classes)
         self.clean: Ints | None = None if data.clean is None else data.known.values
 
-    def opened(self) -> None:
+    def planted(self, growing: GrowingTree, *, alone: bool) -> None:
         """Every party knows the root, and no more yet."""
+        del growing, alone
         if not self._classes:
             return
         names, none = list(self.part.spec.feature_parties), np.zeros(len(self._labels), dtype=np.int64)
@@ -100,8 +102,9 @@ class ReleasedSets(Rule):
                 f"tell; {context.party}'s own log has more"
             )
 
-    def closed(self, tree: int) -> None:
+    def finish(self, tree: int, growing: GrowingTree) -> None:
         """Refine the signatures by the tree's sets, and store the figures after it."""
+        del growing
         rows: dict[str, Any] = {}
         context, signatures = self.part.context, self._signatures
         if signatures is None:
