@@ -105,6 +105,7 @@ def drawn(seed: int) -> Drawn:
     least = (
         {} if continues else {name: chance.choice((2, 3)) for name in (B, C) if some(0.25)}
     )  # merged bins: no base has a trainer
+    evaluated &= not stops  # the oracle sets records aside, where an eval table is watched
     here = with_eval_table(here).here if evaluated else here
     here = weighted(here, np.random.default_rng(seed).integers(1, 4, len(here.y)).astype(float)) if weighs else here
     return Drawn(
