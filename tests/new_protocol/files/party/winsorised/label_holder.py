@@ -114,7 +114,8 @@ class LabelHolder:
         columns = split_table.columns_of_tree(t, params, permuted=False)
         values = np.hstack([found.values, np.ones_like(found.values)]) * drawn[:, None]
         criterion, state = ForestCriterion(found, params.of_forest()), required(self._state)
-        self._growth.plant(t, self._job.summed(t, values, drawn > 0), criterion, columns, state, rules=params.expansion, subtract=True)
+        summed = self._job.summed(t, values, drawn > 0)
+        self._growth.plant(t, summed, criterion, columns, state, rules=params.expansion, subtract=True)
 
     async def close(self) -> None:
         """Release the key in the workers."""
