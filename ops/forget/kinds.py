@@ -17,7 +17,8 @@ from treetap.errors import BadInput, DataError
 from treetap.models import keyed_ids, trained_ids
 from treetap.models.arrays import read_arrays
 from treetap.models.durable import sync_folder, write_whole
-from treetap.models.store import CONTINUATION, JOB, MANIFEST, manifest_content, plain_manifest, read_job
+from treetap.models.kept import CONTINUATION
+from treetap.models.store import JOB, MANIFEST, manifest_content, plain_manifest, read_job
 from treetap.ops.forget.tables import forget_rows
 from treetap.party.config import PartyConfig
 from treetap.party.growth.continuation import forgetting

@@ -14,8 +14,9 @@ from typing import NoReturn, Protocol
 import numpy as np
 
 from treetap.errors import ConfigError, Malformed, OutOfOrder, PlaintextOverflow, Refused
+from treetap.models.kept import COLUMN_PRIVACY
 from treetap.models.line_file import Line
-from treetap.models.store import COLUMN_PRIVACY, TREES
+from treetap.models.store import TREES
 from treetap.party.config import PartyConfig
 from treetap.party.defences.checks import check_noised_trees, refuse_classes, refuse_noise
 from treetap.party.defences.column_budget import ColumnBudget

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from treetap.models.store import SPACES
+from treetap.models.kept import SPACES
 from treetap.party.growth.feature_party import Bools, OwnTree
 from treetap.party.growth.rule import Rule
 from treetap.party.growth.shown_spaces import ShownSpaces

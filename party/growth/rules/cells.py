@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treetap.models.store import CELLS
+from treetap.models.kept import CELLS
 from treetap.party.defences.checks import check_cells, refuse_classes
 from treetap.party.growth.rule import Draft, Part, Rule
 from treetap.party.growth.split_table import SplitTable
