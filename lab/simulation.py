@@ -19,8 +19,9 @@ import numpy as np
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import ConfigError, DataError
 from treetap.lab.experiment.party_tables import read_as_party
+from treetap.models.kept import HIDES_CONSTANTS
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import HIDES_CONSTANTS, HISTORY, TREES, described
+from treetap.models.store import HISTORY, TREES, described
 from treetap.party.defences.checks import check_own, check_own_trees
 from treetap.party.defences.settings import Defences
 from treetap.party.growth.withheld import mode_of

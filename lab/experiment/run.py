@@ -38,7 +38,8 @@ from treetap.lab.experiment.results import Evaluation, Measures, PlannedRun, Pre
 from treetap.lab.local_federation import LocalFederation
 from treetap.models.durable import write_whole
 from treetap.models.history import read_history
-from treetap.models.store import CONTINUATION, read_arrays_of, read_leakage, read_manifest
+from treetap.models.kept import CONTINUATION, read_leakage
+from treetap.models.store import read_arrays_of, read_manifest
 from treetap.names import of_class
 from treetap.process.limits import IMPORTED
 from treetap.protocols.prediction import predict_request

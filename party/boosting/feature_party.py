@@ -8,7 +8,7 @@ from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.boosting.ciphers import summed_values
 from treetap.party.boosting.layout import BoostingLayout
 from treetap.party.config import PartyConfig
-from treetap.party.growth.column_noise import ColumnNoise, described
+from treetap.party.growth.column_noise import ColumnNoise
 from treetap.party.growth.feature_party import (
     AFTER_HISTOGRAMS,
     AFTER_STORING,
@@ -39,7 +39,7 @@ class FeatureParty:
         self._params = params_as(spec, BoostingParams)
         trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
         noise = self._noise = ColumnNoise(context, config, spec, self._params, BoostingLayout(self._params))
-        job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, noise.implied)
+        job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, noise.implied, noise)
         growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.kind)
         self._sums = summed_values(context, spec, job, noise)
         self.sizes = job.sizes
@@ -57,8 +57,6 @@ class FeatureParty:
         """Receive the public key of the label holder."""
         await self._noise.take_others(self._job.split_table.training)
         await self._sums.take_key()
-        if self._noise.privacy is not None and self._noise.noise is not None:
-            self._job.noised = described(self._noise.privacy, self._noise.noise)
 
     @step(*AFTER_HISTOGRAMS)
     async def build_histograms(self, request: control_pb2.StepRequest) -> None:
@@ -77,7 +75,7 @@ class FeatureParty:
     @step(*AFTER_STORING)
     async def store_tree(self, request: control_pb2.StepRequest) -> None:
         """Step 7 of a tree: store this party's part of it before answering, and release the tree's ciphertexts."""
-        await self._growth.store(request.round, self._job.noised, takes_part=self._job.takes_part(request.round))
+        await self._growth.store(request.round, self._job.kept(), takes_part=self._job.takes_part(request.round))
         self._growth.forget()
         await self._sums.drop()
 
@@ -89,10 +87,8 @@ class FeatureParty:
     async def _begin_tree(self, t: int) -> OwnTree:
         split_table, mailbox, sender = self._job.split_table, self._context.mailbox, self._spec.aggregator
         split_table.next_handle_is(self._job.stored.first_handle(t))
-        columns = split_table.columns_of_tree(
-            t, self._params, permuted=True, min_cell_records=self._job.min_cell_records
-        )
-        total, expected = len(self._job.table.ids), await self._job.expected(t, noised=self._noise.there)
+        columns = split_table.columns_of_tree(t, self._params, permuted=True)
+        total, expected = len(self._job.table.ids), await self._job.expected(t)
         sampled = np.arange(total)  # words of records that are not drawn are of zeros
         if not self._params.withheld:
             sampled = await take_sampled(mailbox.series(sender, "sampled_records", t, 0), total)

@@ -14,7 +14,6 @@ from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.boosting.ciphers import encrypted_values
 from treetap.party.boosting.layout import BoostingLayout, layout
 from treetap.party.config import PartyConfig
-from treetap.party.growth.column_noise import NoisedParties
 from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
 from treetap.party.growth.label_state import SCORES, stored_trees
@@ -29,7 +28,6 @@ from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.boosting_rounds import MeasuredRounds, Start, Weights
-from treetap.trees.growing_tree import with_zeros
 from treetap.trees.loss import Loss, loss_for
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
@@ -45,16 +43,22 @@ class LabelHolder:
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
         self._params = params_as(spec, BoostingParams)
-        withholding = self._withholding = config.withholding
-        self._limited = withholding.xi is not None
+        self._limited = config.withholding.xi is not None
         trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
         encrypted = self._encrypted = encrypted_values(context, spec, lambda: self.sizes, self._most_trees)
         job = self._job = LabelHolderJob(
-            config, context, spec, self._params, trees, self._slots, encrypted, self._classes_in_slots
+            config,
+            context,
+            spec,
+            self._params,
+            trees,
+            self._slots,
+            encrypted,
+            self._classes_in_slots,
+            BoostingLayout(self._params),
         )
         growth = self._growth = LabelHolderGrowth(context, spec, job, encrypted.open_offer, encrypted.next_stage)
         self._state: BoostingState | None = None
-        self._noised = NoisedParties(context, spec, self._params, BoostingLayout(self._params), withholding)
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment})
 
@@ -78,22 +82,13 @@ class LabelHolder:
         if start is not None and not stored_trees(self._context.store):
             state.save()
         self._state = state
-        self._growth.shown.released = self._job.released_sets()
         return await self._job.bin(state)
 
     @step(Next("begin_tree", RESUMED), Next("publish"))
     async def make_keys(self) -> setup_pb2.PlannedTraffic | None:
-        """Generate the attempt's key pair, and send the public key.
-
-        Raises:
-            Refused: sums of a feature party have noise, and the policy does not take such.
-            ConfigError: the job has more trees than that noise is for, or its parties have defences that do not go
-                together.
-        """
-        labels = self._job.data.labels
-        slots = 2 * self._params.outputs_per_tree(len(labels.classes)) + 1
-        self._job.noised = await self._noised.hear(self._most_trees(), len(labels.values), slots)
-        return await self._job.make_keys()
+        """Generate the attempt's key pair, and send the public key; see `LabelHolderJob.make_keys`."""
+        outputs = self._params.outputs_per_tree(len(self._job.data.labels.classes))
+        return await self._job.make_keys(self._most_trees(), 2 * outputs + 1)
 
     @step(*AFTER_BEGINNING)
     async def begin_tree(self, request: control_pb2.StepRequest) -> Outcome:
@@ -101,42 +96,23 @@ class LabelHolder:
 
         1. Compute g and h at the scores of the round's start, and draw the records.
         2. Send the drawn records to every party that takes part, and their g and h: packed, encrypted once, streamed.
-           With ID-LMID the class of a record is in the same ciphertext; where Eq. 6 counts records that are not drawn,
-           all are sent, those with g = h = 0.
+           A rule may have the class of a record in the same ciphertext, and records sent that are not drawn, with
+           g = h = 0.
         3. Begin the tree, which the label holder may grow alone.
-
-        Raises:
-            OutOfOrder: a party has said after the keys were made that its sums have noise.
         """
-        await self._noised.check_late()
-        t = request.round
-        values, scale, sampled = required(self._state).derivatives(t)
-        labels, withholding = self._job.data.labels, self._withholding
-        values, limit = withholding.counted(values, labels.values, len(labels.classes), sampled)
-        alone = withholding.grows_alone(t)
-        rows = np.arange(len(values)) if limit is not None and withholding.shown else np.flatnonzero(sampled)
-        total = len(self._job.data.records.table.ids)
-        if not alone and (parties := taking_part(self._spec, t)):
-            await self._growth.shown.show_draw(t, parties, lambda: sampled_messages(rows, total))
-            await self._encrypted.begin(t, values, rows, parties)
-        split_table = self._job.split_table
-        split_table.next_handle_is(self._job.stored.first_handle(t))
-        columns = split_table.columns_of_tree(t, self._params, permuted=False)
+        t, state = request.round, required(self._state)
+        await self._job.begin_tree(t)
+        values, scale, sampled = state.derivatives(t)
+        summed = self._job.summed(t, values, sampled)
+        rows = np.arange(len(values)) if summed.every else np.flatnonzero(sampled)
+        if not summed.alone and (parties := taking_part(self._spec, t)):
+            await self._growth.shown.show_draw(t, parties, lambda: sampled_messages(rows, self.sizes.records))
+            await self._encrypted.begin(t, summed.values, rows, parties)
+        columns = self._job.split_table.columns_of_tree(t, self._params, permuted=False)
         criterion = BoostingCriterion(scale, self._params)
-        state, rules = required(self._state), self._params.expansion
-        shared = self._growth.plant(
-            t,
-            with_zeros(values, total),
-            criterion,
-            columns,
-            state,
-            rules=rules,
-            subtract=True,
-            limit=limit,
-            alone=alone,
-            noised=self._noised.noises,
+        return Outcome(
+            self._growth.plant(t, summed, criterion, columns, state, rules=self._params.expansion, subtract=True)
         )
-        return Outcome(shared)
 
     async def close(self) -> None:
         """Delete the key in the workers."""
@@ -162,7 +138,7 @@ class LabelHolder:
         if self._limited:
             remedy += ", or leave out id_lmid, which adds a slot for each class"
         plain = layout(self._params, records, outputs)
-        slots = layout(self._params, records, outputs, self._classes_in_slots(labels), [*self._noised.noises.values()])
+        slots = layout(self._params, records, outputs, self._classes_in_slots(labels), self._job.rooms)
         self._encrypted.fit(slots, labels, remedy)
         if self._limited and not key.on_lattice:  # which tells its words
             log.info(

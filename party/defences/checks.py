@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from treetap.errors import ConfigError, Refused
-from treetap.models.store import CELLS
+from treetap.models.kept import CELLS
 from treetap.party.defences.clean_labels import LabelRules, Use
 from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy

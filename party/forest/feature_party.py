@@ -10,7 +10,7 @@ from treetap.party.config import PartyConfig
 from treetap.party.defences.checks import refuse_classes
 from treetap.party.forest.ciphers import summed_labels
 from treetap.party.forest.layout import ForestLayout
-from treetap.party.growth.column_noise import ColumnNoise, described
+from treetap.party.growth.column_noise import ColumnNoise
 from treetap.party.growth.feature_party import (
     AFTER_HISTOGRAMS,
     AFTER_STORING,
@@ -43,7 +43,7 @@ class FeatureParty:
         trees = self._params.n_estimators
         layout = ForestLayout(self._params, KeyKind.of(spec).on_lattice)
         noise = self._noise = ColumnNoise(context, config, spec, self._params, layout)
-        job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, noise.implied)
+        job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, noise.implied, noise)
         growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.kind)
         self._drawn: Rows | None = None
         self._sums_of_all = False  # of the current tree
@@ -63,8 +63,6 @@ class FeatureParty:
         """Receive the public key of the label holder."""
         await self._noise.take_others(self._job.split_table.training)
         await self._sums.take_key()
-        if self._noise.privacy is not None and self._noise.noise is not None:
-            self._job.noised = described(self._noise.privacy, self._noise.noise)
 
     @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT))
     async def take_labels(self) -> None:
@@ -89,7 +87,7 @@ class FeatureParty:
     @step(*AFTER_STORING)
     async def store_tree(self, request: control_pb2.StepRequest) -> None:
         """Step 7 of a tree: store this party's part of it before answering."""
-        await self._growth.store(request.round, self._job.noised, takes_part=self._job.takes_part(request.round))
+        await self._growth.store(request.round, self._job.kept(), takes_part=self._job.takes_part(request.round))
         await self._sums.drop()
         self._drawn = None
 
@@ -115,12 +113,12 @@ class FeatureParty:
     async def _begin_tree(self, t: int) -> OwnTree:
         table, split_table = self._job.table, self._job.split_table
         total = len(table.ids)
-        expected = await self._job.expected(t, noised=self._noise.there)
+        expected = await self._job.expected(t)
         drawn, self._sums_of_all = np.ones(total, dtype=np.int64), False  # plaintexts have the draw's multiplicities
         if not self._params.withheld:
             series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
             drawn, self._sums_of_all = await take_drawn(series, total)
-            if self._sums_of_all and self._job.min_cell_records:
+            if self._sums_of_all and self._job.split_table.min_cell_records:
                 refuse_classes(self._spec.aggregator, Feature.MIN_CELL_RECORDS)
             if self._noise.privacy is not None:
                 self._check_noised(t)
@@ -131,9 +129,7 @@ class FeatureParty:
         if self._params.binning == "per-node":
             columns = split_table.fresh_columns_of_tree(t, self._params, table.features, drawn, permuted=True)
         else:
-            columns = split_table.columns_of_tree(
-                t, self._params, permuted=True, min_cell_records=self._job.min_cell_records
-            )
+            columns = split_table.columns_of_tree(t, self._params, permuted=True)
         await self._sums.begin(t, columns, np.flatnonzero(drawn))
         summed = np.arange(total) < split_table.training if self._sums_of_all else drawn > 0
         return self._growth.plant(t, columns, summed, expected)

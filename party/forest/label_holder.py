@@ -10,7 +10,6 @@ from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.forest.ciphers import encrypted_labels
 from treetap.party.forest.layout import ForestLayout, layout
-from treetap.party.growth.column_noise import NoisedParties
 from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
 from treetap.party.growth.label_state import SCORES
@@ -39,7 +38,7 @@ class LabelHolder:
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
         self._params = params_as(spec, ForestParams)
-        withholding = self._withholding = config.withholding
+        withholding = config.withholding
         #: Eq. 6 of ID-LMID counts all records of a node, gains count the drawn ones.
         self._sums_of_all = withholding.xi is not None and withholding.shown
         trees, on_lattice = self._params.n_estimators, KeyKind.of(spec).on_lattice
@@ -47,11 +46,17 @@ class LabelHolder:
         self._classes_in_slots = self._sums_of_all and on_lattice
         encrypted = self._encrypted = encrypted_labels(context, spec, lambda: self.sizes, self._params)
         job = self._job = LabelHolderJob(
-            config, context, spec, self._params, trees, self._slots, encrypted, self._label_slots
+            config,
+            context,
+            spec,
+            self._params,
+            trees,
+            self._slots,
+            encrypted,
+            self._label_slots,
+            ForestLayout(self._params, on_lattice),
         )
         growth = self._growth = LabelHolderGrowth(context, spec, job, self._open_sums, encrypted.next_stage)
-        noised = ForestLayout(self._params, on_lattice)
-        self._noised = NoisedParties(context, spec, self._params, noised, withholding)
         self._state: ForestScores | None = None
         self._targets: Targets | None = None
         self.sizes = job.sizes
@@ -70,23 +75,14 @@ class LabelHolder:
         self._targets = self._targets_of(data.labels)
         least = self._context.policy.min_evaluated_records
         state = self._state = ForestScores(self._params, data.labels, self._context.store, data.measured, least)
-        self._growth.shown.released = self._job.released_sets()
         return await self._job.bin(state)
 
     @step(Next("share_labels"), Next("publish"))
     async def make_keys(self) -> setup_pb2.PlannedTraffic | None:
-        """Generate the attempt's key pair, and send the public key.
-
-        Raises:
-            Refused: sums of a feature party have noise, and the policy does not take such.
-            ConfigError: the job has more trees than that noise is for, or its parties have defences that do not go
-                together.
-        """
+        """Generate the attempt's key pair, and send the public key; see `LabelHolderJob.make_keys`."""
         labels = self._job.data.labels
         slots = layout(self._params, len(labels.values), self._targets_of(labels).values.shape[1])
-        trees = self._params.n_estimators
-        self._job.noised = await self._noised.hear(trees, len(labels.values), len(slots.widths))
-        return await self._job.make_keys()
+        return await self._job.make_keys(self._params.n_estimators, len(slots.widths))
 
     @step(Next("begin_tree", RESUMED))
     async def share_labels(self) -> None:
@@ -107,47 +103,30 @@ class LabelHolder:
         2. Send the draw to every party that takes part; with ID-LMID ask for sums over undrawn records too. Under a
            lattice encrypt the labels of the draw.
         3. Begin the tree, which the label holder may grow alone.
-
-        Raises:
-            OutOfOrder: a party has said after the keys were made that its sums have noise.
         """
-        await self._noised.check_late()
         t = request.round
+        await self._job.begin_tree(t)
         params, aims, table = self._params, required(self._targets), self._job.data.records.table
         total = len(table.ids)
         drawn = params.drawn(t, len(aims.values))
-        split_table = self._job.split_table
-        split_table.next_handle_is(self._job.stored.first_handle(t))
-        columns = split_table.own_columns_of_tree(t, params, lambda: table.features)
-        alone = self._withholding.grows_alone(t)
-        parties = [] if alone else taking_part(self._spec, t)
+        columns = self._job.split_table.own_columns_of_tree(t, params, lambda: table.features)
+        plain = np.concatenate([aims.values, _ones(aims.values)], axis=1) * drawn[:, None]
+        summed = self._job.summed(t, plain, drawn > 0, counts=self._counts)
+        parties = [] if summed.alone else taking_part(self._spec, t)
 
         def draw() -> Iterator[CountedBody]:
             return drawn_messages(with_zeros(drawn, total), total, sums_of_all=self._sums_of_all)
 
         await self._growth.shown.show_draw(t, parties, draw)
-        values = np.concatenate([aims.values, _ones(aims.values)], axis=1) * drawn[:, None]
-        labels = self._job.data.labels
-        values, limit = self._withholding.counted(
-            values, labels.values, len(labels.classes), drawn > 0, has_counts=self._counts
-        )
         if parties:
+            values = summed.values
             encrypted = np.delete(values, aims.values.shape[1], axis=1) if self._counts else values
             await self._encrypted.begin(t, encrypted, np.arange(len(values)), parties)
-        criterion, subtract = ForestCriterion(aims, params), params.binning == "global"
-        shared = self._growth.plant(
-            t,
-            with_zeros(values, total),
-            criterion,
-            columns,
-            required(self._state),
-            rules=params.expansion,
-            subtract=subtract,
-            limit=limit,
-            alone=alone,
-            noised=self._noised.noises,
+        criterion, state = ForestCriterion(aims, params), required(self._state)
+        subtract = params.binning == "global"
+        return Outcome(
+            self._growth.plant(t, summed, criterion, columns, state, rules=params.expansion, subtract=subtract)
         )
-        return Outcome(shared)
 
     async def close(self) -> None:
         """Delete the key in the workers."""
@@ -177,8 +156,7 @@ class LabelHolder:
             Refused: a lattice hides no further attempt.
         """
         outputs, key = self._targets_of(labels).values.shape[1], KeyKind.of(self._spec)
-        noises = [*self._noised.noises.values()]
-        slots = layout(self._params, len(labels.values), outputs, self._label_slots(labels), noises)
+        slots = layout(self._params, len(labels.values), outputs, self._label_slots(labels), self._job.rooms)
         remedy = "a longer key" if key.bits else "labels of fewer classes"
         if self._classes_in_slots:
             remedy += ", or leave out id_lmid, which adds a slot for each class"

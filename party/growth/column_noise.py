@@ -14,24 +14,28 @@ from typing import NoReturn, Protocol
 import numpy as np
 
 from treetap.errors import ConfigError, Malformed, OutOfOrder, PlaintextOverflow, Refused
-from treetap.models.store import COLUMN_PRIVACY, TREES
+from treetap.models.kept import COLUMN_PRIVACY
+from treetap.models.line_file import Line
+from treetap.models.store import TREES
 from treetap.party.config import PartyConfig
-from treetap.party.defences.checks import check_noised_trees, refuse_classes
+from treetap.party.defences.checks import check_noised_trees, refuse_classes, refuse_noise
 from treetap.party.defences.column_budget import ColumnBudget
 from treetap.party.growth.feature_party import OwnTree
+from treetap.party.growth.rule import Part, Rule
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.messages import Rows
+from treetap.party.setup.labelled_table import LabelledTable
 from treetap.privacy.column_privacy import MOST_SUMS, ColumnPrivacy, Draws, drawn_sums
 from treetap.privacy.discrete_gaussian import LARGEST_VARIANCE, discrete_gaussians
 from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
+from treetap.protocols.growth import TreeSizes
 from treetap.trees.candidates import Shape
 from treetap.trees.ensemble import ROOT
-from treetap.trees.growing_tree import Ints
+from treetap.trees.growing_tree import GrowingTree, Ints
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import TreeParams
 from treetap.trees.slots import Slots, width_for
-from treetap.trees.withholding import Withholding
 from treetap.wire.v2 import setup_pb2
 
 #: The note of a job in which the party's sums have no noise.
@@ -100,57 +104,64 @@ class NoisedLayout(Protocol):
         ...
 
 
-class NoisedParties:
-    """The feature parties whose sums have noise, as the label holder hears of them.
+class NoisedParties(Rule):
+    """The feature parties whose sums have noise, as the label holder hears of them."""
 
-    Attributes:
-        noises: by party; known once they have been heard.
-    """
+    def __init__(self, part: Part) -> None:
+        super().__init__(part)
+        self._noises: dict[str, SumNoise] = {}
+        self._entries: dict[str, dict[str, float]] = {}
 
-    def __init__(
-        self,
-        context: StepContext,
-        spec: setup_pb2.JobSpec,
-        params: TreeParams,
-        layout: NoisedLayout,
-        withholding: Withholding,
-    ) -> None:
-        self._context, self._spec, self._params, self._layout = context, spec, params, layout
-        self._withholding = withholding
-        self.noises: dict[str, SumNoise] = {}
+    def selected(self, data: LabelledTable) -> None:
+        self._records = len(data.labels.values)
 
-    async def hear(self, trees: int, records: int, slots: int) -> dict[str, dict[str, float]]:
-        """Take what parties say of a job of this number of trees, of the training's records, with slots for noise.
-
-        Returns the manifest's entry, by party.
+    async def heard(self, sizes: TreeSizes, trees: int, slots: int) -> None:
+        """Take what parties say of theirs.
 
         Raises:
             Refused: the policy does not take noised sums.
             ConfigError: the job has more trees than a noise is for, or its parties have defences that do not go
                 together.
         """
-        noised = await announced(self._context, self._spec)
-        self._context.policy.check_noised(self._context.party, noised)
-        if noised and self._withholding.xi is not None:
-            refuse_classes(self._context.party, Feature.COLUMN_PRIVACY)
+        context, layout = self.part.context, self.part.layout
+        noised = await announced(context, self.part.spec)
+        context.policy.check_noised(context.party, noised)
+        withholding = self.part.config.withholding
+        if noised and withholding.xi is not None:
+            refuse_classes(context.party, Feature.COLUMN_PRIVACY)
         for party, privacy in noised.items():
-            check_noised_trees(party, privacy.trees, self._params, range(self._withholding.own_trees, trees))
-        layout = self._layout
-        self.noises = await self._context.offload(
+            check_noised_trees(party, privacy.trees, self.part.params, range(withholding.own_trees, trees))
+        self._noises = await context.offload(
             lambda: {
-                party: layout.noise(privacy, slots, layout.draws(party, privacy, records))
+                party: layout.noise(privacy, slots, layout.draws(party, privacy, self._records))
                 for party, privacy in noised.items()
             }
         )
-        return {party: described(privacy, self.noises[party]) for party, privacy in noised.items()}
+        sizes.noised = bool(noised)
+        self._entries = {party: described(privacy, self._noises[party]) for party, privacy in noised.items()}
 
-    async def check_late(self) -> None:
+    def rooms(self) -> Sequence[SumNoise]:
+        return [*self._noises.values()]
+
+    async def begin(self) -> None:
         """Raise `OutOfOrder` if a party has said after the keys were made that its sums have noise."""
-        if late := await announced(self._context, self._spec, self.noises):
+        if late := await announced(self.part.context, self.part.spec, self._noises):
             raise OutOfOrder(f"{', '.join(late)}: sums have noise, which was said after the keys were made")
 
+    def planted(self, growing: GrowingTree, *, alone: bool) -> None:
+        for party, noise in () if alone else self._noises.items():
+            growing.expect_noise([*self.part.spec.feature_parties].index(party) + 1, noise)
 
-class ColumnNoise:
+    def constrained(self, parties: Sequence[str]) -> None:
+        """Bounds of weights would follow from noised sums."""
+        if self._noises:
+            refuse_noise(self._noises, parties)
+
+    def kept(self) -> Line:
+        return {COLUMN_PRIVACY: self._entries} if self._entries else {}
+
+
+class ColumnNoise(Rule):
     """The noise of one party's own sums in one attempt; none without `column_privacy`.
 
     Attributes:
@@ -173,7 +184,9 @@ class ColumnNoise:
         Raises:
             Refused: the budget is spent; `ColumnNoise.of` refuses the first sums where it is spent by then.
         """
+        super().__init__(Part(config, context, spec, params, layout))
         table = config.defences.column_privacy
+        self.missing_bins = table is not None
         self.privacy = None if table is None else ColumnPrivacy(table.epsilon, table.delta, table.trees)
         self._context, self._spec, self._params, self._layout, self._draws = context, spec, params, layout, draws
         self._budget = ColumnBudget(config.state, config.policy.column_budget)
@@ -224,8 +237,8 @@ class ColumnNoise:
         )
 
     @property
-    def there(self) -> bool:
-        """True if sums of any party have noise; known once the others have been heard."""
+    def inexact(self) -> bool:  # type: ignore[override] # once the others have been heard
+        """True if sums of any party have noise."""
         return bool(self._noised)
 
     def implied(self, records: int, slots: int, classes: int) -> Slots:
@@ -235,6 +248,10 @@ class ColumnNoise:
         noises = {party: self._layout.noise(own, slots, draws) for party, (own, draws) in self._noised.items()}
         self.noise = noises.get(self._context.party)
         return self._layout.implied(records, slots, classes, list(noises.values()))
+
+    def kept(self) -> Line:
+        own, noise = self.privacy, self.noise
+        return {} if own is None or noise is None else {COLUMN_PRIVACY: described(own, noise)}
 
     def refuse_classes(self) -> NoReturn:
         """Refuse sums with classes of records: they have no bound on what a record adds to all of them."""

@@ -20,20 +20,12 @@ import numpy as np
 from treetap.errors import DataError
 from treetap.models import keyed_ids
 from treetap.models.arrays import Array, content_of, read_arrays
-from treetap.models.store import (
-    CLEAN_METRICS,
-    CONTINUATION,
-    HISTORY,
-    LEAKAGE,
-    TREES,
-    VALUES,
-    read_arrays_of,
-    read_job,
-    read_kind,
-    read_manifest,
-)
-from treetap.party.defences.released_sets import SIGNATURES
-from treetap.party.growth.label_state import Floats
+from treetap.models.history import read_history
+from treetap.models.kept import CLEAN_METRICS, CONTINUATION, LEAKAGE, SPACES, VALUES
+from treetap.models.store import HISTORY, TREES, read_arrays_of, read_job, read_kind, read_manifest
+from treetap.party.growth.label_state import SIGNATURES, stored_rounds, stored_trees
+from treetap.party.growth.rule import Draft, Part, Rule
+from treetap.party.growth.stored_trees import StoredTrees
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.job_store import JobStore, published_trees
 from treetap.party.runtime.messages import Rows
@@ -86,10 +78,6 @@ class BaseModel:
     def trees(self) -> int:
         """The number of its trees, also of those that its predictions do not use: XGBoost continues from all."""
         return int(self.manifest["trees"])
-
-    def described(self) -> dict[str, Any]:
-        """The base model as the manifest of the job's own model has it."""
-        return {"base_model": {"name": self.name, "trees": self.trees}}
 
     def check_table(self, table: Table, store: JobStore) -> None:
         """Check the party's table of the job before anything is sent.
@@ -181,14 +169,67 @@ class BaseModel:
         return faults
 
 
-def keep_continuation(
-    store: JobStore, records: Rows, scores: Floats, signatures: Mapping[str, Array], ids: Iterable[str]
-) -> None:
-    """Write the file from which a later training continues: of records (N,), their scores (N, outputs), and by feature
-    party the sets of records that it knows (N,); with hashes of their ids, by which one can be forgotten.
+class FirstTrees(Rule):
+    """The trees with which a job begins: those of its base model, where it has one and has not published its own.
+
+    Attributes:
+        count: their number.
     """
-    arrays = {RECORDS: records, SCORES: scores, **signatures, **keyed_ids.drawn(ids)}
-    store.write(CONTINUATION, content_of(arrays))
+
+    def __init__(self, part: Part) -> None:
+        super().__init__(part)
+        noisy = part.labelled and part.config.defences.label_dp is not None
+        self._base, self._store = BaseModel.of(part.context, part.spec, part.params, noisy=noisy), part.context.store
+        self.count = 0 if self._base is None else self._base.trees
+
+    def check_table(self, table: Table) -> None:
+        """Raise `DataError` for another table than the base model's."""
+        if self._base is not None:
+            self._base.check_table(table, self._store)
+
+    def rounds(self, stored: int) -> list[dict[str, float | None]]:
+        """The metrics of the rounds of the first `stored` trees; if the job has none, of the base model's."""
+        if self._base is not None and not stored:
+            return read_history(self._base.folder)
+        return stored_rounds(self._store, stored)
+
+    async def seed(self, stored: StoredTrees) -> None:
+        """Feature party: store the base model's trees, once."""
+        if (base := self._base) is not None and stored.count < base.trees:
+            await self.part.context.offload(lambda: base.seed(self._store, kinds=(TREES,)), whole=True)
+            await stored.read()
+
+    async def start(self, stored: StoredTrees, records: Rows, labels: Labels) -> Start | None:
+        """Label holder: the beginning on the common records (N,) after the base model's trees, stored once."""
+        if (base := self._base) is None:
+            return None
+        offload = self.part.context.offload
+        if not stored_trees(self._store):  # which the scores include: they are stored last
+            await offload(lambda: base.seed_label_holder(self._store, records), whole=True)
+            await stored.read()
+        return await offload(lambda: base.start(records, labels))
+
+    async def publish(self, draft: Draft) -> None:
+        """The base model's name and trees, and how these were grown; the file from which a later training continues.
+
+        It has of records (N,) their scores (N, outputs), and by feature party the sets of records that it knows (N,);
+        with hashes of their ids, by which one can be forgotten.
+        """
+        if (base := self._base) is not None:
+            draft.entries |= {SPACES: base.manifest[SPACES]} if base.manifest.get(SPACES) else {}
+            draft.entries |= {"base_model": {"name": base.name, "trees": base.trees}} if self.part.labelled else {}
+        scores = None if draft.state is None or VALUES in draft.entries else draft.state.continuation()
+        if scores is None:
+            return
+        count = len(scores)  # none of an eval table
+        signatures = {name: array[:count] for name, array in (self._store.load_arrays(SIGNATURES) or {}).items()}
+        ids = required(draft.data).records.table.ids[:count]
+
+        def content() -> bytes:
+            return content_of({RECORDS: draft.records[:count], SCORES: scores, **signatures, **keyed_ids.drawn(ids)})
+
+        await self.part.context.offload(lambda: self._store.write(CONTINUATION, content()), whole=True)
+        draft.kinds.append(CONTINUATION)
 
 
 def forgetting(content: bytes, ids: Iterable[str]) -> tuple[bytes, int] | None:

@@ -15,7 +15,6 @@ import numpy as np
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.line_file import Line
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import COLUMN_PRIVACY
 from treetap.party.growth.expected_records import ExpectedRecords
 from treetap.party.growth.messages import child_messages, take_partitions, take_spaces, take_won
 from treetap.party.growth.split_table import TreeColumns
@@ -207,11 +206,8 @@ class FeaturePartyGrowth:
         sent = child_messages(((node, handle, left()) for node, handle, left in children), tree.total)
         await self._context.outbox.send(self._label_holder, "children", sent, round=t, stage=stage)
 
-    async def store(self, t: int, noised: Mapping[str, float], *, takes_part: bool) -> None:
-        """Store this party's part of a tree: its splits, and its branches on the path to each leaf.
-
-        `noised`: the entry on the noise of its sums; empty without.
-        """
+    async def store(self, t: int, kept: Line, *, takes_part: bool) -> None:
+        """Store this party's part of a tree: its splits, its branches on the path to each leaf, and what rules keep."""
         splits = self._growing(t).splits if takes_part else []
         leaves: list[list[list[int]]] = []
         async for message in self._context.mailbox.series(self._label_holder, "leaf_paths", t, 0):
@@ -220,7 +216,7 @@ class FeaturePartyGrowth:
                 for leaf in message.growth.leaf_paths.leaves
             ]
         line: Line = {"tree": t, "splits": [split.to_dict() for split in splits], "leaves": leaves}
-        self._stored.add(t, line | ({COLUMN_PRIVACY: noised} if noised else {}))
+        self._stored.add(t, line | kept)
         self.forget()
         self._context.mailbox.forget(t)
 

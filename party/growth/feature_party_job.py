@@ -11,19 +11,19 @@ from functools import partial
 import numpy as np
 
 from treetap.additive.paillier.public_key import PublicKey
-from treetap.models.store import CELLS, COLUMN_PRIVACY, TREES
+from treetap.models.line_file import Line
+from treetap.models.store import TREES
 from treetap.party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from treetap.party.config import PartyConfig
-from treetap.party.defences.checks import check_cells, refuse_classes
-from treetap.party.growth.continuation import BaseModel
+from treetap.party.growth.continuation import FirstTrees
 from treetap.party.growth.expected_records import ExpectedRecords
 from treetap.party.growth.feature_party import SITS_OUT, TAKES_PART, OwnTree
+from treetap.party.growth.rule import Draft, Part, Rule, rules_of
 from treetap.party.growth.split_table import SplitTable
-from treetap.party.growth.stored_trees import StoredTrees, entry_of
-from treetap.party.growth.withheld import BlindTree, mode_of
+from treetap.party.growth.stored_trees import StoredTrees, entries_of
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import Conditions, Next, Outcome, step
-from treetap.party.setup.evaluated import described, drawing, drawn_by_seed, load_records
+from treetap.party.setup.evaluated import drawing, drawn_by_seed, load_records
 from treetap.party.setup.steps import (
     PUBLISHED,
     UNPUBLISHED,
@@ -34,7 +34,6 @@ from treetap.party.setup.steps import (
     take_key,
     without_columns,
 )
-from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
@@ -55,10 +54,8 @@ class FeaturePartyJob:
         sizes: those of the job, as far as they are known.
         alignment: this party's part in finding the common records.
         conditions: those of the rows of a tree's steps.
-        min_cell_records: the fewest drawn records of a cell that this party sums; 0: any number.
         stored: the trees on disk.
         kind: of its trees while they grow.
-        noised: the entry of trees and manifest on the noise of its sums; empty without, and until the key has come.
         shapes: of all columns, each with the most bins that a node has; known once they are binned.
     """
 
@@ -70,22 +67,23 @@ class FeaturePartyJob:
         params: TreeParams,
         trees: int,
         implied: Callable[[int, int, int], Slots],
+        *further: Rule,
     ) -> None:
         """`trees`: the most that the job grows.
 
         `implied`: (records, slots, those of them that hold classes) → the layout of a record's plaintext that the job
-        implies.
+        implies. `further`: rules that the protocol has made.
         """
         self._config, self._context, self._spec, self._params = config, context, spec, params
         self._implied = implied
         self.shapes: Sequence[Shape] = ()
-        self.noised: dict[str, float] = {}
-        self.min_cell_records = config.defences.min_cell_records or 0
         self.stored = StoredTrees(context, "splits")
-        self.kind = BlindTree if params.withheld else OwnTree
         self._records: JobRecords | None = None
-        self._base = BaseModel.of(context, spec, params)
-        members, rounds = members_of(spec, context.coordinator), self.base_trees + trees
+        part = Part(config, context, spec, params)
+        self._first = FirstTrees(part)
+        self._rules: list[Rule] = [*rules_of(part), *further, self._first]
+        self.kind = next((rule.tree for rule in self._rules if rule.tree is not None), OwnTree)
+        members, rounds = members_of(spec, context.coordinator), self._first.count + trees
         self.sizes = TreeSizes(members=members, key=KeyKind.of(spec), params=params, rounds=rounds)
         self.alignment = Alignment(context, spec.alignment, "min_common_records", self.sizes)
         self.conditions: Conditions = {TAKES_PART: self.takes_part, SITS_OUT: lambda t: not self.takes_part(t)}
@@ -104,16 +102,15 @@ class FeaturePartyJob:
         """
         missing = self._params.missing
         table = await load_job_table(self._context, self._config, self._spec, with_label=False, missing=missing)
-        if self._base is not None:
-            self._base.check_table(table, self._context.store)
+        self._first.check_table(table)
         categories = partitioned(table, self._params.one_hot_below)
         self._context.policy.check_partitions(self._context.party, categories, self._spec.aggregator)
         records, _ = await load_records(self._context, self._config, self._spec, table, missing)
         self._take(records)
         aligned = begin_alignment(self.alignment, records)
         await self.stored.read()
-        # the base model's trees are as good as stored
-        stored, published = max(self.stored.count, self.base_trees), self._context.store.published
+        # the first trees are as good as stored
+        stored, published = max(self.stored.count, self._first.count), self._context.store.published
         return Outcome(
             PUBLISHED if published else UNPUBLISHED,
             *([ALIGNED] if aligned else []),
@@ -128,17 +125,16 @@ class FeaturePartyJob:
 
     async def bin(self) -> Outcome:
         """Select the common records, and bin their columns once for the job; store the trees of its base model."""
-        base, store = self._base, self._context.store
         records = self._take(required(self._records).take(self.alignment.records))
         first = drawing(self._spec, self._params).drawn(0, records.training)
-        check_cells(self._context, self.min_cell_records, first)
-        if base is not None and self.stored.count < base.trees:
-            await self._context.offload(lambda: base.seed(store, kinds=(TREES,)), whole=True)
-            await self.stored.read()
-        table = records.table
-        private = self._config.defences.column_privacy is not None
-        binned = await bin_features(self._context, table, self._params, records.training, missing_bins=private)
+        for rule in self._rules:
+            rule.drawn(first)
+        await self._first.seed(self.stored)
+        table, missing_bins = records.table, any(rule.missing_bins for rule in self._rules)
+        binned = await bin_features(self._context, table, self._params, records.training, missing_bins=missing_bins)
         self._split_table = SplitTable(self._context.party, table.columns, binned, records.training)
+        for rule in self._rules:
+            rule.binned(self._split_table)
         self.shapes = binned.shapes
         if self._params.bins_per_node:
             values, most = table.features[: records.training], self._params.max_bin
@@ -152,8 +148,8 @@ class FeaturePartyJob:
         """The label holder's key and the layout of a record's plaintext, which must be the one that the job implies."""
         implied = partial(self._implied, self.split_table.training)
         self._key = await take_key(self._context, self._spec.aggregator, KeyKind.of(self._spec), implied)
-        if self.min_cell_records and self._key.label_slots:
-            refuse_classes(self._spec.aggregator, Feature.MIN_CELL_RECORDS)
+        for rule in self._rules:
+            rule.keyed(self._key)
         return self._key
 
     @step()
@@ -161,22 +157,24 @@ class FeaturePartyJob:
         """Publish the stored trees as a model."""
         if not self._context.store.published:
             lines = await self.stored.read()
-            manifest = {
+            entries = {
                 "role": "feature_party",
                 "label_holder": self._spec.aggregator,
                 "trees": len(lines),
                 **manifest_of(self._context, self._spec, self.table, self._params.missing),
-                **described(self._spec),
-                **({CELLS: self.min_cell_records} if self.min_cell_records else {}),
-                **entry_of(COLUMN_PRIVACY, lines[self.base_trees :]),
-                **mode_of(self._params, self._base.manifest if self._base else None),
+                **entries_of(lines[self._first.count :]),
             }
-            self._context.store.publish(manifest, (TREES,))
+            draft = Draft(entries, [TREES], lines, self.alignment.records)
+            for rule in self._rules:
+                await rule.publish(draft)
+            self._context.store.publish(entries, draft.kinds)
 
-    @property
-    def base_trees(self) -> int:
-        """The number of trees of the model from which the job continues; 0 once its own model is published."""
-        return 0 if self._base is None else self._base.trees
+    def kept(self) -> Line:
+        """The entries beside a stored tree; known once the key has come."""
+        line: Line = {}
+        for rule in self._rules:
+            line |= rule.kept()
+        return line
 
     @property
     def table(self) -> Table:
@@ -194,17 +192,17 @@ class FeaturePartyJob:
         received = required(self._key)
         return received.public, received.slots
 
-    async def expected(self, t: int, *, noised: bool) -> ExpectedRecords:
-        """The records of tree `t`, as far as they can be compared; `noised`: sums of some party have noise.
+    async def expected(self, t: int) -> ExpectedRecords:
+        """The records of tree `t`, as far as they can be compared.
 
-        With noise the rules of the job hold for noised sums: a side of a split may have no record.
+        The parameters of the job hold for sums as they are opened: where these are inexact a side may have no record.
         """
         params, records = self._params, (self.split_table.training, len(self.table.ids))
-        if params.withheld:
+        if not self.kind.takes_spaces:
             drawn = np.zeros(records[1], dtype=np.int64)  # of no use
         else:
             drawn = await self._context.offload(lambda: drawn_by_seed(self._spec, params, t, *records))
-        fewest = FewestDrawn(0, 1) if noised else params.fewest_drawn
+        fewest = FewestDrawn(0, 1) if any(rule.inexact for rule in self._rules) else params.fewest_drawn
         times = drawn if params.draws_twice else drawn > 0
         return ExpectedRecords(self._spec.aggregator, t, times, fewest, params.max_depth)
 

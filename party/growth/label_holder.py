@@ -6,21 +6,19 @@ It begins every tree; the steps after that are those of this class.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import CELLS, COLUMN_PRIVACY
-from treetap.party.defences.checks import refuse_noise, refuse_repair
 from treetap.party.growth.label_holder_job import LabelHolderJob
 from treetap.party.growth.label_state import LabelState, keep_round
 from treetap.party.growth.messages import leaf_paths, take_children
 from treetap.party.growth.offered_candidates import OfferedCandidates, OpenSums
 from treetap.party.growth.recorded_sums import RecordedSums
-from treetap.party.growth.shown_spaces import ShownSpaces
+from treetap.party.growth.rule import Summed
 from treetap.party.growth.split_table import TreeColumns
-from treetap.party.growth.withheld import NoSpaces
+from treetap.party.growth.withheld import spaces_of
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.process.together import together
@@ -29,12 +27,10 @@ from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import Tree
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.grower import Entry, finish
-from treetap.trees.growing_tree import Floats, GrowingTree, Ints
-from treetap.trees.noised_sums import SumNoise
+from treetap.trees.growing_tree import Floats, GrowingTree, Ints, with_zeros
 from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import left_sums_of
-from treetap.trees.withholding import InformationLimit
-from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2, types_pb2
+from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2
 
 OWN_WON = "it won a node itself"
 OTHERS_WON = "other parties won all nodes that split"
@@ -94,50 +90,45 @@ class LabelHolderGrowth:
         self._parties = [spec.aggregator, *self._feature_parties]
         self._tree: PlantedTree | None = None
         params = self._params = params_as(spec, TreeParams)  # type: ignore[type-abstract] # of either protocol
-        self.shown = (NoSpaces if params.withheld else ShownSpaces)(context, spec)
+        self.shown = spaces_of(context, spec, params, job.rules)
         self._recorded = RecordedSums(context)
 
     def plant(
         self,
         t: int,
-        values: Ints,
+        summed: Summed,
         criterion: Criterion,
         columns: TreeColumns,
         state: LabelState,
         *,
         rules: ExpansionRules,
         subtract: bool,
-        limit: InformationLimit | None = None,
-        alone: bool = False,
-        noised: Mapping[str, SumNoise] | None = None,
     ) -> str:
         """Begin a tree; returns the outcome of `begin_tree` by `AFTER_BEGINNING`.
 
-        `rules`: the order of splits, and their limits. `subtract`: derive the candidate sums of a sibling by
-        subtraction from the parent's. `limit`: on what other parties may see. `alone`: no other party takes part.
-        `noised`: feature parties whose sums have noise.
+        `summed`: of the training's records. `rules`: the order of splits, and their limits. `subtract`: derive the
+        candidate sums of a sibling by subtraction from the parent's.
         """
-        params = self._params
+        values = with_zeros(summed.values, self._job.sizes.records)
         growing = GrowingTree(
             values,
             criterion,
             rules,
             subtract=subtract,
-            limit=limit,
-            alone=alone,
-            left_first=params.withheld,
-            padded=params.pad_trees,
+            limit=summed.limit,
+            alone=summed.alone,
+            left_first=summed.left_first,
+            padded=summed.padded,
         )
-        if alone:
+        if summed.alone:
             growing.constrain([columns.marks()])
-        for party, noise in ({} if alone else noised or {}).items():
-            growing.expect_noise(self._parties.index(party), noise)
+        for rule in self._job.rules:
+            rule.planted(growing, alone=summed.alone)
         offered = OfferedCandidates(self._context, self._job.sizes, self._open_sums, growing)
         self._tree = PlantedTree(t, growing, columns, state, offered)
-        self.shown.open_tree()
-        if not alone:
+        if not summed.alone:
             self._recorded.values(t, values)
-        return ALONE if alone else SHARED
+        return ALONE if summed.alone else SHARED
 
     @step(
         Next("apply_splits", SAME, OWN_WON),
@@ -199,17 +190,17 @@ class LabelHolderGrowth:
         """
         t, stage = request.round, request.stage
         tree = self._growing(t)
-        growing, withheld, there = tree.growing, self._params.withheld, taking_part(self._spec, t)
+        growing, there = tree.growing, taking_part(self._spec, t)
         for number, party in enumerate(self._feature_parties, start=1):
             expected = {node for node, choice in growing.choices.items() if choice.party == number}
             if not expected and not (growing.padded and party in there):
                 continue
             received = self._context.mailbox.series(party, "children", t, stage)
-            nodes, children = await take_children(received, len(growing.values), of_all=withheld)
+            nodes, children = await take_children(received, len(growing.values), of_all=self.shown.of_all)
             if nodes != expected:
                 raise Malformed(f"{party} sent children of nodes {sorted(nodes)}, expected {sorted(expected)}")
             for node, handle, left in children:
-                growing.split(node, handle, left, of_all=withheld)
+                growing.split(node, handle, left, of_all=self.shown.of_all)
         growing.next_stage()
         asked = growing.asked
         if self._encrypt is not None and asked:
@@ -234,8 +225,7 @@ class LabelHolderGrowth:
         finished, values = await self._context.offload(lambda: self._finished(tree))
         tree.finished = finished
         state.add(finished, values)
-        await self.shown.close_tree(t)
-        noisy = self._job.data.clean is not None
+        await self._context.offload(lambda: self._tell(tree), whole=True)
         await together(
             *(
                 self._context.outbox.send(party, "leaf_paths", leaf_paths(growing.made, number, leaves), round=t)
@@ -244,7 +234,7 @@ class LabelHolderGrowth:
         )
         return growth_pb2.FinishedTree(
             leaves=len(leaves),
-            metrics=[types_pb2.NamedMetric(name=k, value=v, noisy=noisy) for k, v in state.metrics.items()],
+            metrics=self._job.data.metrics(state.metrics),
             stop=state.stopped,
         )
 
@@ -253,11 +243,11 @@ class LabelHolderGrowth:
         """Step 7 of a tree: store it and the scores after it before answering; the label holder stores last."""
         t = request.round
         tree = self._growing(t)
-        growing, own = tree.growing, [split.to_dict() for split in tree.splits]
-        self._job.reached.keep(t, {leaf: growing.rows[leaf] for leaf in growing.leaves()}, len(growing.values))
-        cells = {CELLS: tree.offered.cells} if tree.offered.cells else {}
-        noised = {COLUMN_PRIVACY: self._job.noised} if self._job.noised else {}
-        self._job.stored.add(t, {"tree": required(tree.finished).to_dict(), "own": own, **cells, **noised})
+        own = [split.to_dict() for split in tree.splits]
+        line = {"tree": required(tree.finished).to_dict(), "own": own, **tree.offered.kept()}
+        for rule in self._job.rules:
+            line |= rule.kept()
+        self._job.stored.add(t, line)
         if metrics := tree.state.metrics:
             trees = tree.state.trees
             keep_round(self._context.store, trees // tree.state.trees_per_round - 1, trees, metrics)
@@ -277,21 +267,23 @@ class LabelHolderGrowth:
         outputs, own = tree.state.outputs(tree.index), tree.columns.bins
         return finish(tree.growing, tree.index, outputs, self._parties, own, tree.enter)
 
+    def _tell(self, tree: PlantedTree) -> None:
+        """Tell the rules that a tree is finished."""
+        for rule in self._job.rules:
+            rule.finish(tree.index, tree.growing)
+
     def _constrain(self, tree: PlantedTree) -> None:
         """Constrain the weights of a tree if a party that takes part has constraints.
 
         Raises:
-            ConfigError: this party repairs leaves, whose new weights the bounds of the old ones do not fit; or sums of
-                a party have noise.
+            ConfigError: a rule does not go with bounds of weights.
         """
         marks = [tree.columns.marks(), *(tree.offered.marks.get(party) for party in self._feature_parties)]
         constrained = [name for name, mark in zip(self._parties, marks, strict=True) if mark is not None]
         if not constrained:
             return
-        if self._job.reached.kept:
-            refuse_repair(constrained)
-        if self._job.noised:
-            refuse_noise(self._job.noised, constrained)
+        for rule in self._job.rules:
+            rule.constrained(constrained)
         tree.growing.constrain(marks)
 
     def _growing(self, t: int) -> PlantedTree:

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from treetap.models.history import read_history
-from treetap.models.store import CLEAN_METRICS, HISTORY
+from treetap.models.kept import CLEAN_METRICS
+from treetap.models.store import HISTORY
 from treetap.party.runtime.job_store import JobStore
 from treetap.trees.ensemble import Tree
 from treetap.trees.metrics import finite
@@ -21,6 +22,8 @@ Values = np.ndarray[tuple[int], np.dtype[Any]]
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 #: The name under which every label state keeps its scores on disk.
 SCORES = "scores"
+#: The arrays with what each feature party knows of the records after the last stored tree.
+SIGNATURES = "signatures"
 
 
 class LabelState(Protocol):

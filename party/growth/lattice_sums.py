@@ -74,7 +74,10 @@ class SumsOfWords:
                 f"{context.party} has {count} candidates of a node, scheme = {LATTICE!r} takes {MOST['candidates']}: "
                 f"use a smaller max_bin, fewer columns, or scheme = {PAILLIER!r}"
             )
-        merges, keeps = job.min_cell_records > 0, context.policy.second_halves == "job" and params.same_columns
+        merges, keeps = (
+            job.split_table.min_cell_records > 0,
+            context.policy.second_halves == "job" and params.same_columns,
+        )
         hiding = max(context.policy.min_hiding_bits, self._hiding_of_noise())
         message = setup_pb2.CandidateCount(
             candidates=count, merges_bins=merges, keeps_second_halves=keeps, hiding=hiding
@@ -92,19 +95,19 @@ class SumsOfWords:
         max_bin, records = params.max_bin, len(job.table.ids)
         try:
             sizes = key.candidates, key.queries, context.attempt, key.hiding
-            agreed = parameters_of(records, key.slots, max_bin, *sizes, noised=self._noise.there)
+            agreed = parameters_of(records, key.slots, max_bin, *sizes, noised=self._noise.inexact)
         except BadInput as failure:
             raise Malformed(f"the layout of {self._sender} cannot be used: {failure}") from failure
         self._once = self._once and not key.label_slots
         merged, kept = key.merges_bins, key.keeps_second_halves
-        needs = Needs.of(params, merged=merged, kept=kept, once=self._once, noised=self._noise.there)
+        needs = Needs.of(params, merged=merged, kept=kept, once=self._once, noised=self._noise.inexact)
         way, self._once = way_of(agreed, built_nodes(params, needs), needs), once_an_attempt(agreed, needs)
         job.sizes.words, job.sizes.nodes_per_query = agreed.words, way.nodes_per_query(agreed)
         self._parameters, seed = agreed, await draw_joint_seed(context, self._parties)
         if context.shards is not None:
             self._shards = context.shards(agreed, seed, f"{context.job}/{context.attempt}")
             # where nodes have bins of their own, those come with each node
-            own = params.bins_per_node or job.min_cell_records
+            own = params.bins_per_node or job.split_table.min_cell_records
             bins = GlobalBins(job.split_table.binned, np.arange(0 if own else len(job.split_table.columns)))
             await self._shards.start(bins.all_codes, bins.candidates.shapes)
         if way is Way.SETS:

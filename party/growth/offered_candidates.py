@@ -13,6 +13,7 @@ from itertools import accumulate
 import numpy as np
 
 from treetap.errors import Malformed
+from treetap.models.kept import CELLS
 from treetap.party.growth.messages import partition_messages, won_messages
 from treetap.party.runtime.context import StepContext
 from treetap.process.together import together
@@ -112,6 +113,10 @@ class OfferedCandidates:
         except Malformed as failure:
             raise Malformed(f"{party} has offered what is no sum over its columns: {failure}") from None
         return self._growing.take_asked(offered)
+
+    def kept(self) -> dict[str, dict[str, int]]:
+        """What the parties say of the tree's sums, as it is stored beside the tree."""
+        return {CELLS: self.cells} if self.cells else {}
 
     def groups_of(self, party: str) -> Sequence[Group]:
         """The places of a party's sums over categories."""

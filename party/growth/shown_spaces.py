@@ -6,10 +6,10 @@ it, after its account of what they tell of the labels, and if its policy lets se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from treetap.party.defences.released_sets import ReleasedSets
 from treetap.party.growth.messages import space_messages
+from treetap.party.growth.rule import Rule
 from treetap.party.runtime.context import StepContext
 from treetap.party.runtime.messages import CountedBody, Rows
 from treetap.process.together import together
@@ -21,20 +21,18 @@ from treetap.wire.v2 import setup_pb2
 class ShownSpaces:
     """The instance spaces of the frontier, as the feature parties of a job know them."""
 
-    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec) -> None:
-        self._context, self._spec = context, spec
+    #: Left records of a feature party's splits come among all records, not among the node's.
+    of_all = False
+
+    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, rules: Sequence[Rule]) -> None:
+        """`rules`: of the job, which account for the sets."""
+        self._context, self._spec, self._rules = context, spec, rules
         self._numbers = {party: number for number, party in enumerate(spec.feature_parties, start=1)}
-        #: The account of the sets; None where labels are no classes.
-        self.released: ReleasedSets | None = None
 
     async def show_draw(self, t: int, parties: list[str], bodies: Callable[[], Iterable[CountedBody]]) -> None:
         """Send the parties of tree `t` the records that it draws; `bodies` makes the messages of one series."""
         sending = (self._context.outbox.send(party, "sampled_records", bodies(), round=t) for party in parties)
         await together(*sending)
-
-    def open_tree(self) -> None:
-        if self.released is not None:
-            self.released.open_tree()
 
     async def show(self, t: int, stage: int, growing: GrowingTree, training: int) -> None:
         """Show the parties that take part in tree `t` the stage just begun.
@@ -50,17 +48,13 @@ class ShownSpaces:
         if growing.build:
             await self._send(parties, t, stage, growing, training)
 
-    async def close_tree(self, t: int) -> None:
-        if (released := self.released) is not None:
-            await self._context.offload(lambda: released.close_tree(t), whole=True)
-
     def _account(self, parties: list[str], t: int, growing: GrowingTree, training: int) -> None:
-        if self.released is None:
-            return
         for party in parties:
             # what is known of records of an eval table depends on no label of theirs
             known = {node: growing.rows[node] for node in self._known(self._numbers[party], growing)}
-            self.released.release(party, t, {node: rows[rows < training] for node, rows in known.items()})
+            sets = {node: rows[rows < training] for node, rows in known.items()}
+            for rule in self._rules:
+                rule.release(party, t, sets)
 
     def _known(self, number: int, growing: GrowingTree) -> list[int]:
         """The nodes of the stage just begun whose records party `number` comes to know."""

@@ -30,7 +30,11 @@ Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
 class SplitTable:
-    """A party's binned columns and the numbering of its splits by handles."""
+    """A party's binned columns and the numbering of its splits by handles.
+
+    Attributes:
+        min_cell_records: bins of fewer drawn records are merged.
+    """
 
     def __init__(self, party: str, columns: list[str], binned: BinnedTable, training: int | None = None) -> None:
         """`training`: the number of records of the training, the first ones; None: all are."""
@@ -38,6 +42,7 @@ class SplitTable:
         self.party = party
         self.columns = columns
         self.binned = binned
+        self.min_cell_records = 0
         self._splits = 0
 
     def __reduce__(self) -> NoReturn:
@@ -50,14 +55,9 @@ class SplitTable:
         """Continue the numbering of handles, so that a regrown tree gets the same ones."""
         self._splits = handle
 
-    def columns_of_tree(
-        self, tree: int, params: TreeParams, *, permuted: bool, min_cell_records: int = 0
-    ) -> TreeColumns:
-        """The columns that a tree may use.
-
-        `permuted`: its candidates are in a random order. `min_cell_records`: bins of fewer drawn records are merged.
-        """
-        bins = bins_of(self.binned, self._kept(tree, params), min_cell_records)
+    def columns_of_tree(self, tree: int, params: TreeParams, *, permuted: bool) -> TreeColumns:
+        """The columns that a tree may use; `permuted`: its candidates are in a random order."""
+        bins = bins_of(self.binned, self._kept(tree, params), self.min_cell_records)
         return TreeColumns(self, bins, permuted=permuted)
 
     def fresh_columns_of_tree(

@@ -14,6 +14,9 @@ from treetap.models.line_file import Line
 from treetap.models.store import TREES
 from treetap.party.runtime.context import StepContext
 
+#: What every stored tree has: the tree and the party's own splits, at a feature party its branches to the leaves.
+OF_TREES = ("tree", "own", "splits", "leaves")
+
 
 class StoredTrees:
     """The shard of one job; each stored tree is a line, with the party's own splits under the key `own`."""
@@ -57,9 +60,11 @@ class StoredTrees:
         self._first[index + 1 :] = [self._first[index] + len(content[self._own])]
 
 
-def entry_of(key: str, lines: Sequence[Line]) -> Line:
-    """The entry of the manifest of what stored trees have, under `key`, of sums that are not plain; empty without."""
-    entry: Line = {}
+def entries_of(lines: Sequence[Line]) -> Line:
+    """What rules have kept beside stored trees, of all trees together: the entries of the manifest."""
+    entries: Line = {}
     for line in lines:
-        entry |= line.get(key, {})
-    return {key: entry} if entry else {}
+        for key, entry in line.items():
+            if key not in OF_TREES:
+                entries[key] = entries.get(key, {}) | entry
+    return entries

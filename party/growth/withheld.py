@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from treetap.models.store import SPACES
+from treetap.models.kept import SPACES
 from treetap.party.growth.feature_party import Bools, OwnTree
+from treetap.party.growth.rule import Rule
 from treetap.party.growth.shown_spaces import ShownSpaces
+from treetap.party.runtime.context import StepContext
 from treetap.party.runtime.messages import CountedBody, Rows
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.params import TreeParams
+from treetap.wire.v2 import setup_pb2
 
 
 def mode_of(params: TreeParams, base: Mapping[str, Any] | None) -> dict[str, str]:
@@ -31,6 +34,8 @@ def mode_of(params: TreeParams, base: Mapping[str, Any] | None) -> dict[str, str
 class NoSpaces(ShownSpaces):
     """The label holder's account of what feature parties know of the records by their own splits; it sends no set."""
 
+    of_all = True
+
     async def show_draw(self, t: int, parties: list[str], bodies: Callable[[], Iterable[CountedBody]]) -> None:
         """Send nothing."""
 
@@ -39,6 +44,11 @@ class NoSpaces(ShownSpaces):
 
     async def _send(self, parties: list[str], t: int, stage: int, growing: GrowingTree, training: int) -> None:
         """Send nothing."""
+
+
+def spaces_of(context: StepContext, spec: setup_pb2.JobSpec, params: TreeParams, rules: Sequence[Rule]) -> ShownSpaces:
+    """What the label holder shows of records by the job's parameters."""
+    return (NoSpaces if params.withheld else ShownSpaces)(context, spec, rules)
 
 
 class BlindTree(OwnTree):

@@ -21,15 +21,8 @@ import pyarrow as pa
 
 from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import Array
-from treetap.models.store import (
-    HIDES_CONSTANTS,
-    SPACES,
-    VALUES,
-    read_manifest,
-    read_model,
-    read_repaired,
-    read_weights,
-)
+from treetap.models.kept import HIDES_CONSTANTS, SPACES, VALUES, read_repaired
+from treetap.models.store import read_manifest, read_model, read_weights
 from treetap.names import named_by
 from treetap.party.alignment.steps import ALIGNMENT, Alignment
 from treetap.party.config import PartyConfig

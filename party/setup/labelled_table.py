@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from treetap.protocols.registry import training, training_name
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.labels import Labels, learnable
 from treetap.tables.reading import Table
-from treetap.wire.v2 import setup_pb2
+from treetap.wire.v2 import setup_pb2, types_pb2
 
 log = logging.getLogger(__name__)
 #: In the place of a digest of noisy labels, where a job has none.
@@ -50,6 +51,16 @@ class LabelledTable:
     def records(self) -> JobRecords:
         """The records of the training, and behind them those of an eval table."""
         return JobRecords.of(self.table, None) if self.further is None else self.further
+
+    @property
+    def known(self) -> Labels:
+        """The labels as they are, for the label holder's own files: training may have noisy ones."""
+        return self.labels if self.clean is None else self.clean.for_use(Use.OWN_FILES)
+
+    def metrics(self, values: Mapping[str, float]) -> list[types_pb2.NamedMetric]:
+        """Metrics by the labels that training uses, as the coordinator gets them."""
+        noisy = self.clean is not None
+        return [types_pb2.NamedMetric(name=name, value=value, noisy=noisy) for name, value in values.items()]
 
     @property
     def measured(self) -> Measured | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from treetap.errors import DataError
-from treetap.models.store import CLEAN_METRICS
+from treetap.models.kept import CLEAN_METRICS
 from treetap.neural.objective import Objective
 from treetap.neural.params import SplitnnParams
 from treetap.party.runtime.context import required

@@ -11,7 +11,7 @@ import torch
 
 from treetap.errors import BadInput, Malformed, OutOfOrder
 from treetap.models.history import read_history
-from treetap.models.store import CLEAN_METRICS
+from treetap.models.kept import CLEAN_METRICS
 from treetap.neural.label_side import LabelSide
 from treetap.neural.objective import Objective
 from treetap.party.alignment.steps import ALIGNED, ALIGNMENT

@@ -27,8 +27,9 @@ from treetap.commands.model.view import describe
 from treetap.coordinator.runtime.journal import lines_of, no_lines
 from treetap.errors import ConfigError, UnknownJob
 from treetap.models.history import read_history
+from treetap.models.kept import CONTINUATION, read_leakage
 from treetap.models.keyed_ids import KEY
-from treetap.models.store import CONTINUATION, read_arrays_of, read_leakage, read_model
+from treetap.models.store import read_arrays_of, read_model
 from treetap.party.defences.settings import Defences, LabelDp, ReducedLeakage
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams

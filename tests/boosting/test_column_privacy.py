@@ -289,10 +289,11 @@ def test_noise_that_is_said_too_late_is_refused() -> None:
         return setup_pb2.NoisedSums(epsilon=1.0, delta=1e-6, trees=2) if party == FEATURE else None
 
     heard: Any = object.__new__(NoisedParties)
-    heard._context = SimpleNamespace(party=LABEL_HOLDER, mailbox=SimpleNamespace(only_if_sent=said))
-    heard._spec, heard.noises = SimpleNamespace(feature_parties=[FEATURE, OTHER]), {}
+    context = SimpleNamespace(party=LABEL_HOLDER, mailbox=SimpleNamespace(only_if_sent=said))
+    heard.part = SimpleNamespace(context=context, spec=SimpleNamespace(feature_parties=[FEATURE, OTHER]))
+    heard._noises = {}
     with pytest.raises(OutOfOrder, match="feature-b: sums have noise, which was said after the keys were made"):
-        run(heard.check_late())
+        run(heard.begin())
 
 
 def test_a_key_of_another_form_reads_through_noise() -> None:

@@ -44,7 +44,7 @@ def main() -> int:
     real.add_argument("--seed", type=int, default=0)
     long = kinds.add_parser("soak", help="jobs for half an hour: what grows")
     long.add_argument("--minutes", type=float, default=30.0)
-    for name, cases in (("xgboost", 2_000), ("table-pairs", 5_000)):
+    for name, cases in (("xgboost", 2_000), ("table-pairs", 5_000), ("features", 1_000)):
         battery = kinds.add_parser(name, help=f"{batteries.BATTERIES[name]}: drawn cases, one from each seed")
         battery.add_argument("--count", type=int, default=cases)
         battery.add_argument("--first", type=int, default=0, help="the first seed")

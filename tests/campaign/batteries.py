@@ -16,7 +16,11 @@ from tests.campaign.pools import processes
 #: Seconds between lines of progress.
 _TELL_S = 15.0
 #: Battery → the module that has its `outcome(seed)`: a word for the fate, and what is to be said of a finding.
-BATTERIES = {"xgboost": "benchmarks.against_xgboost", "table-pairs": "tests.campaign.table_pairs"}
+BATTERIES = {
+    "xgboost": "benchmarks.against_xgboost",
+    "table-pairs": "tests.campaign.table_pairs",
+    "features": "tests.campaign.drawn_features",
+}
 
 
 def fate(case: tuple[str, int]) -> tuple[int, str, Any]:

@@ -24,8 +24,8 @@ from treetap.errors import Unreachable
 from treetap.models.durable import append, write_whole
 from treetap.party.defences.label_budget import LabelBudget
 from treetap.party.defences.noisy_labels import NoisyLabels
-from treetap.party.defences.released_sets import ReleasedSets
-from treetap.party.defences.repair import Repair
+from treetap.party.growth.rules.released_sets import ReleasedSets
+from treetap.party.growth.rules.repair import Repair
 from treetap.party.node import PartyNode
 from treetap.party.pivodl.leaf_weights import NoiseLedger
 from treetap.party.runtime.job_store import JobStore

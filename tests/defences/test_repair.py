@@ -18,10 +18,11 @@ from tests.library.trees.repairs import VARIANTS, Ints, in_order_of_nodes, train
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.errors import DataError
+from treetap.models.kept import read_repaired
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import read_model, read_repaired
-from treetap.party.defences.repair import ReachedLeaves
+from treetap.models.store import read_model
 from treetap.party.defences.settings import Defences, LabelDp, ReducedLeakage
+from treetap.party.growth.rules.repair import ReachedLeaves
 from treetap.party.runtime.job_store import Store
 from treetap.privacy.label_dp import staged
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
@@ -210,12 +211,10 @@ def _write_remains(folder: Path, word: str) -> None:
 
 
 def test_trees_that_were_grown_without_their_leaves_are_not_repaired(tmp_path: Path) -> None:
-    """A resumed job to which repairs were added is refused by name; without repairs nothing is kept or missed."""
+    """A resumed job to which repairs were added is refused by name."""
     store = Store(tmp_path).job("job")
     store.claim("s", "d")
-    off, on = (ReachedLeaves(store, kept=kept) for kept in (False, True))
-    off.keep(0, {1: np.arange(3)}, 3)
-    off.check(1)
+    on = ReachedLeaves(store)
     with pytest.raises(DataError, match=r"jobs/job: has no leaves of records of tree 0: grafting or refit"):
         on.check(1)
     on.keep(0, {2: np.array([0, 2]), 3: np.array([1])}, 3)

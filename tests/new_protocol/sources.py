@@ -53,7 +53,7 @@ LINES = (
 def copy_of_sources(folder: Path) -> None:
     """Copy the sources, without what programs leave behind, and without this folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    ignored = shutil.ignore_patterns("__pycache__", "new_protocol", "*.pyc")
+    ignored = shutil.ignore_patterns("__pycache__", "new_protocol", "new_rule", "*.pyc")
     for name in SOURCES:
         source = ROOT / name
         if source.is_dir():
@@ -62,13 +62,13 @@ def copy_of_sources(folder: Path) -> None:
             shutil.copy(source, folder / name)
 
 
-def add_protocol(folder: Path, lines: Iterable[Line] = LINES) -> None:
+def add_protocol(folder: Path, lines: Iterable[Line] = LINES, files: Path = FILES) -> None:
     """Add the protocol's own files to a copy, and the lines to those that are there.
 
     Raises:
         ValueError: the line after which one goes is not there, or more than once.
     """
-    shutil.copytree(FILES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(files, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     for line in lines:
         path = folder / line.file
         content = path.read_text(encoding="utf-8").splitlines(keepends=True)

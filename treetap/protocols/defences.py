@@ -111,7 +111,7 @@ DEFENCES: tuple[Defence, ...] = (
         "labels",
         "label holder's policy",
         "an account of all sets that a party comes to know; the job stops, or a set is withheld, above it",
-        "party/defences/released_sets.py",
+        "party/growth/rules/released_sets.py",
         Feature.MAX_LEAKAGE,
     ),
     Defence(

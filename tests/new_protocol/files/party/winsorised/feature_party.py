@@ -81,7 +81,7 @@ class FeatureParty:
     @step(*AFTER_STORING)
     async def store_tree(self, request: control_pb2.StepRequest) -> None:
         """Put this party's part of the tree on disk."""
-        await self._growth.store(request.round, self._job.noised, takes_part=self._job.takes_part(request.round))
+        await self._growth.store(request.round, self._job.kept(), takes_part=self._job.takes_part(request.round))
 
     async def close(self) -> None:
         """Release the ciphertexts in the workers."""
@@ -92,7 +92,7 @@ class FeatureParty:
         split_table, total = self._job.split_table, len(self._job.table.ids)
         series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
         self._drawn = drawn = (await take_drawn(series, total))[0]
-        expected = await self._job.expected(t, noised=False)
+        expected = await self._job.expected(t)
         expected.check_draw(drawn)
         split_table.next_handle_is(self._job.stored.first_handle(t))
         return self._growth.plant(t, split_table.columns_of_tree(t, self._params, permuted=True), drawn > 0, expected)

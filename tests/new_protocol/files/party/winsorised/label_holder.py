@@ -106,15 +106,16 @@ class LabelHolder:
     async def begin_tree(self, request: control_pb2.StepRequest) -> None:
         """Step 1 of a tree: draw its records, send the draw, plant the tree."""
         t = request.round
+        await self._job.begin_tree(t)
         found, params, split_table = required(self._targets), self._params, self._job.split_table
         drawn = params.drawn(t, len(found.values))
         for party in taking_part(self._spec, t):
             await self._context.outbox.send(party, "sampled_records", drawn_messages(drawn, len(drawn)), round=t)
-        split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.columns_of_tree(t, params, permuted=False)
         values = np.hstack([found.values, np.ones_like(found.values)]) * drawn[:, None]
         criterion, state = ForestCriterion(found, params.of_forest()), required(self._state)
-        self._growth.plant(t, values, criterion, columns, state, rules=params.expansion, subtract=True)
+        summed = self._job.summed(t, values, drawn > 0)
+        self._growth.plant(t, summed, criterion, columns, state, rules=params.expansion, subtract=True)
 
     async def close(self) -> None:
         """Release the key in the workers."""

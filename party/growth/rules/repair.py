@@ -1,4 +1,4 @@
-"""Repair of a finished model of noisy labels, by the label holder alone: see `treetap.trees.grafting`.
+"""`grafting` and `refit`: the label holder alone repairs a finished model of noisy labels (`treetap.trees.grafting`).
 
 It needs the leaf that every record reached in each tree: arrays `reached-T` of the job's files, which go when the model
 is published. What it makes depends on clean labels. It is for the label holder's own files, and no message depends on
@@ -7,40 +7,35 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from treetap.errors import DataError
+from treetap.models.kept import HIDES_CONSTANTS, REPAIRED, VALUES
 from treetap.models.line_file import Line
 from treetap.models.own_split import OwnSplit
-from treetap.party.defences.settings import Defences
+from treetap.party.defences.checks import refuse_repair
+from treetap.party.growth.rule import Draft, Part, Rule
+from treetap.party.growth.split_table import SplitTable
 from treetap.party.runtime.job_store import JobStore
-from treetap.trees.ensemble import Split, Tree
+from treetap.party.setup.labelled_table import LabelledTable
+from treetap.trees.ensemble import Tree
 from treetap.trees.grafting import NoisyModel
-from treetap.trees.params import TreeParams
+from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.repair import repair
-from treetap.trees.tree_bins import GlobalBins, NodeBins
 
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
-Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
-Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
 class ReachedLeaves:
-    """Of each stored tree the leaves (N,), as heap numbers of the shape that all parties know.
+    """Of each stored tree the leaves (N,), as heap numbers of the shape that all parties know."""
 
-    `kept`: False: there are none, because no defence of the job repairs trees.
-    """
-
-    def __init__(self, store: JobStore, *, kept: bool) -> None:
-        self._store, self.kept = store, kept
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
 
     def keep(self, tree: int, rows: Mapping[int, Ints], records: int) -> None:
         """Store the records of each leaf of a tree, before the tree itself; N is `records`."""
-        if not self.kept:
-            return
         reached = np.zeros(records, dtype=np.int32)
         for leaf, here in rows.items():
             reached[here] = leaf
@@ -48,7 +43,7 @@ class ReachedLeaves:
 
     def check(self, trees: int) -> None:
         """Raise `DataError` if trees of this number are stored, and the leaves of one of them are not."""
-        for tree in range(trees if self.kept else 0):
+        for tree in range(trees):
             if not self._store.has(f"{_name(tree)}.npz"):
                 raise DataError(
                     f"{self._store.folder}: has no leaves of records of tree {tree}: grafting or refit under "
@@ -66,29 +61,42 @@ def _name(tree: int) -> str:
     return f"reached-{tree}"
 
 
-def published_values(defences: Defences) -> str:
-    """The variant whose values predictions use."""
-    if defences.grafting and defences.refit:
-        return "grafting_refit"
-    return "grafting" if defences.grafting else "refit"
+class Repair(Rule):
+    """Values of leaves from labels as they are, once all trees are stored; predictions use those of one variant."""
 
+    def __init__(self, part: Part) -> None:
+        super().__init__(part)
+        self._reached = ReachedLeaves(part.context.store)
 
-@dataclass(frozen=True)
-class Repair:
-    """The label holder's data of a job on N records.
+    def resumed(self, stored: int) -> None:
+        """Look for the leaves that records reached in the stored trees."""
+        self._reached.check(stored)
 
-    `bins`: of a tree, its own columns as they were when the tree was grown. `features`: (N, d) these columns, NaN where
-    missing. `noisy`, `clean`: class numbers (N,).
-    """
+    def selected(self, data: LabelledTable) -> None:
+        self._data = data
 
-    party: str
-    params: TreeParams
-    bins: Callable[[int], GlobalBins | NodeBins]
-    features: Floats
-    reached: ReachedLeaves
-    noisy: Ints
-    clean: Ints
-    classes: int
+    def binned(self, table: SplitTable) -> None:
+        self._table = table
+
+    def constrained(self, parties: Sequence[str]) -> None:
+        """New weights do not fit the bounds of the old ones."""
+        refuse_repair(parties)
+
+    def finish(self, tree: int, growing: GrowingTree) -> None:
+        """Store the records of each leaf, before the tree."""
+        self._reached.keep(tree, {leaf: growing.rows[leaf] for leaf in growing.leaves()}, len(growing.values))
+
+    async def publish(self, draft: Draft) -> None:
+        """Store the repairs of all trees."""
+        own, context = self.part.config.defences, self.part.context
+        used = "_".join(name for name in ("grafting", "refit") if getattr(own, name))
+        lines = await context.offload(lambda: self.lines(draft.lines))
+        kept = context.store.lines(REPAIRED)
+        for number, line in enumerate(lines):
+            kept.put(line, number)
+        draft.values = [Tree.from_dict(line[used]) for line in lines]
+        draft.entries |= {HIDES_CONSTANTS: True, VALUES: used}
+        draft.kinds.append(REPAIRED)
 
     def lines(self, stored: Sequence[Line]) -> list[Line]:
         """A line of `REPAIRED` for each stored tree; all variants of it are computed.
@@ -96,21 +104,22 @@ class Repair:
         Raises:
             DataError: leaves of records are damaged.
         """
+        data, params, features = self._data, self.part.params, self._data.table.features
         own = [OwnSplit.from_dict(entry) for line in stored for entry in line["own"]]
         entries = [(split.candidate, split.threshold) for split in own]
         model = NoisyModel(
             trees=[Tree.from_dict(line["tree"]) for line in stored],
-            reached=self.reached.of,
-            noisy=self.noisy,
-            clean=self.clean,
-            classes=self.classes,
-            party=self.party,
-            bins=self.bins,
+            reached=self._reached.of,
+            noisy=data.labels.values,
+            clean=data.known.values,
+            classes=len(data.labels.classes),
+            party=self.part.context.party,
+            bins=lambda tree: self._table.own_columns_of_tree(tree, params, lambda: features).bins,
             entries=entries,
-            goes_left=lambda split, rows: self._goes_left(own, split, rows),
+            goes_left=lambda split, rows: own[split.handle].goes_left(features[rows, own[split.handle].feature]),
         )
         lines = []
-        for tree in repair(model, self.params):
+        for tree in repair(model, params):
             # grafted subtrees continue the numbering of handles: only their splits are new
             new = {
                 split.handle: OwnSplit.of(split.handle, split.node, entry, cut)
@@ -123,7 +132,3 @@ class Repair:
             more = {name: getattr(tree, name).to_dict() for name in ("refit", "grafting", "grafting_refit")}
             lines.append({**more, "own": [new[handle].to_dict() for handle in sorted(new)]})
         return lines
-
-    def _goes_left(self, own: Sequence[OwnSplit], split: Split, rows: Ints) -> Bools:
-        entered = own[split.handle]
-        return entered.goes_left(self.features[rows, entered.feature])

@@ -9,17 +9,19 @@ computed from labels and stay in the label holder's own files, log and metrics.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import Refused
-from treetap.models.store import LEAKAGE
-from treetap.party.policy import Policy
-from treetap.party.runtime.job_store import JobStore
+from treetap.models.kept import LEAKAGE
+from treetap.party.growth.label_state import SIGNATURES
+from treetap.party.growth.rule import Draft, Rule
+from treetap.party.setup.labelled_table import LabelledTable
+from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.information import (
     class_counts,
     class_entropy,
@@ -29,13 +31,8 @@ from treetap.trees.information import (
     permuted_information,
 )
 
-if TYPE_CHECKING:
-    from treetap.party.runtime.metrics import PartyMetrics
-
 log = logging.getLogger(__name__)
 Ints = npt.NDArray[np.int64]
-#: The arrays with the signatures after the last stored tree.
-SIGNATURES = "signatures"
 
 
 @dataclass
@@ -48,41 +45,32 @@ class _KnownSets:
     node: int | None = None
 
 
-@dataclass
-class ReleasedSets:
-    """The account of one job.
+class ReleasedSets(Rule):
+    """The account of one job; there is none where labels are no classes.
 
-    Args:
-        job: its name.
-        party: the label holder.
-        labels: (N,) class numbers that the training uses: under label differential privacy the noisy ones, since what
-            is stopped or withdrawn depends on them.
-        classes: C.
-        clean: (N,) the true ones, where they differ.
+    Attributes:
+        clean: (N,) the true class numbers, where the training uses others: under label differential privacy what is
+            stopped or withdrawn depends on the noisy ones.
     """
 
-    job: str
-    party: str
-    labels: Ints
-    classes: int
-    feature_parties: Sequence[str]
-    store: JobStore
-    policy: Policy
-    metrics: PartyMetrics
-    clean: Ints | None = None
-    _sets: dict[str, _KnownSets] = field(default_factory=dict)
-    _signatures: dict[str, Ints] = field(default_factory=dict)
+    _signatures: dict[str, Ints] | None = None
 
-    def __post_init__(self) -> None:
-        self._totals = class_counts(self.labels, self.classes)
-        stored = self.store.load_arrays(SIGNATURES) or {}
-        # those of a tree that is grown again are refined by the same sets, which changes nothing
-        none = np.zeros(len(self.labels), dtype=np.int64)
-        self._signatures = {name: stored.get(name, none) for name in self.feature_parties}
+    def selected(self, data: LabelledTable) -> None:
+        self._labels, self._classes = data.labels.values, len(data.labels.classes)
+        self.clean: Ints | None = None if data.clean is None else data.known.values
 
-    def open_tree(self) -> None:
+    def planted(self, growing: GrowingTree, *, alone: bool) -> None:
         """Every party knows the root, and no more yet."""
-        self._sets = {name: _KnownSets(np.ones(len(self.labels), dtype=np.int64)) for name in self.feature_parties}
+        del growing, alone
+        if not self._classes:
+            return
+        names, none = list(self.part.spec.feature_parties), np.zeros(len(self._labels), dtype=np.int64)
+        if self._signatures is None:
+            self._totals = class_counts(self._labels, self._classes)
+            stored = self.part.context.store.load_arrays(SIGNATURES) or {}
+            # those of a tree that is grown again are refined by the same sets, which changes nothing
+            self._signatures = {name: stored.get(name, none) for name in names}
+        self._sets = {name: _KnownSets(none + 1) for name in names}
 
     def release(self, party: str, tree: int, sets: Mapping[int, Ints]) -> None:
         """Account for the sets, by node, that a party comes to know at a level.
@@ -90,9 +78,10 @@ class ReleasedSets:
         Raises:
             Refused: one of them exceeds the policy's `max_leakage`; no figure is in the error, which others get.
         """
-        if not sets:
+        if not sets or not self._classes:
             return
-        counts = np.array([class_counts(self.labels[rows], self.classes) for rows in sets.values()])
+        context, policy = self.part.context, self.part.context.policy
+        counts = np.array([class_counts(self._labels[rows], self._classes) for rows in sets.values()])
         bounds = node_bounds(counts, self._totals).larger
         known, worst = self._sets[party], int(bounds.argmax())
         known.count += len(sets)
@@ -100,47 +89,53 @@ class ReleasedSets:
             known.deepest[rows] = node
         if bounds[worst] > known.nats:
             known.nats, known.node = float(bounds[worst]), list(sets)[worst]
-            self.metrics.leakage(party, known.nats)
-        most = self.policy.max_leakage
-        if most is not None and self.policy.on_max_leakage == "stop" and bounds[worst] > most:
+            context.metrics.leakage(party, known.nats)
+        most = policy.max_leakage
+        if most is not None and policy.on_max_leakage == "stop" and bounds[worst] > most:
             log.error(
                 "job %s: stopped at tree %d: the records of node %d, which %s would know, bear up to %.4f nats on the "
                 "label, and the policy says max_leakage = %g",
-                self.job, tree, list(sets)[worst], party, float(bounds[worst]), most,
+                context.job, tree, list(sets)[worst], party, float(bounds[worst]), most,
             )  # fmt: skip
             raise Refused(
-                f"{self.party} has stopped job {self.job}: its policy has a limit on what sets of records may tell; "
-                f"{self.party}'s own log has more"
+                f"{context.party} has stopped job {context.job}: its policy has a limit on what sets of records may "
+                f"tell; {context.party}'s own log has more"
             )
 
-    def close_tree(self, tree: int) -> None:
+    def finish(self, tree: int, growing: GrowingTree) -> None:
         """Refine the signatures by the tree's sets, and store the figures after it."""
+        del growing
         rows: dict[str, Any] = {}
-        for name in self.feature_parties:
-            known, before = self._sets[name], self._signatures[name]
-            refined = before * np.int64(known.deepest.max() + 1) + known.deepest
-            self._signatures[name] = numbered(refined)[0]
-            said = self._said(name, self.labels)
+        context, signatures = self.part.context, self._signatures
+        if signatures is None:
+            return
+        for name, known in self._sets.items():
+            refined = signatures[name] * np.int64(known.deepest.max() + 1) + known.deepest
+            signatures[name] = numbered(refined)[0]
+            said = self._said(name, self._labels)
             rows[name] = {"sets": known.count, "bound_nats": known.nats, "node": known.node, **said}
             if self.clean is not None:
                 rows[name]["clean"] = self._said(name, self.clean)
-            self.metrics.signature(name, said["information_nats"], said["by_chance_nats"], said["excess_share"])
+            context.metrics.signature(name, said["information_nats"], said["by_chance_nats"], said["excess_share"])
             log.info(
                 "job %s, tree %d: %s knows %d sets, each with at most %.4f nats on the label (per node, not joint); "
                 "all together have %.1f %% of the label's entropy beyond chance",
-                self.job, tree, name, known.count, known.nats, 100 * said["excess_share"],
+                context.job, tree, name, known.count, known.nats, 100 * said["excess_share"],
             )  # fmt: skip
         entropy = class_entropy(self._totals)
         line = {"tree": tree, "noisy_labels": self.clean is not None, "entropy_nats": entropy, "parties": rows}
-        self.store.lines(LEAKAGE).put(line, tree)
-        self.store.save_arrays(SIGNATURES, self._signatures)
+        context.store.lines(LEAKAGE).put(line, tree)
+        context.store.save_arrays(SIGNATURES, signatures)
+
+    async def publish(self, draft: Draft) -> None:
+        draft.kinds += [LEAKAGE] if self._classes else []
 
     def _said(self, party: str, labels: Ints) -> dict[str, Any]:
         """The information of a party's signature on labels (N,): plug-in, by chance, their difference over H(Y)."""
-        groups = self._signatures[party]
+        groups = (self._signatures or {})[party]
         information = mutual_information(labels, groups)
         chance = permuted_information(labels, groups, np.random.default_rng())
-        entropy = class_entropy(class_counts(labels, self.classes))
+        entropy = class_entropy(class_counts(labels, self._classes))
         return {
             "signatures": int(groups.max()) + 1,
             "information_nats": information,

@@ -1,0 +1,34 @@
+"""`min_cell_records` at a feature party: see `treetap.trees.cell_merging`."""
+
+from __future__ import annotations
+
+from treetap.models.kept import CELLS
+from treetap.party.defences.checks import check_cells, refuse_classes
+from treetap.party.growth.rule import Draft, Part, Rule
+from treetap.party.growth.split_table import SplitTable
+from treetap.party.runtime.messages import Rows
+from treetap.party.setup.steps import ReceivedKey
+from treetap.protocols.exclusions import Feature
+
+
+class Merged(Rule):
+    """Bins of few drawn records are merged, if the party's file says so."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__(part)
+        self._least = part.config.defences.min_cell_records or 0
+
+    def drawn(self, first: Rows) -> None:
+        """Refuse draws of which no column can have two cells, and another setting than an earlier attempt had."""
+        check_cells(self.part.context, self._least, first)
+
+    def binned(self, table: SplitTable) -> None:
+        table.min_cell_records = self._least
+
+    def keyed(self, key: ReceivedKey) -> None:
+        """Refuse slots with the class of records."""
+        if self._least and key.label_slots:
+            refuse_classes(self.part.spec.aggregator, Feature.MIN_CELL_RECORDS)
+
+    async def publish(self, draft: Draft) -> None:
+        draft.entries |= {CELLS: self._least} if self._least else {}
