@@ -1,18 +1,30 @@
 """The cipher of Fed-EINI whose ciphertexts add up: one for each record and entry (docs/protocol-eini.md).
 
 The label holder's end makes the key and lays out the entries; a feature party's takes both and checks them.
+
+The label holder's end of sums of ciphertexts along the chain: entries go out encrypted and come back as sums.
+
+The values of an entry are scores (Fed-EINI) or attributions, Shapley values of every score that are summed along the
+same chain (docs/protocol-eini.md). Both go under one key, in messages of different names.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from google.protobuf.message import Message
 
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember, ciphertexts_of, entry_slots
-from treetap.errors import BadInput, PlaintextOverflow
+from treetap.errors import BadInput, Malformed, PlaintextOverflow
+from treetap.models.durable import writing_whole
 from treetap.party.eini.chain import Advance, ChainPlace, check_hidden, check_hides
 from treetap.party.eini.entry_layout import (
     ATTRIBUTIONS,
@@ -23,7 +35,6 @@ from treetap.party.eini.entry_layout import (
     score_layout,
     take_layout,
 )
-from treetap.party.eini.entry_sums import Attributions, EntrySums
 from treetap.party.prediction.opened_model import OpenedModel
 from treetap.party.prediction.tree_scoring import TreeScoring
 from treetap.party.protocols import PredictionJob
@@ -32,11 +43,205 @@ from treetap.party.runtime.messages import MESSAGE_BYTES, ciphertext_body, ciphe
 from treetap.party.runtime.outbox import Series
 from treetap.party.setup.key_proofs import make_proof
 from treetap.party.setup.steps import make_key, send_key, take_key
+from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.key_options import PAILLIER, KeyKind
-from treetap.trees.leaf_entries import SUM_BITS, LeafEntries
+from treetap.protocols.scoring import BLOCK_BYTES
+from treetap.tables.typed import typed
+from treetap.trees.ensemble import Ensemble
+from treetap.trees.leaf_entries import SUM_BITS, Ints, LeafEntries
 from treetap.trees.local_values import GoesLeft
+from treetap.trees.paths import Floats
+from treetap.trees.shapley import expected_score
 from treetap.trees.shapley_entries import AttributionEntries
+
+#: Relative error of sums of doubles.
+DOUBLES = 1e-12
+#: The entries that the label holder sends: of scores, or of Shapley values.
+Entries = LeafEntries | AttributionEntries
+#: The layout of a hop, with the numbers of its constant entries, in messages.
+Layout = Callable[[Any, list[int]], Iterator[Message]]
+
+
+class EntrySums:
+    """The label holder's end of the chain. Without a chain, when every feature party is away, sums stay here.
+
+    `values`: of an entry, which takes as many ciphertexts, of `slots` values each, as it needs.
+    """
+
+    def __init__(
+        self,
+        context: StepContext,
+        chain: list[str],
+        kind: EntryKind,
+        entries: Entries,
+        values: int,
+        slots: int,
+        advance: Advance,
+    ) -> None:
+        self._context, self._chain, self._kind = context, chain, kind
+        self._entries, self._values, self._advance = entries, values, advance
+        self.slots, self.ciphertexts = slots, -(-values // slots)
+        self._owner: EntryKeyHolder | None = None
+        self._records = 0  # of the block under way
+        self._here: Ints = np.zeros((0, values), dtype=np.int64)  # its sums, if there is no chain
+
+    async def start(self, owner: EntryKeyHolder) -> None:
+        """Hand the key to the workers."""
+        self._owner = owner
+        await owner.start()
+
+    @property
+    def fitting(self) -> int:
+        """The most records of a block; their varying entries must fit as ciphertexts and as plaintexts. It may be 0."""
+        entry = self.ciphertexts * max(required(self._owner).ciphertext_bytes, 8 * self.slots)
+        return BLOCK_BYTES // (entry * len(self._entries.varying))
+
+    async def announce(self, layout: Layout) -> None:
+        """Send each party of the chain the layout of its hop, and the constant entries to the first one."""
+        constant, lay_out = self._entries.constant.tolist(), cast(Callable[[], Sequence[Any]], self._entries.hops)
+        hops = await self._context.offload(lay_out)
+        layouts = [layout(hop, [] if number else constant) for number, hop in enumerate(hops)]
+        send, sent = self._context.outbox.send, zip(self._chain, layouts, strict=True)
+        await together(*(send(party, self._kind.layout, messages) for party, messages in sent))
+        plain, name = await self._in_slots(await self._context.offload(self._entries.constants)), self._kind.constants
+        bodies = [ciphertext_body(name, part) async for part in required(self._owner).encrypt(plain)]
+        self._count(name, plain.size // self.slots)
+        await send(self._chain[0], name, bodies)
+
+    def values(self, goes_left: GoesLeft, n: int) -> Ints:
+        """W_k of the varying entries of n records (n, entries, values)."""
+        return self._entries.values(goes_left, n)
+
+    async def send(self, values: Ints, number: int) -> None:
+        """Encrypt the entries of a block, (n, entries, values), and send them meanwhile to the first of the chain.
+
+        Memory holds a few messages of ciphertexts for a block of any size.
+        """
+        if not self._chain:
+            self._here = values[:, 0]  # the one entry, which no party further down decides
+            return
+        owner, name = required(self._owner), self._kind.entries
+        self._records, sent = len(values), 0
+        plain = await self._in_slots(values)
+        total = plain.size // self.slots
+        series = self._context.outbox.open(self._chain[0], name, number)
+        async for part in owner.encrypt(plain):
+            await series.put(ciphertext_body(name, part))
+            sent += len(part) // owner.ciphertext_bytes
+            self._advance(round(self._records * sent / total))
+        await series.close()
+        self._count(name, sent)
+
+    async def receive(self, number: int) -> Floats:
+        """The sums of the block that was sent, as the last of the chain returns them; opened, out of fixed point."""
+        if not self._chain:
+            return self._entries.weights(self._here)
+        owner = required(self._owner)
+        messages = self._context.mailbox.series(self._chain[-1], self._kind.sums, number, 0)
+        sums = b"".join([part async for part in ciphertexts_in(messages, self._kind.sums)])
+        opened = await owner.open(sums, self._records * self.ciphertexts)
+        self._context.costs.operations["decryptions"] += len(sums) // owner.ciphertext_bytes
+        return self._entries.weights(opened.reshape(self._records, -1)[:, : self._values])
+
+    async def close(self) -> None:
+        """Make the workers forget the key."""
+        if self._owner is not None:
+            await self._owner.close()
+
+    async def _in_slots(self, values: Ints) -> Ints:
+        """Values (…, values) by ciphertext (…, ciphertexts, slots); unused slots hold zero."""
+        width = self.ciphertexts * self.slots
+        if width == values.shape[-1]:
+            return values.reshape(*values.shape[:-1], self.ciphertexts, self.slots)
+
+        def padded() -> Ints:
+            whole = np.zeros((*values.shape[:-1], width), dtype=np.int64)
+            whole[..., : values.shape[-1]] = values
+            return whole.reshape(*values.shape[:-1], self.ciphertexts, self.slots)
+
+        return await self._context.offload(padded)
+
+    def _count(self, name: str, sent: int) -> None:
+        """Count ciphertexts that were made and sent."""
+        self._context.costs.operations["encryptions"] += sent
+        self._context.costs.ciphertexts[name] += sent
+
+
+class Attributions(EntrySums):
+    """The label holder's end of the chain for attributions, with the expected score to which they add up."""
+
+    def __init__(
+        self,
+        context: StepContext,
+        chain: list[str],
+        entries: AttributionEntries,
+        ensemble: Ensemble,
+        opened: OpenedModel,
+        slots: int,
+        advance: Advance,
+    ) -> None:
+        """Compute the expected score, which is slow."""
+        self._expected = expected_score(ensemble)
+        self.players, self.spare = entries.players, entries.spare
+        super().__init__(context, chain, ATTRIBUTIONS, entries, len(self.players) * len(self._expected), slots, advance)
+        self._parties, self._opened = chain, opened
+        rounding = np.ldexp(len(ensemble.used_trees), -entries.score_bits - 1) / ensemble.divisor
+        self._tolerance = entries.tolerance + rounding
+
+    def check_complete(self, number: int, values: Floats, scores: Floats) -> None:
+        """Check that expected score and values add up to the score, as they do for any masks that are also the score's.
+
+        Raises:
+            Malformed: they do not, and the gap is larger than the error of fixed point.
+        """
+        size = np.abs(values).sum(axis=1) + np.abs(scores) + np.abs(self._expected)
+        gap = np.abs(self._expected + values.sum(axis=1) - scores)
+        if (gap > self._tolerance + DOUBLES * size).any():
+            raise Malformed(
+                f"block {number}: the attributions do not add up to the scores; {', '.join(self._parties)}: one of "
+                "them has not applied the same masks to both"
+            )
+
+    def write(
+        self, path: Path, ids: Sequence[pa.Field], parts: Iterable[tuple[Sequence[pa.Array], Floats, Floats]]
+    ) -> None:
+        """Write the file; see `write_attributions`."""
+        classes = typed(self._opened.classes, self._opened.class_type)
+        write_attributions(path, ids, parts, self._expected, self.players, self._parties, classes)
+
+
+def write_attributions(
+    path: Path,
+    id_columns: Sequence[pa.Field],
+    parts: Iterable[tuple[Sequence[pa.Array], Floats, Floats]],
+    expected: Floats,
+    players: Sequence[str],
+    parties: Collection[str],
+    classes: pa.Array,
+) -> None:
+    """Write, part by part, ids (n,), scores (n, outputs) and values (n, players, outputs); `expected` (outputs,).
+
+    A row per record, or per record and class if a score has several columns: `id_columns`, perhaps `class`,
+    `score`, `expected`, then a column per player, `own:FEATURE` or `party:NAME`.
+    """
+    kinds: list[Any] = [*id_columns, *([("class", classes.type)] if len(expected) > 1 else [])]
+    kinds += [(name, pa.float64()) for name in ("score", "expected")]
+    schema = pa.schema([*kinds, *((_called(player, parties), pa.float64()) for player in players)])
+    with writing_whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for ids, scores, values in parts:
+            n, outputs = scores.shape
+            again = pa.array(np.repeat(np.arange(n), outputs))
+            columns: list[Any] = [own.take(again) for own in ids]
+            if outputs > 1:
+                columns.append(classes.take(pa.array(np.tile(np.arange(outputs), n))))
+            columns += [scores.ravel(), np.tile(expected, n)]
+            columns += [values[:, place].ravel() for place in range(len(players))]
+            writer.write_table(pa.table(columns, schema=schema))
+
+
+def _called(player: str, parties: Collection[str]) -> str:
+    return f"party:{player}" if player in parties else player
 
 
 class LabelHolderEnd:

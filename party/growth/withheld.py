@@ -4,6 +4,11 @@ A node's records have words of values there, all others words of zeros: a featur
 not know which are which. It learns which of its candidates won at which node. Of a split that it wins it tells the
 label holder the left records among all N; the label holder takes those of the node. So it knows the records of a node
 only if all splits above are its own.
+
+The sets of records that feature parties come to know while trees grow: accounted for, allowed, and relayed.
+
+A party knows the children of its own splits. Those of the others' that may be split further the label holder relays to
+it, after its account of what they tell of the labels, and if its policy lets sets of their size go.
 """
 
 from __future__ import annotations
@@ -15,14 +20,84 @@ import numpy as np
 
 from treetap.models.kept import SPACES
 from treetap.party.growth.feature_party import Bools, OwnTree
+from treetap.party.growth.messages import space_messages
 from treetap.party.growth.rule import Rule
-from treetap.party.growth.shown_spaces import ShownSpaces
 from treetap.party.runtime.context import StepContext
 from treetap.party.runtime.messages import CountedBody, Rows
+from treetap.process.together import together
+from treetap.protocols.job_spec import taking_part
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
+
+
+class ShownSpaces:
+    """The instance spaces of the frontier, as the feature parties of a job know them."""
+
+    #: Left records of a feature party's splits come among all records, not among the node's.
+    of_all = False
+
+    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, rules: Sequence[Rule]) -> None:
+        """`rules`: of the job, which account for the sets."""
+        self._context, self._spec, self._rules = context, spec, rules
+        self._numbers = {party: number for number, party in enumerate(spec.feature_parties, start=1)}
+
+    async def show_draw(self, t: int, parties: list[str], bodies: Callable[[], Iterable[CountedBody]]) -> None:
+        """Send the parties of tree `t` the records that it draws; `bodies` makes the messages of one series."""
+        sending = (self._context.outbox.send(party, "sampled_records", bodies(), round=t) for party in parties)
+        await together(*sending)
+
+    async def show(self, t: int, stage: int, growing: GrowingTree, training: int) -> None:
+        """Show the parties that take part in tree `t` the stage just begun.
+
+        1. Account for the sets that they come to know, before any is relayed.
+        2. Check that the policy lets each go.
+        3. Send each party the spaces that did not result from its own splits.
+
+        `training`: the number of records of the training, the first ones; those of an eval table do not count.
+        """
+        parties = taking_part(self._spec, t)
+        await self._context.offload(lambda: self._account(parties, t, growing, training))
+        if growing.build:
+            await self._send(parties, t, stage, growing, training)
+
+    def _account(self, parties: list[str], t: int, growing: GrowingTree, training: int) -> None:
+        for party in parties:
+            # what is known of records of an eval table depends on no label of theirs
+            known = {node: growing.rows[node] for node in self._known(self._numbers[party], growing)}
+            sets = {node: rows[rows < training] for node, rows in known.items()}
+            for rule in self._rules:
+                rule.release(party, t, sets)
+
+    def _known(self, number: int, growing: GrowingTree) -> list[int]:
+        """The nodes of the stage just begun whose records party `number` comes to know."""
+        return growing.known_to(number)
+
+    async def _send(self, parties: list[str], t: int, stage: int, growing: GrowingTree, training: int) -> None:
+        for party in parties:
+            self._check(party, growing, training)
+        await together(*(self._relay(party, t, stage, growing) for party in parties))
+
+    def _check(self, party: str, growing: GrowingTree, training: int) -> None:
+        """`Refused` if a node that a feature party would know has too few records: one relayed, or the sibling of one.
+
+        The party has the parent's records, hence also those of a sibling that is not relayed, as the difference.
+        """
+        for parent in sorted({node >> 1 for node in self._relayed(party, growing)}):
+            for child in (2 * parent, 2 * parent + 1):
+                count = int((growing.rows[child] < training).sum())
+                self._context.policy.check_space(self._context.party, party, child, count)
+
+    async def _relay(self, party: str, t: int, stage: int, growing: GrowingTree) -> None:
+        spaces: list[tuple[int, Rows]] = [(node, growing.rows[node]) for node in self._relayed(party, growing)]
+        bodies = space_messages(spaces, len(growing.values))
+        await self._context.outbox.send(party, "instance_spaces", bodies, round=t, stage=stage)
+
+    def _relayed(self, party: str, growing: GrowingTree) -> list[int]:
+        """The nodes of the frontier that a feature party does not know from its own splits."""
+        number = self._numbers[party]
+        return [node for node in growing.frontier if growing.made[node >> 1].party != number]
 
 
 def mode_of(params: TreeParams, base: Mapping[str, Any] | None) -> dict[str, str]:

@@ -14,8 +14,7 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.streams import StreamReader
 from aiohttp.test_utils import make_mocked_request
 
-from treetap.ops.console.forms import MOST_FORM
-from treetap.ops.console.server import Calls, Console
+from treetap.ops.console.server import MOST_FORM, Calls, Console
 from treetap.ops.console.sessions import Sessions
 from treetap.party.node import PartyNode
 from treetap.wire.v2 import approvals_pb2, overview_pb2

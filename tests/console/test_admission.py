@@ -15,10 +15,9 @@ from treetap.commands.approvals.client import ConsoleConfig
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.ops.console import listening
 from treetap.ops.console import sessions as limits
-from treetap.ops.console.forms import MOST_FIELDS, MOST_FORM
 from treetap.ops.console.listening import hosts_of, secured_by
 from treetap.ops.console.pages import VIEWS
-from treetap.ops.console.server import Console
+from treetap.ops.console.server import MOST_FIELDS, MOST_FORM, Console
 from treetap.ops.console.sessions import IDLE_S, MOST, TOKEN_S, Sessions
 from treetap.process.secret import Secret
 from treetap.wire.certificates import key_pem, read_key

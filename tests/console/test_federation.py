@@ -14,8 +14,8 @@ from tests.campaign.small_jobs import play, wrong
 from tests.console.asking import Browser, Near, console, entered
 from tests.simulator import COORDINATOR, Federation
 from treetap.errors import BadInput, Refused
-from treetap.ops.console.forms import Decision, confirmation
 from treetap.ops.console.pages import VIEWS
+from treetap.ops.console.server import Decision, confirmation
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import overview_pb2
 

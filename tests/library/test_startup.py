@@ -92,7 +92,7 @@ def test_a_party_with_served_models_parses_no_http() -> None:
     """Its server for clients listens, with all that jobs need, and no library of HTTP is there; a gateway has it."""
     modules = loaded(
         "import asyncio, pathlib, tempfile, treetap.commands.cli, treetap.party.server.main as main\n"
-        f"import {', '.join(OF_JOBS)}, treetap.party.prediction.served\n"
+        f"import {', '.join(OF_JOBS)}, treetap.party.prediction.records\n"
         "from treetap.party.config import PartyConfig, ServeConfig\n"
         "from treetap.party.runtime.metrics import PartyMetrics\n"
         "from treetap.party.serving.registry import ServedModels\n"

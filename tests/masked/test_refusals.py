@@ -15,7 +15,7 @@ from tests.replay import ask
 from tests.worlds import PARTIES, spec, world
 from treetap.errors import DataError
 from treetap.models.store import read_job
-from treetap.party.masked.routes import Routes
+from treetap.party.masked.passing import Routes
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import filled

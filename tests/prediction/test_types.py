@@ -19,7 +19,7 @@ from tests.worlds import PARTIES, manifest
 from treetap.commands.model.view import describe
 from treetap.errors import ConfigError
 from treetap.ops.gateway.http_json import model_reply, predict_reply
-from treetap.party.eini.entry_sums import write_attributions
+from treetap.party.eini.entries import write_attributions
 from treetap.protocols.prediction import predict_request
 from treetap.tables.typed import typed
 from treetap.wire.v2 import serving_pb2, setup_pb2

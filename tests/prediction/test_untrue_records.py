@@ -15,7 +15,7 @@ from tests.worlds import PARTIES, spec, world
 from treetap.errors import Malformed
 from treetap.models.store import read_model
 from treetap.party.interactive.feature_party import FeatureParty
-from treetap.party.masked.routes import Routes, Standing
+from treetap.party.masked.passing import Routes, Standing
 from treetap.party.prediction.steps import TakenBlocks
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams

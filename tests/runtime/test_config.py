@@ -10,7 +10,7 @@ from treetap.errors import ConfigError, DataError
 from treetap.ops.doctor.configuration import _folders
 from treetap.party.config import PartyConfig, check_folders, read
 from treetap.party.policy import Policy
-from treetap.party.serving.own_paths import OwnPaths
+from treetap.party.serving.registry import OwnPaths
 from treetap.party.setup.steps import table_config
 
 GOOD = """

@@ -15,7 +15,7 @@ from tests.simulator import Federation
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec
 from treetap.lattice.columns import NodeColumns
 from treetap.party.alignment import lists, raised_lists
-from treetap.party.eini import entry_sums
+from treetap.party.eini import entries
 from treetap.protocols.prediction import predict_request
 from treetap.trees.leaf_entries import LeafEntries
 from treetap.trees.shapley import expected_score
@@ -74,7 +74,7 @@ async def test_the_model_is_laid_out_off_the_event_loop(
     ):
         for name in names:
             monkeypatch.setattr(kept, name, watch.over(f"{kept.__name__}.{name}", getattr(kept, name)))
-    monkeypatch.setattr(entry_sums, "expected_score", watch.over("expected_score", expected_score))
+    monkeypatch.setattr(entries, "expected_score", watch.over("expected_score", expected_score))
 
     federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
     await federation.train(JOB)

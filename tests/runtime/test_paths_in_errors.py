@@ -17,8 +17,7 @@ from treetap.models.store import read_job
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.steps import disk_faults
 from treetap.party.server.services import register
-from treetap.party.serving.own_paths import OwnPaths
-from treetap.party.serving.registry import ServedModels
+from treetap.party.serving.registry import OwnPaths, ServedModels
 from treetap.process.config import TlsConfig
 from treetap.tables.reading import read_ids
 from treetap.wire import rpc

@@ -24,7 +24,7 @@ from treetap.errors import BadInput, Refused
 from treetap.party.config import PartyConfig, read
 from treetap.party.policy import Policy
 from treetap.party.server.reread import follow, reread
-from treetap.party.serving.own_paths import OwnPaths
+from treetap.party.serving.registry import OwnPaths
 from treetap.process import lifecycle, limits
 from treetap.wire.v2 import serving_pb2
 

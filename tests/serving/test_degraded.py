@@ -21,7 +21,7 @@ from tests.replay import HERE, PARAMS
 from tests.serving.served import CLIENT, IDS, LABEL_HOLDER, B, C, ask, config, serve
 from tests.simulator import COORDINATOR, Faults, Federation, Message
 from tests.worlds import spec
-from treetap.coordinator.failover import ANSWER_S
+from treetap.coordinator.attempt import ANSWER_S
 from treetap.errors import ConfigError, NotServed, Silent, Unreachable
 from treetap.ops.gateway.http_json import predict_reply
 from treetap.protocols import interactive

@@ -25,7 +25,7 @@ from tests.serving.served import (
     tolerance,
 )
 from tests.simulator import COORDINATOR, Faults, Federation, Message
-from treetap.coordinator.failover import MOST_ATTEMPTS
+from treetap.coordinator.attempt import MOST_ATTEMPTS
 from treetap.errors import BadInput, NotServed, Silent, UnknownJob, Unreachable
 from treetap.party import node
 from treetap.party.runtime import steps

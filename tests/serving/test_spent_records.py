@@ -16,7 +16,7 @@ from tests.serving.served import EXACT, IDS, LABEL_HOLDER, WAYS, B, C, ask, conf
 from tests.simulator import Federation
 from tests.worlds import World, spec, world
 from treetap.party.prediction.query_counts import QueryCounts
-from treetap.party.prediction.served import ServedPrediction
+from treetap.party.prediction.records import ServedPrediction
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import serving_pb2
 

@@ -12,7 +12,7 @@ from treetap.errors import ConfigError
 from treetap.ops.doctor import configuration
 from treetap.party import config as party_config
 from treetap.party.config import PartyConfig
-from treetap.party.serving.own_paths import OwnPaths
+from treetap.party.serving.registry import OwnPaths
 from treetap.tables.config import TableConfig
 from treetap.tables.source_keys import SourceKeys
 
