@@ -33,7 +33,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treetap.tables.streamed_reading.STREAMED", 0)
     monkeypatch.setattr("treetap.tables.binned.BLOCK", BLOCK)
     monkeypatch.setattr("treetap.party.setup.steps.bin_columns", partial(bin_columns, exact=100))
-    for module in ("source", "parquet"):
+    for module in ("source", "opening"):
         monkeypatch.setattr(f"treetap.tables.{module}.BATCH_ROWS", 50)
 
 

@@ -93,7 +93,7 @@ class _HostileCoordinator(jobs_pb2_grpc.JobsServicer):
         context.abort(grpc.StatusCode.INTERNAL, HOSTILE)
 
     def Watch(self, request: Any, context: Any) -> Iterator[Any]:
-        figures = serving_pb2.ServingFigures(grpc=HOSTILE, http=HOSTILE)
+        figures = serving_pb2.ServingFigures(grpc=HOSTILE)
         if request.job == "served":
             yield _status(kind="serve", state="running", phase="serve", serving=figures)
         yield _status()

@@ -42,7 +42,7 @@ def damage(path: Path, group: int, column: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("source", "parquet", "arrow_file"):
+    for module in ("source", "opening", "arrow_file"):
         monkeypatch.setattr(f"treetap.tables.{module}.BATCH_ROWS", 64)
 
 

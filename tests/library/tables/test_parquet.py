@@ -66,12 +66,12 @@ def test_runs_of_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     rows = 100_000
     pq.write_table(pa.table({"x": np.zeros(rows), "y": pa.array([b"a" * 100] * rows)}), path)
     assert path.stat().st_size < 10_000
-    for module in ("parquet", "source"):
+    for module in ("opening", "source"):
         monkeypatch.setattr(f"treetap.tables.{module}.half_of_memory", lambda: 8 * rows - 1)
     for name in ("x", "y"):
         with pytest.raises(DataError, match="more than half of this machine's memory"):
             ParquetFile(TableFile.local(path)).read([name], ())
-    for module in ("parquet", "source"):
+    for module in ("opening", "source"):
         monkeypatch.setattr(f"treetap.tables.{module}.half_of_memory", lambda: 9 * rows)
     assert ParquetFile(TableFile.local(path)).read(["x"], ()).num_rows == rows
     with pytest.raises(DataError, match="more than half of this machine's memory"):
