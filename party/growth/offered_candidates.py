@@ -14,9 +14,11 @@ import numpy as np
 
 from treetap.errors import Malformed
 from treetap.models.kept import CELLS
+from treetap.party.defences.checks import refuse_classes
 from treetap.party.growth.messages import partition_messages, won_messages
 from treetap.party.runtime.context import StepContext
 from treetap.process.together import together
+from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import TreeSizes
 from treetap.trees.candidates import MARKS, Group
 from treetap.trees.growing_tree import Choice, GrowingTree, Ints
@@ -154,6 +156,8 @@ class OfferedCandidates:
         """Note that a party merges its bins, so that its sums of a node do not follow from those of its sibling."""
         if stage or party in self.cells:
             raise Malformed(f"{party} says in the middle of tree {t} that it merges its bins")
+        if self._growing.limited:
+            refuse_classes(self._context.party, Feature.MIN_CELL_RECORDS)
         self.cells[party] = least
         self._growing.sum_both()
 

@@ -255,6 +255,18 @@ REFUSED: dict[str, tuple[TreeParams, dict[str, Any], int, str, set[str]]] = {
         "feature-c: label-holder withholds sets .*\n.* leave one of them out",
         {"public_key", "encrypted_labels", "sampled_records"},
     ),
+    "sums of classes of drawn records, forest": (
+        FOREST,
+        {"id_lmid": IdLmid(xi=0.5, counts="paper")},
+        3,
+        "label-holder withholds sets .*\n.* leave one of them out",
+        {
+            "public_key",
+            "encrypted_labels",
+            "sampled_records",
+            "candidate_sums",
+        },  # the label holder sees in them that cells are merged
+    ),
 }
 
 

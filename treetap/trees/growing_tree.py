@@ -148,6 +148,11 @@ class GrowingTree:
             raise Malformed("monotone constraints are of boosted trees whose leaves have one weight")
         self.monotone = Monotone(self._criterion, marks)
 
+    @property
+    def limited(self) -> bool:
+        """True if other parties may not see all sets of records."""
+        return self._limit is not None
+
     def sum_both(self) -> None:
         """Have the sums of both children made from now on: a party's do not follow from the parent's."""
         self._subtract = False
