@@ -88,8 +88,7 @@ def v_measure(labels: npt.NDArray[np.int64], clusters: npt.NDArray[np.int64]) ->
     """The same measure as `score` has it, of few classes (N,) and few clusters (N,), both numbered from 0."""
     many = int(clusters.max()) + 1
     table = np.bincount(labels * many + clusters, minlength=(int(labels.max()) + 1) * many).reshape(-1, many)
-    parts = [it[it > 0] / len(labels) for it in (table.sum(axis=1), table.sum(axis=0), table.ravel())]
-    of_classes, of_clusters, joint = (float(-(it * np.log(it)).sum()) for it in parts)
+    of_classes, of_clusters, joint = map(class_entropy, (table.sum(axis=1), table.sum(axis=0), table.ravel()))
     both = of_classes + of_clusters
     return 2 * (both - joint) / both if both else 1.0
 

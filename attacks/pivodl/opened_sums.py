@@ -3,7 +3,7 @@
 The sums of a node come in a secret order. The split party knows its own labelled records' bins and gradients, hence
 their part of the difference between two consecutive cuts of a column. Where two opened sums differ by that part and by
 what few records of other parties add up to, they are these two cuts: the values have 32 fractional bits each, so that
-few other pairs do so. What other parties' records add is read by its kinds (`treetap.attacks.pivodl.opened_sums`).
+few other pairs do so. What other parties' records add is read by its kinds.
 
 1. Link: of each two consecutive cuts the pairs of opened sums that fit; one that fits two places, or two cuts, is no
    link.

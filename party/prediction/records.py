@@ -1,7 +1,7 @@
 """The records of a prediction, block by block, and the destination of their scores.
 
 Records of a table, with scores for a file (`treetap.party.prediction.batch`), or records of clients' requests, with
-scores for the answers (`treetap.party.prediction.records`). The protocols are the same for both. The role of a label
+scores for the answers. The protocols are the same for both. The role of a label
 holder
 
 1. has the rows of `treetap.party.prediction.steps` at its steps: `first_block` before the blocks, `after_block` at the

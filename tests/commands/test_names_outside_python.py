@@ -14,6 +14,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests.weight import PRODUCTION
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = "treetap|party|coordinator|attacks|tests|benchmarks"
 #: But for the campaign's, which only a clone has.
@@ -60,7 +62,7 @@ def exists(path: str) -> bool:
 
 def is_module(name: str) -> bool:
     """True if a module or package has that dotted name, or the text of one contains the name."""
-    path = re.sub(r"^treetap/(?=(party|coordinator|attacks|lab|ops)\b)", "", name.replace(".", "/"))
+    path = re.sub(rf"^treetap/(?=({'|'.join(PRODUCTION[1:])})\b)", "", name.replace(".", "/"))
     if exists(path) or exists(f"{path}.py"):
         return True
     module, _, attribute = path.rpartition("/")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.weight import PRODUCTION
+
 #: Files that one has parsed serve the others.
 pytestmark = pytest.mark.xdist_group("faq")
 ROOT = Path(__file__).parents[2]
@@ -20,11 +22,7 @@ MESSAGES = re.findall(r"^\| `([^`]+)` \| ", PAGE, re.M)
 @cache
 def _files() -> dict[Path, str]:
     """The product's files."""
-    paths = (
-        path
-        for folder in ("treetap", "party", "coordinator", "lab", "ops")
-        for path in sorted((ROOT / folder).rglob("*.py"))
-    )
+    paths = (path for folder in PRODUCTION for path in sorted((ROOT / folder).rglob("*.py")))
     return {path: path.read_text(encoding="utf-8") for path in paths}
 
 

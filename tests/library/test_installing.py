@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.weight import PRODUCTION
 from treetap import version
 
 TEXTS = {".ipynb", ".md", ".toml", ".yml"}
@@ -93,11 +94,7 @@ def test_what_an_extra_brings_unasked(platform: str, warned: bool, monkeypatch: 
 def test_nothing_names_a_package_of_an_index() -> None:
     """Neither a message nor a page has the bare name with an extra behind `pip install`."""
     root = Path(__file__).parents[2]
-    read = [
-        path
-        for top in ("treetap", "party", "coordinator", "attacks", "lab", "ops")
-        for path in (root / top).rglob("*.py")
-    ]
+    read = [path for top in PRODUCTION for path in (root / top).rglob("*.py")]
     read += [path for top in ("docs", "examples") for path in (root / top).rglob("*") if path.suffix in TEXTS]
     assert len(read) > 500
     bare = re.compile(r"pip install [^\n]*\btreetap\[")
@@ -112,7 +109,7 @@ def test_packages_of_an_actors_name_stay_whole(tmp_path: Path) -> None:
     """The wheel claims one name: packages `party` and `coordinator` work beside it, installed before and after."""
     root, clone, wheels = Path(__file__).parents[2], tmp_path / "clone", tmp_path / "wheels"
     without = shutil.ignore_patterns("__pycache__", "kernels.so", "kernels.json", "*.egg-info")
-    for name in ("treetap", "party", "coordinator", "attacks", "lab", "ops", "build_backend"):
+    for name in (*PRODUCTION, "build_backend"):
         shutil.copytree(root / name, clone / name, symlinks=True, ignore=without)
     for name in ("pyproject.toml", "LICENSE", "README.md", "MANIFEST.in"):
         shutil.copy(root / name, clone / name)

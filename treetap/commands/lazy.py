@@ -69,6 +69,7 @@ class LazyGroup(TyperGroup):
         self.rows = dict(self.ROWS)
         self.below: dict[str, Row] = {}
         self.left_out: dict[str, str] = {}
+        self._whole = False
         self._stand_in()
 
     def _stand_in(self) -> None:
@@ -77,6 +78,9 @@ class LazyGroup(TyperGroup):
 
     def add_wings(self) -> None:
         """Add the rows of the wings to those of core, once."""
+        if self._whole:
+            return
+        self._whole = True
         for name, row in wing_rows().items():
             if isinstance(row, str):
                 self.left_out[name] = row
@@ -95,6 +99,7 @@ class LazyGroup(TyperGroup):
         around = typer.Typer(add_completion=False)
         named = self._imported(name, self.rows[name])
         if isinstance(named, typer.Typer):
+            self.add_wings()
             for words, row in self.below.items():
                 if words.startswith(f"{name} "):
                     named.command(words.removeprefix(f"{name} "))(self._imported(words, row))
@@ -111,13 +116,18 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that words name; the stand-in of one that is to run is replaced."""
-        if args[:1] == ["model"] or (args and args[0] not in self.rows):
+        if args and args[0] not in self.rows:
             self.add_wings()
-        for words in (" ".join(args[:2]), *args[:1]):
-            if wing := self.left_out.get(words):
-                raise BadInput(LEFT_OUT.format(name=words, wing=wing))
+        self._check_there(args[:1])
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command if name not in self.rows else in_plain_text(self.load(str(name))), rest
+        if name in self.rows:
+            command = in_plain_text(self.load(str(name)))
+        self._check_there(args[:2])
+        return name, command, rest
+
+    def _check_there(self, words: list[str]) -> None:
+        if wing := self.left_out.get(name := " ".join(words)):
+            raise BadInput(LEFT_OUT.format(name=name, wing=wing))
 
 
 #: What Rich, which prints help and is loaded for it alone, takes for a tag, and the backslashes before it.
