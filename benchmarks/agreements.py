@@ -56,7 +56,8 @@ class Bench:
         tls = TlsConfig(ca=own.ca, certificate=own.certificate, key=own.key)
         limits = Partner(jobs_per_day=10**9, records_per_day=10**12)
         policy = Policy(
-            approval="manual", approvers=[ANN], peers=[*OTHERS], operators=["operator"], partners={"*": limits}
+            people={"approval": "manual", "approvers": [ANN], "peers": [*OTHERS], "operators": ["operator"]},
+            partners={"*": limits},
         )
         self.config = PartyConfig(name=BANK, state=folder / "state", tls=tls).under(policy)
         self.spec = setup_pb2.JobSpec(

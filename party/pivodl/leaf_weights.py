@@ -168,7 +168,7 @@ def check_budget(me: Participant) -> None:
     """`Refused` if the noise of a job that has drawn none costs more ε than the policy's `label_budget` leaves."""
     context, epsilon = me.context, me.params.epsilon
     if epsilon is not None and not context.store.lines(NOISED_WEIGHTS).read():
-        budget = LabelBudget(context.ledger.ledger.path.parent, context.policy.label_budget)
+        budget = LabelBudget(context.ledger.ledger.path.parent, context.policy.labels.label_budget)
         budget.check(me.name, epsilon, "noise of leaf weights")
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from treetap.errors import DataError, OutOfOrder, Refused
+from treetap.errors import DataError, OutOfOrder
 from treetap.models.arrays import Arrays
 from treetap.models.durable import write_whole, writing_whole
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some
@@ -86,12 +86,8 @@ class EvaluatedPrediction:
 
     def check(self, records: Rows) -> None:
         """Raise `Refused` if fewer of these records have a label than the policy asks for."""
-        least = self._context.policy.min_evaluated_records
-        if len(self._labels.take(records).rows) < least:
-            raise Refused(
-                f"{self._config.name} does not evaluate: its policy says min_evaluated_records = {least}, and fewer "
-                "records common to all parties have a label"
-            )
+        records_labelled, words = len(self._labels.take(records).rows), "records common to all parties have a label"
+        self._context.policy.check(self._config.name, "min_evaluated_records", records_labelled, records=words)
 
     async def write(
         self, path: Path, own: IdColumns, known: Rows, scored: ScoreStore, written: prediction_pb2.WrittenPredictions

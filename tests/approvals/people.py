@@ -19,7 +19,7 @@ from treetap.wire.tls import TlsFiles
 LABEL_HOLDER, B, C = PARTIES
 ANN, BEN = "ann", "ben"
 #: What a policy says that has people decide.
-MANUAL: dict[str, Any] = {"approval": "manual", "approvers": [ANN, BEN]}
+MANUAL: dict[str, Any] = {"people": {"approval": "manual", "approvers": [ANN, BEN]}}
 
 
 def certify(folder: Path) -> dict[str, TlsFiles]:

@@ -69,7 +69,7 @@ def test_the_policies_let_the_job_pass(hospital: str) -> None:
     policy.check_parties(hospital, len(members.parties))
     policy.check_key(hospital, KeyKind.of(spec))
     policy.check_job(hospital, sent_in_training(spec, "coordinator"))
-    assert set(policy.peers) == set(HOSPITALS) - {hospital}
+    assert set(policy.people.peers) == set(HOSPITALS) - {hospital}
 
 
 def test_each_pair_has_a_network() -> None:

@@ -54,7 +54,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     """Every key has its place, and relative paths are relative to the file, wherever it is read from."""
     config = _read(tmp_path, GOOD, 'record = "both"')
     assert (config.name, config.listen, config.workers) == ("feature-b", "0.0.0.0:7002", 2)
-    assert (config.policy.record, config.policy.coordinators) == ("both", ["coordinator"])
+    assert (config.policy.people.record, config.policy.people.coordinators) == ("both", ["coordinator"])
     assert config.state == tmp_path / "state"
     assert config.data == tmp_path / "data"
     assert config.tls.certificate == tmp_path / "certs" / "feature-b.crt"
@@ -69,7 +69,7 @@ def test_the_least_file(tmp_path: Path) -> None:
     """Name, state and certificates are enough; nothing is recorded unless the file says so."""
     config = _read(tmp_path, 'name = "a"\nstate = "s"\ntls = {ca = "a", certificate = "b", key = "c"}\n')
     assert (config.listen, config.workers, config.tables) == ("127.0.0.1:0", None, {})
-    assert (config.policy, config.policy.record) == (Policy(), "off")
+    assert (config.policy, config.policy.people.record) == (Policy(), "off")
 
 
 LEAST = 'name = "a"\nstate = "s"\ninsecure = true\n'

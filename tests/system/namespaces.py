@@ -99,7 +99,7 @@ def write_files(
         else:
             content = {"name": name, "listen": listen[name], "state": f"{name}-state", "tls": tls, **(more or {})}
         if name in PARTIES:
-            policy = {"label_holders": PARTIES[:1], "peers": PARTIES[1:], **tables[name].pop("policy")}
+            policy = {"people": {"label_holders": PARTIES[:1], "peers": PARTIES[1:]}, **tables[name].pop("policy")}
             (folder / f"{name}-policy.toml").write_text(to_toml(policy))
             content |= {**tables[name], "policy": f"{name}-policy.toml"}
         elif name == "coordinator":
