@@ -147,45 +147,37 @@ class Policy(PolicyTable):
 
         `client`: `to` is treated as a client of a served model, in whatever other role it appears.
         """
-        for name in classes:
-            if not self.may_emit(to, name, client=client):
-                raise Refused(self._not_sent(party, to, name))
-
-    def _not_sent(self, party: str, to: str, name: str) -> str:
-        """The refusal of a class, with the remedy."""
-        says = f"says emits.{name} = {self.emits[name]}" if name in self.emits else f"does not let {name} go there"
-        return (
-            f"{party} does not send {name} to {to}: its policy {says}; if it should, name {to!r} under "
-            f"emits.{name} in {party}'s policy file and send {party} SIGHUP"
-        )
+        if lacking := {name: [to] for name in classes if not self.may_emit(to, name, client=client)}:
+            raise self._not_sent(party, lacking)
 
     def check_job(self, party: str, sends: Iterable[Sent]) -> None:
-        """Raise `Refused` if a job would make `party` send a class to a receiver that may not have it.
+        """Raise `Refused`, with all lines at once, if a job would make `party` send a class to one who may not have it.
 
-        The outbox and the node check every message again when they send it. Of several classes that no party gets
-        without a line of the policy, the error has all lines at once.
+        The outbox and the node check every message again when they send it.
         """
-        own = [sent for sent in sends if sent.sender == party]
-        classes = {name for sent in own for name in sent.classes}
-        # Only classes that go to no party by default: the others have a line already, or fail by name below.
-        lacking = {
-            name: list(dict.fromkeys(sent.receiver for sent in own if name in sent.classes))
-            for name in sorted(classes)
-            if name not in self.emits and not CLASSES[name].default_receivers
-        }
-        if len(lacking) > 1:
-            lines = "\n".join(f"  {name} = {json.dumps(receivers)}" for name, receivers in lacking.items())
-            raise Refused(
-                f"{party} does not send {', '.join(lacking)}, which the job needs: its policy does not let these "
-                f"classes go to any party; if it should, add these lines under [emits] in {party}'s policy file and "
-                f"send {party} SIGHUP:\n{lines}"
-            )
-        faults = {}
-        for receiver, name in ((sent.receiver, name) for sent in own for name in sorted(sent.classes)):
-            if not self.may_emit(receiver, name):
-                faults[receiver, name] = self._not_sent(party, receiver, name)
-        if faults:
-            raise Refused("\n".join(faults.values()))
+        lacking: dict[str, list[str]] = {}
+        for to, name in dict.fromkeys(
+            (sent.receiver, name) for sent in sends if sent.sender == party for name in sorted(sent.classes)
+        ):
+            if not self.may_emit(to, name):
+                lacking.setdefault(name, []).append(to)
+        if lacking:
+            raise self._not_sent(party, dict(sorted(lacking.items())))
+
+    def _not_sent(self, party: str, lacking: Mapping[str, Sequence[str]]) -> Refused:
+        """The refusal of classes, each with the receivers that it may not go to, and the lines that let them go."""
+        faults = "; ".join(
+            f"{name} to {' and '.join(receivers)}: its policy "
+            + (f"says emits.{name} = {self.emits[name]}" if name in self.emits else f"does not let {name} go there")
+            for name, receivers in lacking.items()
+        )
+        lines = "\n".join(
+            f"  {name} = {json.dumps([*self.receivers(name), *receivers])}" for name, receivers in lacking.items()
+        )
+        return Refused(
+            f"{party} does not send {faults}; if it should, write under [emits] of {party}'s policy file, and send "
+            f"{party} SIGHUP:\n{lines}"
+        )
 
     def check_proof(self, party: str, alignment: str, parties: int) -> None:
         """Raise `Refused` if the policy asks for a proof that an alignment by this method does not have, or a count."""
@@ -205,9 +197,9 @@ class Policy(PolicyTable):
         named = to in people.label_holders or to in people.peers
         kind = CLIENTS if client else COORDINATORS if to in people.coordinators else PARTIES if named else EVERYBODY
         own = EVERYBODY if to in KINDS else to  # a certificate from elsewhere may name a kind: that is not its rule
-        return not {EVERYBODY, kind, own}.isdisjoint(self._receivers(name))
+        return not {EVERYBODY, kind, own}.isdisjoint(self.receivers(name))
 
-    def _receivers(self, name: str) -> Sequence[str]:
+    def receivers(self, name: str) -> Sequence[str]:
         return self.emits.get(name, CLASSES[name].default_receivers)
 
     def check_key(self, party: str, key: KeyKind) -> None:

@@ -126,9 +126,9 @@ def _change(job: Job) -> str:
         return f"You have approved no job of this kind for {job.members.aggregator} before."
     before, now = flat(job.earlier.document), flat(job.asked.document)
     changes = [
-        f"{visible(name.removeprefix('parameters.')[:LONGEST])} = {_value(now.get(name))}, was {_value(before.get(name))}"
-        for name in dict.fromkeys((*now, *before))
-        if name not in _OWN_TO_JOB and now.get(name) != before.get(name)
+        f"{visible(key.removeprefix('parameters.')[:LONGEST])} = {_value(now.get(key))}, was {_value(before.get(key))}"
+        for key in dict.fromkeys((*now, *before))
+        if key not in _OWN_TO_JOB and now.get(key) != before.get(key)
     ]
     last = f"job {job.earlier.job}, which you approved last of this kind for {job.members.aggregator}"
     if not changes:

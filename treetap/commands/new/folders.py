@@ -94,7 +94,11 @@ def _table(table: ProposedTable) -> list[str]:
     no_label = '# label = "COLUMN"  # if this party has labels'
     label = no_label if table.label is None else f"label = {quoted(table.label)}"
     columns = [f"  {quoted(name)}," for name in table.columns]
-    doubts = [f"# {line}" for name, why in table.left_out.items() for line in _doubt(name, why)]
+    doubts = [
+        f"# {visible(line)}"
+        for name, why in table.left_out.items()
+        for line in (f"left out: {name}", *why.splitlines())
+    ]
     return [
         "[tables.train]",
         f"path = {quoted(str(table.path))}",
@@ -117,10 +121,6 @@ _NO_TABLE = [
     '# label = "repaid"  # if this party has labels',
     "",
 ]
-
-
-def _doubt(name: str, why: str) -> list[str]:
-    return [visible(line) for line in (f"left out: {name}", *why.splitlines())]
 
 
 def policy_file(label_holders: Sequence[str], peers: Sequence[str], *, sets: bool) -> str:
