@@ -43,7 +43,7 @@ def begin(
         if name in federation.configs:
             config = federation.configs[name]
             changed = config.model_copy(update={"tls": configured(files)})
-            again = config.policy.model_copy(update=policies.get(name, {}))
+            again = config.policy.with_lines(policies.get(name, {}))
             federation.configs[name] = changed.under(again)
             federation.kill(name)
             federation.start(name)

@@ -238,7 +238,7 @@ def _decided(case: Case, folder: Path) -> Outcome:
 async def _shown(federation: Federation, case: Case) -> Outcome:
     """An altered question of an approver about the party: refused by name, or answered."""
     node, asked = federation.node(B), changed(DECISIONS["Show"], case.change)
-    node.go_by(node.config.under(node.config.policy.model_copy(update={"people": {"approvers": ["ann"]}})))
+    node.go_by(node.config.under(node.config.policy.with_lines({"people": {"approvers": ["ann"]}})))
     try:
         await node.overview.show("ann", type(asked).FromString(asked.SerializeToString()))
     except TreetapError as error:

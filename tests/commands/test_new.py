@@ -400,8 +400,8 @@ def test_folders_run_at_once_and_are_edited_afterwards(tmp_path: Path) -> None:
     job.write_text(_text(job).replace("n_estimators = 20", "n_estimators = 1\nkey_bits = 1024"))
     for name in ("bank", "telco"):
         own_policy = at / name / "policy.toml"
-        own_policy.write_text(f"min_key_bits = 1024\n{_text(own_policy)}")
-    right = f"min_key_bits = 1024\n{right}"
+        own_policy.write_text(f"{_text(own_policy)}[keys]\nmin_key_bits = 1024\n")
+    right = f"{right}[keys]\nmin_key_bits = 1024\n"
 
     def operator(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "treetap", *words]

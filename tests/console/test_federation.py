@@ -150,8 +150,6 @@ async def test_only_the_policys_approvers_are_shown_anything(tmp_path: Path, cer
     with pytest.raises(BadInput, match="there is no such view; did you mean 'models'"):
         await overview.show(ANN, overview_pb2.AskedView(view="model"))
     config = federation.node(B).config
-    federation.node(B).go_by(
-        config.under(config.policy.model_copy(update={"people": {"approval": "none", "approvers": []}}))
-    )
+    federation.node(B).go_by(config.under(config.policy.with_lines({"people": {"approval": "none", "approvers": []}})))
     with pytest.raises(Refused, match="ann is no approver"):
         await overview.show(ANN, overview_pb2.AskedView(view="running"))

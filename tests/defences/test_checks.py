@@ -46,7 +46,7 @@ def test_a_budget_asks_for_label_privacy_wherever_the_partys_labels_are_used() -
     """As label holder, and where labels are spread over the parties; not without labels."""
     policy, without = Policy(labels={"label_budget": 4.0}), LABELLED.model_copy(update={"label": None})
     for params in (BOOSTING, ForestParams(), PIVODL):
-        with pytest.raises(Refused, match=r"label-holder takes no part .* label_budget = 4; write label_dp"):
+        with pytest.raises(Refused, match=r"takes no part .* label_budget = 4 under .labels.; write label_dp"):
             check_own(LABEL_HOLDER, Defences(), policy, LABELLED, None, spec(params))
     check_own(LABEL_HOLDER, Defences(**DP), policy, LABELLED, None, spec(BOOSTING))
     check_own(LABEL_HOLDER, Defences(), policy, without, None, spec(PIVODL))

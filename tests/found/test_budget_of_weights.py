@@ -26,7 +26,7 @@ def _begun(folder: Path, epsilon: float, budget: float) -> Federation:
     federation = federation_of(folder, HERE, job, labels={"min_label_parties": 1})
     for name in KEEPERS:
         config = federation.configs[name]
-        federation.configs[name] = config.under(config.policy.model_copy(update={"labels": {"label_budget": budget}}))
+        federation.configs[name] = config.under(config.policy.with_lines({"labels": {"label_budget": budget}}))
         federation.kill(name)
         federation.start(name)
     return federation

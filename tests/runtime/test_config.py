@@ -52,7 +52,7 @@ def _faults(folder: Path, text: str) -> list[str]:
 
 def test_a_whole_file(tmp_path: Path) -> None:
     """Every key has its place, and relative paths are relative to the file, wherever it is read from."""
-    config = _read(tmp_path, GOOD, 'record = "both"')
+    config = _read(tmp_path, GOOD, '[people]\nrecord = "both"')
     assert (config.name, config.listen, config.workers) == ("feature-b", "0.0.0.0:7002", 2)
     assert (config.policy.people.record, config.policy.people.coordinators) == ("both", ["coordinator"])
     assert config.state == tmp_path / "state"
@@ -285,7 +285,7 @@ def test_a_client_is_never_a_party(tmp_path: Path) -> None:
     serve = '[serve]\nclients = ["app", "bank"]\nlisten = "127.0.0.1:0"\n'
     for named in ("label_holders", "peers"):
         with pytest.raises(ConfigError, match=r"serve.clients and feature-b's policy both name bank: .* another name"):
-            _read(tmp_path, GOOD + serve, f'{named} = ["bank", "shop"]')
+            _read(tmp_path, GOOD + serve, f'[people]\n{named} = ["bank", "shop"]')
 
 
 def test_a_folder_of_tables_is_read_when_a_job_names_one(tmp_path: Path) -> None:

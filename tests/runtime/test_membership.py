@@ -98,13 +98,11 @@ async def test_a_party_that_names_nobody_refuses_every_job_with_the_lines_to_add
     named = tomllib.loads("\n".join(re.findall(r"the line `([^`]*)`", status.error)))
     others = [other for other in PARTIES if other != party]
     assert named == (
-        {"people": {"peers": others}}
+        {"peers": others}
         if party == LABEL_HOLDER
-        else {
-            "people": {"label_holders": [LABEL_HOLDER], "peers": [other for other in others if other != LABEL_HOLDER]}
-        }
+        else {"label_holders": [LABEL_HOLDER], "peers": [other for other in others if other != LABEL_HOLDER]}
     )
-    _restart(federation, party, named)
+    _restart(federation, party, {"people": named})
     again = federation.predict(predict_request(model="job")) if kind == "prediction" else federation.resume()
     assert (await again).state == "finished"
 

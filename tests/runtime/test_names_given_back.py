@@ -179,7 +179,7 @@ async def test_a_prediction_and_a_preview_give_their_names_back(tmp_path: Path) 
     for _ in range(2):
         assert (await federation.predict(predict_request(model="job", job="p", table="none"))).released
         assert (await federation.preview(job="q")).released
-    few = federation.configs[FEATURE].policy.model_copy(update={"columns": {"min_prediction_records": 1000}})
+    few = federation.configs[FEATURE].policy.with_lines({"columns": {"min_prediction_records": 1000}})
     federation.node(FEATURE).go_by(federation.configs[FEATURE].under(few))
     for _ in range(2):
         refused = await federation.predict(predict_request(model="job", job="p"))

@@ -45,7 +45,7 @@ def test_keys_that_jobs_read_change_and_others_wait_for_a_restart(tmp_path: Path
     serve = '[serve]\nclients = ["{}"]\nlisten = "127.0.0.1:{}"\n'
     running = read(_written(tmp_path, "workers = 1\n" + serve.format("app", 7000)))
     more = "workers = 2\nmost_jobs = 5\n[defences]\nlabel_dp = {epsilon = 1.0}\n" + serve.format("other", 7001)
-    again = reread(_written(tmp_path, more, 'peers = ["telco"]\n', "z"), running)
+    again = reread(_written(tmp_path, more, '[people]\npeers = ["telco"]\n', "z"), running)
     assert again.changed == ["most_jobs", "tables", "defences", "serve.clients", "policy.people.peers"]
     assert again.left == ["workers", "serve.listen"]
     config = again.config
@@ -57,7 +57,7 @@ def test_keys_that_jobs_read_change_and_others_wait_for_a_restart(tmp_path: Path
 @pytest.mark.parametrize(
     ("file", "policy", "named"),
     [
-        ("", "peers = 3\n", "peers"),
+        ("", "[people]\npeers = 3\n", "people.peers"),
         ("", 'peerz = ["telco"]\n', "peerz"),
         ("most_jobs = 0\n", "", "most_jobs"),
         pytest.param(f"most_jobs = {'9' * 5000}\n", "", "cannot be read: Exceeds the limit", id="a long number"),
@@ -90,7 +90,7 @@ def test_a_fault_changes_nothing_and_is_logged(
 def test_a_client_that_is_still_answered_becomes_no_party(tmp_path: Path) -> None:
     """Where `[serve]` is taken out of the file, clients are answered until the restart."""
     running = read(_written(tmp_path, '[serve]\nclients = ["app"]\nlisten = "127.0.0.1:7000"\n'))
-    path = _written(tmp_path, policy='peers = ["app"]\n')
+    path = _written(tmp_path, policy='[people]\npeers = ["app"]\n')
     with pytest.raises(BadInput, match="both name app"):
         reread(path, running)
     assert reread(_written(tmp_path), running).left == ["serve"]
