@@ -51,7 +51,7 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
         # The operator of an experiment acts for all parties: their policies allow what the job needs.
         people: dict[str, Any] = {"record": experiment.record(party), "record_sums": experiment.record_sums(party)}
         if experiment.spread:  # any party may be the recipient of scores, which opens their sums
-            people["label_holders"] = _others(experiment, party)
+            people["label_holders"] = [name for name in experiment.in_order if name != party.name]
         policy = merged(PERMISSIVE, {"people": people, "labels": {"evaluate_clean_labels": True}})
         settings[party.name] = {
             "policy": policy,
@@ -100,7 +100,3 @@ def _labels(party: PartyTable, name: str, labels: pa.ChunkedArray, drawn: Split)
 def labels_file(experiment: ExperimentFile, folder: Path) -> Path:
     """The file with the labels of all training rows, for the audit: where they are spread, no party has it."""
     return folder / "labels.parquet" if experiment.spread else folder / experiment.in_order[0] / "train.parquet"
-
-
-def _others(experiment: ExperimentFile, party: PartyTable) -> list[str]:
-    return [name for name in experiment.in_order if name != party.name]

@@ -93,22 +93,22 @@ def _grouped(others: Sequence[str], says: Callable[[str], str]) -> list[tuple[st
 def _amount(job: Job, config: PartyConfig) -> str:
     """What partners can read of this party's, in the numbers that are known before a table is read."""
     me, kind, document = config.name, job.asked.kind, job.asked.document
+    table, least, first = shown(document["table"]), _least(config, kind), job.members.aggregator
+    own = config.table(document["table"])
+    columns = _counted(len(own.columns), "column") if own is not None and own.columns else "columns"
+    if kind == "align":
+        others = " and ".join(other for other in job.members.parties if other != me)
+        return f"{others} will know {_overlap(document)} of table {table} are common, if there are {least} or more."
+    if kind != "train" and first != me:
+        return f"{first} will get the scores of {least} records or more of table {table}: your {columns} count."
     readers = [
         other for other in job.members.parties if other != me and any(map(_is_open, _classes(job, config, me, other)))
     ]
     if not readers:
         return "No partner receives anything of your table that it can read."
-    own = config.table(document["table"])
-    columns = _counted(len(own.columns), "column") if own is not None and own.columns else "columns"
     of = "labels" if _about(job, me) == "labels" else f"{columns}{' and labels' * (_about(job, me) != 'columns')}"
-    if kind == "align":
-        least = _least(config, kind)
-        return f"{' and '.join(readers)} will know {_overlap(document)} are common, if there are {least} or more."
     what = f"what a training of {_size(document)} needs of" if kind == "train" else "what the scores take of"
-    return (
-        f"{' and '.join(readers)} will receive {what} your {of} in table {shown(document['table'])}, over "
-        f"{_least(config, kind)} records or more."
-    )
+    return f"{' and '.join(readers)} will receive {what} your {of} in table {table}, over {least} records or more."
 
 
 def _measured(job: Job, config: PartyConfig) -> str:
