@@ -132,10 +132,6 @@ class Policy(PolicyTable):
         others = self.partners.get(ALL, Partner()).previews_per_day
         return PREVIEWS_PER_DAY if others is None else others
 
-    def value_of(self, key: str) -> Any:
-        """The value of a key of one of the tables of `PLACES`."""
-        return getattr(getattr(self, PLACES[key]), key)
-
     def check(self, party: str, key: str, value: Any, **words: object) -> None:
         """Raise `Refused` if a job needs `value` of a key, and has not what it needs; `words`: of the key's `Need`."""
         table: PolicyTable = getattr(self, PLACES[key])
@@ -172,7 +168,8 @@ class Policy(PolicyTable):
             for name, receivers in lacking.items()
         )
         lines = "\n".join(
-            f"  {name} = {json.dumps([*self.receivers(name), *receivers])}" for name, receivers in lacking.items()
+            f"  {name} = {json.dumps([*self.emits.get(name, CLASSES[name].default_receivers), *receivers])}"
+            for name, receivers in lacking.items()
         )
         return Refused(
             f"{party} does not send {faults}; if it should, write under [emits] of {party}'s policy file, and send "
@@ -197,10 +194,7 @@ class Policy(PolicyTable):
         named = to in people.label_holders or to in people.peers
         kind = CLIENTS if client else COORDINATORS if to in people.coordinators else PARTIES if named else EVERYBODY
         own = EVERYBODY if to in KINDS else to  # a certificate from elsewhere may name a kind: that is not its rule
-        return not {EVERYBODY, kind, own}.isdisjoint(self.receivers(name))
-
-    def receivers(self, name: str) -> Sequence[str]:
-        return self.emits.get(name, CLASSES[name].default_receivers)
+        return not {EVERYBODY, kind, own}.isdisjoint(self.emits.get(name, CLASSES[name].default_receivers))
 
     def check_key(self, party: str, key: KeyKind) -> None:
         """Raise `Refused` if a job's key is of a scheme that this party does not accept, or shorter than it accepts."""

@@ -51,11 +51,6 @@ _WORDS = {
 }
 
 
-def splits_categories(policy: Mapping[str, Any] | None) -> bool:
-    """True if trees may split columns by sets of categories, by these tables of a policy."""
-    return bool(merged(PERMISSIVE, policy or {})["columns"]["category_partitions"])
-
-
 @dataclass(frozen=True)
 class OwnTable:
     """A party's table of a job: records with a column `ID`, and the keys of its description beside path and id."""

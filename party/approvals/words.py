@@ -97,8 +97,9 @@ def _amount(job: Job, config: PartyConfig) -> str:
     own = config.table(document["table"])
     columns = _counted(len(own.columns), "column") if own is not None and own.columns else "columns"
     if kind == "align":
+        which = "how many" if document["answer"] == "count" else "which"
         others = " and ".join(other for other in job.members.parties if other != me)
-        return f"{others} will know {_overlap(document)} of table {table} are common, if there are {least} or more."
+        return f"{others} will know {which} records of table {table} are common, if there are {least} or more."
     if kind != "train" and first != me:
         return f"{first} will get the scores of {least} records or more of table {table}: your {columns} count."
     readers = [
@@ -151,7 +152,8 @@ def _purpose(job: Job, me: str) -> str:
     who, table = ("You want" if first == me else f"{first} wants"), f"table {shown(document['table'])}"
     kind = job.asked.kind
     if kind == "align":
-        return f"{who} to know {_overlap(document)} of {table} are common with {with_whom}: a preview."
+        which = "how many" if document["answer"] == "count" else "which"
+        return f"{who} to know {which} records of {table} are common with {with_whom}: a preview."
     protocol = document["protocol"]
     if kind != "train":
         does = "to serve clients the scores of" if kind == "serve" else "to score"
@@ -161,10 +163,6 @@ def _purpose(job: Job, me: str) -> str:
     if document.get("eval_table"):
         more += f", and to evaluate it on table {shown(document['eval_table'])}"
     return f"{who} to train {_size(document)} ({protocol}) on {table} with {with_whom}{more}."
-
-
-def _overlap(document: Mapping[str, Any]) -> str:
-    return f"{'how many' if document['answer'] == 'count' else 'which'} records"
 
 
 def _size(document: Mapping[str, Any]) -> str:

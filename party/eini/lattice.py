@@ -192,10 +192,10 @@ class FeaturePartyEnd:
 def _check_policy(context: StepContext, parameters: Parameters) -> None:
     """`Refused` if the sizes of a key are below what the party's policy says."""
     policy, party, bits = context.policy, context.party, math.floor(parameters.secrecy_bits)
-    words = {"lattice": "the prediction lattice", "secrecy": f"some {bits} bits of secrecy"}
-    policy.check(party, "min_lattice_bits", bits, **words)
-    hiding = math.floor(parameters.statistical_bits)
-    policy.check(party, "min_hiding_bits", hiding, hidden="the masks behind a returned sum")
+    of_key = {"lattice": "the prediction lattice", "secrecy": f"some {bits} bits of secrecy"}
+    policy.check(party, "min_lattice_bits", bits, **of_key)
+    hidden = "the masks behind a returned sum"
+    policy.check(party, "min_hiding_bits", math.floor(parameters.statistical_bits), hidden=hidden)
 
 
 @dataclass(frozen=True)
