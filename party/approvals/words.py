@@ -27,8 +27,6 @@ MEASURED: Mapping[tuple[str, str], str] = {
     ("boosting", "columns"): "the label holder placed 53 % of the cells in their bins (breast cancer, 20 trees)",
     ("boosting", "labels"): "a feature party sorted records by label with a V-measure of .767, .648 by its own columns "
     "alone (breast cancer, 5 trees)",
-    ("forest", "labels"): "a feature party sorted records by label with a V-measure of .749, .648 by its own columns "
-    "alone (breast cancer, 5 trees)",
     ("pivodl", "columns and labels"): "31 to 37 % of the cells went to others as bins (breast cancer)",
     ("splitnn", "columns"): "the label holder named four columns nearly without error (bank marketing, credit default)",
     ("splitnn", "labels"): "a feature party with 40 known labels named 98 % of the others (Fashion-MNIST)",

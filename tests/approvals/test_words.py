@@ -68,7 +68,7 @@ def test_three_sentences_come_first() -> None:
         (JOB, "It is as job old, which you approved last of this kind for label-holder, in all that it asks for."),
         (
             spec(replace(PARAMS, n_estimators=7)),
-            "last of this kind for label-holder: n_estimators = 2, was 7.",
+            "last of this kind for label-holder: n_estimators = 2, was 7",
         ),
     ],
 )

@@ -46,7 +46,7 @@ async def test_records_of_the_training_are_refused_unless_every_policy_says_othe
                 _restarted(federation, other, labels={"score_training_records": other != party})
             status = await federation.predict(predict_request(model="job", table="train"))
             assert status.state == "failed"
-            assert f"{party} takes no part: some of the records common to all parties" in status.error
+            assert f"{party} takes no part in a prediction of records" in status.error
             assert "score_training_records = false" in status.error
         for name in PARTIES:
             _restarted(federation, name, labels={"score_training_records": True})
