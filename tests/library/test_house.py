@@ -47,7 +47,7 @@ NO_EPSILON = {
 #: What the house weighs at most beside its lines (`tests.weight`). A limit falls with its figure.
 LIMITS = {
     "commands": 49,  # `treetap gateway`, `treetap new gateway`
-    "keys of a policy": 39,
+    "keys of a policy": 38,
     "rows of exclusions": 110,
     "kinds of places that declare candidate_sums": 2,
     "kinds of places that declare begin_tree": 2,
