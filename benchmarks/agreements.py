@@ -55,9 +55,8 @@ class Bench:
         own: TlsFiles = issue(folder, BANK, Role.PARTY)
         tls = TlsConfig(ca=own.ca, certificate=own.certificate, key=own.key)
         limits = Partner(jobs_per_day=10**9, records_per_day=10**12)
-        policy = Policy(
-            approval="manual", approvers=[ANN], peers=[*OTHERS], operators=["operator"], partners={"*": limits}
-        )
+        people = {"approval": "manual", "approvers": [ANN], "peers": [*OTHERS], "operators": ["operator"]}
+        policy = Policy.model_validate({"people": people, "partners": {"*": limits}})
         self.config = PartyConfig(name=BANK, state=folder / "state", tls=tls).under(policy)
         self.spec = setup_pb2.JobSpec(
             table="loans", alignment="psi", aggregator=OTHERS[0], feature_parties=[BANK, OTHERS[1]]

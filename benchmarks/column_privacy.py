@@ -202,7 +202,9 @@ def time_draws(
 
     async def trained(folder: Path) -> Any:
         defences = {PARTIES[1]: Defences(column_privacy=given)}
-        federation = Federation(folder, tables, defences=defences, policies={PARTIES[0]: {"noised_sums": True}})
+        federation = Federation(
+            folder, tables, defences=defences, policies={PARTIES[0]: {"labels": {"noised_sums": True}}}
+        )
         status = await federation.train(spec(params, parties=2, key_bits=2048))
         await federation.close()
         return status

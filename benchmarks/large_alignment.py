@@ -62,7 +62,7 @@ def settings_of(path: Path, place: int, given: argparse.Namespace) -> dict[str, 
     table = {"path": str(path), "id": "id", "columns": [f"x{column}" for column in range(given.columns)]}
     return {
         "tables": {"train": table | ({"label": "y"} if place == 0 else {})},
-        "policy": {"min_key_bits": 1024},
+        "policy": {"keys": {"min_key_bits": 1024}},
         "silence_s": 600.0,
         "arithmetic": given.arithmetic,
     }

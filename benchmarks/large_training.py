@@ -73,7 +73,10 @@ class Training:
         for name, columns in self.plan.columns_of().items():
             labelled = {"label": LABEL} if name == LABEL_HOLDER else {}
             found[name] = {
-                "policy": {"record": "off", "schemes": [self.scheme], "min_key_bits": self.key_bits},
+                "policy": {
+                    "people": {"record": "off"},
+                    "keys": {"schemes": [self.scheme], "min_key_bits": self.key_bits},
+                },
                 "workers": self.workers,
                 "arithmetic": self.arithmetic,
                 "tables": {"train": {"path": str(paths[name]), "id": ID, "columns": columns, **labelled}},

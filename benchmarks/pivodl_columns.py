@@ -68,7 +68,7 @@ def measured(name: str, records: int, parties: int, params: PivodlParams) -> lis
     here = worlds.World(tables, blocks, labels, blocks, 2)
     here = worlds.spread(here, np.random.default_rng(0).integers(0, parties, len(labels)))
     with working_folder(None, "treetap-") as folder:
-        views = pivodl.views(pivodl.trained(folder, here, params, record_sums=True))
+        views = pivodl.views(pivodl.trained(folder, here, params, people={"record_sums": True}))
     truth = {
         party: bin_table(block, [str(j) for j in range(block.shape[1])], params.max_bin).codes.astype(np.int64)
         for party, block in here.parties

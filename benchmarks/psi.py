@@ -44,7 +44,7 @@ def write_tables(folder: Path, ids: int, parties: int, choice: str, proof: bool)
         table = {"path": str(path), "id": "id", "columns": ["x"]} | ({"label": "y"} if place == 0 else {})
         settings[f"party-{place}"] = {
             "tables": {"train": table},
-            "policy": {"min_key_bits": 1024, "alignment_proof": proof},
+            "policy": {"keys": {"min_key_bits": 1024, "alignment_proof": proof}},
             "silence_s": 600.0,
             "arithmetic": choice,
         }

@@ -60,7 +60,7 @@ def settings(folder: Path) -> dict[str, dict[str, Any]]:
         path = folder / f"{party}.parquet"
         pq.write_table(table.select(names).append_column("id", ids), path)
         own = {"path": str(path), "id": "id", "columns": columns} | ({"label": label} if label in names else {})
-        configured[party] = {"workers": 1, "policy": {"record": "off"}, "tables": {"train": own}}
+        configured[party] = {"workers": 1, "policy": {"people": {"record": "off"}}, "tables": {"train": own}}
     return configured
 
 

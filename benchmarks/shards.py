@@ -202,9 +202,9 @@ def serving(
         settings = {
             party: {
                 "policy": {
-                    "min_key_bits": key_bits,
+                    "keys": {"min_key_bits": key_bits},
                     "emits": {"EXPLANATION": ["parties"]},
-                    "label_holders": [HOLDER] if party != HOLDER else [],  # its tables here have no label
+                    "people": {"label_holders": [HOLDER] if party != HOLDER else []},
                 },
                 **({} if workers is None else {"workers": workers}),
                 "arithmetic": arithmetic,

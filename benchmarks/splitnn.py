@@ -118,7 +118,7 @@ def _federated(
     parties = {
         party: {
             "tables": {"train": config.model_dump(mode="json", exclude_none=True)},
-            "policy": {"reproducible": True, "emits": emits[party]},
+            "policy": {"networks": {"reproducible": True}, "emits": emits[party]},
         }
         for party, config in configs.items()
     }

@@ -99,7 +99,7 @@ def configure(folder: Path) -> None:
     create_authority(certs)
     issue(certs, "feature-b", Role.PARTY, hosts=["127.0.0.1"], days=2)
     (own / "table.csv").write_text("id,age\n1,30\n2,40\n", encoding="utf-8")
-    (own / "policy.toml").write_text(to_toml({"label_holders": ["label-holder"]}), encoding="utf-8")
+    (own / "policy.toml").write_text(to_toml({"people": {"label_holders": ["label-holder"]}}), encoding="utf-8")
     tls = {"ca": "ca.crt", "certificate": "feature-b.crt", "key": "feature-b.key"}
     settings: Mapping[str, Any] = {
         "name": "feature-b",

@@ -92,7 +92,9 @@ async def conduct(
             if not on_trial:
                 # a job of months may break down more than a few times, if it serves in between
                 failures = 0 if progress.served else failures + 1
-                if opening.away_policy == "fail" or failures == MOST_ATTEMPTS or not _passes(failure):
+                # another attempt may succeed without a person's help, but not by another release
+                passes = isinstance(failure, Interrupted | UnknownJob) and not isinstance(failure, Incompatible)
+                if opening.away_policy == "fail" or failures == MOST_ATTEMPTS or not passes:
                     raise
             await _wait_or_go_without(roster, opening, progress, failure, on_trial)
         again()
@@ -111,11 +113,6 @@ async def accounts(roster: Roster, *, all_of_them: bool) -> dict[str, setup_pb2.
         else:
             costs[party] = answered(party, answer, "accounted")
     return costs
-
-
-def _passes(failure: TreetapError) -> bool:
-    """True for a failure after which another attempt may succeed without a person's help."""
-    return isinstance(failure, Interrupted | UnknownJob) and not isinstance(failure, Incompatible)
 
 
 async def _wait_or_go_without(

@@ -29,6 +29,7 @@ from treetap.commands.ending import ENDED, as_ctrl_c, undisturbed
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.errors import BadInput, Interrupted
 from treetap.models.durable import is_used, make_folder, make_ignored_folder, write_whole, writing_whole
+from treetap.party.policy import merged
 from treetap.process.config import TlsConfig
 from treetap.wire.roles import Role
 
@@ -240,13 +241,13 @@ class LocalFederation:
         make_folder(folder)
         common = {"name": name, "listen": listen, "state": "state", "tls": _texts(self._tls(name))}
         if name in self._parties:
-            policy = {**self._named(name), **settings.get("policy", {})}
+            policy = merged({"people": self._named(name)}, settings.get("policy", {}))
             write_whole(folder / "policy.toml", to_toml(policy).encode())
             settings = {**settings, "policy": "policy.toml"}
         write_whole(folder / "config.toml", to_toml({**common, **settings}).encode())
 
     def _named(self, name: str) -> dict[str, list[str]]:
-        """The lines of a party's policy that let it take part: all others, those with a label as label holders."""
+        """What lets a party take part, under [people] of its policy: all others, any with a label as label holder."""
         others = {party: settings for party, settings in self._parties.items() if party != name}
         labelled = [
             party

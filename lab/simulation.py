@@ -56,14 +56,13 @@ Shards = dict[str, dict[str, bytes]]
 Tables = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
-def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any], policy: Mapping[str, Any]) -> Shards:
+def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any]) -> Shards:
     """The shards of all parties of a training.
 
     Args:
         job: its parameters.
         tables: the label holder's first.
         defences: the label holder's table of defences.
-        policy: lines of all parties' policies.
 
     Raises:
         ConfigError: the job cannot be, or its model would not be the federation's bit for bit.
@@ -77,7 +76,7 @@ def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any], policy
     refuse_noise(own)
     for party in tables:
         configs = {name: TableConfig.model_validate(given) for name, given in tables[party].items()}
-        rules = Policy.model_validate({**policy, "label_holders": [name for name in tables if name != party]})
+        rules = Policy.permissive({"people": {"label_holders": [name for name in tables if name != party]}})
         check_own(party, own if party == holder else Defences(), rules, configs[TRAIN], configs.get(EVAL), spec)
     records, data = _read(tables, spec, params)
     data, aligned = _aligned(records, data, job.alignment, params)
@@ -86,7 +85,7 @@ def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any], policy
     centrally = training(job.protocol).centrally
     assert centrally.train is not None  # `_params` has seen to it
     assert centrally.rounds is not None
-    least, measured = int(policy.get("min_evaluated_records", 0)), data.measured
+    least, measured = rules.labels.min_evaluated_records, data.measured
     if measured is not None and np.count_nonzero(_weighing(measured)) < least:
         raise DataError(f"the eval set has fewer than {least} records that all parties have, with a weight above 0")
     weights = data.table.weights

@@ -194,14 +194,14 @@ class PartyConfig(WorkerSettings, Relayed):
     def withholding(self) -> Withholding:
         """Sets and trees withheld from other parties while trees grow on this party's labels."""
         own, policy = self.defences.withholding, self._policy
-        if policy.max_leakage is None or policy.on_max_leakage == "stop":
+        if policy.labels.max_leakage is None or policy.labels.on_max_leakage == "stop":
             return own
-        return replace(own, xi=policy.max_leakage if own.xi is None else min(own.xi, policy.max_leakage))
+        return replace(own, xi=policy.labels.max_leakage if own.xi is None else min(own.xi, policy.labels.max_leakage))
 
     def check_withdrawing(self) -> None:
         """Raise `ConfigError` if the policy withdraws sets and the defences do not go with that."""
         limit, policy = self.defences.id_lmid, self._policy
-        if policy.max_leakage is None or policy.on_max_leakage == "stop":
+        if policy.labels.max_leakage is None or policy.labels.on_max_leakage == "stop":
             return
         if self.defences.grafting:
             raise ConfigError(str(between(Feature.GRAFTING, Feature.WITHDRAW)), party=self.name)
@@ -225,7 +225,7 @@ class PartyConfig(WorkerSettings, Relayed):
 
     def check_apart(self) -> None:
         """Raise `ConfigError` if the policy names a client of `[serve]` among the parties of jobs."""
-        parties = {*self.policy.label_holders, *self.policy.peers}
+        parties = {*self.policy.people.label_holders, *self.policy.people.peers}
         if both := [name for name in (self.serve.clients if self.serve else []) if name in parties]:
             raise ConfigError(
                 f"serve.clients and {self.name}'s policy both name {', '.join(both)}: a client is never a party of a "

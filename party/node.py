@@ -147,7 +147,7 @@ class PartyNode:
         Its name, addresses, credentials, state and workers are those of this process.
         """
         self._config = self._opener.config = config
-        self._recorders.mode = config.policy.record
+        self._recorders.mode = config.policy.people.record
         self.served_models.go_by(config)
 
     def watch_limits(self) -> None:
@@ -163,8 +163,10 @@ class PartyNode:
         kind, session, policy = name_of(request), self._sessions.get(request.job), self._config.policy
         if session is not None and session.coordinator == caller and kind not in (*SUBMISSIONS, "check_job"):
             policy = session.context.policy  # a job under way keeps the one that it began with
-        if caller not in policy.coordinators:
-            raise Refused(f"{caller} is not a coordinator that {self._config.name} obeys (policy: coordinators = …)")
+        if caller not in policy.people.coordinators:
+            raise Refused(
+                f"{caller} is not a coordinator that {self._config.name} obeys (policy: coordinators under [people])"
+            )
         _named(request.job)
         _check_trace(request.trace)
         logs.note(job=request.job, trace=request.trace.hex(), attempt=request.attempt, step=kind, peer=caller)
@@ -374,7 +376,7 @@ class PartyNode:
         self, caller: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage, content: bytes | None = None
     ) -> None:
         """Record an admitted step or message, if a transcript is kept; count it for approvers, metrics and spans."""
-        if self._config.policy.approvers or self._config.metrics or self._metrics.spans:
+        if self._config.policy.people.approvers or self._config.metrics or self._metrics.spans:
             sizes = bytes_by_class(message) if content is None else bytes_by_class_of(content, type(message))
             for name, size in sizes.items():
                 self._metrics.came_in(caller, name, size)

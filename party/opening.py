@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
@@ -109,7 +110,7 @@ class Opener:
             raise Refused(f"{name} is not a party of job {request.job}")
         for peer in opening.peers:
             if peer.name != name:
-                config.policy.check_address(name, peer.name, peer.address)
+                config.policy.people.check_address(name, peer.name, peer.address)
         kind_of_job.check(config, opening, members)
         submission, digest = submission_of(request, kind), job_digest(request.job, opening)
         if request.asks_only:
@@ -261,9 +262,11 @@ def checks_of_training(config: PartyConfig, spec: setup_pb2.JobSpec, members: Me
     protocol, key = training(training_name(spec)), KeyKind.of(spec)
     yield lambda: check_members(config, members, protocol.opens_sums)
     if protocol.one_role:
-        yield lambda: policy.check_parties(name, len(members.parties))
+        yield lambda: policy.check(name, "min_label_parties", len(members.parties))
+    spared = "withheld_spaces" if name == spec.aggregator else "expansion_order"  # switches of the other role
     for needed in protocol.permissions(spec):
-        yield partial(policy.check_permissions, name, [needed], label_holder=name == spec.aggregator)
+        if needed != spared:
+            yield partial(policy.check, name, needed, True)
     if protocol.grows_trees:
         yield lambda: policy.check_key(name, key)
         if key.on_lattice:
@@ -291,7 +294,8 @@ def _check_lattice(name: str, policy: Policy) -> None:
     from treetap.lattice.histogram_scheme import kernels
 
     kernels()  # compared with integers, or the job is refused
-    policy.check_secrecy(name, "the histogram lattice", secrecy_bits(), secrecy_words())
+    words = {"lattice": "the histogram lattice", "secrecy": f"the secrecy {secrecy_words()}"}
+    policy.check(name, "min_lattice_bits", math.floor(secrecy_bits()), **words)
 
 
 class _Prediction(Kind[prediction_pb2.OpenModel]):
@@ -353,7 +357,7 @@ class _Preview(Kind[alignment_pb2.OpenPreview]):
     def check(self, config: PartyConfig, opening: alignment_pb2.OpenPreview, members: Members) -> None:
         from treetap.protocols.preview import sent_in_preview
 
-        config.policy.check_preview(config.name, opening.answer)
+        config.policy.check(config.name, "preview", opening.answer)
         config.policy.check_proof(
             config.name, "psi" if opening.answer == "records" else "a count", len(opening.parties)
         )
@@ -418,14 +422,14 @@ def _check_policy(opener: Opener, ledger: JobLedger, job: setup_pb2.Prepare) -> 
     check_spec(job.spec)
     opens_sums = training(training_name(job.spec)).opens_sums
     addresses: list[Check] = [
-        partial(config.policy.check_address, config.name, peer.name, peer.address)
+        partial(config.policy.people.check_address, config.name, peer.name, peer.address)
         for peer in job.peers
         if peer.name != config.name
     ]
     # the rest as if the policy named the parties of the job: what it lets go to those that it names
     openers = [party for party in opens_sums(members) if party != config.name]
     peers = [party for party in members.parties if party not in (config.name, *openers)]
-    named = config.under(config.policy.model_copy(update={"label_holders": openers, "peers": peers}))
+    named = config.under(config.policy.with_lines({"people": {"label_holders": openers, "peers": peers}}))
     faults: list[BadInput | Refused] = []
     admitted: Check = partial(check_members, config, members, opens_sums)
     of_partners: Check = partial(KINDS["prepare"].check_partners, ledger, job)

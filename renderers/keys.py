@@ -42,6 +42,7 @@ from treetap.party.approvals.standing import Bounds, StandingFile
 from treetap.party.config import PartyConfig, ServeConfig
 from treetap.party.defences.settings import Defences, DpSgdTable, Gradient, IdLmid, LabelDp, ReducedLeakage
 from treetap.party.policy import Policy
+from treetap.party.policy_tables import TABLES, KeyPolicy
 from treetap.process.config import TelemetryConfig, TlsConfig
 from treetap.process.secret import Secret
 from treetap.protocols.limits import Limits, Partner
@@ -78,6 +79,7 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
     },
     "Policy file": {
         "": (Policy, "The file that a party's `policy` names: what the party is willing to do and to show."),
+        **{f"[{name}]": (table, str(table.__doc__)) for name, table in TABLES.items()},
         "[limits]": (Limits, "A job that breaks one is refused, also by `treetap train --check`."),
         "[partners.NAME]": (Partner, "Counted by `ledger.jsonl` in the state folder; `treetap ledger` shows it."),
     },
@@ -122,7 +124,7 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
     },
 }
 #: Class and field → what is computed of it, said after its meaning.
-COMPUTED: dict[tuple[type, str], str] = {(Policy, "min_lattice_bits"): f"In a training it is {secrecy_words()}."}
+COMPUTED: dict[tuple[type, str], str] = {(KeyPolicy, "min_lattice_bits"): f"In a training it is {secrecy_words()}."}
 #: Tables of networks.
 OF_NETWORKS = {"[job.bottom.NAME]": Bottom, "[job.top]": Top}
 #: Parameters that are given a value, so that their ranges are looked at too.

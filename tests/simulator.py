@@ -26,12 +26,11 @@ from treetap.errors import Unreachable
 from treetap.party.config import PartyConfig, ServeConfig
 from treetap.party.defences.settings import Defences
 from treetap.party.node import PartyNode
-from treetap.party.policy import Policy
+from treetap.party.policy import Policy, merged
 from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.party.runtime.workers import PartyWorkers
 from treetap.process.config import TlsConfig
 from treetap.protocols.drafts import named
-from treetap.protocols.key_options import SCHEMES
 from treetap.tables.config import Encode, TableConfig
 from treetap.wire.frame import name_of
 from treetap.wire.ports import Address
@@ -229,7 +228,7 @@ class Federation:
             process.jobs = Operated(name, parties, dialer, journal, self.silence_s)
             return
         config = self.configs[name]
-        process.recorders = Recorders(config.state / "transcripts", config.policy.record)
+        process.recorders = Recorders(config.state / "transcripts", config.policy.people.record)
         workers = PartyWorkers(self.engine(name), self.cluster(name))
         process.node = PartyNode(config, workers, dialer, process.recorders, in_place)
 
@@ -425,23 +424,11 @@ class Federation:
         return config.under(self.policy(name))
 
     def policy(self, name: str) -> Policy:
-        """A party's policy: with room for short keys and small tables, the others named, and what the test wants."""
+        """A party's policy: with room for every job, the others named, and what the test wants."""
         others = [party for party in self.tables if party != name]
-        return Policy(
-            **{
-                "record": self.record,
-                "schemes": list(SCHEMES),
-                "min_key_bits": 512,
-                "min_common_records": 1,
-                "expansion_order": True,
-                "withheld_spaces": True,
-                "min_evaluated_records": 2,
-                "coordinators": list(self.coordinators),
-                "label_holders": others,
-                "peers": others,
-                **self.policies.get(name, {}),
-            }
-        )
+        people = {"record": self.record, "coordinators": list(self.coordinators)}
+        named = {"people": {**people, "label_holders": others, "peers": others}}
+        return Policy.permissive(merged(named, self.policies.get(name, {})))
 
 
 class Operated(Jobs):

@@ -19,6 +19,7 @@ from typer.main import get_command
 from renderers.commands import commands
 from treetap.commands.cli import app
 from treetap.party.policy import Policy
+from treetap.party.policy_tables import PLACES, TABLES
 from treetap.protocols.exclusions import PREDICTIONS, TRAININGS
 
 ROOT = Path(__file__).parents[1]
@@ -313,7 +314,7 @@ def figures() -> list[tuple[str, int]]:
     own, made = modules_of_a_training_party()
     return [
         ("commands", sum(bool(words) for words, _ in commands(get_command(app), ()))),
-        ("keys of a policy", len(Policy.model_fields)),
+        ("keys of a policy", len(PLACES) + len(Policy.model_fields) - len(TABLES)),
         ("rows of exclusions", len(TRAININGS) + len(PREDICTIONS)),
         *((f"kinds of places that declare {name}", len(declarations(name))) for name in (MESSAGES[0], STEPS[0])),
         *((f"files that name {name}", len(naming(name))) for name in (*MESSAGES, *STEPS)),

@@ -129,7 +129,10 @@ def visible(text: str, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() or letter in keep else _escaped(letter) for letter in text)
+    return "".join(
+        letter if letter.isprintable() or letter in keep else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )
 
 
 def quoted(text: str) -> str:
@@ -155,7 +158,3 @@ def one_line(text: str) -> str:
 def visible_value(value: object) -> object:
     """As `visible` for a plain `str`; every other value, such as markup that is escaped already, stays as it is."""
     return visible(value) if type(value) is str else value
-
-
-def _escaped(letter: str) -> str:
-    return letter.encode("unicode_escape").decode("ascii")

@@ -104,7 +104,7 @@ REMOVED: tuple[Removed, ...] = (
         Removed(COMMANDS, f"{word} --scheme", "leave it out: eini sums by Paillier, eini-lattice on a lattice")
         for word in ("predict", "serve")
     ),
-    Removed("Policy", "schemes = 'okamoto-uchiyama'", "write 'paillier' or 'lattice' in its place"),
+    Removed("KeyPolicy", "schemes = 'okamoto-uchiyama'", "write 'paillier' or 'lattice' in its place"),
     Removed("Policy", "require_key_proofs", "leave it out: every key of Paillier's has a proof, and a lattice no key"),
     Removed("Parameters", "gradient_bits", "leave it out: sums are exact"),
     Removed("Policy", "max_gradient_bits", "leave it out; a feature party's column_privacy bounds what sums tell"),

@@ -127,7 +127,11 @@ def load(path: Path, schema: type[Schema]) -> Schema:
 
 def faults_of(failure: ValidationError, schema: type[BaseModel]) -> list[str]:
     """Faults of content that the schema refused: each field by its place, the fault, and what may be meant."""
-    return [f"{_where(error['loc'])}: {_fault(error, schema)}" for error in failure.errors()]
+    return [
+        f"{'.'.join(f'[{part + 1}]' if isinstance(part, int) else part for part in error['loc']) or WHOLE}: "
+        f"{_fault(error, schema)}"
+        for error in failure.errors()
+    ]
 
 
 def _fault(error: Any, schema: type[BaseModel]) -> str:
@@ -182,10 +186,6 @@ def _inside(kind: Any) -> tuple[type[BaseModel] | None, bool]:
         if schema is not None:
             return schema, named or get_origin(kind) in (dict, Mapping)
     return None, False
-
-
-def _where(location: tuple[int | str, ...]) -> str:
-    return ".".join(f"[{part + 1}]" if isinstance(part, int) else part for part in location) or WHOLE
 
 
 def _what(error: object) -> str:

@@ -80,12 +80,12 @@ def lines_of(
 
 
 def policy_lines(name: str, settings: Mapping[str, Any], label_holder: str) -> list[Lines]:
-    """The line of the label holder's policy that refuses or stops a job without a table of [defences]; mostly none."""
+    """The lines of the label holder's policy that refuses or stops a job without a table of [defences]; mostly none."""
     lines = {"id_lmid": ("max_leakage", "xi"), "label_dp": ("label_budget", "epsilon")}
     if name not in lines:
         return []
     line, key = lines[name]
-    return [Lines(file=f"policy of {label_holder}", lines=[f"{line} = {toml(settings[key])}"])]
+    return [Lines(file=f"policy of {label_holder}", lines=["[labels]", f"{line} = {toml(settings[key])}"])]
 
 
 def job_lines(settings: Mapping[str, Any]) -> Lines:

@@ -30,9 +30,9 @@ def party_settings(folder: Path, holder: str, features: Sequence[str]) -> Settin
         table = config_of(folder, party, "train", labelled=own).model_dump(mode="json", exclude_none=True)
         policy = {
             "emits": {"EMBEDDING_GRADIENT" if own else "EMBEDDING": ["parties"]},
-            "reproducible": True,
-            "min_common_records": 1,
-            "record": "off",
+            "networks": {"reproducible": True},
+            "columns": {"min_common_records": 1},
+            "people": {"record": "off"},
         }
         settings[party] = {"policy": policy, "tables": {"train": table}}
     return settings

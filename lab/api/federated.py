@@ -26,6 +26,7 @@ from treetap.lab.api.job_table import changed, job_table
 from treetap.lab.api.loopback import ID, Loopback, Settings
 from treetap.lab.api.party_tables import PartyTables
 from treetap.lab.api.remote import Connection, RemoteFitted, connect
+from treetap.party.policy import PERMISSIVE, merged
 from treetap.protocols.prediction import predicting
 from treetap.tables.config import AUTO
 from treetap.tables.labels import class_name
@@ -338,7 +339,8 @@ class FederatedEstimator(Insights):
     def _splits_categories(self, job: JobTable) -> bool:
         """True if trees may split columns by sets of their categories."""
         policy = self.federation.settings.policy if isinstance(self.federation, Loopback) else self.policy
-        return job.params().splits_categories and loopback.splits_categories(policy)
+        columns = merged(PERMISSIVE, policy or {})["columns"]
+        return job.params().splits_categories and bool(columns["category_partitions"])
 
     def _loopback(self, names: Sequence[str]) -> Loopback:
         """The running federation that trains: the caller's, or the one of these settings."""

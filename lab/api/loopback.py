@@ -33,33 +33,12 @@ from treetap.lab.experiment.party_table import RESERVED
 from treetap.lab.local_federation import LocalFederation, empty_folder, keep_table, to_toml
 from treetap.models.durable import make_folder, write_whole
 from treetap.names import check_name, check_process_name
-from treetap.protocols.key_options import SCHEMES
+from treetap.party.policy import PERMISSIVE, merged
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2
 
 #: Name of the id column in the parties' tables.
 ID = "treetap_id"
-#: Disclosure classes that no party gets by default, and some job needs.
-_EMITTED = (
-    *("AGGREGATE", "BIN_ASSIGNMENT", "LEAF_WEIGHT", "MASKED_SHARE", "MONOTONE_DIRECTION"),
-    *("EMBEDDING", "EMBEDDING_GRADIENT"),
-)
-#: Policies of parties whose operator is one person, unless the caller says otherwise: all that a job needs.
-POLICY: Mapping[str, Any] = {
-    "schemes": list(SCHEMES),
-    "min_key_bits": 512,
-    "min_common_records": 1,
-    "min_evaluated_records": 2,
-    "expansion_order": True,
-    "withheld_spaces": True,
-    "noised_sums": True,
-    "category_partitions": True,
-    "min_label_parties": 1,
-    "pivodl_as_published": True,
-    "reproducible": True,
-    "score_training_records": True,
-    "emits": {name: ["parties"] for name in _EMITTED},
-}
 #: Where a party answers its gateway.
 _SERVED = {"listen": "127.0.0.1:0", "gateway": "gateway"}
 #: Federations that stay up for later trainings; of more the one that was used longest ago ends.
@@ -70,11 +49,6 @@ _WORDS = {
     "eval_table": "eval_set",
     "eval table": "eval set",
 }
-
-
-def splits_categories(policy: Mapping[str, Any] | None) -> bool:
-    """True if trees may split columns by sets of categories, by these lines of a policy."""
-    return bool({**POLICY, **(policy or {})}["category_partitions"])
 
 
 @dataclass(frozen=True)
@@ -89,7 +63,7 @@ class OwnTable:
 class Settings:
     """The configuration of a loopback federation: two with the same text may share their processes.
 
-    `defences`: party → its table of defences; `policy`: lines of every party's policy; `workers`: of each party;
+    `defences`: party → its table of defences; `policy`: tables of every party's policy; `workers`: of each party;
     `serve`: a client of the name `client` may ask each party about records, over HTTP on loopback, of its gateway. The
     name is drawn, since it is all that a client shows there.
     """
@@ -106,7 +80,7 @@ class Settings:
         """The keys of a party's configuration file."""
         others = [name for name in self.parties if name != party]
         return {
-            "policy": {**POLICY, "label_holders": others, **self.policy},
+            "policy": merged(PERMISSIVE, {"people": {"label_holders": others}}, self.policy),
             "workers": self.workers,
             "tables_folder": "tables",
             **({"serve": {"clients": [self.client], **_SERVED}} if self.serve else {}),
@@ -434,7 +408,7 @@ def federation(
     Args:
         parties: their names, or their number.
         defences: party → its table `[defences]`.
-        policy: lines of every party's policy file.
+        policy: tables of every party's policy file.
         workers: worker processes of each party; None: the number of cores.
         workdir: a folder that keeps configurations, certificates, states and logs; None: a temporary one.
         serve: give the parties an address at which `model.serve` answers over HTTP; needs the extra `serve`.

@@ -147,7 +147,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
     defences : dict, default=None
         The label holder's table `[defences]`, as {"id_lmid": {"xi": 0.5}}.
     policy : dict, default=None
-        Lines of every party's policy file.
+        Tables of every party's policy file.
     prediction : str, default=None
         Protocol of predictions, as "interactive", "eini" or "eini-lattice"; None: the default of the training's.
     options : dict, default=None

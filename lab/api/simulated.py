@@ -12,7 +12,7 @@ from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput
 from treetap.lab import simulation
 from treetap.lab.api.errors import InvalidInput
-from treetap.lab.api.loopback import ID, POLICY, OwnTable, to_caller
+from treetap.lab.api.loopback import ID, OwnTable, to_caller
 from treetap.lab.api.parameters import Parameters
 from treetap.lab.local_federation import keep_table
 from treetap.protocols.prediction import predicting
@@ -59,7 +59,7 @@ def train(
                 keys = {key: value for key, value in own.keys.items() if value is not None}
                 placed[party][name] = {"path": str(path), "id": ID, **keys}
         try:
-            return simulation.simulated(job, placed, defences, POLICY)
+            return simulation.simulated(job, placed, defences)
         except BadInput as failure:
             said = re.sub(rf"{re.escape(folder)}/\S+?\.parquet: ", "", str(failure))
             raise InvalidInput(to_caller(said)) from None

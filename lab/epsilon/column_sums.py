@@ -40,6 +40,7 @@ from treetap.party.growth.column_noise import ColumnNoise
 from treetap.party.growth.expected_records import ExpectedRecords
 from treetap.party.growth.feature_party import OwnTree
 from treetap.party.growth.split_table import SplitTable
+from treetap.party.policy import Policy
 from treetap.party.setup.steps import make_key
 from treetap.privacy.discrete_gaussian import discrete_gaussians
 from treetap.privacy.zcdp import rho_of
@@ -155,7 +156,7 @@ class _Job:
         self._config: Any = SimpleNamespace(
             state=Path(),
             defences=SimpleNamespace(column_privacy=SimpleNamespace(**own)),
-            policy=SimpleNamespace(column_budget=None),
+            policy=Policy(),
         )
         self._spec = setup_pb2.JobSpec(aggregator=_LABEL_HOLDER, feature_parties=[_PARTY], scheme=row.scheme)
         self._context = in_memory(

@@ -34,6 +34,7 @@ from treetap.neural.defences import DELTA, LEAST, MOST, DpSgd, epsilon
 from treetap.neural.draws import Draws
 from treetap.party.pivodl.growing_tree import Division, GrowingTree
 from treetap.party.pivodl.leaf_weights import NoiseLedger, Settlement
+from treetap.party.policy import Policy
 from treetap.party.runtime.job_store import JobStore
 from treetap.privacy.label_dp import Ints, staged
 from treetap.privacy.zcdp import LeafWeightPrivacy, rho_of
@@ -252,7 +253,7 @@ class _Leaves:
             outbox=SimpleNamespace(send=send),
             store=store,
             ledger=SimpleNamespace(ledger=SimpleNamespace(path=Path()), enter=lambda *_, **__: None),
-            policy=SimpleNamespace(label_budget=None),
+            policy=Policy(),
         )
         parties, level = [_PARTY, _LABEL_HOLDER], self._params.max_depth - 1
         me: Any = SimpleNamespace(

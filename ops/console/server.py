@@ -233,14 +233,15 @@ class Console:
         if len(hosts) != 1 or host_of(hosts[0]) not in self._hosts:
             raise web.HTTPMisdirectedRequest(reason="This host is not served here")
         origins = request.headers.getall(hdrs.ORIGIN, [])
-        wanted = [] if request.method in (hdrs.METH_GET, hdrs.METH_HEAD) and not origins else [self._origin(hosts[0])]
+        wanted = (
+            []
+            if request.method in (hdrs.METH_GET, hdrs.METH_HEAD) and not origins
+            else [f"{self._scheme}://{hosts[0].lower()}"]
+        )
         if origins == ["null"] and request.headers.get("Sec-Fetch-Site") == "same-origin":
             origins = wanted  # of a form on a page without a referrer (Fetch, 3.2)
         if origins != wanted:
             raise web.HTTPForbidden(reason="This request comes from another origin")
-
-    def _origin(self, host: str) -> str:
-        return f"{self._scheme}://{host.lower()}"
 
     # ---- sessions
 

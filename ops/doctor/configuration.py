@@ -113,7 +113,7 @@ def _party(path: Path) -> Checks:
         **({"attacks": partial(_attacks, config)} if config.optimizer else {}),
         f"state = {config.state}": partial(check_state, config.state),
         "folders": partial(_folders, config),
-        "native kernels": lambda: [kernels(config.policy.schemes)],
+        "native kernels": lambda: [kernels(config.policy.keys.schemes)],
         "arithmetic": partial(arithmetic_of, config.arithmetic),
         **({CLUSTER: partial(_cluster, config)} if config.engine == "ray" else {}),
         **{f"table {name}": partial(_table, name, table, **_asked(config)) for name, table in config.tables.items()},
@@ -137,8 +137,9 @@ def _cluster(config: party_config.PartyConfig) -> list[Finding]:
 
 def _policy(config: party_config.PartyConfig) -> list[Finding]:
     """A warning if the policy names no other party, so that this one can be in no job."""
+    people, waits = config.policy.people, ""
     label_holders, peers = (
-        [name for name in names if name != config.name] for names in (config.policy.label_holders, config.policy.peers)
+        [name for name in names if name != config.name] for names in (people.label_holders, people.peers)
     )
     if not label_holders and not peers:
         message = (
@@ -146,11 +147,10 @@ def _policy(config: party_config.PartyConfig) -> list[Finding]:
             "to add (docs/configuration.md)"
         )
         return [Finding("warning", "policy", message)]
-    people = ""
-    if config.policy.approval == "manual":
-        people = f"; every job waits for approval by {' or '.join(config.policy.approvers)}"
+    if people.approval == "manual":
+        waits = f"; every job waits for approval by {' or '.join(people.approvers)}"
     opening = f"may open sums over its columns: {', '.join(label_holders) or 'no other party'}"
-    return [Finding("ok", "policy", f"{opening}; peers: {', '.join(peers) or 'none'}{people}")]
+    return [Finding("ok", "policy", f"{opening}; peers: {', '.join(peers) or 'none'}{waits}")]
 
 
 def _serve(config: party_config.PartyConfig) -> Checks:
@@ -198,7 +198,7 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
 
 def _asked(config: party_config.PartyConfig) -> dict[str, bool]:
     return {
-        "categorical": config.policy.splits_categories,
+        "categorical": config.policy.columns.category_partitions,
         "private": config.defences.column_privacy is not None,
     }
 

@@ -228,14 +228,6 @@ def _write_manifest(folder: Path, manifest: dict[str, object]) -> None:
     write_whole(folder / MANIFEST, manifest_content(manifest, str(read_job(folder).get("submission"))))
 
 
-def _predictions(case: Case, path: Path) -> int:
-    return forget_rows(path, case.ids, dry=case.dry)
-
-
-def _preview(case: Case, path: Path) -> int:
-    return forget_rows(path, case.ids, first=1, dry=case.dry)
-
-
 def _unfinished(case: Case, path: Path) -> int:
     job = path.relative_to(case.party.state).parts[1]
     raise BadInput(
@@ -258,8 +250,12 @@ KINDS = (
     Row(f"models/*/{JOB}", "digests of a job and of whole tables", None, "has digests of whole tables"),
     Row("models/*/*", "a model", None, _MADE_OF_ALL),
     Row("predictions/*.evaluation.json", "metrics", None, "has metrics over all records"),
-    Row("predictions/*", "predictions", _predictions),
-    Row("previews/*", "rows that a preview found", _preview),
+    Row("predictions/*", "predictions", lambda case, path: forget_rows(path, case.ids, dry=case.dry)),
+    Row(
+        "previews/*",
+        "rows that a preview found",
+        lambda case, path: forget_rows(path, case.ids, first=1, dry=case.dry),
+    ),
     Row("ledger.jsonl", "charges", None, "has numbers, and digests of whole tables"),
     Row("approvals/*.json", "decisions about jobs", None, "has descriptions of jobs"),
     Row("attempts.json", "attempts at jobs", None, "has names and digests of jobs"),

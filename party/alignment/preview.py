@@ -62,7 +62,7 @@ class Previewed(RaisedLists):
 
     async def send_least(self) -> None:
         """Send every other party the number of records below which this one's policy lets no count out."""
-        own = alignment_pb2.LeastCount(records=self._context.policy.min_common_records)
+        own = alignment_pb2.LeastCount(records=self._context.policy.columns.min_common_records)
         others = (party for party in self._members if party != self._context.party)
         await together(*(self._context.outbox.send(party, "least_count", [own]) for party in others))
 
@@ -70,7 +70,7 @@ class Previewed(RaisedLists):
     async def blind_ids(self) -> None:
         """Receive the least counts of the others; then as in an alignment."""
         for party in self._members:
-            least = self._context.policy.min_common_records
+            least = self._context.policy.columns.min_common_records
             if party != self._context.party:
                 async for message in self._context.mailbox.series(party, "least_count", 0, 0):
                     least = message.alignment.least_count.records
@@ -216,7 +216,7 @@ class Preview:
     def _leak(self, common: types_pb2.CommonCount, *readers: str) -> None:
         log.warning(
             "job %s: a leak by preview = %r: now %s can tell that table %r has %s records in common",
-            *(self._context.job, self._context.policy.preview, " and ".join(readers), self._opening.table),
+            *(self._context.job, self._context.policy.columns.preview, " and ".join(readers), self._opening.table),
             _words(common),
         )
 

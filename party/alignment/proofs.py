@@ -42,7 +42,7 @@ class ListProofs:
         self._others = [party for party in members if party != me]
         self._keys = {me: b"" if arithmetic.form_in_use() is None else proof.key_of(exponent)}
         self.asking = set[str]()
-        if context.policy.alignment_proof:
+        if context.policy.keys.alignment_proof:
             numbers = secrets.token_bytes(64)
             self.sent, self.returned, self.asking = Sums(numbers), Sums(numbers), {me}
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from treetap.errors import ConfigError, DataError, Malformed, Refused
+from treetap.errors import ConfigError, DataError, Malformed
 from treetap.party.alignment.proofs import ListProofs
 from treetap.party.alignment.raised_lists import RaisedLists, own_steps
 from treetap.party.runtime.context import StepContext, required
@@ -84,7 +84,7 @@ class Alignment(RaisedLists):
         """
         super().__init__(context, turns(len(sizes.members.parties)), sizes)
         self._then = then
-        self._rule, self._minimum = rule, int(getattr(context.policy, rule))
+        self._rule = rule
         self.sequence = alignment_steps(self._members, mode, context.party)
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self._path: Origin = Path()
@@ -327,11 +327,8 @@ class Alignment(RaisedLists):
                 "no record is common to all parties: do all id columns hold the same ids, written alike, and several "
                 "columns in the same order?"
             )
-        if count < self._minimum:
-            raise Refused(
-                f"{self._context.party} takes no part: its policy says {self._rule} = {self._minimum}, and fewer "
-                "records are common to all parties"
-            )
+        context = self._context
+        context.policy.check(context.party, self._rule, count, records="records are common to all parties")
 
     def _enough_of(self, records: Rows) -> None:
         """Check the number of common records, and of a job with an eval table the numbers of each kind."""

@@ -44,8 +44,8 @@ class Desk:
     def stand(self, caller: str, request: approvals_pb2.StandRequest) -> approvals_pb2.StandingApproval:
         """Keep a standing approval; raises as `Approvals.stand` does."""
         self._admit(caller)
-        if self._policy().approval == "none":
-            raise BadInput(f'{self._party}\'s policy asks for no approval: say approval = "manual" there')
+        if self._policy().people.approval == "none":
+            raise BadInput(f'{self._party}\'s policy asks for no approval: write approval = "manual" under [people]')
         with disk_faults(self._party, "approvals"):
             return _standing(self._approvals.stand(caller, request.text))
 

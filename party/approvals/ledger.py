@@ -33,7 +33,7 @@ from treetap.party.approvals.decisions import (
     check_countersigned,
     countersigned,
 )
-from treetap.party.approvals.standing import Standing, standing_of
+from treetap.party.approvals.standing import Standing, parties_of, standing_of
 from treetap.party.policy import Policy
 from treetap.wire.tls import Transport
 
@@ -95,7 +95,7 @@ class Approvals:
             why = f": {verdict.why}" if verdict.why else ""
             refused = f"{self._party} has refused job {job.job}{why} (by {verdict.approver})"
             raise BadInput(refused, party=self._party)
-        if policy.approval == "none":
+        if policy.people.approval == "none":
             if known.waits if known is not None else asked.operator:
                 self._keep(replace(job, words=words(), waits=False))
             return
@@ -111,7 +111,7 @@ class Approvals:
         if self.holds(job) or self._let_in(job):
             return
         if known is None:
-            self._make_room(asked.coordinator, max(1, MOST_WAITING // max(1, len(policy.coordinators))))
+            self._make_room(asked.coordinator, max(1, MOST_WAITING // max(1, len(policy.people.coordinators))))
         shown = replace(job, words=words(), waits=True)
         if shown != known:
             self._keep(shown)
@@ -125,6 +125,17 @@ class Approvals:
         if self.clock() - waiting[0].since < WAIT_DAYS * DAY_S:
             raise Overloaded(f"at {self._party} {most} jobs wait for approval already, all of {coordinator}")
         self._forget(waiting[0].digest)
+
+    def approved_before(self, asked: Asked) -> Asked | None:
+        """The other job of its kind and of its first party that was approved last, if there is one."""
+        alike = [
+            (verdict.since, job)
+            for job in self._asked.values()
+            for verdict in job.verdicts
+            if verdict.decision == APPROVED and job.kind == asked.kind and job.digest != asked.digest
+            if parties_of(job.document)[:1] == parties_of(asked.document)[:1]
+        ]
+        return max(alike, key=lambda row: row[0])[1] if alike else None
 
     def knows(self, digest: str) -> bool:
         """True if this party keeps a job."""
@@ -146,7 +157,7 @@ class Approvals:
 
     def would_wait(self, policy: Policy, asked: Asked) -> bool:
         """True if a job would wait for a person."""
-        return policy.approval == "manual" and self._covering(asked) is None
+        return policy.people.approval == "manual" and self._covering(asked) is None
 
     def holds(self, job: Asked) -> bool:
         """True if a job's last decision is an approval that counts now: in its dates, countersigned, not revoked."""
@@ -182,10 +193,9 @@ class Approvals:
 
     def check_approver(self, policy: Policy, caller: str) -> None:
         """`Refused` for a caller whom the policy does not name."""
-        if caller not in policy.approvers:
-            raise Refused(
-                f"{caller} is no approver of {self._party} (its policy: approvers = {json.dumps(policy.approvers)})"
-            )
+        if caller not in policy.people.approvers:
+            approvers = json.dumps(policy.people.approvers)
+            raise Refused(f"{caller} is no approver of {self._party} (its policy: approvers = {approvers})")
 
     def listed(self, job: str = "") -> list[Asked]:
         """The jobs of that name, or all, in the order in which they were asked for."""

@@ -38,7 +38,7 @@ def admit(
     policy = config.policy
     new = not approvals.knows(digest.hex())
     operator = operator_of(config.name, job, opening, digest, config.transport(), policy, new=new, forgotten=forgotten)
-    if policy.approval == "none" and not operator.name and new:
+    if policy.people.approval == "none" and not operator.name and new:
         return
     asked = Asked(
         job,
@@ -55,14 +55,14 @@ def admit(
         from treetap.party.approvals.words import Job, words_of  # for a job that is shown to people
 
         base = continued_from(opening.spec) if isinstance(opening, setup_pb2.Prepare) else ""
-        return words_of(Job(asked, members, rows, base), config)
+        return words_of(Job(asked, members, rows, base, approvals.approved_before(asked)), config)
 
     approvals.admit(policy, asked, words)
 
 
 def would_wait(approvals: Approvals, config: PartyConfig, job: str, opening: Opening, members: Members) -> bool:
     """True if a job that is not signed would wait for one of this party's people, or for an operator's signature."""
-    if config.policy.operators:
+    if config.policy.people.operators:
         return True
     asked = Asked(job, kind_of(opening), "", members.coordinator, document=job_document(job, opening))
     return approvals.would_wait(config.policy, asked)
@@ -98,9 +98,9 @@ def operator_of(
             it names some.
     """
     here = f"{party} takes no part in job {job}"
-    named = f"{party}'s policy says operators = {json.dumps(policy.operators)}"
+    named = f"{party}'s policy says operators = {json.dumps(policy.people.operators)}"
     if isinstance(transport, Insecure) or not opening.HasField("signed"):
-        if policy.operators:
+        if policy.people.operators:
             raise Refused(
                 f"{here}, which no operator has signed: {named}; submit it with certificates and this release"
             )
@@ -115,7 +115,7 @@ def operator_of(
             raise Refused(f"{here}, whose operator's signature has ended on {date(end)}: {again}")
         if opening.signed.unix_nanos <= (forgotten + AHEAD_S) * 1e9:
             raise Refused(f"{here}, which may have ended: so many have since its operator signed it; {again}")
-    if policy.operators and operator.name not in policy.operators:
+    if policy.people.operators and operator.name not in policy.people.operators:
         raise Refused(
             f"{here}, which {operator.name} has signed: {named}; if it should, name {operator.name!r} there and send "
             f"{party} SIGHUP"

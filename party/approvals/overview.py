@@ -149,7 +149,7 @@ class Overview:
         ]
         for name, labels, value in self._metrics.samples(*LEAKAGE):
             limit, own, unit = LEAKAGE[name]
-            most = getattr(config.policy, limit) if limit else None
+            most = getattr(config.policy.labels, limit) if limit else None
             of = f"{own}, by {labels['peer']}"
             rows.append(overview_pb2.SpentLimit(limit=limit or "leakage", of=of, unit=unit, most=most, spent=value))
         view.limits.extend(_page(view, rows, page))

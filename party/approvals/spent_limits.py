@@ -23,13 +23,13 @@ def spent(party: PartyConfig, charges: list[Charge]) -> list[dict[str, Any]]:
 
     `charges`: all of the party's ledger. Units: ε of labels and columns, numbers of the last 24 hours for partners.
     """
-    labels = LabelBudget(party.state, party.policy.label_budget)
+    labels = LabelBudget(party.state, party.policy.labels.label_budget)
     used, rest = labels.spent(), labels.left()
     rows: list[dict[str, Any]] = []
     if used or rest is not None:
         own = {"spent": float(used), "left": None if rest is None else float(rest)}
         rows.append({"limit": "label_budget", "of": "labels", "most": labels.budget, **own})
-    columns, privacy = ColumnBudget(party.state, party.policy.column_budget), party.defences.column_privacy
+    columns, privacy = ColumnBudget(party.state, party.policy.columns.column_budget), party.defences.column_privacy
     noise = None if privacy is None else ColumnPrivacy(privacy.epsilon, privacy.delta, privacy.trees)
     for name in sorted({charge.occasion.table for charge in columns.charges()}):
         most = columns.budget if columns.budget is not None or noise is None else noise.epsilon
@@ -42,8 +42,11 @@ def _of_partners(party: PartyConfig, charges: list[Charge]) -> Iterator[dict[str
     """A row for each limit on a partner; `named`: the partner has limits of its own."""
     policy, now = party.policy, time.time()
     met = {partner for charge in charges for partner in charge.occasion.partners} | {*policy.partners} - {ALL}
-    parties = tuple(sorted(met - {*policy.coordinators}))
-    for job in (Occasion("", parties, "", "", 0), *(Occasion("", (), name, "", 0) for name in policy.coordinators)):
+    parties = tuple(sorted(met - {*policy.people.coordinators}))
+    for job in (
+        Occasion("", parties, "", "", 0),
+        *(Occasion("", (), name, "", 0) for name in policy.people.coordinators),
+    ):
         kept = JobLedger(ledger_of(party.state), job, party.name, policy)
         rows = [
             (DAILY[kind], partner, most, sum(one.amount for one in kept.of_day(kind, partner, now)))

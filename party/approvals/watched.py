@@ -83,7 +83,7 @@ class Watched:
         rows = spent(config, ledger_of(config.state).charges())
         for _, labels, nats in self._metrics.samples("treetap_leakage_bound_nats"):
             of = f"labels, by {labels['peer']}"
-            rows.append({"limit": "max_leakage", "of": of, "most": config.policy.max_leakage, "spent": nats})
+            rows.append({"limit": "max_leakage", "of": of, "most": config.policy.labels.max_leakage, "spent": nats})
         return rows
 
     def _replace(self, gauge: Gauge, amounts: Amounts) -> None:

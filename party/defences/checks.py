@@ -70,7 +70,7 @@ def check_own(
         least = range(params.n_estimators * params.trees_per_round(2))
         check_noised_trees(party, defences.column_privacy.trees, params, least)
     if embeds and not isinstance(params, TreeParams):
-        policy.check_sensitivity(party, defences.sensitivity)
+        policy.check(party, "min_sensitivity", defences.sensitivity)
     if labelled:
         _check_labels(party, defences, policy, spec)
 
@@ -88,13 +88,13 @@ def _of_tables(own: TableConfig | None, further: TableConfig | None) -> set[Feat
 
 def _of_labels(defences: Defences, policy: Policy) -> set[Feature]:
     """The features by which a party with labels protects them."""
-    limit, noise, bounded = defences.id_lmid, defences.label_dp, policy.max_leakage is not None
+    limit, noise, bounded = defences.id_lmid, defences.label_dp, policy.labels.max_leakage is not None
     used = {
         **{Feature(name): True for name in defences.named()},
         Feature.ID_LMID_PAPER: limit is not None and limit.counts == "paper",
         Feature.LABEL_DP_STAGES: noise is not None and noise.stages > 1,
         Feature.MAX_LEAKAGE: bounded,
-        Feature.WITHDRAW: bounded and policy.on_max_leakage != "stop",
+        Feature.WITHDRAW: bounded and policy.labels.on_max_leakage != "stop",
     }
     return {feature for feature, has in used.items() if has}
 
@@ -102,7 +102,7 @@ def _of_labels(defences: Defences, policy: Policy) -> set[Feature]:
 def _of_columns(party: str, defences: Defences, policy: Policy, spec: setup_pb2.JobSpec) -> set[Feature]:
     """The features by which a party protects columns of which others learn."""
     used, params = {Feature(name) for name in defences.named(columns=True)}, params_of(spec)
-    used |= {Feature.MIN_INSTANCE_SPACE} if policy.min_instance_space > 1 else set()
+    used |= {Feature.MIN_INSTANCE_SPACE} if policy.columns.min_instance_space > 1 else set()
     return used | ({Feature.BATCH_NORM} if params.norms_batches(party) else set())
 
 

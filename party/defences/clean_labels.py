@@ -54,7 +54,9 @@ class LabelRules:
 
     @classmethod
     def of(cls, party: str, defences: Defences, policy: Policy) -> LabelRules:
-        return cls(party, defences.label_dp is not None, policy.label_budget, policy.evaluate_clean_labels)
+        return cls(
+            party, defences.label_dp is not None, policy.labels.label_budget, policy.labels.evaluate_clean_labels
+        )
 
     @property
     def protect(self) -> bool:
@@ -78,8 +80,8 @@ class LabelRules:
         if use in (Use.TRAINING, Use.EVAL_TABLE) and self.budget is not None:
             raise Refused(
                 f"{self.party} takes no part in a job that uses its labels as they are: its policy says label_budget = "
-                f"{self.budget:g}; write label_dp = {{epsilon = 1.0}} under [defences] of {self.party}'s file and "
-                f"send {self.party} SIGHUP"
+                f"{self.budget:g} under [labels]; write label_dp = {{epsilon = 1.0}} under [defences] of "
+                f"{self.party}'s file and send {self.party} SIGHUP"
             )
         if use is Use.TRAINING and self.noisy:
             raise Refused(f"{self.party} trains on noisy labels alone: it has label_dp under [defences]")

@@ -56,7 +56,7 @@ class ColumnBudget:
                 f"{party} sends no sums of table {table!r} in this attempt: it costs ε = {privacy.epsilon:g} by "
                 f"column_privacy, earlier ones have cost ε = {epsilon_of(spent, privacy.delta):.4g} together, and its "
                 f"policy {says}, which leaves ε = {left:.4g} ('treetap ledger' at {party} lists them); another job "
-                f"needs a smaller epsilon, or this one a greater column_budget in {party}'s policy file"
+                f"needs a smaller epsilon, or this one a greater column_budget under [columns] of {party}'s policy file"
             )
 
     def charge(self, party: str, occasion: Occasion, privacy: ColumnPrivacy) -> None:

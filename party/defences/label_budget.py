@@ -84,7 +84,7 @@ class LabelBudget:
                 f"{party} draws no {what} for this job: they cost ε = {epsilon:g}, and of its policy's "
                 f"label_budget = {self.budget:g} it has spent {self.spent():f}; a job on a table and with a label_dp "
                 f"that it has drawn labels for costs nothing ('treetap labels' at {party} lists them), another one "
-                f"needs a smaller epsilon, or a greater label_budget in {party}'s policy file"
+                f"needs a smaller epsilon, or a greater label_budget under [labels] of {party}'s policy file"
             )
 
     def charge(self, charge: LabelCharge, occasion: Occasion) -> int:

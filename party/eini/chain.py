@@ -82,7 +82,7 @@ async def check_hidden(
 
     `spare`: bits by which the candidate leaves of n records exceed the possible sums, (n,); `beside`: what is sent too.
     """
-    if context.policy.min_candidate_bits is not None:
+    if context.policy.columns.min_candidate_bits is not None:
         bits = await context.offload(lambda: scoring.trees.count(scoring.records.wanted, spare))
         fault = f"{beside}the candidate leaves of some record have fewer bits to spare than that"
         context.policy.check_paths(context.party, bits, fault)

@@ -227,7 +227,8 @@ def write_attributions(
     """
     kinds: list[Any] = [*id_columns, *([("class", classes.type)] if len(expected) > 1 else [])]
     kinds += [(name, pa.float64()) for name in ("score", "expected")]
-    schema = pa.schema([*kinds, *((_called(player, parties), pa.float64()) for player in players)])
+    named = [f"party:{player}" if player in parties else player for player in players]
+    schema = pa.schema([*kinds, *((name, pa.float64()) for name in named)])
     with writing_whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for ids, scores, values in parts:
             n, outputs = scores.shape
@@ -238,10 +239,6 @@ def write_attributions(
             columns += [scores.ravel(), np.tile(expected, n)]
             columns += [values[:, place].ravel() for place in range(len(players))]
             writer.write_table(pa.table(columns, schema=schema))
-
-
-def _called(player: str, parties: Collection[str]) -> str:
-    return f"party:{player}" if player in parties else player
 
 
 class LabelHolderEnd:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -190,8 +191,11 @@ class FeaturePartyEnd:
 
 def _check_policy(context: StepContext, parameters: Parameters) -> None:
     """`Refused` if the sizes of a key are below what the party's policy says."""
-    context.policy.check_secrecy(context.party, "the prediction lattice", parameters.secrecy_bits)
-    context.policy.check_hiding(context.party, "the masks behind a returned sum", parameters.statistical_bits)
+    policy, party, bits = context.policy, context.party, math.floor(parameters.secrecy_bits)
+    of_key = {"lattice": "the prediction lattice", "secrecy": f"some {bits} bits of secrecy"}
+    policy.check(party, "min_lattice_bits", bits, **of_key)
+    hidden = "the masks behind a returned sum"
+    policy.check(party, "min_hiding_bits", math.floor(parameters.statistical_bits), hidden=hidden)
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class LabelHolder:
         """
         data = self._job.select_common()
         self._targets = self._targets_of(data.labels)
-        least = self._context.policy.min_evaluated_records
+        least = self._context.policy.labels.min_evaluated_records
         state = self._state = ForestScores(self._params, data.labels, self._context.store, data.measured, least)
         return await self._job.bin(state)
 

@@ -125,7 +125,8 @@ class NoisedParties(Rule):
         """
         context, layout = self.part.context, self.part.layout
         noised = await announced(context, self.part.spec)
-        context.policy.check_noised(context.party, noised)
+        if noised:
+            context.policy.check(context.party, "noised_sums", True, owners=" and ".join(noised))
         withholding = self.part.config.withholding
         if noised and withholding.xi is not None:
             refuse_classes(context.party, Feature.COLUMN_PRIVACY)
@@ -189,7 +190,7 @@ class ColumnNoise(Rule):
         self.missing_bins = table is not None
         self.privacy = None if table is None else ColumnPrivacy(table.epsilon, table.delta, table.trees)
         self._context, self._spec, self._params, self._layout, self._draws = context, spec, params, layout, draws
-        self._budget = ColumnBudget(config.state, config.policy.column_budget)
+        self._budget = ColumnBudget(config.state, config.policy.columns.column_budget)
         self._noised: Mapping[str, tuple[ColumnPrivacy, int]] = {}  # of all parties, and their draws
         self.noise: SumNoise | None = None
         if (own := self.privacy) is not None:

@@ -83,16 +83,13 @@ class OwnTree:
         Raises:
             Malformed: this party offered no candidates of the node, nor of its sibling, or the node is split already.
         """
-        if not {node, node ^ 1} & self.offered or self._is_split(node):
+        if not {node, node ^ 1} & self.offered or not {2 * node, 2 * node + 1}.isdisjoint(self.rows):
             raise self.expected.not_to_be_split(node)
         return self.rows_of(node)
 
     def check_sides(self, node: int, sides: Sequence[Rows]) -> None:
         """`Malformed` where the job's rules let no split divide a node so."""
         self.expected.check_sides(node, sides)
-
-    def _is_split(self, node: int) -> bool:
-        return 2 * node in self.rows or 2 * node + 1 in self.rows
 
     def divide(self, node: int, left: Rows) -> tuple[Rows, Rows]:
         """Divide these records of a node; returns those that go left, and the others."""

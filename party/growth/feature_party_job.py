@@ -104,7 +104,14 @@ class FeaturePartyJob:
         table = await load_job_table(self._context, self._config, self._spec, with_label=False, missing=missing)
         self._first.check_table(table)
         categories = partitioned(table, self._params.one_hot_below)
-        self._context.policy.check_partitions(self._context.party, categories, self._spec.aggregator)
+        for name in categories:
+            self._context.policy.check(
+                *(self._context.party, "category_partitions", True),
+                deed=f"send {self._spec.aggregator} the sums over each category of column {name!r}, by which it would "
+                "partition them",
+                instead="use a max_cat_to_onehot above the number of its categories, or encode = "
+                '"ordinal" or "one-hot" for it',
+            )
         records, _ = await load_records(self._context, self._config, self._spec, table, missing)
         self._take(records)
         aligned = begin_alignment(self.alignment, records)

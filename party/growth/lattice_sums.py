@@ -76,9 +76,9 @@ class SumsOfWords:
             )
         merges, keeps = (
             job.split_table.min_cell_records > 0,
-            context.policy.second_halves == "job" and params.same_columns,
+            context.policy.keys.second_halves == "job" and params.same_columns,
         )
-        hiding = max(context.policy.min_hiding_bits, self._hiding_of_noise())
+        hiding = max(context.policy.keys.min_hiding_bits, self._hiding_of_noise())
         message = setup_pb2.CandidateCount(
             candidates=count, merges_bins=merges, keeps_second_halves=keeps, hiding=hiding
         )
@@ -91,7 +91,7 @@ class SumsOfWords:
             )
         if key.merges_bins < merges or key.keeps_second_halves > keeps:
             raise Malformed(f"{self._sender} does not say of all parties what {context.party} has said of its sums")
-        context.policy.check_hiding(context.party, "its sets of records", key.hiding)
+        context.policy.check(context.party, "min_hiding_bits", key.hiding, hidden="its sets of records")
         max_bin, records = params.max_bin, len(job.table.ids)
         try:
             sizes = key.candidates, key.queries, context.attempt, key.hiding

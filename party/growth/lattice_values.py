@@ -83,7 +83,7 @@ class WordsOfNodes:
     def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
         """`BadInput` if not even one candidate's sums can be hidden and opened, or not in a further attempt."""
         fitting(slots, labels, KeyKind.of(self._spec), remedy)
-        hiding = self._context.policy.min_hiding_bits
+        hiding = self._context.policy.keys.min_hiding_bits
         needs = Needs.of(self._sizes().params, noised=self._sizes().noised)
         self._parameters(slots, len(labels.values), 1, needs, hiding)
 
@@ -105,7 +105,7 @@ class WordsOfNodes:
         kept = len(self._keeping) == len(parties)
         merged, once = bool(sizes.merging), self._once
         needs = Needs.of(sizes.params, merged=merged, kept=kept, once=once, noised=sizes.noised)
-        hiding = max(context.policy.min_hiding_bits, *(count.hiding for count in counts.values()))
+        hiding = max(context.policy.keys.min_hiding_bits, *(count.hiding for count in counts.values()))
         candidates = rounded_up(max(sizes.announced.values()))
         parameters = self._parameters(slots, sizes.records, candidates, needs, hiding)
         self._way, self._once = (

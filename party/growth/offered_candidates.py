@@ -148,7 +148,8 @@ class OfferedCandidates:
         first = candidates - sum(sizes)
         if stage or first < 0 or min(sizes) < 1:
             raise Malformed(f"{party} says that sums over {sum(sizes)} categories are among {candidates} of tree {t}")
-        self._context.policy.check_partitioned(self._context.party, party)
+        deed = f"partition the categories of {party}, which would learn in what order the labels put them"
+        self._context.policy.check(self._context.party, "category_partitions", True, deed=deed, instead="")
         starts = accumulate(sizes, initial=first)
         self._groups[party] = [Group(start, size) for start, size in zip(starts, sizes, strict=False)]
 

@@ -25,7 +25,7 @@ class RecordedSums:
     """Writes the entries of one job's trees; does nothing under a policy without `record_sums`."""
 
     def __init__(self, context: StepContext) -> None:
-        self._context, self._on = context, context.policy.record_sums
+        self._context, self._on = context, context.policy.people.record_sums
 
     def values(self, t: int, values: Ints) -> None:
         """Record the values (N, S) int64 that tree `t` sums."""

@@ -266,12 +266,12 @@ class Passing:
 
     def _check_policy(self) -> None:
         policy, party, model = self._context.policy, self._context.party, self._opening.model
-        if not policy.score_training_records:
+        if not policy.labels.score_training_records:
             try:
                 trained = any_trained(self._opened.manifest.get(TRAINED_IDS), self._opened.aligned.ids)
             except DataError as failure:
                 raise DataError(f"model {model}: {failure}").at(party) from None
-            policy.check_fresh(party, model, trained=trained)
+            policy.check(party, "score_training_records", trained, model=model)
         reader = self._opening.recipient
         hidden = self.routes.hidden_bits(reader)
         known = min(self.routes.path_bits(), 64.0 * self.outputs)

@@ -34,7 +34,10 @@ class Recipient:
         self._opened = OpenedModel(job, self.sizes)
         self._passing = Passing(job, self._opened, self.sizes)
         self._margin = np.array(self._opened.manifest["base_margin"])
-        self._unit = _unit_of(self._opened)
+        # unit and zero of scores: a regression's label_scale and base_score
+        scaled = self._opened.objective in REGRESSIONS
+        manifest = self._opened.manifest
+        self._unit = (float(manifest["label_scale"]), float(manifest["base_score"])) if scaled else (1.0, 0.0)
         self._records = record_source(job, self._opened)
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self.steps = steps_of(self, self._passing, self._records, phases={ALIGNMENT: self._opened.alignment})
@@ -88,10 +91,3 @@ class Recipient:
         scale, base = self._unit
         scores: Floats = (self._margin + decode(sums, FRACTION)) * scale + base
         return scores
-
-
-def _unit_of(opened: OpenedModel) -> tuple[float, float]:
-    """Unit and zero of scores: a regression's label_scale and base_score, else 1 and 0."""
-    if opened.objective not in REGRESSIONS:
-        return 1.0, 0.0
-    return float(opened.manifest["label_scale"]), float(opened.manifest["base_score"])

@@ -168,7 +168,7 @@ def check_budget(me: Participant) -> None:
     """`Refused` if the noise of a job that has drawn none costs more ε than the policy's `label_budget` leaves."""
     context, epsilon = me.context, me.params.epsilon
     if epsilon is not None and not context.store.lines(NOISED_WEIGHTS).read():
-        budget = LabelBudget(context.ledger.ledger.path.parent, context.policy.label_budget)
+        budget = LabelBudget(context.ledger.ledger.path.parent, context.policy.labels.label_budget)
         budget.check(me.name, epsilon, "noise of leaf weights")
 
 
@@ -215,7 +215,10 @@ class NoiseLedger:
         """
         known = self._known()
         if (tree, leaf) not in known:
-            noised = [self._noised(units) for units in clipped(weight, self._unit, self._clip)]
+            noised = [
+                float((units + discrete_gaussian(self._variance, self._randbelow)) * Fraction(self._unit))
+                for units in clipped(weight, self._unit, self._clip)
+            ]
             try:
                 self._lines.put({"tree": tree, "leaf": leaf, "weight": noised}, len(known))
             except BaseException:
@@ -223,9 +226,6 @@ class NoiseLedger:
                 raise
             known[tree, leaf] = noised
         return np.array(known[tree, leaf], dtype=np.float64)
-
-    def _noised(self, units: int) -> float:
-        return float((units + discrete_gaussian(self._variance, self._randbelow)) * Fraction(self._unit))
 
     def _known(self) -> dict[tuple[int, int], list[float]]:
         if self._held is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from treetap.errors import DataError, OutOfOrder, Refused
+from treetap.errors import DataError, OutOfOrder
 from treetap.models.arrays import Arrays
 from treetap.models.durable import write_whole, writing_whole
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some
@@ -86,12 +86,8 @@ class EvaluatedPrediction:
 
     def check(self, records: Rows) -> None:
         """Raise `Refused` if fewer of these records have a label than the policy asks for."""
-        least = self._context.policy.min_evaluated_records
-        if len(self._labels.take(records).rows) < least:
-            raise Refused(
-                f"{self._config.name} does not evaluate: its policy says min_evaluated_records = {least}, and fewer "
-                "records common to all parties have a label"
-            )
+        records_labelled, words = len(self._labels.take(records).rows), "records common to all parties have a label"
+        self._context.policy.check(self._config.name, "min_evaluated_records", records_labelled, records=words)
 
     async def write(
         self, path: Path, own: IdColumns, known: Rows, scored: ScoreStore, written: prediction_pb2.WrittenPredictions
@@ -104,7 +100,11 @@ class EvaluatedPrediction:
         write_whole(target, (json.dumps(document, indent=1, allow_nan=False) + "\n").encode())
         written.evaluation = str(target)
         if self._rules.released and self._context.policy.may_emit(self._context.coordinator, "METRIC"):
-            shown = list(_shown(document["measures"]))
+            shown = [  # those that are not defined do not leave
+                types_pb2.NamedMetric(name=name, value=float(f"{value:.{DIGITS}g}"))
+                for name, value in document["measures"].items()
+                if value is not None and math.isfinite(value)
+            ]
             if self._rules.protect:
                 await self._context.offload(
                     lambda: self._note(len(known) - document["without_label"], shown), whole=True
@@ -133,13 +133,6 @@ class EvaluatedPrediction:
             "guessed": float(scored.rows("guessed", labelled).mean()),
             **evaluate(opened.objective, outcome, labels.values, classes),
         }
-
-
-def _shown(measures: dict[str, float | None]) -> Iterator[types_pb2.NamedMetric]:
-    """Measures as they leave the party; those that are not defined do not."""
-    for name, value in measures.items():
-        if value is not None and math.isfinite(value):
-            yield types_pb2.NamedMetric(name=name, value=float(f"{value:.{DIGITS}g}"))
 
 
 #: Writes a further file beside the predictions: given their path, the own ids, the places there of the records that

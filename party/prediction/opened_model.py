@@ -31,7 +31,7 @@ from treetap.party.runtime.context import required
 from treetap.party.runtime.messages import Rows
 from treetap.party.runtime.step_order import Next, step
 from treetap.party.setup.steps import load_table, table_config
-from treetap.process.grouped_rows import Open, PlacedRows, Raw
+from treetap.process.grouped_rows import Open, PlacedRows
 from treetap.protocols.exclusions import PREDICTIONS, Feature, broken
 from treetap.protocols.messages import JobSizes
 from treetap.protocols.prediction import features_of
@@ -83,7 +83,10 @@ class StoredValues:
         Raises:
             DataError: the table cannot be read, or is another one than before.
         """
-        parts = ((places, _raw(values)) for places, values in features.batches(rows, compared))
+        parts = (
+            (places, np.ascontiguousarray(values, dtype=np.float64).view(np.uint8).reshape(len(values), -1))
+            for places, values in features.batches(rows, compared)
+        )
         return cls(PlacedRows.of(parts, len(rows), _BYTES * len(compared), files), compared)
 
     def column(self, rows: Rows, feature: int) -> Column:
@@ -120,10 +123,6 @@ def values_of(table: Table, compared: Sequence[int], files: Open) -> RecordValue
     if not compared:
         return HeldValues(np.empty((len(table.ids), 0)))
     return StoredValues.of(table.values, table.rows, compared, files)
-
-
-def _raw(values: Floats) -> Raw:
-    return np.ascontiguousarray(values, dtype=np.float64).view(np.uint8).reshape(len(values), -1)
 
 
 log = logging.getLogger(__name__)

@@ -101,7 +101,7 @@ async def _serve(
                 log.warning("table %s: %s: there is no such file yet", name, file)
     _warn_unanswered(config)
     dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
-    recorders = Recorders(config.state / TRANSCRIPTS, config.policy.record, config.transport())
+    recorders = Recorders(config.state / TRANSCRIPTS, config.policy.people.record, config.transport())
     metrics, measured = _metrics(config)
     loaded = asyncio.Event()
     node = PartyNode(config, workers, dialer, recorders, Threads(config.silence_s), metrics, loaded)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from treetap.errors import TreetapError
 from treetap.party.config import PartyConfig, check_folders, read
 from treetap.party.node import PartyNode
+from treetap.party.policy_tables import TABLES
 
 log = logging.getLogger(__name__)
 #: Keys of a party's file that jobs read when they open.
@@ -28,7 +29,7 @@ class Reread(NamedTuple):
 
     Attributes:
         config: for jobs that open from now on.
-        changed: the keys of the file and of the policy that differ, as `policy.peers`.
+        changed: the keys of the file and of the policy that differ, as `policy.people.peers`.
         left: keys that differ, but hold only after a restart.
     """
 
@@ -53,7 +54,10 @@ def reread(path: Path, running: PartyConfig) -> Reread:
         changed, left = changed + [f"serve.{key}" for key in of_clients], left + [f"serve.{key}" for key in of_servers]
         renewed = {key: getattr(read_now.serve, key) for key in REREAD_SERVE}
         updates["serve"] = running.serve.model_copy(update=renewed)
-    changed += [f"policy.{key}" for key in _differing(running.policy, read_now.policy)[1]]
+    for table in _differing(running.policy, read_now.policy)[1]:
+        before, now = getattr(running.policy, table), getattr(read_now.policy, table)
+        keys = _differing(before, now)[1] if table in TABLES else []
+        changed += [f"policy.{table}.{key}" for key in keys] or [f"policy.{table}"]
     config = running.model_copy(update=updates).under(read_now.policy)
     config.check_apart()  # of clients that stay until a restart, too
     return Reread(config, changed, left)

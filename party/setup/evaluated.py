@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from treetap.errors import DataError, Malformed, Refused
+from treetap.errors import DataError, Malformed
 from treetap.names import named_by
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import LabelRules, Use, read_evaluated
@@ -174,13 +174,9 @@ def check_evaluated(context: StepContext, count: int, *, scores: bool) -> None:
     """
     if count == 0:
         raise DataError("no record of the eval table is common to all parties: do all of them hold the same ids there?")
-    rules = ("min_prediction_records", *(("min_evaluated_records",) if scores else ()))
-    for rule in rules:
-        if count < (least := int(getattr(context.policy, rule))):
-            raise Refused(
-                f"{context.party} takes no part: its policy says {rule} = {least}, and fewer records of the eval table "
-                "are common to all parties and have a weight above 0"
-            )
+    records = "records of the eval table are common to all parties and have a weight above 0"
+    for key in ("min_prediction_records", *(("min_evaluated_records",) if scores else ())):
+        context.policy.check(context.party, key, count, records=records)
 
 
 def check_weights(own: TableConfig, table: Table, spec: setup_pb2.JobSpec, *, bounded: bool) -> None:

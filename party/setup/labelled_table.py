@@ -125,7 +125,7 @@ async def _as_trained(
         context.party,
         config.state,
         settings,
-        context.policy.label_budget,
+        context.policy.labels.label_budget,
         lambda of, classes: own_priors(of, classes, context.party, params),
     )
     known = await context.offload(lambda: noisy.stored(table, labels))

@@ -27,8 +27,8 @@ def check_members(config: PartyConfig, members: Members, opens_sums: OpensSums) 
     others = [name for name in members.parties if name != me]
     openers = set(opens_sums(members))
     asked = {
-        "label_holders": (policy.label_holders, [name for name in others if name in openers]),
-        "peers": (policy.peers, [name for name in others if name not in openers]),
+        "label_holders": (policy.people.label_holders, [name for name in others if name in openers]),
+        "peers": (policy.people.peers, [name for name in others if name not in openers]),
     }
     # the error is the remedy: lines to paste, with what the policy names already kept
     lines = []
@@ -45,6 +45,6 @@ def check_members(config: PartyConfig, members: Members, opens_sums: OpensSums) 
     )
     raise Refused(
         f"{me} takes no part in a job with parties that its policy does not name: label_holders are those that open "
-        f"sums over its columns, peers the others of a job. If these are the right ones, add to {file}, above its "
-        f"tables, {' and '.join(f'the line `{line}`' for line in lines)}, and send {me} SIGHUP"
+        f"sums over its columns, peers the others of a job. If these are the right ones, add to {file}, under "
+        f"[people], {' and '.join(f'the line `{line}`' for line in lines)}, and send {me} SIGHUP"
     )

@@ -10,8 +10,8 @@ from tests.alignment.test_protocol import NAMES, tables
 from tests.simulator import Federation, run
 from treetap.wire.v2 import jobs_pb2
 
-COUNTS: dict[str, dict[str, Any]] = {name: {"preview": "count"} for name in NAMES}
-ROWS: dict[str, dict[str, Any]] = {name: {"preview": "records"} for name in NAMES}
+COUNTS: dict[str, dict[str, Any]] = {name: {"columns": {"preview": "count"}} for name in NAMES}
+ROWS: dict[str, dict[str, Any]] = {name: {"columns": {"preview": "records"}} for name in NAMES}
 
 
 def drawn_ids(parties: int, seed: int) -> tuple[list[list[str]], set[str]]:

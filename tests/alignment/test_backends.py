@@ -85,7 +85,7 @@ async def test_they_count_the_same_records(names: tuple[arithmetic.Name, ...], t
     used: list[str] = []
 
     engines = {name: _Engine(which, used) for name, which in zip(NAMES, names, strict=False)}
-    policies: dict[str, dict[str, Any]] = {name: {"preview": "count"} for name in NAMES}
+    policies: dict[str, dict[str, Any]] = {name: {"columns": {"preview": "count"}} for name in NAMES}
     federation = Federation(tmp_path, tables(ids), engine=lambda name: engines[name], policies=policies)
     status = await federation.preview()
     assert (status.state, status.error, status.common.records) == ("finished", "", 20)

@@ -9,12 +9,12 @@ import pytest
 
 from tests.alignment.test_protocol import NAMES, job, tables
 from tests.simulator import Federation, run
-from treetap.party.policy import Policy
+from treetap.party.policy import Policy, merged
 from treetap.protocols.prediction import predict_request
 
 PARTIES = NAMES[:3]
 #: The rule as it is where a policy says nothing of it.
-DEFAULT: dict[str, Any] = {"min_common_records": Policy().min_common_records}
+DEFAULT: dict[str, Any] = {"columns": {"min_common_records": Policy().columns.min_common_records}}
 
 
 def _federation(folder: Path, train: int, predict: int, policies: dict[str, dict[str, Any]]) -> Federation:
@@ -59,7 +59,7 @@ async def test_a_prediction_has_a_rule_of_its_own(mode: str, tmp_path: Path) -> 
     assert (await federation.train(asked)).state == "finished"
     assert (await federation.predict(predict_request(model="job", table="new"))).state == "finished"
     federation.kill(PARTIES[1])
-    federation.policies[PARTIES[1]] = {**DEFAULT, "min_prediction_records": 2}
+    federation.policies[PARTIES[1]] = merged(DEFAULT, {"columns": {"min_prediction_records": 2}})
     federation.configs[PARTIES[1]] = federation.configs[PARTIES[1]].under(federation.policy(PARTIES[1]))
     federation.start(PARTIES[1])
     status = await federation.predict(predict_request(model="job", table="new"))

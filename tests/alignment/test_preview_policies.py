@@ -22,12 +22,12 @@ from treetap.wire.v2 import exchange_pb2, jobs_pb2
 @pytest.mark.parametrize("preview", ["off", "count", "records"])
 def test_a_policy_permits_previews_up_to_its_own(preview: str, answer: str, tmp_path: Path) -> None:
     """The refusal names party, setting and remedy, is wrong input, and no identifier has left; off is the default."""
-    assert Policy().preview == "off"
+    assert Policy().columns.preview == "off"
     ids, common = drawn_ids(2, 1)
     other, words = NAMES[1], set[str]()
 
     async def main() -> jobs_pb2.JobStatus:
-        policies = {**ROWS, other: {"preview": preview}}
+        policies = {**ROWS, other: {"columns": {"preview": preview}}}
         federation = Federation(tmp_path, tables(ids), policies=policies)
         status = await federation.preview(answer=answer)
         words.update(message.word for message in federation.log)
@@ -50,7 +50,7 @@ def test_a_policy_permits_previews_up_to_its_own(preview: str, answer: str, tmp_
 def test_below_the_greatest_minimum_no_number_leaves_the_combiner(number: int, tmp_path: Path) -> None:
     """Whoever's minimum it is: the answer, the messages and the accounts have that number alone."""
     ids = [[*(f"c{each}" for each in range(number)), *(f"{place}{each}" for each in range(5))] for place in range(3)]
-    policies = {**COUNTS, NAMES[1]: {"preview": "count", "min_common_records": 30}}
+    policies = {**COUNTS, NAMES[1]: {"columns": {"preview": "count", "min_common_records": 30}}}
     counts: list[tuple[int, int]] = []
 
     async def main() -> jobs_pb2.JobStatus:
@@ -77,7 +77,7 @@ def test_below_the_greatest_minimum_no_number_leaves_the_combiner(number: int, t
 @pytest.mark.parametrize("number", [0, 29])
 def test_rows_of_fewer_records_are_refused_in_one_sentence(number: int, tmp_path: Path) -> None:
     ids = [[*(f"c{each}" for each in range(number)), *(f"{place}{each}" for each in range(5))] for place in range(2)]
-    policies = {name: {"preview": "records", "min_common_records": 30} for name in NAMES}
+    policies = {name: {"columns": {"preview": "records", "min_common_records": 30}} for name in NAMES}
     status = asked(tmp_path, ids, policies, answer="records")
     assert (status.state, status.bad_input) == ("failed", True)
     assert "fewer than 30 records are common to all parties" in status.error
@@ -92,7 +92,8 @@ def test_rows_below_the_greatest_minimum_show_no_number(
 ) -> None:
     """Whoever's minimum it is: with one common record more, all that crosses is the same, and so are the accounts."""
     policies = {
-        name: {"preview": "records", "min_common_records": least} for name, least in zip(NAMES, minima, strict=False)
+        name: {"columns": {"preview": "records", "min_common_records": least}}
+        for name, least in zip(NAMES, minima, strict=False)
     }
 
     async def act(federation: Observed) -> tuple[jobs_pb2.JobStatus, list[str]]:
@@ -126,7 +127,7 @@ async def test_previews_with_a_partner_are_limited_a_day(
 ) -> None:
     """Neither a restart nor a preview that failed gives one back, and other partners have their own; a day does."""
     ids = [[f"c{number}" for number in range(5)]] * 3
-    two, began = {"preview": "count", "previews_per_day": 2}, time.time()
+    two, began = {"columns": {"preview": "count"}, "partners": {"*": {"previews_per_day": 2}}}, time.time()
 
     federation = Federation(tmp_path, tables(ids), policies={**COUNTS, NAMES[1]: two})
 

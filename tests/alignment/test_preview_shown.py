@@ -226,7 +226,7 @@ def test_a_count_that_cannot_be_is_refused_by_who_gets_it(
             common = types_pb2.CommonCount(records=records, fewer_than=fewer_than)
             parcel.alignment.shared_count.common.CopyFrom(common)
 
-    policies = {**COUNTS, NAMES[2]: {"preview": "count", "min_common_records": 5}}
+    policies = {**COUNTS, NAMES[2]: {"columns": {"preview": "count", "min_common_records": 5}}}
     assert says in _tampered(tmp_path, 3, changed, policies)
 
 

@@ -38,7 +38,7 @@ pytestmark = [
 FIRST, OTHER = NAMES[:2]
 #: The turn in which lists are returned.
 RETURN = 3
-ASKS: dict[str, dict[str, Any]] = {name: {"alignment_proof": True} for name in NAMES}
+ASKS: dict[str, dict[str, Any]] = {name: {"keys": {"alignment_proof": True}} for name in NAMES}
 COMMON = [f"c{number:02d}" for number in range(35)]
 IDS = [[*COMMON, *(f"{place}-{number}" for number in range(6 + place))] for place in range(2)]
 Parcel = exchange_pb2.PeerMessage
@@ -384,7 +384,7 @@ def _ask(federation: Federation, asks: bool) -> None:
 
 def test_previews(tmp_path: Path) -> None:
     """Of rows, which are aligned as in a job, with proofs; of a count they are refused."""
-    rows = {name: {"preview": "records", "alignment_proof": True} for name in NAMES}
+    rows = {name: {"columns": {"preview": "records"}, "keys": {"alignment_proof": True}} for name in NAMES}
     status = asked(tmp_path / "rows", IDS, rows, answer="records")
     assert (status.state, status.common.records) == ("finished", len(COMMON))
     status = asked(tmp_path / "count", IDS, rows, answer="count")

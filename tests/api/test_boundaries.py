@@ -107,7 +107,11 @@ def test_federations_that_cannot_be(given: dict[str, Any], fault: str) -> None:
 def test_settings_beside_a_running_federation() -> None:
     """Defences and policies are its own; those of an estimator would not be in force, hence are refused."""
     with treetap.federation(np.int64(2), workers=1) as running:
-        for key, value in (("defences", {"id_lmid": {"xi": 0.5}}), ("policy", {"record": "off"}), ("workdir", "x")):
+        for key, value in (
+            ("defences", {"id_lmid": {"xi": 0.5}}),
+            ("policy", {"people": {"record": "off"}}),
+            ("workdir", "x"),
+        ):
             with pytest.raises(ValueError, match=f"{key}: those of a federation that runs are given to"):
                 C(**SMALL, federation=running, **{key: value}).fit(X, Y)
 

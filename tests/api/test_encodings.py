@@ -85,7 +85,7 @@ def test_a_frame_is_trained_on_as_it_is() -> None:
     np.testing.assert_array_equal(model.predict_proba(FRAME[FRAME.columns[::-1]]), first)
     plain = FRAME.astype({"grade": int}).assign(opened=FRAME["opened"].dt.strftime("%Y-%m-%d"))
     np.testing.assert_array_equal(model.predict_proba(plain), first)
-    strict = {**SMALL, "policy": {"category_partitions": False}}
+    strict = {**SMALL, "policy": {"columns": {"category_partitions": False}}}
     barred = treetap.FederatedClassifier(PARTIES, **strict).fit(FRAME, y)
     assert barred.encodings_ == _keys(FRAME, categorical=False)
 

@@ -192,7 +192,10 @@ def test_a_mean_depends_on_the_order() -> None:
             {"protocol": "splitnn", **dict.fromkeys(("n_estimators", "max_depth", "key_bits"))},
             "protocol = 'splitnn' and simulate do not go together",
         ),
-        ({"policy": {"max_leakage": 1.0}}, "policy and simulate do not go together: there is no party to keep it"),
+        (
+            {"policy": {"labels": {"max_leakage": 1.0}}},
+            "policy and simulate do not go together: there is no party to keep it",
+        ),
         ({"workdir": "kept"}, "workdir and simulate do not go together"),
         ({"defences": {"id_lmid": {"xi": 0.1}}, "max_leaves": 4}, "max_leaves and id_lmid do not go together"),
         ({"max_depth": 0}, "max_depth must be a whole number"),

@@ -23,7 +23,7 @@ def _frames(words: list[str]) -> dict[str, pa.Table]:
 def test_a_federation_and_a_loaded_model_warn(tmp_path: object) -> None:
     """By party and count; a table that is like that of the training warns of nothing."""
     words, labels = ["red", "blue", "green", "red"] * 12, np.array([0, 1, 1, 0] * 12)
-    with treetap.federation(["bank", "telco"], workers=1, policy={"min_key_bits": 1024}) as running:
+    with treetap.federation(["bank", "telco"], workers=1, policy={"keys": {"min_key_bits": 1024}}) as running:
         model = treetap.FederatedClassifier(federation=running, encode={"k": "categorical"}, **SETTINGS)
         model.fit(_frames(words), labels)
         with warnings.catch_warnings():

@@ -19,7 +19,7 @@ from treetap.wire.tls import TlsFiles
 LABEL_HOLDER, B, C = PARTIES
 ANN, BEN = "ann", "ben"
 #: What a policy says that has people decide.
-MANUAL: dict[str, Any] = {"approval": "manual", "approvers": [ANN, BEN]}
+MANUAL: dict[str, Any] = {"people": {"approval": "manual", "approvers": [ANN, BEN]}}
 
 
 def certify(folder: Path) -> dict[str, TlsFiles]:
@@ -43,7 +43,7 @@ def begin(
         if name in federation.configs:
             config = federation.configs[name]
             changed = config.model_copy(update={"tls": configured(files)})
-            again = config.policy.model_copy(update=policies.get(name, {}))
+            again = config.policy.with_lines(policies.get(name, {}))
             federation.configs[name] = changed.under(again)
             federation.kill(name)
             federation.start(name)

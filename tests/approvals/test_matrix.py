@@ -239,7 +239,7 @@ def _limited(folder: Path, story: str, key: str, value: Any) -> Federation:
     federation = small_jobs.begin(folder, story)
     config = federation.configs[B]
     partners = {LABEL_HOLDER: Partner.model_validate({key: value})}
-    federation.configs[B] = config.under(config.policy.model_copy(update={"partners": partners}))
+    federation.configs[B] = config.under(config.policy.with_lines({"partners": partners}))
     federation.kill(B)
     federation.start(B)
     return federation

@@ -54,7 +54,9 @@ def _operator(
 ) -> Operator:
     opening = setup_pb2.Prepare(spec=JOB, submission="7", signed=made)
     assert job_digest("job", opening) == DIGEST
-    return operator_of("feature-b", "job", opening, DIGEST, keys.party, Policy(operators=list(operators)), new=new)
+    return operator_of(
+        "feature-b", "job", opening, DIGEST, keys.party, Policy(people={"operators": list(operators)}), new=new
+    )
 
 
 def test_a_signature_counts_and_names_its_operator(keys: Keys) -> None:
@@ -73,7 +75,7 @@ def test_operators_of_a_policy_must_have_signed(keys: Keys) -> None:
         Refused, match=r"in job job, which operator has signed: .*; if it should, name 'operator' there"
     ):
         _operator(keys, _signed(keys.operator), ("other",))
-    plain, policy = Insecure("feature-b"), Policy(operators=["operator"])
+    plain, policy = Insecure("feature-b"), Policy(people={"operators": ["operator"]})
     with pytest.raises(Refused, match="which no operator has signed"):
         operator_of("feature-b", "job", PREPARE, DIGEST, plain, policy, new=True)
     opening = setup_pb2.Prepare(spec=JOB, submission="7", signed=_signed(keys.operator))

@@ -30,7 +30,9 @@ BANK, ANN = "bank", "ann"
 
 def _overview(folder: Path, metrics: PartyMetrics | None = None, **more: object) -> Overview:
     config = PartyConfig(name=BANK, state=folder / "state", insecure=True).model_copy(update=more)
-    config = config.under(Policy(approvers=[ANN], coordinators=["c"], label_holders=["a"], max_leakage=0.5))
+    config = config.under(
+        Policy(people={"approvers": [ANN], "coordinators": ["c"], "label_holders": ["a"]}, labels={"max_leakage": 0.5})
+    )
     approvals = Approvals(BANK, folder / "state" / "approvals", Insecure(BANK))
     return Overview(lambda: config, approvals, {}, metrics or PartyMetrics(BANK), in_place, lambda: 5.0)
 

@@ -157,7 +157,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, dict[str, Path
     """A job whose parties record what they open as split parties."""
     here = shared_world(300, parties=3, seed=5)
     params = replace(PARAMS, n_estimators=5, max_bin=16)
-    states = trained(tmp_path_factory.mktemp("opened"), here, params, record_sums=True)
+    states = trained(tmp_path_factory.mktemp("opened"), here, params, people={"record_sums": True})
     return here, states, views(states)
 
 

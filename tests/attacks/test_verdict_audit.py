@@ -62,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place, tables = tmp_path_factory.mktemp("verdicts"), _tables()
     job = spec(PARAMS, len(FOUR), key_bits=512, obfuscation="standard")
     allowed = policies(job)
-    allowed[HOLDER] = allowed.get(HOLDER, {}) | {"record_sums": True}
+    allowed[HOLDER] = allowed.get(HOLDER, {}) | {"people": {"record_sums": True}}
 
     async def main() -> dict[str, Path]:
         federation = Federation(place / "federation", tables, record="received", policies=allowed)

@@ -56,7 +56,7 @@ def _trained(place: Path, params: Any, **more: Any) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """After a training whose label holder recorded its sums."""
     place = tmp_path_factory.mktemp("trees")
-    _trained(place, PARAMS, policies={HOLDER: {"record_sums": True}})
+    _trained(place, PARAMS, policies={HOLDER: {"people": {"record_sums": True}}})
     return place
 
 

@@ -28,7 +28,7 @@ DP: dict[str, Any] = {"label_dp": {"epsilon": 1.0, "stages": 2}}
 BOOSTING = BoostingParams(n_estimators=2, max_depth=3, max_bin=4, min_child_weight=0.1)
 STOPPED: dict[str, Any] = {"early_stopping_rounds": 1, "validation_share": 0.2}
 #: Lines of the label holder's policy in the last of them: sets are withdrawn by what noisy labels say.
-POLICIES: dict[str, dict[str, Any]] = {LABEL_HOLDER: {"max_leakage": 0.4, "on_max_leakage": "withdraw"}}
+POLICIES: dict[str, dict[str, Any]] = {LABEL_HOLDER: {"labels": {"max_leakage": 0.4, "on_max_leakage": "withdraw"}}}
 JOBS: dict[str, tuple[TreeParams, dict[str, Any]]] = {
     "boosting, stopped early": (
         BoostingParams(n_estimators=5, max_depth=2, max_bin=4, min_child_weight=0.1, subsample=0.8, **STOPPED),

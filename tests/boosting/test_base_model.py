@@ -197,8 +197,7 @@ def test_splits_of_categories_are_continued(tmp_path: Path) -> None:
     oracle = _oracle(here, params, params)
 
     async def main() -> None:
-        allowed = {party: {"category_partitions": True} for party in PARTIES}
-        federation = Federation(tmp_path, here.tables, policies=allowed, encode="categorical")
+        federation = Federation(tmp_path, here.tables, encode="categorical")
         assert (await federation.train(_job(params), "before")).error == ""
         status = await federation.train(_job(params, base_model="before"))
         assert (status.state, status.error) == ("finished", "")

@@ -39,7 +39,7 @@ from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.v2 import exchange_pb2, growth_pb2
 
-ALLOWED = {party: {"category_partitions": True} for party in PARTIES}
+ALLOWED = {party: {"columns": {"category_partitions": True}} for party in PARTIES}
 BASE = {"n_estimators": 2, "max_depth": 3, "max_bin": 8}
 
 

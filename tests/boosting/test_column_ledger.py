@@ -177,7 +177,7 @@ def _allow(federation: Federation, attempts: int) -> None:
     """Start the feature party again with a budget for this number of attempts; 0: without one, which is one attempt."""
     config = federation.configs[FEATURE]
     budget = epsilon_of((attempts + 0.5) * OWN.rho, OWN.delta) if attempts else None
-    federation.configs[FEATURE] = config.under(config.policy.model_copy(update={"column_budget": budget}))
+    federation.configs[FEATURE] = config.under(config.policy.with_lines({"columns": {"column_budget": budget}}))
     federation.kill(FEATURE)
     federation.start(FEATURE)
 

@@ -81,7 +81,7 @@ def _defences(epsilons: tuple[float, ...], trees: int = 3) -> dict[str, Defences
 
 
 def _federation(folder: Path, here: World, defences: dict[str, Defences], **policies: Any) -> Federation:
-    given = {LABEL_HOLDER: {"noised_sums": True}, **policies}
+    given = {LABEL_HOLDER: {"labels": {"noised_sums": True}}, **policies}
     return Federation(folder, here.tables, defences=defences, policies=given)
 
 
@@ -180,7 +180,7 @@ def test_attempts_are_charged_through_kills_and_refused_when_spent(
     one = ColumnPrivacy(WEAK.epsilon, WEAK.delta, WEAK.trees)
 
     async def main() -> None:
-        federation = _federation(tmp_path, here, defences, **{FEATURE: {"column_budget": 1000.0}})
+        federation = _federation(tmp_path, here, defences, **{FEATURE: {"columns": {"column_budget": 1000.0}}})
         ledger = ColumnBudget(federation.configs[FEATURE].state, None)
 
         def kill(message: Message) -> None:
@@ -237,7 +237,7 @@ def test_all_trees_of_a_job_have_one_setting(
 
     async def main() -> None:
         defences = {FEATURE: Defences(column_privacy=first)}
-        federation = _federation(tmp_path, here, defences, **{FEATURE: {"column_budget": 5000.0}})
+        federation = _federation(tmp_path, here, defences, **{FEATURE: {"columns": {"column_budget": 5000.0}}})
 
         def kill(message: Message) -> None:
             if (message.word, message.to, message.served) != ("gradients", FEATURE, False):
@@ -330,7 +330,13 @@ def test_without_a_budget_one_attempt_is_all(tmp_path: Path) -> None:
 
 #: Parameters, label holder's policy and defences, the feature party's trees, the error.
 REFUSED: dict[str, tuple[TreeParams, dict[str, Any], dict[str, Any], int, str]] = {
-    "a policy without noised sums": (BASE, {"noised_sums": False}, {}, 2, "write noised_sums = true above the tables"),
+    "a policy without noised sums": (
+        BASE,
+        {"labels": {"noised_sums": False}},
+        {},
+        2,
+        "write noised_sums = true above the tables",
+    ),
     "more trees": (replace(BASE, n_estimators=3), {}, {}, 2, "is for 2 trees, and the job has 3 with sums of it"),
     "classes of a label": (BASE, {}, {"id_lmid": IdLmid(xi=0.5)}, 2, "column_privacy and id_lmid do not go together"),
     "too little room": (BASE, {}, {}, 1_000_000, "noise .* a greater epsilon or fewer trees"),
@@ -348,7 +354,9 @@ def test_what_cannot_have_it_is_refused_before_a_sum_is_sent(case: str, tmp_path
     async def main() -> None:
         own = ColumnPrivacyTable(epsilon=epsilon, delta=1e-6, trees=trees)
         defences = {LABEL_HOLDER: Defences(**of_labels), FEATURE: Defences(column_privacy=own)}
-        federation = _federation(tmp_path, here, defences, **{LABEL_HOLDER: {"noised_sums": True, **policy}})
+        federation = _federation(
+            tmp_path, here, defences, **{LABEL_HOLDER: {"labels": {"noised_sums": True}, **policy}}
+        )
 
         def keep(sender: str, _: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
             sent.add(f"{sender} {name_of(message)}")
@@ -400,7 +408,7 @@ def test_its_owner_sums_no_record_twice_at_a_level() -> None:
 def test_of_noised_sums_audits_read_left_sets_alone(tmp_path: Path) -> None:
     """A label holder's transcript says which sums have noise."""
     here = world(80, (1, 3, 2), seed=4)
-    policies = {LABEL_HOLDER: {"noised_sums": True, "record_sums": True}}
+    policies = {LABEL_HOLDER: {"labels": {"noised_sums": True}, "people": {"record_sums": True}}}
 
     async def main() -> dict[str, Path]:
         federation = Federation(

@@ -29,7 +29,7 @@ LABEL_HOLDER, FEATURE, OTHER = PARTIES
 PARAMS = BoostingParams(n_estimators=3, max_depth=4, max_bin=4, min_child_weight=0.0)
 HERE = world(80, (1, 2, 2), missing=0.1)
 #: A policy that lets second halves serve all trees.
-JOB = {"second_halves": "job"}
+JOB = {"keys": {"second_halves": "job"}}
 
 
 class Halves:

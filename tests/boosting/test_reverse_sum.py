@@ -46,9 +46,7 @@ def trained(
     folder: Path, job: dict[str, Any], params: BoostingParams, defences: dict[str, Any], *, crafts: bool
 ) -> str:
     """The error of a training, empty of a finished one, whose folders are below `folder`."""
-    withheld = {"withheld_spaces": True} if params.withheld else {}
-    policies = {party: {"min_key_bits": 512, **withheld} for party in PARTIES}
-    policies[HOLDER] |= {"record_sums": True}
+    policies = {HOLDER: {"people": {"record_sums": True}}}
 
     async def main() -> str:
         own = {party: Defences(**defences) for party in (B, C)}

@@ -21,6 +21,7 @@ from tests.worlds import PARTIES, World, assert_oracles_model, spec, weighted, w
 from treetap.errors import ConfigError
 from treetap.models.store import read_model
 from treetap.party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
+from treetap.party.policy import merged
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised_forest import train_forest
@@ -55,7 +56,9 @@ class Drawn:
                 HOLDER: Defences(**self.labels),
                 **{name: Defences(min_cell_records=least) for name, least in self.least.items()},
             },
-            "policies": {HOLDER: {"label_budget": 99.0 if "label_dp" in self.labels else None, **self.policy}},
+            "policies": {
+                HOLDER: merged({"labels": {"label_budget": 99.0 if "label_dp" in self.labels else None}}, self.policy)
+            },
             "constraints": {B: {columns[0]: 1}} if self.constrained else {},
         }
 
@@ -98,8 +101,10 @@ def drawn(seed: int) -> Drawn:
     if some(0.4):
         labels["label_dp"] = LabelDp(epsilon=chance.choice((1.0, 4.0)))
         labels |= {"refit": some(0.4), "grafting": some(0.4) and "id_lmid" not in labels}
-    policy = {"max_leakage": 9.0, "on_max_leakage": chance.choice(("stop", "withdraw"))} if some(0.3) else {}
-    policy |= {"record_sums": True, "record": "both"} if some(0.2) else {}
+    policy = (
+        {"labels": {"max_leakage": 9.0, "on_max_leakage": chance.choice(("stop", "withdraw"))}} if some(0.3) else {}
+    )
+    policy |= {"people": {"record_sums": True, "record": "both"}} if some(0.2) else {}
     boosts = isinstance(params, BoostingParams)
     evaluated, weighs, continues = some(0.2), boosts and some(0.2), boosts and some(0.25)
     least = (

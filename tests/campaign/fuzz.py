@@ -216,7 +216,7 @@ async def _ordered(federation: Federation, case: Case) -> Outcome:
 def _decided(case: Case, folder: Path) -> Outcome:
     """An altered word of an approver: refused by name, or what it says; the job that waits is there as before."""
     approvals = Approvals(B, folder / "approvals", Insecure(B))
-    policy = Policy(approval="manual", approvers=["ann"])
+    policy = Policy(people={"approval": "manual", "approvers": ["ann"]})
     desk = Desk(B, approvals, lambda: policy)
     job = Asked("job", "train", bytes(32).hex(), "coordinator")
     with suppress(Pending):
@@ -238,7 +238,7 @@ def _decided(case: Case, folder: Path) -> Outcome:
 async def _shown(federation: Federation, case: Case) -> Outcome:
     """An altered question of an approver about the party: refused by name, or answered."""
     node, asked = federation.node(B), changed(DECISIONS["Show"], case.change)
-    node.go_by(node.config.under(node.config.policy.model_copy(update={"approvers": ["ann"]})))
+    node.go_by(node.config.under(node.config.policy.with_lines({"people": {"approvers": ["ann"]}})))
     try:
         await node.overview.show("ann", type(asked).FromString(asked.SerializeToString()))
     except TreetapError as error:

@@ -98,19 +98,20 @@ def training_of(story: str) -> str:
 
 def _small(folder: Path, story: str) -> Federation:
     if story in PREVIEWS:
-        return Federation(folder, PARTLY, policies={name: {"preview": "records"} for name in PARTIES}, record="both")
+        return Federation(
+            folder, PARTLY, policies={name: {"columns": {"preview": "records"}} for name in PARTIES}, record="both"
+        )
     here, job, _ = TRAININGS[training_of(story)]
     shown = {"EXPLANATION": ["parties"], "FEATURE_NAME": ["parties"]}
     policies: dict[str, dict[str, Any]] = {name: {"emits": shown} for name in (B, C)}
     more: dict[str, Any] = {}
     if story == "noise on sums":
         more = {"defences": {B: Defences(column_privacy=ColumnPrivacyTable(epsilon=500.0, delta=1e-6, trees=2))}}
-        policies[LABEL_HOLDER] = {"noised_sums": True}
-        policies[B] |= {"column_budget": 5000.0}  # of an attempt, and of further ones where it breaks down
+        policies[B] |= {"columns": {"column_budget": 5000.0}}  # of an attempt, and of further ones where it breaks down
     if story.startswith("proofs "):
-        policies = {name: policies.get(name, {}) | {"alignment_proof": True} for name in here.tables}
+        policies = {name: policies.get(name, {}) | {"keys": {"alignment_proof": True}} for name in here.tables}
     if here.categories:
-        policies, more = {name: {"category_partitions": True} for name in PARTIES}, {"encode": "categorical"}
+        more = {"encode": "categorical"}
     serving = ServeConfig(clients=[CLIENT], listen="127.0.0.1:0")
     return Federation(
         folder, here.tables, policies=policies | policies_for(job), serve={LABEL_HOLDER: serving}, record="both", **more

@@ -129,11 +129,11 @@ def federation(folder: Path, name: str, *, record: bool, **more: Any) -> Federat
     """The stage's parties, their coordinator and a second one whom they obey too."""
     here = stage(name)
     needed = policies(here.job) or {party: {"emits": {"EXPLANATION": ["parties"]}} for party in PARTIES[1:]}
-    own: dict[str, dict[str, Any]] = {PARTIES[0]: {"label_budget": here.budget}} if here.budget else {}
+    own: dict[str, dict[str, Any]] = {PARTIES[0]: {"labels": {"label_budget": here.budget}}} if here.budget else {}
     if here.of_columns.column_privacy is not None:
-        own = {PARTIES[0]: {"noised_sums": True}, PARTIES[1]: {"column_budget": MOST_NOISED}}
+        own = {PARTIES[1]: {"columns": {"column_budget": MOST_NOISED}}}
     elif name == "boosting-proven":
-        own = {party: needed.get(party, {}) | {"alignment_proof": True} for party in PARTIES}
+        own = {party: needed.get(party, {}) | {"keys": {"alignment_proof": True}} for party in PARTIES}
     return Federation(
         folder,
         here.here.tables,

@@ -56,7 +56,7 @@ class Running:
 def running(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Three parties: the second has two workers on two nodes, the third one."""
     folder = tmp_path_factory.mktemp("on-cluster")
-    parties = settings(folder, {"here": HERE}, schemes=[PAILLIER, LATTICE])
+    parties = settings(folder, {"here": HERE}, keys={"schemes": [PAILLIER, LATTICE]})
     for name, workers in zip(PARTIES[1:], (2, 1), strict=True):
         cluster = {"address": ray_cluster.address, "cpus": 0.4, "workers": workers}
         parties[name] |= {"engine": "ray", "cluster": cluster}

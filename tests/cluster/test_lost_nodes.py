@@ -21,7 +21,7 @@ PARAMS = BoostingParams(n_estimators=40, max_depth=3, max_bin=8)
 
 def _federation(folder: Path, cluster: RayCluster) -> LocalFederation:
     """Three parties, the second of which has two workers on the cluster."""
-    parties = settings(folder, {"here": HERE}, schemes=[LATTICE])
+    parties = settings(folder, {"here": HERE}, keys={"schemes": [LATTICE]})
     table = {"address": cluster.address, "workers": 2, "cpus": 0.25, "start_s": 30.0}
     parties[PARTIES[1]] |= {"engine": "ray", "silence_s": 20.0, "cluster": table}
     return LocalFederation(folder / "federation", parties)

@@ -56,8 +56,7 @@ def test_the_scheme_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert "label-holder has the labels and 10 columns; feature-b and feature-c have 10 columns each." in text
     drawn = split(experiment, read_table(experiment, tmp_path), 0)
     settings = write_tables(experiment, read_table(experiment, tmp_path), drawn, tmp_path)
-    # where the job has no key, a prediction by entries has one
-    assert {tuple(own["policy"]["schemes"]) for own in settings.values()} == {("lattice", "paillier")}
+    assert {tuple(own["policy"]["keys"]["schemes"]) for own in settings.values()} == {("paillier", "lattice")}
 
 
 def test_an_unknown_protocol() -> None:

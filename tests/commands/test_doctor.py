@@ -342,9 +342,9 @@ def test_kernels_that_were_not_compiled(
 ) -> None:
     """The line says which jobs are refused, and what to do; it is a fault if the policy names the scheme."""
     monkeypatch.setattr(library, "PATH", tmp_path / "kernels.so")
-    write(tmp_path / "policy.toml", {"schemes": schemes})
+    write(tmp_path / "policy.toml", {"keys": {"schemes": schemes}})
     config = party_config.read(_party(tmp_path, certs, policy="policy.toml"))
-    found = configuration.kernels(config.policy.schemes)
+    found = configuration.kernels(config.policy.keys.schemes)
     assert (found.level, found.message.startswith(f"{says} not compiled")) == (level, True), found.message
     assert "install a C compiler, or set TREETAP_NATIVE=1, and install treetap again" in found.message
 

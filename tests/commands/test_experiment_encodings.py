@@ -45,7 +45,7 @@ def _encodings(experiment: ExperimentFile, folder: Path, seed: int = 0) -> dict[
     settings = write_tables(experiment, table, split(experiment, table, seed), folder)
     assert all(own["tables"]["train"]["encode"] == own["tables"]["predict"]["encode"] for own in settings.values())
     return {
-        name: (own["tables"]["train"]["encode"], own["policy"].get("category_partitions", False))
+        name: (own["tables"]["train"]["encode"], own["policy"]["columns"]["category_partitions"])
         for name, own in settings.items()
     }
 

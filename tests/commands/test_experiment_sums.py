@@ -80,7 +80,7 @@ def test_who_records_sums(given: dict[str, Any], recorded: bool, tmp_path: Path)
     labels = {name: np.arange(ROWS)[place::3] for place, name in enumerate(columns)} if experiment.spread else {}
     drawn = Split(train=np.arange(30), test=np.arange(30, ROWS), columns=columns, labels=labels)
     settings = write_tables(experiment, TABLE, drawn, tmp_path)
-    assert {name: party["policy"]["record_sums"] for name, party in settings.items()} == {
+    assert {name: party["policy"]["people"]["record_sums"] for name, party in settings.items()} == {
         "clinic": recorded,
         "lab": False,
         "shop": False,

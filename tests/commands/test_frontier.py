@@ -388,7 +388,7 @@ def test_what_is_recommended() -> None:
     assert [taken.kept, taken.taken] == pytest.approx([0.75, 0.73])
     assert taken.lines == {
         "party file of bank": ["[defences]", "label_dp = {epsilon = 1.0, stages = 2}", "refit = true"],
-        "policy of bank": ["label_budget = 1.0"],
+        "policy of bank": ["[labels]", "label_budget = 1.0"],
     }
     assert taken.says.startswith(
         "Take label DP + refit, ε 1, stages 2: it takes away 73 % of what the training tells of "

@@ -20,6 +20,7 @@ from treetap.commands.jobs.cli import _print_checked
 from treetap.errors import TreetapError
 from treetap.lab.local_federation import LocalFederation
 from treetap.models.store import TREES
+from treetap.party.policy import merged
 from treetap.wire.v2 import jobs_pb2
 
 pytestmark = pytest.mark.xdist_group("jobs")
@@ -65,11 +66,12 @@ def _csv(table: pa.Table) -> str:
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
     """Three parties with good and faulty tables; feature-b keeps a transcript."""
+    counts = {"columns": {"preview": "count"}}
     folder = tmp_path_factory.mktemp("jobs")
     own = settings(folder, {"train": HERE})
     _faulty(folder, own)
-    own[FEATURE_B]["policy"] = {**own[FEATURE_B]["policy"], "record": "both", "preview": "count"}
-    own[LABEL_HOLDER]["policy"] = {**own[LABEL_HOLDER]["policy"], "preview": "count"}
+    own[FEATURE_B]["policy"] = merged(own[FEATURE_B]["policy"], {"people": {"record": "both"}, **counts})
+    own[LABEL_HOLDER]["policy"] = merged(own[LABEL_HOLDER]["policy"], counts)
     own[LABEL_HOLDER]["data"] = str(folder)
     with LocalFederation(folder, own) as running:
         running.write_operator_file()

@@ -37,7 +37,7 @@ def configuration(folder: Path, policy: dict[str, Any] | None = None) -> Path:
 
 def test_the_ledger_as_json(tmp_path: Path) -> None:
     """Every draw with what it was of, whether its labels are there, what is spent and what is left."""
-    ended = treetap("labels", "--config", configuration(tmp_path, {"label_budget": 4.0}), "--json")
+    ended = treetap("labels", "--config", configuration(tmp_path, {"labels": {"label_budget": 4.0}}), "--json")
     assert (ended.status, ended.err) == (0, "")
     found = json.loads(ended.out)
     assert (found["party"], found["budget"], found["spent"], found["left"]) == ("bank", 4.0, 1.5, 2.5)

@@ -27,7 +27,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     folder = tmp_path_factory.mktemp("lattice")
     own = settings(folder, {"train": HERE})
     for config in own.values():
-        config["policy"]["schemes"] = ["paillier", "lattice"]
+        config["policy"]["keys"]["schemes"] = ["paillier", "lattice"]
     with LocalFederation(folder, own) as running:
         running.write_operator_file()
         yield running

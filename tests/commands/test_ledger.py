@@ -16,7 +16,7 @@ from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.tables.record_ids import Ids
 
 POLICY: dict[str, Any] = {
-    "peers": ["shop", "telco"],
+    "people": {"peers": ["shop", "telco"]},
     "partners": {
         "shop": {"jobs_per_day": 3, "records_per_day": 500, "queries_per_record": 4},
         "*": {"predictions_per_day": 2},

@@ -31,7 +31,7 @@ from treetap.errors import BadInput
 from treetap.ops.gateway import config as gateway
 from treetap.ops.relay import command as relay
 from treetap.party import config as party_config
-from treetap.party.policy import Policy
+from treetap.party.policy import Policy, merged
 from treetap.strict import load
 from treetap.tables.reading import read_table
 from treetap.wire.roles import Role
@@ -119,7 +119,7 @@ def test_a_policy_differs_from_the_default_one_by_names_alone(tmp_path: Path) ->
     for name, (holders, peers) in named.items():
         config = party_config.read(at / name / "party.toml")
         assert config.tables == {}
-        assert config.policy.model_dump() == {**default, "label_holders": holders, "peers": peers}
+        assert config.policy.model_dump() == merged(default, {"people": {"label_holders": holders, "peers": peers}})
     for path in at.rglob("*"):
         if path.suffix in (".key", ".toml"):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
@@ -153,7 +153,7 @@ def test_a_party_proposes_its_table_and_asks_for_its_certificate(tables: dict[st
     """Its name is the file's; the only partner of a party without labels has them."""
     said = _new("party", "--table", tables["telco"], "--partner", "bank", folder=tmp_path)
     config = party_config.read(tmp_path / "telco" / "party.toml")
-    assert (config.name, config.policy.label_holders, config.policy.peers) == ("telco", ["bank"], [])
+    assert (config.name, config.policy.people.label_holders, config.policy.people.peers) == ("telco", ["bank"], [])
     assert sorted(path.name for path in (tmp_path / "telco" / "tls").iterdir()) == ["telco.csr", "telco.key"]
     assert "SHA-256 of the key" in said
     with pytest.raises(BadInput, match="exists already"):
@@ -262,10 +262,10 @@ def test_a_party_of_an_authority_on_this_machine(tables: dict[str, Path], tmp_pa
     _new("party", *words, "--partner", "telco", "--partner", "shop", folder=tmp_path)
     config = party_config.read(tmp_path / "bank" / "party.toml")
     config.transport().check("bank", Role.PARTY)
-    assert (config.policy.label_holders, config.policy.peers) == ([], ["telco", "shop"])
+    assert (config.policy.people.label_holders, config.policy.people.peers) == ([], ["telco", "shop"])
     said = _new("party", *words, "--name", "other", "--label-holder", "telco", folder=tmp_path)
     other = party_config.read(tmp_path / "other" / "party.toml")
-    assert (other.policy.label_holders, other.tables["train"].label) == (["telco"], None)
+    assert (other.policy.people.label_holders, other.tables["train"].label) == (["telco"], None)
     assert "repaid" in other.tables["train"].columns
     assert "names telco" in said
     assert "names no other party yet" in _new("party", *words, "--name", "third", folder=tmp_path)
@@ -304,7 +304,7 @@ def test_names_of_any_letters_are_read_as_they_are(tmp_path: Path) -> None:
     assert (list(config.tables), config.serve, list(table.local())) == (["train"], None, [folder / "t.parquet"])
     assert table.columns == [*(name for name in odd if name != "\x1b[2J"), "n"]
     assert table.encode == dict.fromkeys(table.columns[:-1], "categorical")
-    assert config.policy.category_partitions
+    assert config.policy.columns.category_partitions
     assert "\x1b" not in said + _text(folder / "bank" / "party.toml")
 
 
@@ -400,8 +400,8 @@ def test_folders_run_at_once_and_are_edited_afterwards(tmp_path: Path) -> None:
     job.write_text(_text(job).replace("n_estimators = 20", "n_estimators = 1\nkey_bits = 1024"))
     for name in ("bank", "telco"):
         own_policy = at / name / "policy.toml"
-        own_policy.write_text(f"min_key_bits = 1024\n{_text(own_policy)}")
-    right = f"min_key_bits = 1024\n{right}"
+        own_policy.write_text(f"{_text(own_policy)}[keys]\nmin_key_bits = 1024\n")
+    right = f"{right}[keys]\nmin_key_bits = 1024\n"
 
     def operator(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "treetap", *words]
@@ -444,7 +444,7 @@ def _hang_up(folder: Path) -> None:
         if words.strip().endswith(command) and here:
             os.kill(int(process.name), signal.SIGHUP)
     deadline = time.monotonic() + 20
-    while "SIGHUP: read again: policy.label_holders" not in _text(folder / "log.txt"):
+    while "SIGHUP: read again: policy.people.label_holders" not in _text(folder / "log.txt"):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
@@ -456,4 +456,4 @@ def test_encodings_are_those_of_an_experiment(tmp_path: Path) -> None:
     for name, taken in TAKEN.items():
         config = party_config.read(tmp_path / "federation" / name / "party.toml")
         assert config.tables["train"].encode == taken
-        assert config.policy.category_partitions
+        assert config.policy.columns.category_partitions

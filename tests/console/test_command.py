@@ -150,7 +150,7 @@ def test_a_job_is_approved_over_sockets(tmp_path: Path) -> None:
     """From the operator's submission to the model, by pages alone; SIGHUP prints another token."""
     here = world(20, (1, 1, 1))
     parties = settings(tmp_path, {"train": here})
-    parties[PARTY].setdefault("policy", {}).update(approval="manual", approvers=[ANN])
+    parties[PARTY].setdefault("policy", {}).update(people={"approval": "manual", "approvers": [ANN]})
     with LocalFederation(tmp_path, parties) as federation:
         own = issue(tmp_path / "people", ANN, Role.APPROVER, ca_folder=federation.folder / "certs")
         job = spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2))

@@ -66,10 +66,10 @@ def test_the_policies_let_the_job_pass(hospital: str) -> None:
     policy = party_config.read(FOLDER / hospital / "party.toml").policy
     members = members_of(spec, "coordinator")
     assert members.parties == HOSPITALS
-    policy.check_parties(hospital, len(members.parties))
+    policy.check(hospital, "min_label_parties", len(members.parties))
     policy.check_key(hospital, KeyKind.of(spec))
     policy.check_job(hospital, sent_in_training(spec, "coordinator"))
-    assert set(policy.peers) == set(HOSPITALS) - {hospital}
+    assert set(policy.people.peers) == set(HOSPITALS) - {hospital}
 
 
 def test_each_pair_has_a_network() -> None:

@@ -44,9 +44,9 @@ def test_other_defences_are_accepted(params: TreeParams, own: TableConfig | None
 
 def test_a_budget_asks_for_label_privacy_wherever_the_partys_labels_are_used() -> None:
     """As label holder, and where labels are spread over the parties; not without labels."""
-    policy, without = Policy(label_budget=4.0), LABELLED.model_copy(update={"label": None})
+    policy, without = Policy(labels={"label_budget": 4.0}), LABELLED.model_copy(update={"label": None})
     for params in (BOOSTING, ForestParams(), PIVODL):
-        with pytest.raises(Refused, match=r"label-holder takes no part .* label_budget = 4; write label_dp"):
+        with pytest.raises(Refused, match=r"takes no part .* label_budget = 4 under .labels.; write label_dp"):
             check_own(LABEL_HOLDER, Defences(), policy, LABELLED, None, spec(params))
     check_own(LABEL_HOLDER, Defences(**DP), policy, LABELLED, None, spec(BOOSTING))
     check_own(LABEL_HOLDER, Defences(), policy, without, None, spec(PIVODL))

@@ -20,6 +20,7 @@ from tests.worlds import PARTIES, spec, world
 from treetap.errors import ConfigError, Refused
 from treetap.party.defences.clean_labels import CleanLabels, LabelRules, Use
 from treetap.party.defences.settings import Defences, LabelDp
+from treetap.party.policy import merged
 from treetap.party.runtime.ledger import Kind, ledger_of
 from treetap.protocols.prediction import predict_request
 from treetap.tables.label_columns import LabelCells
@@ -86,9 +87,9 @@ def _flipped(table: pa.Table, place: int) -> pa.Table:
 @pytest.mark.parametrize(
     ("policy", "noisy", "leaves"),
     [
-        ({"label_budget": 0.1}, True, False),
+        ({"labels": {"label_budget": 0.1}}, True, False),
         ({}, True, False),
-        ({"label_budget": 0.1, "evaluate_clean_labels": True}, True, True),
+        ({"labels": {"label_budget": 0.1, "evaluate_clean_labels": True}}, True, True),
         ({}, False, True),
     ],
 )
@@ -139,7 +140,7 @@ def test_an_error_tells_no_row_of_a_label(
     tables[LABEL_HOLDER][1]["again"] = own.set_column(own.column_names.index("y"), "y", pa.array([7, *y[1:]]))
     job = spec(PARAMS, 2, obfuscation="standard")
     rules = policies(job)
-    rules[LABEL_HOLDER] = {**rules.get(LABEL_HOLDER, {}), "evaluate_clean_labels": evaluate}
+    rules[LABEL_HOLDER] = merged(rules.get(LABEL_HOLDER, {}), {"labels": {"evaluate_clean_labels": evaluate}})
 
     async def main() -> str:
         federation = Federation(tmp_path, tables, policies=rules, defences={LABEL_HOLDER: Defences(label_dp=NOISE)})

@@ -48,7 +48,7 @@ def federated(folder: Path, here: World, own: LabelDp | None, act: Act, budget: 
     """The result of `act`, with a federation on these disks."""
 
     async def main() -> Any:
-        policies = {LABEL_HOLDER: {"label_budget": budget}}
+        policies = {LABEL_HOLDER: {"labels": {"label_budget": budget}}}
         defences = {LABEL_HOLDER: Defences(label_dp=own)}
         federation = Federation(folder, here.tables, policies=policies, defences=defences)
         found = await act(federation)

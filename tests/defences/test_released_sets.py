@@ -82,7 +82,7 @@ def test_a_resumed_job_has_the_account_of_one_that_nothing_disturbed(tmp_path: P
 @pytest.mark.parametrize("params", [BOOSTING, FOREST], ids=["boosting", "forest"])
 def test_a_policy_stops_a_job_and_tells_no_figure(params: TreeParams, tmp_path: Path) -> None:
     """No set above the bound is relayed, and the coordinator learns only that the label holder has stopped the job."""
-    status, federation = _train(tmp_path, params, policy={"max_leakage": 0.2})
+    status, federation = _train(tmp_path, params, policy={"labels": {"max_leakage": 0.2}})
     assert status.state != "finished"
     assert f"{PARTIES[0]} has stopped job job: its policy has a limit" in status.error
     told = "".join(federation.told_coordinator)
@@ -97,13 +97,15 @@ def test_a_policy_stops_a_job_and_tells_no_figure(params: TreeParams, tmp_path: 
 
 def test_a_policy_withdraws_as_the_defence_does(tmp_path: Path) -> None:
     """`on_max_leakage = "withdraw"` is ID-LMID with the policy's bound; the smaller of two bounds holds."""
-    _, by_policy = _train(tmp_path / "policy", BOOSTING, policy={"max_leakage": 0.3, "on_max_leakage": "withdraw"})
+    _, by_policy = _train(
+        tmp_path / "policy", BOOSTING, policy={"labels": {"max_leakage": 0.3, "on_max_leakage": "withdraw"}}
+    )
     _, by_defence = _train(tmp_path / "defence", BOOSTING, Defences(id_lmid=IdLmid(xi=0.3)))
     _, by_both = _train(
         tmp_path / "both",
         BOOSTING,
         Defences(id_lmid=IdLmid(xi=0.9)),
-        policy={"max_leakage": 0.3, "on_max_leakage": "withdraw"},
+        policy={"labels": {"max_leakage": 0.3, "on_max_leakage": "withdraw"}},
     )
     trees = [read_model(each.state(PARTIES[0]) / "models" / "job")[1] for each in (by_policy, by_defence, by_both)]
     assert trees[0] == trees[1] == trees[2]
@@ -128,9 +130,9 @@ def test_withdrawing_by_policy_goes_with_what_id_lmid_goes_with(own: Defences, s
     """Refused when the party's file is read; a policy that stops jobs goes with both."""
     tls = TlsConfig(ca=Path("none"), certificate=Path("none"), key=Path("none"))
     config = PartyConfig(name="bank", state=Path("state"), tls=tls, defences=own)
-    config.under(Policy(max_leakage=0.5)).check_withdrawing()
+    config.under(Policy(labels={"max_leakage": 0.5})).check_withdrawing()
     with pytest.raises(ConfigError, match=says):
-        config.under(Policy(max_leakage=0.5, on_max_leakage="withdraw")).check_withdrawing()
+        config.under(Policy(labels={"max_leakage": 0.5, "on_max_leakage": "withdraw"})).check_withdrawing()
 
 
 def test_numbers_have_no_bound(tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_numbers_have_no_bound(tmp_path: Path) -> None:
     model = federation.state(PARTIES[0]) / "models" / "job"
     assert status.state == "finished"
     assert LEAKAGE not in json.loads((model / "manifest.json").read_text())["files"]
-    status, _ = run(main(tmp_path / "bound", {PARTIES[0]: {"max_leakage": 0.5}}))
+    status, _ = run(main(tmp_path / "bound", {PARTIES[0]: {"labels": {"max_leakage": 0.5}}}))
     assert "takes no part in this job by its policy: max_leakage and a regression do not go together" in status.error
 
 

@@ -37,7 +37,7 @@ LABEL_HOLDER, FIRST, LAST = PARTIES
 )
 async def test_paths_too_few_to_hide(party: str, fault: str, protocol: str, tmp_path: Path) -> None:
     """Any party's policy ends the prediction before an entry is sent; an interactive one is not its matter."""
-    federation = Federation(tmp_path, HERE.tables, policies={party: {"min_candidate_bits": 40}})
+    federation = Federation(tmp_path, HERE.tables, policies={party: {"columns": {"min_candidate_bits": 40}}})
     await federation.train(JOB)
     kinds = []
 
@@ -92,7 +92,7 @@ def test_paths_enough_to_hide(tmp_path: Path) -> None:
     """Forty trees of eight leaves, all splits at one feature party: both policies are content, and scores are right."""
     here = world(40, (0, 4), fresh=3)
     params = BoostingParams(n_estimators=40, max_depth=3, max_bin=8, min_child_weight=0.0, reg_lambda=0.1)
-    policy = {"min_candidate_bits": 40}
+    policy = {"columns": {"min_candidate_bits": 40}}
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables, policies={LABEL_HOLDER: policy, FIRST: policy})

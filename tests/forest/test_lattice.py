@@ -160,7 +160,7 @@ def test_second_halves_serve_all_trees_where_a_policy_says_so(tmp_path: Path, mo
         return parcel
 
     async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies={FEATURE: {"second_halves": "job"}})
+        federation = Federation(tmp_path, here.tables, policies={FEATURE: {"keys": {"second_halves": "job"}}})
         federation.tamper = seen
         job = spec(params, scheme=LATTICE)
         status = await federation.train(job)

@@ -49,9 +49,7 @@ def _played(folder: Path, story: str) -> Federation:
         federation = begin(folder, story)
         for name, config in federation.configs.items():
             partners: dict[str, Any] = {"*": {"queries_per_record": 9}}
-            policy = config.policy.model_validate(
-                {**config.policy.model_dump(exclude_unset=True), "partners": partners}
-            )
+            policy = config.policy.with_lines({"partners": partners})
             federation.configs[name] = config.under(policy)
             federation.kill(name)
             federation.start(name)

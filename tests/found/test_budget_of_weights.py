@@ -23,10 +23,10 @@ _, *KEEPERS = PARTIES
 def _begun(folder: Path, epsilon: float, budget: float) -> Federation:
     """Keepers with a budget, and a job for `train`."""
     job = job_of(HERE, replace(SMALL, epsilon=epsilon))
-    federation = federation_of(folder, HERE, job, min_label_parties=1)
+    federation = federation_of(folder, HERE, job, labels={"min_label_parties": 1})
     for name in KEEPERS:
         config = federation.configs[name]
-        federation.configs[name] = config.under(config.policy.model_copy(update={"label_budget": budget}))
+        federation.configs[name] = config.under(config.policy.with_lines({"labels": {"label_budget": budget}}))
         federation.kill(name)
         federation.start(name)
     return federation

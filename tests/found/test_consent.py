@@ -73,7 +73,7 @@ def test_a_statement_is_for_a_first_opening_until_its_end(
 
     def asked() -> str:
         with mock.patch("time.time", return_value=now / 1e9 + days * DAY_S):
-            policy = Policy(operators=["operator"])
+            policy = Policy(people={"operators": ["operator"]})
             return operator_of(B, "job", opening, DIGEST, certificates[B], policy, new=True, forgotten=since).name
 
     if says:
@@ -150,7 +150,7 @@ async def test_a_training_that_has_ended_opens_nowhere_again(
     opened: dict[str, control_pb2.StepRequest],
 ) -> None:
     """Cancelled or done, signed or not; the party knows it after a restart too. No other approval is asked for."""
-    policies = {name: {"operators": ["operator"]} for name in (LABEL_HOLDER, B, C) if is_signed}
+    policies = {name: {"people": {"operators": ["operator"]}} for name in (LABEL_HOLDER, B, C) if is_signed}
     federation = begin(tmp_path, "boosting", certificates, policies)
     cancels: list[asyncio.Future[jobs_pb2.JobStatus]] = []
 
@@ -217,7 +217,7 @@ async def test_a_prediction_that_is_done_is_not_repeated(
 ) -> None:
     """Its operator has signed one, whatever the table has by then."""
     trained("boosting")
-    federation = begin(tmp_path, "interactive", certificates, {B: {"operators": ["operator"]}})
+    federation = begin(tmp_path, "interactive", certificates, {B: {"people": {"operators": ["operator"]}}})
     request = predict_request(protocol="interactive", model="job", table="predict")
     request.job = "new"
     asked = named(request)
@@ -235,7 +235,7 @@ async def test_a_job_that_failed_may_go_on_as_long_as_its_statement_holds(
     tmp_path: Path, certificates: dict[str, TlsFiles], opened: dict[str, control_pb2.StepRequest]
 ) -> None:
     """Where all is discarded its next opening is a first one; one that is open here needs no statement any more."""
-    federation = begin(tmp_path, "boosting", certificates, {B: {"operators": ["operator"]}})
+    federation = begin(tmp_path, "boosting", certificates, {B: {"people": {"operators": ["operator"]}}})
     federation.kill_at(C, lambda message: "candidate_sums" in message.word)
     asked = _submitted(federation, certificates["operator"])
     assert (await federation.jobs.wait("job")).state == "interrupted"
@@ -310,7 +310,7 @@ async def test_a_coordinator_that_floods_ends_keeps_none_of_another_from_new_job
     tmp_path: Path, certificates: dict[str, TlsFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempts, "MOST", 4)
-    named_ones = {B: {"operators": ["operator"], "coordinators": [COORDINATOR, "other"]}}
+    named_ones = {B: {"people": {"operators": ["operator"], "coordinators": [COORDINATOR, "other"]}}}
     federation = begin(tmp_path, "boosting", certificates, named_ones)
     for number in range(5):
         leave = setup_pb2.Leave(submission="7", ends=True)
@@ -339,7 +339,7 @@ def test_jobs_that_wait_leave_room_for_other_coordinators(others: int, share: in
     """Each has its share of the places for as long as it wants, and makes room for its own alone."""
     clock = [0.0]
     names = ["coordinator", *(f"other-{number}" for number in range(others))]
-    policy = Policy(approval="manual", approvers=["ann"], coordinators=names)
+    policy = Policy(people={"approval": "manual", "approvers": ["ann"], "coordinators": names})
     kept = Approvals(B, tmp_path, Insecure(B), lambda: clock[0])
 
     def waits(coordinator: str, number: int) -> None:

@@ -226,7 +226,7 @@ async def test_an_address_that_says_nothing_is_as_one_that_is_closed(
                 raise failure
 
         costs, recorder = CostAccount("bank", {}), Recorders(Path("none"), "off").of("job")
-        peers, policy = {"shop": Address("shop", "10.0.0.7:22")}, Policy(label_holders=["shop"])
+        peers, policy = {"shop": Address("shop", "10.0.0.7:22")}, Policy(people={"label_holders": ["shop"]})
         timeouts = Timeouts(silence_s)
         outbox = Outbox("job", 1, b"", peers, Dialer(), costs, recorder, policy, timeouts)  # type: ignore[arg-type]
         loop = asyncio.get_running_loop()

@@ -127,8 +127,7 @@ def _train(
 
     async def main() -> tuple[dict[str, Path], str]:
         encode = "categorical" if here.categories else "ordinal"
-        policies = {party: {"category_partitions": True} for party in PARTIES}
-        federation = Federation(folder, here.tables, defences=defences, encode=encode, policies=policies, **more)
+        federation = Federation(folder, here.tables, defences=defences, encode=encode, **more)
         status = await federation.train(spec(params, key_bits=512, obfuscation="standard"))
         await federation.close()
         return federation.states, "" if status.state == "finished" else status.error

@@ -132,7 +132,7 @@ async def test_every_attempt_at_a_forest_on_a_lattice_is_charged(
     own = ColumnPrivacyTable(epsilon=500.0, delta=1e-6, trees=2)
 
     defences = {FEATURE: Defences(column_privacy=own)}
-    federation = _federation(tmp_path, here, defences, **{FEATURE: {"column_budget": 5000.0}})
+    federation = _federation(tmp_path, here, defences, **{FEATURE: {"columns": {"column_budget": 5000.0}}})
     ledger = ColumnBudget(federation.configs[FEATURE].state, None)
 
     def kill(message: Message) -> None:

@@ -252,7 +252,9 @@ def test_records_of_the_eval_table_make_no_set_larger(tmp_path: Path) -> None:
         with_table, without = (run(main(tmp_path / name, {}, eval_table=name)) for name in ("eval", ""))
         assert with_table == without
         assert with_table[1]
-        errors = {party: run(main(tmp_path / party, {party: {"min_instance_space": 12}}))[0] for party in PARTIES}
+        errors = {
+            party: run(main(tmp_path / party, {party: {"columns": {"min_instance_space": 12}}}))[0] for party in PARTIES
+        }
     rule = "its policy says min_instance_space = 12"
     assert {party for party, error in errors.items() if rule in error} >= {HOLDER, C}, errors
 
@@ -333,14 +335,14 @@ def _other_ids(table: pa.Table) -> pa.Table:
 
 REFUSALS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Any], str]] = {
     "too few records to measure": (
-        TWO.here.tables, {HOLDER: {"min_evaluated_records": 31}}, {}, "its policy says min_evaluated_records = 31",
+        TWO.here.tables, {HOLDER: {"labels": {"min_evaluated_records": 31}}}, {}, "says min_evaluated_records = 31",
     ),
     "too few records to score": (
-        TWO.here.tables, {B: {"min_prediction_records": 31}}, {}, f"{B} takes no part: its policy says min_prediction",
+        TWO.here.tables, {B: {"columns": {"min_prediction_records": 31}}}, {}, f"{B} takes no part: its policy",
     ),
     "too few records with a weight": (
         _changed(HOLDER, "eval", _two_weighted),
-        {HOLDER: {"min_evaluated_records": 3}}, {}, "min_evaluated_records = 3, and fewer records of the eval table",
+        {HOLDER: {"labels": {"min_evaluated_records": 3}}}, {}, "min_evaluated_records = 3, and fewer records of",
     ),
     "a party without the table": (_without(B, "eval"), {}, {}, f"{B} has no table 'eval'"),
     "a class that the training lacks": (_changed(HOLDER, "eval", _strange), {}, {}, "holds 1 class that no common rec"),

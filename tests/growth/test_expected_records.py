@@ -273,10 +273,9 @@ HONEST = [(job, defence) for job in SAMPLERS for defence in DEFENCES if (job, de
 
 def _honest(folder: Path, here: World, job: Any, defences: Mapping[str, Defences]) -> None:
     """Train without a lie; the tables have the labels that the job needs."""
-    policies = {party: {"noised_sums": True, "expansion_order": True, "withheld_spaces": True} for party in PARTIES}
 
     async def main() -> None:
-        federation = Federation(folder, here.tables, defences=dict(defences), policies=policies)
+        federation = Federation(folder, here.tables, defences=dict(defences))
         status = await federation.train(job)
         assert (status.state, status.error) == ("finished", "")
         await federation.close()

@@ -103,7 +103,7 @@ def test_jobs_that_no_party_could_do(params: Any, changes: dict[str, Any], messa
 async def test_sets_are_hidden_as_a_party_demands(tmp_path: Path) -> None:
     """All parties compute the sizes that hide by the most bits which one of them asks for; 134 bits of secrecy pass."""
 
-    policies = {FEATURE: {"min_hiding_bits": 50}, OTHER: {"min_lattice_bits": 134}}
+    policies = {FEATURE: {"keys": {"min_hiding_bits": 50}}, OTHER: {"keys": {"min_lattice_bits": 134}}}
     federation, said = Federation(tmp_path, HERE.tables, policies=policies), []
 
     def heard(sender: str, receiver: str, parcel: exchange_pb2.PeerMessage) -> None:
@@ -128,7 +128,7 @@ def test_a_label_holder_that_hides_sets_less_than_a_party_demands(tmp_path: Path
         if name_of(parcel) == "public_key":
             parcel.setup.public_key.hiding = 49
 
-    policies = {OTHER: {"min_hiding_bits": 50}}
+    policies = {OTHER: {"keys": {"min_hiding_bits": 50}}}
     status, _ = refusal(tmp_path, job_of(), policies=policies, change=less, changer=LABEL_HOLDER)
     assert re.search("feature-c takes no part .* hides its sets of records by 49 bits: its policy says", status.error)
 

@@ -174,8 +174,7 @@ def test_partitions_of_categories_beside_constraints(tmp_path: Path) -> None:
     }
 
     async def main() -> None:
-        policies = {party: {"category_partitions": True} for party in PARTIES}
-        federation = Federation(tmp_path, here.tables, policies=policies, encode="categorical", constraints=constraints)
+        federation = Federation(tmp_path, here.tables, encode="categorical", constraints=constraints)
         trained = await federation.train(spec(params))
         assert (trained.state, trained.error) == ("finished", "")
         assert_oracles_model(federation.states, oracle)

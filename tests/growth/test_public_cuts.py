@@ -122,9 +122,8 @@ def test_with_column_privacy_no_cell_decides_how_many_sums_there_are(tmp_path: P
             if body.HasField("candidate_sums") and not (message.stage or message.part):
                 sent[name].add(body.candidate_sums.candidates)
 
-        policies = {LABEL_HOLDER: {"noised_sums": True}}
         cuts = {FEATURE: {here.tables[FEATURE][0][0]: [-0.5, 0.0, 0.5]}}
-        federation = Federation(tmp_path / name, other.tables, defences={FEATURE: own}, policies=policies, cuts=cuts)
+        federation = Federation(tmp_path / name, other.tables, defences={FEATURE: own}, cuts=cuts)
         federation.tamper = keep
         trained = await federation.train(spec(BASE, parties=2, key_bits=512, obfuscation="standard"))
         assert (trained.state, trained.error) == ("finished", "")

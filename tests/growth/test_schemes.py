@@ -146,7 +146,7 @@ def test_a_party_names_the_schemes_that_it_takes_part_in(tmp_path: Path) -> None
     """Without a line of the policy it is Paillier's alone; the error has the line."""
 
     async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"schemes": ["paillier"]}})
+        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"keys": {"schemes": ["paillier"]}}})
         status = await federation.train(ON_LATTICE)
         assert status.state == "failed"
         assert "feature-b takes no part in a job under scheme 'lattice'" in status.error

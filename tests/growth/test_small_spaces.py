@@ -76,7 +76,7 @@ def test_the_small_sibling_of_a_node_that_is_sent(owner: str, tmp_path: Path) ->
     """The nineteen other records are sent, and so the one is known: a policy that wants two lets neither go."""
 
     async def main(least: int) -> tuple[Watched, str]:
-        policies = {LABEL_HOLDER: {"min_instance_space": least}}
+        policies = {LABEL_HOLDER: {"columns": {"min_instance_space": least}}}
         federation = Watched(tmp_path / str(least), _tables(owner), policies=policies)
         status = await federation.train(spec(PARAMS))
         await federation.close()
@@ -100,7 +100,7 @@ def test_no_party_knows_a_node_smaller_than_the_policy_says(tmp_path: Path) -> N
         params = BoostingParams(n_estimators=1, max_depth=3, max_bin=8, min_child_weight=1.0)
 
         async def main(folder: Path, tables: Any, params: BoostingParams) -> tuple[Watched, str]:
-            policies = {LABEL_HOLDER: {"min_instance_space": 7}}
+            policies = {LABEL_HOLDER: {"columns": {"min_instance_space": 7}}}
             federation = Watched(folder, tables, policies=policies)
             status = await federation.train(spec(params))
             await federation.close()

@@ -94,7 +94,6 @@ CASES = {
         lambda: categorical_world(120, {LABEL_HOLDER: (3,), FEATURE: (6, 0), OTHER: (3, 0)}, missing=0.1, seed=3),
         {
             "encode": "categorical",
-            "policies": {name: {"category_partitions": True} for name in PARTIES},
         },
     ),
 }

@@ -146,9 +146,9 @@ def test_policies_and_the_operators_files_name_the_federation(manifests: Manifes
     for party in PARTIES:
         (tmp_path / party).mkdir()
         config: PartyConfig = config_of(manifests, party, tmp_path / party)
-        assert job.label_holder in config.policy.label_holders
-        assert set(job.feature_parties) <= set(config.policy.peers)
-        assert config.policy.coordinators == ["coordinator"]
+        assert job.label_holder in config.policy.people.label_holders
+        assert set(job.feature_parties) <= set(config.policy.people.peers)
+        assert config.policy.people.coordinators == ["coordinator"]
         assert (config.tables["train"].label is not None) == (party == job.label_holder)
     assert {job.label_holder, *job.feature_parties} == set(PARTIES)
     service = manifests.one("coordinator", "Service", "coordinator")

@@ -56,7 +56,7 @@ def test_paths_enough_to_hide(tmp_path: Path) -> None:
     """28 trees of eight leaves, all splits at one feature party: enough for both, where Paillier's sums need more."""
     here = world(40, (0, 4), fresh=3)
     params = BoostingParams(n_estimators=28, max_depth=3, max_bin=8, min_child_weight=0.0, reg_lambda=0.1)
-    policy = {"min_candidate_bits": 40}
+    policy = {"columns": {"min_candidate_bits": 40}}
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables, policies={LABEL_HOLDER: policy, FIRST: policy})
@@ -94,7 +94,7 @@ async def test_a_key_below_what_a_policy_demands(policy: str, said: str, party: 
     await federation.train(JOB)
     assert (await federation.predict(asked("p"))).state == "finished"
     keys = [_of_key(parcel) for parcel in parcels if name_of(parcel) == "lattice_key"]
-    bits = {"min_lattice_bits": keys[0].secrecy_bits, "min_hiding_bits": keys[0].statistical_bits}[policy]
+    bits = {"keys": {"min_lattice_bits": keys[0].secrecy_bits, "min_hiding_bits": keys[0].statistical_bits}}[policy]
     for least, state in ((math.floor(bits), "finished"), (math.floor(bits) + 1, "failed")):
         federation.kill(party)
         federation.policies = {party: {policy: least}}

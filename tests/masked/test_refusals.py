@@ -16,6 +16,7 @@ from tests.worlds import PARTIES, spec, world
 from treetap.errors import DataError
 from treetap.models.store import read_job
 from treetap.party.masked.passing import Routes
+from treetap.party.policy import merged
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import filled
@@ -28,7 +29,7 @@ HERE = fitting(world(30, (1, 1, 1), seed=25, fresh=6), DEEP)
 
 def _restarted(federation: Observed, party: str, **changes: Any) -> None:
     """Give a party's policy other lines, and start the party again."""
-    federation.policies[party] = {**federation.policies[party], **changes}
+    federation.policies[party] = merged(federation.policies[party], changes)
     federation.kill(party)
     federation.configs[party] = federation.configs[party].under(federation.policy(party))
     federation.start(party)
@@ -42,13 +43,13 @@ async def test_records_of_the_training_are_refused_unless_every_policy_says_othe
         federation = await trained(tmp_path, HERE, DEEP)
         for party in PARTIES:
             for other in PARTIES:
-                _restarted(federation, other, score_training_records=other != party)
+                _restarted(federation, other, labels={"score_training_records": other != party})
             status = await federation.predict(predict_request(model="job", table="train"))
             assert status.state == "failed"
-            assert f"{party} takes no part: some of the records common to all parties" in status.error
+            assert f"{party} takes no part in a prediction of records" in status.error
             assert "score_training_records = false" in status.error
         for name in PARTIES:
-            _restarted(federation, name, score_training_records=True)
+            _restarted(federation, name, labels={"score_training_records": True})
         assert len(scores_of((await predicted(federation, table="train")).predictions)) == len(HERE.y)
         await federation.close()
 
@@ -60,7 +61,7 @@ async def test_a_policy_that_wants_more_paths(party: str, tmp_path: Path) -> Non
 
     with transparent():
         federation = await trained(tmp_path, HERE, DEEP)
-        _restarted(federation, party, min_candidate_bits=1.0)
+        _restarted(federation, party, columns={"min_candidate_bits": 1.0})
         status = await federation.predict(predict_request(model="job"))
         assert status.state == "failed"
         assert (
@@ -72,12 +73,12 @@ async def test_a_policy_that_wants_more_paths(party: str, tmp_path: Path) -> Non
 async def test_a_recipient_that_a_policy_does_not_name(tmp_path: Path) -> None:
     """It opens sums, so the others name it under label_holders and let masked shares go to it."""
     with transparent():
-        federation = await trained(tmp_path, HERE, DEEP, label_holders=[FIRST])
+        federation = await trained(tmp_path, HERE, DEEP, people={"label_holders": [FIRST]})
         status = await federation.predict(predict_request(model="job", recipient=B))
         assert status.state == "failed"
         assert f'label_holders = [..., "{B}"]' in status.error
-        _restarted(federation, FIRST, label_holders=[B])
-        _restarted(federation, C, label_holders=[B], emits={"MASKED_SHARE": [FIRST]})
+        _restarted(federation, FIRST, people={"label_holders": [B]})
+        _restarted(federation, C, people={"label_holders": [B]}, emits={"MASKED_SHARE": [FIRST]})
         status = await federation.predict(predict_request(model="job", recipient=B))
         assert status.state == "failed"
         assert f"{C} does not send MASKED_SHARE to {B}: its policy says emits.MASKED_SHARE" in status.error

@@ -8,7 +8,7 @@ from typing import Any
 from tests.pivodl.oracle import pivodl_train
 from tests.simulator import COORDINATOR
 from tests.worlds import World, spec, spread, world
-from treetap.party.policy import Policy
+from treetap.party.policy import Policy, merged
 from treetap.protocols.job_spec import sent_in_training
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.v2 import setup_pb2
@@ -42,9 +42,9 @@ def fitting(here: World, params: PivodlParams) -> World:
 def policies(job: setup_pb2.JobSpec, **changes: Any) -> dict[str, dict[str, Any]]:
     """What the parties' policies need for a job beside what every policy has: all classes that no party gets unasked.
 
-    `changes`: other lines of each policy.
+    `changes`: tables of each policy.
     """
-    defaults = Policy(label_holders=[job.aggregator], peers=list(job.feature_parties))
+    defaults = Policy(people={"label_holders": [job.aggregator], "peers": list(job.feature_parties)})
     found: dict[str, dict[str, Any]] = {}
     for sent in sent_in_training(job, COORDINATOR):
         emits = found.setdefault(sent.sender, {})
@@ -52,11 +52,6 @@ def policies(job: setup_pb2.JobSpec, **changes: Any) -> dict[str, dict[str, Any]
             if not defaults.may_emit(sent.receiver, name):
                 emits.setdefault(name, set()).add(sent.receiver)
     return {
-        party: {
-            "emits": {name: sorted(receivers) for name, receivers in sorted(emits.items())},
-            "min_label_parties": 2,
-            "pivodl_as_published": True,
-            **changes,
-        }
+        party: merged({"emits": {name: sorted(receivers) for name, receivers in sorted(emits.items())}}, changes)
         for party, emits in found.items()
     }

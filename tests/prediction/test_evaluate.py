@@ -164,7 +164,7 @@ def test_few_labels_and_strange_ones_are_refused(tmp_path: Path) -> None:
     """Records without a label do not count; a label that the model does not know is named by its row alone."""
 
     async def main(folder: Path, tables: Tables, least: int) -> tuple[jobs_pb2.JobStatus, list[str]]:
-        federation = Federation(folder, tables, policies={HOLDER: {"min_evaluated_records": least}})
+        federation = Federation(folder, tables, policies={HOLDER: {"labels": {"min_evaluated_records": least}}})
         assert (await federation.train(spec(BINARY, obfuscation="standard"))).state == "finished"
         before = len(federation.log)
         status = await federation.predict(_asked())

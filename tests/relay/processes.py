@@ -45,7 +45,7 @@ class RelayedFederation:
         **coordinator: Any,
     ) -> None:
         self.address, self._limits = free_address(), dict(limits or {})
-        permitted = {"addresses": {"*": [reached(self.address)]}}  # by each party's policy, and no other
+        permitted = {"people": {"addresses": {"*": [reached(self.address)]}}}  # by each party's policy, and no other
         own = {
             name: {**settings, "relay": self.address, "policy": {**settings.get("policy", {}), **permitted}}
             for name, settings in parties.items()

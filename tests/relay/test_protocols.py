@@ -37,7 +37,7 @@ HELLO_S = 0.5
 def _policy(party: str) -> dict[str, Any]:
     """What the jobs of this module need of a party's policy."""
     emits: dict[str, set[str]] = {}
-    lines: dict[str, Any] = {"preview": "count", "min_key_bits": 1024, "min_common_records": 1}
+    lines: dict[str, Any] = {"columns": {"preview": "count", "min_common_records": 1}, "keys": {"min_key_bits": 1024}}
     for job in (DIVIDED, SPLIT):
         own = dict(policies(job)[party])
         for name, receivers in own.pop("emits", {}).items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tests.simulator import Federation
-from treetap.party.policy import Policy
 from treetap.protocols.messages import Sent
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
 
@@ -25,7 +24,7 @@ def exactly(sends: Iterable[Sent], party: str) -> Emits:
 def put_under(federation: Federation, party: str, emits: Emits) -> None:
     """Give a party that runs another `emits`, also for the answers of open sessions; messages keep the old one."""
     config = federation.configs[party]
-    policy = Policy.model_validate({**config.policy.model_dump(), "emits": emits})
+    policy = config.policy.with_lines({"emits": emits})
     node = federation.node(party)
     node._config = node._opener.config = config.under(policy)
     for session in node._sessions.values():

@@ -47,24 +47,24 @@ from treetap.wire.timeouts import Timeouts
 )
 def test_entries_cover_addresses_as_they_are_written(entries: list[str], location: str, permitted: bool) -> None:
     """Networks cover no name, since whoever serves the name decides what it stands for."""
-    policy = Policy(addresses={"shop": entries})
-    assert permits(policy.addresses["shop"], location) is permitted
+    policy = Policy(people={"addresses": {"shop": entries}})
+    assert permits(policy.people.addresses["shop"], location) is permitted
     if permitted:
-        policy.check_address("bank", "shop", location)
+        policy.people.check_address("bank", "shop", location)
     else:
         with pytest.raises(Refused, match="bank does not call shop at the address that the job names"):
-            policy.check_address("bank", "shop", location)
+            policy.people.check_address("bank", "shop", location)
 
 
 def test_a_peer_without_entries_has_those_of_all() -> None:
     """`*` is for every peer that is not named; without it such a peer is not called."""
-    policy = Policy(addresses={"shop": ["10.0.0.1"], "*": ["10.0.0.2"]})
-    policy.check_address("bank", "telco", "10.0.0.2:1")
+    policy = Policy(people={"addresses": {"shop": ["10.0.0.1"], "*": ["10.0.0.2"]}})
+    policy.people.check_address("bank", "telco", "10.0.0.2:1")
     for peer, location in (("telco", "10.0.0.1:1"), ("shop", "10.0.0.2:1")):
         with pytest.raises(Refused):
-            policy.check_address("bank", peer, location)
+            policy.people.check_address("bank", peer, location)
     with pytest.raises(Refused):
-        Policy(addresses={"shop": ["10.0.0.1"]}).check_address("bank", "telco", "10.0.0.1:1")
+        Policy(people={"addresses": {"shop": ["10.0.0.1"]}}).people.check_address("bank", "telco", "10.0.0.1:1")
 
 
 @pytest.mark.parametrize(
@@ -75,15 +75,15 @@ def test_other_targets_of_grpc_are_no_addresses(text: str) -> None:
     """Also by the default policy: a socket of this host would be called, or a name resolved elsewhere."""
     assert not is_location(text)
     with pytest.raises(Refused, match="it is no HOST:PORT"):
-        Policy().check_address("bank", "shop", text)
+        Policy().people.check_address("bank", "shop", text)
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.1/8", "http://a", "a:b:c", "10.0.0.0/33", "", "a b"])
 def test_an_entry_that_is_none_is_named(entry: str, tmp_path: Path) -> None:
     """Bits beyond the length are a slip."""
-    (tmp_path / "policy.toml").write_text(f'[addresses]\nshop = ["{entry}"]\n')
+    (tmp_path / "policy.toml").write_text(f'[people.addresses]\nshop = ["{entry}"]\n')
     with pytest.raises(
-        ConfigError, match=r"addresses\.shop\.\[1\]: an address of peers is a network, as 10\.0\.0\.0/8"
+        ConfigError, match=r"people\.addresses\.shop\.\[1\]: an address of peers is a network, as 10\.0\.0\.0/8"
     ):
         load(tmp_path / "policy.toml", Policy)
 
@@ -94,7 +94,7 @@ async def test_a_forbidden_address_is_refused_before_it_is_called(tmp_path: Path
     federation = Federation(tmp_path, HERE.tables)
     config = federation.configs["feature-b"]
     federation.configs["feature-b"] = config.under(
-        config.policy.model_copy(update={"addresses": {"*": ["10.0.0.0/8"]}})
+        config.policy.with_lines({"people": {"addresses": {"*": ["10.0.0.0/8"]}}})
     )
     federation.start("feature-b")
     called: list[str] = []
@@ -132,7 +132,7 @@ def test_whatever_is_at_an_address_is_one_sentence_after_one_time(
         costs, timeouts = CostAccount("bank", {}), Timeouts(silence_s)
         recorder = Recorders(Path("none"), "off").of("job")
         peers = {"shop": Address("shop", "10.0.0.7:22")}
-        policy = Policy(label_holders=["shop"])
+        policy = Policy(people={"label_holders": ["shop"]})
         outbox = Outbox("job", 1, b"digest", peers, Dialer(), costs, recorder, policy, timeouts)  # type: ignore[arg-type]
         began = asyncio.get_running_loop().time()
         with pytest.raises(Interrupted) as caught:

@@ -27,7 +27,7 @@ async def test_who_asks_for_which_job_is_checked_for_every_word(
 ) -> None:
     """Strangers, other coordinators, unknown jobs, attempts that are over or to come, names that are no names."""
 
-    policy = {"coordinators": [COORDINATOR, "second"]}
+    policy = {"people": {"coordinators": [COORDINATOR, "second"]}}
     federation = Federation(tmp_path, HERE.tables, policies=dict.fromkeys(PARTIES, policy))
     await Replay(federation, jobs[0]).to(before="bin")
     for number, party in enumerate(PARTIES):

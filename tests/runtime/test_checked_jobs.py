@@ -46,7 +46,11 @@ def _folders(federation: Federation) -> set[Path]:
 
 JOBS: dict[str, tuple[Any, setup_pb2.JobSpec, dict[str, dict[str, Any]]]] = {
     "boosting": (HERE, JOB, {}),
-    "a lattice": (HERE, spec(PARAMS, scheme="lattice"), {party: {"schemes": ["lattice"]} for party in PARTIES}),
+    "a lattice": (
+        HERE,
+        spec(PARAMS, scheme="lattice"),
+        {party: {"keys": {"schemes": ["lattice"]}} for party in PARTIES},
+    ),
     "forest": (HERE, spec(ForestParams(n_estimators=2, max_depth=2, max_bin=3), obfuscation="standard"), {}),
     "pivodl": (small_job.HERE, small_job.JOB, policies(small_job.JOB)),
 }
@@ -68,7 +72,9 @@ async def test_a_job_that_could_begin_leaves_no_trace(name: str, tmp_path: Path)
     assert (await federation.train(job)).state == "finished"
 
 
-@pytest.mark.parametrize("waits_for", [{"approval": "manual", "approvers": ["ann"]}, {"operators": ["operator"]}])
+@pytest.mark.parametrize(
+    "waits_for", [{"people": {"approval": "manual", "approvers": ["ann"]}}, {"people": {"operators": ["operator"]}}]
+)
 async def test_a_job_that_would_wait_for_people_is_said_to(
     waits_for: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +104,12 @@ async def test_all_refusals_come_together(tmp_path: Path) -> None:
     twice = pa.array(["r00000", "r00000", *spoiled.column("id").to_pylist()[2:]])
     tables[OTHER][1]["train"] = spoiled.set_column(0, "id", twice)
 
-    policy = {FEATURE: {"label_holders": [], "peers": [], "emits": {"CANDIDATE_SUM": [], "SIZE": [], "CONTROL": ["*"]}}}
+    policy = {
+        FEATURE: {
+            "people": {"label_holders": [], "peers": []},
+            "emits": {"CANDIDATE_SUM": [], "SIZE": [], "CONTROL": ["*"]},
+        }
+    }
     federation = Federation(tmp_path, tables, policies=policy)
     next(iter(federation.configs[FEATURE].tables["train"].local())).unlink()
     answers = await _checked(federation)
@@ -115,7 +126,7 @@ async def test_all_refusals_come_together(tmp_path: Path) -> None:
 async def test_a_coordinator_that_is_not_obeyed_checks_nothing(tmp_path: Path) -> None:
     """As with a job; nor does a party answer that is not among the parties of the job."""
 
-    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"coordinators": ["another"]}})
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"people": {"coordinators": ["another"]}}})
     answers = await _checked(federation)
     assert answers[FEATURE].startswith(f"coordinator is not a coordinator that {FEATURE} obeys")
     assert {answers[LABEL_HOLDER], answers[OTHER]} == {""}
@@ -147,7 +158,7 @@ async def test_noisy_labels_are_neither_drawn_nor_charged(budget: float, refused
     """The check says whether the budget has room, and ends before the draw."""
 
     defences = {LABEL_HOLDER: Defences.model_validate({"label_dp": {"epsilon": 1.0}})}
-    policy = {LABEL_HOLDER: {"label_budget": budget}}
+    policy = {LABEL_HOLDER: {"labels": {"label_budget": budget}}}
     federation = Federation(tmp_path, HERE.tables, policies=policy, defences=defences)
     before = _held(federation)
     answers = await _checked(federation)
@@ -214,7 +225,7 @@ def test_a_name_that_a_party_has_for_another_job_is_said(tmp_path: Path) -> None
     run(main())
 
 
-@pytest.mark.parametrize("policy", [{}, {"label_holders": []}])
+@pytest.mark.parametrize("policy", [{}, {"people": {"label_holders": []}}])
 async def test_the_table_of_a_check_is_let_go(
     policy: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,9 +52,9 @@ def _faults(folder: Path, text: str) -> list[str]:
 
 def test_a_whole_file(tmp_path: Path) -> None:
     """Every key has its place, and relative paths are relative to the file, wherever it is read from."""
-    config = _read(tmp_path, GOOD, 'record = "both"')
+    config = _read(tmp_path, GOOD, '[people]\nrecord = "both"')
     assert (config.name, config.listen, config.workers) == ("feature-b", "0.0.0.0:7002", 2)
-    assert (config.policy.record, config.policy.coordinators) == ("both", ["coordinator"])
+    assert (config.policy.people.record, config.policy.people.coordinators) == ("both", ["coordinator"])
     assert config.state == tmp_path / "state"
     assert config.data == tmp_path / "data"
     assert config.tls.certificate == tmp_path / "certs" / "feature-b.crt"
@@ -69,7 +69,7 @@ def test_the_least_file(tmp_path: Path) -> None:
     """Name, state and certificates are enough; nothing is recorded unless the file says so."""
     config = _read(tmp_path, 'name = "a"\nstate = "s"\ntls = {ca = "a", certificate = "b", key = "c"}\n')
     assert (config.listen, config.workers, config.tables) == ("127.0.0.1:0", None, {})
-    assert (config.policy, config.policy.record) == (Policy(), "off")
+    assert (config.policy, config.policy.people.record) == (Policy(), "off")
 
 
 LEAST = 'name = "a"\nstate = "s"\ninsecure = true\n'
@@ -285,7 +285,7 @@ def test_a_client_is_never_a_party(tmp_path: Path) -> None:
     serve = '[serve]\nclients = ["app", "bank"]\nlisten = "127.0.0.1:0"\n'
     for named in ("label_holders", "peers"):
         with pytest.raises(ConfigError, match=r"serve.clients and feature-b's policy both name bank: .* another name"):
-            _read(tmp_path, GOOD + serve, f'{named} = ["bank", "shop"]')
+            _read(tmp_path, GOOD + serve, f'[people]\n{named} = ["bank", "shop"]')
 
 
 def test_a_folder_of_tables_is_read_when_a_job_names_one(tmp_path: Path) -> None:

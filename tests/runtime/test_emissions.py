@@ -129,8 +129,7 @@ def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> None:
     members = [job.aggregator, *job.feature_parties]
     declared = list(sent_in_training(job, COORDINATOR))
     one_role, here = training(training_name(job)).one_role, fitting(WIDE, params_of(job))
-    permissions = {"min_label_parties": 2, "pivodl_as_published": True, "reproducible": True}
-    policies = {party: {"emits": exactly(declared, party), **permissions} for party in members}
+    policies = {party: {"emits": exactly(declared, party)} for party in members}
 
     async def main() -> None:
         federation = Watched(tmp_path, {party: here.tables[party] for party in members}, policies=policies)

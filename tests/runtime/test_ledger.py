@@ -291,7 +291,7 @@ def test_a_party_does_not_start_beside_a_ledger_that_lacks_lines(tmp_path: Path)
     """After a job, of which the charges are gone."""
 
     async def main() -> None:
-        policies = {name: {"preview": "count"} for name in PARTIES}
+        policies = {name: {"columns": {"preview": "count"}} for name in PARTIES}
         federation = Federation(tmp_path, HERE.tables, policies=policies)
         assert (await federation.preview(*PARTIES, job="count")).state == "finished"
         federation.kill(PARTIES[0])

@@ -27,7 +27,7 @@ from treetap.errors import Refused
 from treetap.models.store import TREES
 from treetap.party.config import PartyConfig
 from treetap.party.opening import checks_of_training
-from treetap.party.policy import Policy
+from treetap.party.policy import Policy, merged
 from treetap.party.runtime.job_store import JobStore
 from treetap.party.runtime.ledger import DAY_S, Kind, Ledger, ledger_of
 from treetap.protocols.limits import PARAMETERS, Limits
@@ -301,7 +301,7 @@ def test_predictions_and_queries_are_limited(protocol: str, tmp_path: Path) -> N
     limits = {"partners": {LABEL_HOLDER: {"queries_per_record": 2, "predictions_per_day": 3}}}
 
     async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies={**own, FEATURE: {**own.get(FEATURE, {}), **limits}})
+        federation = Federation(tmp_path, here.tables, policies={**own, FEATURE: merged(own.get(FEATURE, {}), limits)})
         assert (await federation.train(job)).state == "finished"
         for name in ("one", "two", "three", "four"):
             before = len(federation.log)
@@ -403,7 +403,10 @@ def test_a_limit_of_fewer_trees_than_a_round_has_names_the_way_out() -> None:
         ({"limits": {"tree": 3}}, "tree"),
         ({"limits": {"trees": 0}}, "greater than or equal to 1"),
         ({"partners": {"*": {"protocols": ["bosting"]}}}, "did you mean 'boosting'"),
-        ({"peers": ["bank"], "partners": {"bnak": {}}}, "partners.bnak: is not among .*; did you mean 'bank'"),
+        (
+            {"people": {"peers": ["bank"]}, "partners": {"bnak": {}}},
+            "partners.bnak: is not among .*; did you mean 'bank'",
+        ),
         ({"partners": {"Bank!": {}}}, "partners"),
         ({"partners": {"*": {"jobs_per_day": -1}}}, "greater than or equal to 0"),
     ],
@@ -432,7 +435,7 @@ def test_every_protocol_charges_its_attempts_and_records(protocol: str, tmp_path
         own = policies(job)
         limit = {"partners": {COORDINATOR: {"jobs_per_day": 1}}}
         federation = Federation(
-            tmp_path, here.tables, policies={party: {**own.get(party, {}), **limit} for party in PARTIES}
+            tmp_path, here.tables, policies={party: merged(own.get(party, {}), limit) for party in PARTIES}
         )
         status = await federation.train(job)
         assert (status.state, status.error) == ("finished", "")
@@ -519,7 +522,7 @@ def test_nothing_leaves_before_its_charge_is_on_disk(alignment: str, tmp_path: P
 def test_a_partners_previews_have_limits_of_their_own(answer: str, tmp_path: Path) -> None:
     """Fewer than the policy lets all; rows that a preview finds count as records, a count does not."""
     own = {"previews_per_day": 2, "records_per_day": 2 * len(HERE.y)}
-    policy = {"preview": "records", "min_common_records": 1, "previews_per_day": 5}
+    policy = {"columns": {"preview": "records", "min_common_records": 1}}
 
     async def main() -> None:
         policies = dict.fromkeys(PARTIES, policy)
@@ -546,6 +549,6 @@ def test_the_limits_of_the_guide_are_a_policy() -> None:
     """With the partner that it names among the peers."""
     shown = blocks(Path(__file__).resolve().parents[2] / "docs" / "configuration.md")
     (text,) = [block.text for block in shown if block.text.startswith("[limits]")]
-    policy = Policy.model_validate({"peers": ["telco"], **tomllib.loads(text)})
+    policy = Policy.model_validate({"people": {"peers": ["telco"]}, **tomllib.loads(text)})
     assert policy.limits.max_depth == 6
     assert policy.partners["telco"].records_per_day == 200_000

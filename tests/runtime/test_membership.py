@@ -18,7 +18,7 @@ from treetap.errors import Malformed, Refused
 from treetap.lab import demo
 from treetap.lab.local_federation import LocalFederation
 from treetap.party import config as party_config
-from treetap.party.policy import Policy
+from treetap.party.policy import Policy, merged
 from treetap.party.setup.membership import check_members
 from treetap.protocols.messages import Members, label_holder_opens
 from treetap.protocols.prediction import predict_request
@@ -31,7 +31,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 OF_PARTIES = [path for path in sorted(EXAMPLES.rglob("*.toml")) if {"name", "state"} <= set(read_toml(path))]
 #: A second certificate of the federation, of a process that is no party.
 SECOND = ("operator", "app", "coordinator")
-UNNAMED: dict[str, Any] = {"label_holders": [], "peers": []}
+UNNAMED: dict[str, Any] = {"people": {"label_holders": [], "peers": []}}
 
 
 def _of_local_federation(folder: Path) -> Policy:
@@ -64,7 +64,7 @@ async def test_a_stolen_coordinator_key_and_a_second_certificate_open_no_table(s
     """Under policies as they are written no certificate but the label holder's opens sums, none but parties' join."""
     policy = _policy(source, tmp_path / "written").model_dump()
 
-    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {**policy, "min_key_bits": 512}})
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: merged(policy, {"keys": {"min_key_bits": 512}})})
     for word in ("prepare", "open_model"):
         for second in (*SECOND, OTHER):
             request = with_word(word, job=f"theft-{second}")
@@ -102,7 +102,7 @@ async def test_a_party_that_names_nobody_refuses_every_job_with_the_lines_to_add
         if party == LABEL_HOLDER
         else {"label_holders": [LABEL_HOLDER], "peers": [other for other in others if other != LABEL_HOLDER]}
     )
-    _restart(federation, party, named)
+    _restart(federation, party, {"people": named})
     again = federation.predict(predict_request(model="job")) if kind == "prediction" else federation.resume()
     assert (await again).state == "finished"
 
@@ -123,16 +123,20 @@ def test_where_several_open_sums_all_are_label_holders(tmp_path: Path) -> None:
         return members.parties
 
     def check(label_holders: list[str], peers: list[str], **changes: Any) -> None:
-        policy = Policy(label_holders=label_holders, peers=peers)
+        policy = Policy(people={"label_holders": label_holders, "peers": peers})
         check_members(config.under(policy), replace(members, **changes), all_open)
 
     check([LABEL_HOLDER, OTHER], [])
     with pytest.raises(Refused, match=re.escape(f'label_holders = [..., "{OTHER}"]')) as caught:
         check([LABEL_HOLDER], [OTHER])
     assert "peers = [" not in str(caught.value)
-    check_members(config.under(Policy(label_holders=[LABEL_HOLDER], peers=[OTHER])), members, label_holder_opens)
+    check_members(
+        config.under(Policy(people={"label_holders": [LABEL_HOLDER], "peers": [OTHER]})), members, label_holder_opens
+    )
     with pytest.raises(Refused, match=re.escape(f'peers = ["{OTHER}"]')):
-        check_members(config.under(Policy(label_holders=[LABEL_HOLDER, OTHER])), members, label_holder_opens)
+        check_members(
+            config.under(Policy(people={"label_holders": [LABEL_HOLDER, OTHER]})), members, label_holder_opens
+        )
     with pytest.raises(Malformed, match="is not a name for a party"):
         check([], [], aggregator='x"]\nrecord = "both')
 

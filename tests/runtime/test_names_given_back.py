@@ -23,12 +23,12 @@ from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import exchange_pb2, jobs_pb2
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
-STRICT = {"min_common_records": 1000}
+STRICT = {"columns": {"min_common_records": 1000}}
 
 
 def _relent(federation: Federation, party: str = FEATURE) -> None:
     """Have a party's policy permit the job."""
-    policy = Policy.model_validate({**federation.configs[party].policy.model_dump(), "min_common_records": 2})
+    policy = federation.configs[party].policy.with_lines({"columns": {"min_common_records": 2}})
     federation.node(party).go_by(federation.configs[party].under(policy))
 
 
@@ -128,7 +128,7 @@ async def test_a_job_that_was_put_off_is_still_at_its_first_try(tmp_path: Path) 
     def later(_: Message) -> None:
         if federation.jobs.status("two")[0].state == "waiting":
             federation.hook = None
-            federation.node(FEATURE).go_by(busy.under(Policy.model_validate({"label_holders": []})))
+            federation.node(FEATURE).go_by(busy.under(Policy.model_validate({"people": {"label_holders": []}})))
 
     federation.hook = later
     status = await federation.jobs.wait("two")
@@ -179,7 +179,7 @@ async def test_a_prediction_and_a_preview_give_their_names_back(tmp_path: Path) 
     for _ in range(2):
         assert (await federation.predict(predict_request(model="job", job="p", table="none"))).released
         assert (await federation.preview(job="q")).released
-    few = federation.configs[FEATURE].policy.model_copy(update={"min_prediction_records": 1000})
+    few = federation.configs[FEATURE].policy.with_lines({"columns": {"min_prediction_records": 1000}})
     federation.node(FEATURE).go_by(federation.configs[FEATURE].under(few))
     for _ in range(2):
         refused = await federation.predict(predict_request(model="job", job="p"))
@@ -193,7 +193,7 @@ async def test_a_prediction_and_a_preview_give_their_names_back(tmp_path: Path) 
 async def test_a_job_that_waits_in_its_midst_keeps_its_trees(by: str, tmp_path: Path) -> None:
     """A line of waiting behind an attempt does not say that nothing of it is left."""
     federation = Federation(tmp_path, HERE.tables)
-    strict = Policy.model_validate({**federation.configs[FEATURE].policy.model_dump(), **STRICT})
+    strict = federation.configs[FEATURE].policy.with_lines(STRICT)
 
     def broken(message: Message) -> None:
         if message.word != "build_histograms" or not federation.jobs.status("job")[0].stored_trees:

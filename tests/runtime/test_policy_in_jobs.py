@@ -19,7 +19,8 @@ from tests.trainings import oracle
 from tests.trainings import policies as policies_for
 from tests.worlds import PARTIES, World, assert_oracles_model, spec, world
 from treetap.party.defences.settings import ColumnPrivacyTable, Defences
-from treetap.party.policy import Policy
+from treetap.party.policy import merged
+from treetap.party.policy_tables import PLACES
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.registry import training_name
@@ -53,11 +54,13 @@ _ON_LATTICE = spec(PARAMS, scheme=LATTICE)
 _PIVODL = spec(SMALL, key_bits=512, obfuscation="standard")
 _PUBLISHED = spec(replace(SMALL, as_published=True), key_bits=512, obfuscation="standard")
 RULES: dict[str, Rule] = {
-    "key floor at a feature party": Rule(FEATURE, {"min_key_bits": 2048}, "min_key_bits = 2048"),
-    "key floor at the label holder": Rule(LABEL_HOLDER, {"min_key_bits": 2048}, "min_key_bits = 2048"),
-    "common records": Rule(OTHER, {"min_common_records": 1000}, "min_common_records = 1000"),
-    "instance spaces of the owner": Rule(FEATURE, {"min_instance_space": 15}, "min_instance_space = 15"),
-    "instance spaces of the label holder": Rule(LABEL_HOLDER, {"min_instance_space": 15}, "min_instance_space = 15"),
+    "key floor at a feature party": Rule(FEATURE, {"keys": {"min_key_bits": 2048}}, "min_key_bits = 2048"),
+    "key floor at the label holder": Rule(LABEL_HOLDER, {"keys": {"min_key_bits": 2048}}, "min_key_bits = 2048"),
+    "common records": Rule(OTHER, {"columns": {"min_common_records": 1000}}, "min_common_records = 1000"),
+    "instance spaces of the owner": Rule(FEATURE, {"columns": {"min_instance_space": 15}}, "min_instance_space = 15"),
+    "instance spaces of the label holder": Rule(
+        LABEL_HOLDER, {"columns": {"min_instance_space": 15}}, "min_instance_space = 15"
+    ),
     "gradients": Rule(LABEL_HOLDER, {"emits": {"CIPHERTEXT": []}}, "emits.CIPHERTEXT = []"),
     "gradients to one": Rule(LABEL_HOLDER, {"emits": {"CIPHERTEXT": [FEATURE]}}, f"CIPHERTEXT to {OTHER}"),
     "sums": Rule(FEATURE, {"emits": {"CANDIDATE_SUM": [OTHER]}}, f"emits.CANDIDATE_SUM = ['{OTHER}']"),
@@ -69,51 +72,61 @@ RULES: dict[str, Rule] = {
         *(FEATURE, {"emits": {"MONOTONE_DIRECTION": []}}, f"MONOTONE_DIRECTION to {LABEL_HOLDER}"),
         options={"constraints": {FEATURE: {"b0": 1}}},
     ),
-    "scheme": Rule(OTHER, {"schemes": ["paillier"]}, "schemes = [", _ON_LATTICE),
+    "scheme": Rule(OTHER, {"keys": {"schemes": ["paillier"]}}, "schemes = [", _ON_LATTICE),
     "secrecy at the label holder": Rule(
-        LABEL_HOLDER, {"min_lattice_bits": 135}, "secrecy of a key of which no place was told (134 bits)", _ON_LATTICE
+        LABEL_HOLDER,
+        {"keys": {"min_lattice_bits": 135}},
+        "secrecy of a key of which no place was told (134 bits)",
+        _ON_LATTICE,
     ),
     "secrecy at a feature party": Rule(
-        OTHER, {"min_lattice_bits": 135}, "secrecy of a key of which no place was told (134 bits)", _ON_LATTICE
+        OTHER,
+        {"keys": {"min_lattice_bits": 135}},
+        "secrecy of a key of which no place was told (134 bits)",
+        _ON_LATTICE,
     ),
     "order of splits": Rule(
-        *(LABEL_HOLDER, {"expansion_order": False}, "expansion_order = false"),
+        *(LABEL_HOLDER, {"labels": {"expansion_order": False}}, "expansion_order = false"),
         spec(replace(PARAMS, grow_policy="lossguide", max_leaves=3), obfuscation="standard"),
     ),
     "withheld spaces": Rule(
-        *(FEATURE, {"withheld_spaces": False}, "withheld_spaces = false"),
+        *(FEATURE, {"columns": {"withheld_spaces": False}}, "withheld_spaces = false"),
         spec(replace(PARAMS, instance_spaces="withheld"), scheme=LATTICE),
     ),
     "records to measure": Rule(
-        *(LABEL_HOLDER, {"min_evaluated_records": 31}, "min_evaluated_records = 31"),
+        *(LABEL_HOLDER, {"labels": {"min_evaluated_records": 31}}, "min_evaluated_records = 31"),
         *(spec(PARAMS, eval_table="eval"), _EVALUATED),
     ),
     "records to score": Rule(
-        *(FEATURE, {"min_prediction_records": 31}, "min_prediction_records = 31"),
+        *(FEATURE, {"columns": {"min_prediction_records": 31}}, "min_prediction_records = 31"),
         *(spec(PARAMS, eval_table="eval"), _EVALUATED),
     ),
     "categories at their owner": Rule(
         *(
             FEATURE,
-            {"category_partitions": False},
+            {"columns": {"category_partitions": False}},
             f"does not send {LABEL_HOLDER} the sums over each category",
         ),
         **_CATEGORIES,
     ),
     "categories at the label holder": Rule(
-        *(LABEL_HOLDER, {"category_partitions": False}, f"does not partition the categories of {FEATURE}"),
+        *(LABEL_HOLDER, {"columns": {"category_partitions": False}}, f"does not partition the categories of {FEATURE}"),
         **_CATEGORIES,
     ),
-    "noised sums": Rule(LABEL_HOLDER, {"noised_sums": False}, "noised_sums = false", options={"defences": _NOISED}),
-    "labels in clear": Rule(LABEL_HOLDER, {"label_budget": 2.0}, "label_budget = 2"),
-    "parties that share labels": Rule(FEATURE, {"min_label_parties": 4}, "min_label_parties = 4", _PIVODL, SPREAD),
+    "noised sums": Rule(
+        LABEL_HOLDER, {"labels": {"noised_sums": False}}, "noised_sums = false", options={"defences": _NOISED}
+    ),
+    "labels in clear": Rule(LABEL_HOLDER, {"labels": {"label_budget": 2.0}}, "label_budget = 2"),
+    "parties that share labels": Rule(
+        FEATURE, {"labels": {"min_label_parties": 4}}, "min_label_parties = 4", _PIVODL, SPREAD
+    ),
     **{
         f"the paper's steps at {party}": Rule(
-            *(party, {"pivodl_as_published": False}, "pivodl_as_published = false", _PUBLISHED, SPREAD)
+            *(party, {"labels": {"pivodl_as_published": False}}, "pivodl_as_published = false", _PUBLISHED, SPREAD)
         )
         for party in PARTIES
     },
-    "a seed that all know": Rule(OTHER, {"reproducible": False}, "reproducible = false", spec(NETWORK)),
+    "a seed that all know": Rule(OTHER, {"networks": {"reproducible": False}}, "reproducible = false", spec(NETWORK)),
 }
 
 
@@ -123,10 +136,8 @@ async def test_a_step_that_breaks_a_rule_is_refused_by_its_name(name: str, tmp_p
     """The job ends, the operator reads whose rule it was; nothing of the class left; a wider policy lets it go on."""
     party, policy, named, job, here, options = RULES[name]
     needs_library_of(training_name(job))
-    wide = {each: {"category_partitions": True, "noised_sums": True} for each in here.tables}
-    wide = {each: lines | policies_for(job).get(each, {}) for each, lines in wide.items()}
-
-    policies = {**wide, party: {**wide[party], **policy}}
+    wide = {name: policies_for(job).get(name, {}) for name in here.tables}
+    policies = {**wide, party: merged(wide[party], policy)}
     federation = Federation(tmp_path, here.tables, policies=policies, **options)
     status = await federation.train(job)
     assert status.state == "failed"
@@ -146,15 +157,15 @@ async def test_a_step_that_breaks_a_rule_is_refused_by_its_name(name: str, tmp_p
 
 def test_every_key_has_a_rule() -> None:
     """Here, or in a test of predictions, previews, approvals or what is kept: a new key cannot be left out."""
-    here = {key for rule in RULES.values() for key in rule.policy}
+    here = {key for rule in RULES.values() for table in rule.policy.values() for key in table}
     tests = (path for path in Path(__file__).parents[1].rglob("test_*.py") if path != Path(__file__))
     others = "".join(path.read_text(encoding="utf-8") for path in tests)
-    assert [key for key in Policy.model_fields if key not in here and key not in others] == []
+    assert [key for key in PLACES if key not in here and key not in others] == []
 
 
 async def test_a_coordinator_that_the_policy_does_not_name_is_not_obeyed(tmp_path: Path) -> None:
     """Accepted coordinators are part of the policy."""
-    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"coordinators": ["boss"]}})
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"people": {"coordinators": ["boss"]}}})
     status = await federation.train(JOB)
     assert status.state == "failed"
     assert f"coordinator is not a coordinator that {FEATURE} obeys" in status.error

@@ -22,7 +22,6 @@ from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES
 from treetap.errors import BadInput, Refused
 from treetap.party.config import PartyConfig, read
-from treetap.party.policy import Policy
 from treetap.party.server.reread import follow, reread
 from treetap.party.serving.registry import OwnPaths
 from treetap.process import lifecycle, limits
@@ -46,11 +45,11 @@ def test_keys_that_jobs_read_change_and_others_wait_for_a_restart(tmp_path: Path
     serve = '[serve]\nclients = ["{}"]\nlisten = "127.0.0.1:{}"\n'
     running = read(_written(tmp_path, "workers = 1\n" + serve.format("app", 7000)))
     more = "workers = 2\nmost_jobs = 5\n[defences]\nlabel_dp = {epsilon = 1.0}\n" + serve.format("other", 7001)
-    again = reread(_written(tmp_path, more, 'peers = ["telco"]\n', "z"), running)
-    assert again.changed == ["most_jobs", "tables", "defences", "serve.clients", "policy.peers"]
+    again = reread(_written(tmp_path, more, '[people]\npeers = ["telco"]\n', "z"), running)
+    assert again.changed == ["most_jobs", "tables", "defences", "serve.clients", "policy.people.peers"]
     assert again.left == ["workers", "serve.listen"]
     config = again.config
-    assert (config.tables["train"].columns, config.policy.peers, config.most_jobs) == (["z"], ["telco"], 5)
+    assert (config.tables["train"].columns, config.policy.people.peers, config.most_jobs) == (["z"], ["telco"], 5)
     assert config.serve is not None
     assert (config.workers, config.serve.clients, config.serve.listen) == (1, ["other"], "127.0.0.1:7000")
 
@@ -58,7 +57,7 @@ def test_keys_that_jobs_read_change_and_others_wait_for_a_restart(tmp_path: Path
 @pytest.mark.parametrize(
     ("file", "policy", "named"),
     [
-        ("", "peers = 3\n", "peers"),
+        ("", "[people]\npeers = 3\n", "people.peers"),
         ("", 'peerz = ["telco"]\n', "peerz"),
         ("most_jobs = 0\n", "", "most_jobs"),
         pytest.param(f"most_jobs = {'9' * 5000}\n", "", "cannot be read: Exceeds the limit", id="a long number"),
@@ -91,7 +90,7 @@ def test_a_fault_changes_nothing_and_is_logged(
 def test_a_client_that_is_still_answered_becomes_no_party(tmp_path: Path) -> None:
     """Where `[serve]` is taken out of the file, clients are answered until the restart."""
     running = read(_written(tmp_path, '[serve]\nclients = ["app"]\nlisten = "127.0.0.1:7000"\n'))
-    path = _written(tmp_path, policy='peers = ["app"]\n')
+    path = _written(tmp_path, policy='[people]\npeers = ["app"]\n')
     with pytest.raises(BadInput, match="both name app"):
         reread(path, running)
     assert reread(_written(tmp_path), running).left == ["serve"]
@@ -111,12 +110,13 @@ def test_folders_of_a_table_that_came_later_stay_hidden_in_errors(tmp_path: Path
 def _under(federation: Federation, party: str, **policy: Any) -> PartyConfig:
     """A party's configuration with other lines in its policy."""
     config = federation.configs[party]
-    return config.under(Policy.model_validate({**config.policy.model_dump(exclude_defaults=True), **policy}))
+    return config.under(config.policy.with_lines(policy))
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
-    "line", [{"label_holders": []}, {"coordinators": ["another"]}, {"emits": {"CANDIDATE_SUM": []}}]
+    "line",
+    [{"people": {"label_holders": []}}, {"people": {"coordinators": ["another"]}}, {"emits": {"CANDIDATE_SUM": []}}],
 )
 def test_a_job_under_way_keeps_the_policy_that_it_began_with(line: dict[str, Any], tmp_path: Path) -> None:
     """The same model; the next job of that coordinator is refused."""
@@ -149,7 +149,7 @@ def test_a_coordinator_that_is_obeyed_no_longer_ends_its_job_and_begins_no_attem
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
         await ask_party(federation, FEATURE, with_word("prepare"))
-        federation.node(FEATURE).go_by(_under(federation, FEATURE, coordinators=["another"]))
+        federation.node(FEATURE).go_by(_under(federation, FEATURE, people={"coordinators": ["another"]}))
         for word in ("prepare", "check_job"):
             with pytest.raises(Refused, match="coordinator is not a coordinator that feature-b obeys"):
                 await ask_party(federation, FEATURE, with_word(word, attempt=2))
@@ -168,10 +168,10 @@ def test_a_policy_that_permits_more_holds_for_the_next_job(tmp_path: Path) -> No
     """Without a restart: that is what the refusal asks for."""
 
     async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"min_common_records": 1000}})
+        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"columns": {"min_common_records": 1000}}})
         refused = await federation.train(JOB, "first")
         assert "min_common_records = 1000" in refused.error
-        federation.node(FEATURE).go_by(_under(federation, FEATURE, min_common_records=2))
+        federation.node(FEATURE).go_by(_under(federation, FEATURE, columns={"min_common_records": 2}))
         assert (await federation.train(JOB, "second")).state == "finished"
         await federation.close()
 
@@ -183,7 +183,7 @@ def test_a_transcript_is_kept_as_the_job_began(tmp_path: Path) -> None:
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, record="off")
-        recorded = _under(federation, FEATURE, record="received")
+        recorded = _under(federation, FEATURE, people={"record": "received"})
 
         def change(message: Message) -> None:
             if message.word == "build_histograms" and not message.served:

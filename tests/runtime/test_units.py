@@ -115,7 +115,7 @@ def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     async def main() -> None:
         clients = {LABEL_HOLDER: config()}
-        proven = {name: {"alignment_proof": True} for name in here.tables}
+        proven = {name: {"keys": {"alignment_proof": True}} for name in here.tables}
         two = {name: here.tables[name] for name in FOUR[:2]}
         federation = Federation(tmp_path / "two", two, policies=proven, engine=lambda _: Watched())
         assert (await federation.train(spec(params, 2, alignment="psi", key_bits=2048))).state == "finished"

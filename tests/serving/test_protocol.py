@@ -280,7 +280,7 @@ async def test_what_nobody_can_serve(tmp_path: Path) -> None:
 
 async def test_what_is_told_to_whom(tmp_path: Path) -> None:
     """Clients get PREDICTION and CONTROL, counted by name; the coordinator sees no id and no score."""
-    async with serving(tmp_path, WAYS["eini"], policies={LABEL_HOLDER: {"record": "both"}}) as federation:
+    async with serving(tmp_path, WAYS["eini"], policies={LABEL_HOLDER: {"people": {"record": "both"}}}) as federation:
         await ask(federation, *IDS)
         await asyncio.sleep(11)
         (status,) = federation.jobs.status("s")

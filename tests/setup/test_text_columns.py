@@ -69,7 +69,7 @@ async def test_what_the_cells_show_is_kept_with_the_model(partitions: bool, tmp_
     here, blocks, new = _with_text("ordinal" if partitions else "one-hot")
     shown = type(here)(here.tables, [block for _, block in blocks], here.y, [block for _, block in new], here.classes)
 
-    policies = {party: {"category_partitions": partitions} for party in here.tables}
+    policies = {party: {"columns": {"category_partitions": partitions}} for party in here.tables}
     federation = Federation(tmp_path, here.tables, encode="auto", policies=policies)
     status = await federation.train(spec(BOOSTING))
     assert (status.state, status.error) == ("finished", "")

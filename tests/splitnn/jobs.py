@@ -20,8 +20,8 @@ PARAMS = SplitnnParams(
 )
 #: What the parties' policies need.
 EMITS: dict[str, dict[str, Any]] = {
-    PARTIES[0]: {"emits": {"EMBEDDING_GRADIENT": ["parties"]}, "reproducible": True},
-    **{name: {"emits": {"EMBEDDING": [PARTIES[0]]}, "reproducible": True} for name in SIX[1:]},
+    PARTIES[0]: {"emits": {"EMBEDDING_GRADIENT": ["parties"]}, "networks": {"reproducible": True}},
+    **{name: {"emits": {"EMBEDDING": [PARTIES[0]]}, "networks": {"reproducible": True}} for name in SIX[1:]},
 }
 
 

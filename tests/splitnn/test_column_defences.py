@@ -127,7 +127,7 @@ def test_other_defences_are_accepted() -> None:
 
 def test_a_policy_may_ask_for_a_least_sensitivity() -> None:
     """Of a feature party of a split network; trees send no embedding."""
-    policy = Policy(min_sensitivity=0.1)
+    policy = Policy(networks={"min_sensitivity": 0.1})
     for own in (Defences(), Defences(sensitivity=0.05)):
         with pytest.raises(
             Refused, match=r"min_sensitivity = 0.1; write at least that under \[defences\] of feature-b"

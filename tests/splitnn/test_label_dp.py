@@ -181,7 +181,7 @@ def _federated(
     """The status of a job after `act`, in a federation on these disks."""
 
     async def main() -> jobs_pb2.JobStatus:
-        policies = {**EMITS, HOLDER: {**EMITS[HOLDER], "label_budget": budget}}
+        policies = {**EMITS, HOLDER: {**EMITS[HOLDER], "labels": {"label_budget": budget}}}
         running = federation(folder, here, policies=policies, defences={HOLDER: Defences(label_dp=own)})
         found: jobs_pb2.JobStatus = await act(running, params, job)
         await running.close()

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from tests.worlds import World
 from treetap.lab.local_federation import LocalFederation
 from treetap.models.store import TREES
+from treetap.party.policy import merged
 from treetap.wire.v2 import jobs_pb2
 
 
@@ -23,7 +24,7 @@ def settings(folder: Path, worlds: Mapping[str, World], **policy: Any) -> dict[s
     found: dict[str, dict[str, Any]] = {}
     for name, world in worlds.items():
         for party, (columns, tables) in world.tables.items():
-            policy = {"min_key_bits": 1024, "min_common_records": 1, **policy}
+            policy = merged({"keys": {"min_key_bits": 1024}, "columns": {"min_common_records": 1}}, policy)
             own = found.setdefault(party, {"workers": 1, "policy": policy, "tables": {}})["tables"]
             for kind, table in tables.items():
                 path = folder / "tables" / party / f"{name}-{kind}.parquet"

@@ -21,6 +21,7 @@ from tests.system.federations import settings
 from tests.worlds import PARTIES, World
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.lab.local_federation import to_toml
+from treetap.party.policy import merged
 from treetap.wire.tls import TlsFiles
 
 PORT = 7443
@@ -99,7 +100,9 @@ def write_files(
         else:
             content = {"name": name, "listen": listen[name], "state": f"{name}-state", "tls": tls, **(more or {})}
         if name in PARTIES:
-            policy = {"label_holders": PARTIES[:1], "peers": PARTIES[1:], **tables[name].pop("policy")}
+            policy = merged(
+                {"people": {"label_holders": PARTIES[:1], "peers": PARTIES[1:]}}, tables[name].pop("policy")
+            )
             (folder / f"{name}-policy.toml").write_text(to_toml(policy))
             content |= {**tables[name], "policy": f"{name}-policy.toml"}
         elif name == "coordinator":

@@ -39,7 +39,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     """A federation one of whose parties has people decide, about jobs that `operator` has signed."""
     folder = tmp_path_factory.mktemp("approvals")
     parties = settings(folder, {"train": HERE})
-    parties[PARTY].setdefault("policy", {}).update(approval="manual", approvers=[ANN], operators=["operator"])
+    parties[PARTY]["policy"]["people"] = {"approval": "manual", "approvers": [ANN], "operators": ["operator"]}
     with LocalFederation(folder, parties) as running:
         yield running
 

@@ -140,7 +140,7 @@ def test_only_tls_is_on_the_wire(params: JobParams, alignment: str, tmp_path: Pa
     needs_library_of(training_name(job))
     here = _named(world(60, (2, 1, 1), objective="reg:squarederror", seed=8))
     emits = {name: ["parties"] for name in ("EMBEDDING", "EMBEDDING_GRADIENT")}
-    parties = settings(tmp_path, {"train": here}, emits=emits, reproducible=True)
+    parties = settings(tmp_path, {"train": here}, emits=emits, networks={"reproducible": True})
     sniffer = Sniffer()
     with sniffer.running(), LocalFederation(tmp_path, parties) as federation:
         federation.operator.submit(jobs_pb2.SubmitRequest(job="job", spec=job))

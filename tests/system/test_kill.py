@@ -42,7 +42,7 @@ class ReachedIt(Exception):
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
     """One federation that all tests of this file kill and mend, everything on record."""
     folder = tmp_path_factory.mktemp("kill")
-    with LocalFederation(folder, settings(folder, {"train": HERE}, record="both")) as running:
+    with LocalFederation(folder, settings(folder, {"train": HERE}, people={"record": "both"})) as running:
         yield running
 
 

@@ -41,7 +41,10 @@ WORKERS = dict(zip(PARTIES, (2, 3, 2), strict=True))
 def test_a_training_over_sockets(params: TreeParams, way: Way, tmp_path: Path) -> None:
     """Model node for node; what was sent is what arrived, byte for byte; only contents of a lattice come to b and c."""
     given: dict[str, dict[str, Any]] = settings(
-        tmp_path, {"wide": HERE}, record="both", schemes=["lattice"], min_key_bits=3072, withheld_spaces=True
+        *(tmp_path, {"wide": HERE}),
+        people={"record": "both"},
+        keys={"schemes": ["lattice"], "min_key_bits": 3072},
+        columns={"withheld_spaces": True},
     )
     for party, workers in WORKERS.items():
         given[party]["workers"] = workers

@@ -78,7 +78,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Both jobs trained, the new records of each predicted in blocks of 5 in both ways, with everything on record."""
     folder = tmp_path_factory.mktemp("sockets")
     worlds = {name: here for name, (here, _) in JOBS.items()}
-    with LocalFederation(folder, settings(folder, worlds, record="both")) as federation:
+    with LocalFederation(folder, settings(folder, worlds, people={"record": "both"})) as federation:
         found = Run(federation)
         operator = federation.operator
         for name, (_, params) in JOBS.items():

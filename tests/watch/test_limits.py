@@ -18,7 +18,11 @@ BANK = "bank"
 
 
 def _policy(**limits: int) -> Policy:
-    settings = {"coordinators": ["c"], "label_holders": ["a"], "max_leakage": 0.5, "partners": {"a": limits}}
+    settings = {
+        "people": {"coordinators": ["c"], "label_holders": ["a"]},
+        "labels": {"max_leakage": 0.5},
+        "partners": {"a": limits},
+    }
     return Policy.model_validate(settings)
 
 

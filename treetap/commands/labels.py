@@ -95,7 +95,7 @@ def _ledger(config: Path) -> dict[str, Any]:
     from treetap.party.runtime.ledger import Kind
 
     party = read(config)
-    budget = LabelBudget(party.state, party.policy.label_budget)
+    budget = LabelBudget(party.state, party.policy.labels.label_budget)
     ledger = budget.ledger
     with reading(ledger.path):
         charged = zip(budget.charges(), ledger.charges(Kind.NOISY_LABELS), strict=True)

@@ -101,7 +101,14 @@ class CentralNetwork:
         names = [party.name for party in others]
         self.models = {
             holder.name: models_of(params, holder.name, names, holder.inputs, self.objective, holder.draws),
-            **{party.name: {BOTTOM: _bottom(params, party)} for party in others},
+            **{
+                party.name: {
+                    BOTTOM: bottom_model(
+                        params.bottom_of(party.name), _inputs(party).shape, party.draws, "bottom", party.name
+                    )
+                }
+                for party in others
+            },
         }
         self._optimisers = {
             party.name: Optimiser(self.models[party.name], params, amplified=party.amplified) for party in parties
@@ -266,10 +273,6 @@ def central_network(
         for name, table in tables
     ]
     return CentralNetwork(params, parties, labels, classes, defences, taken=taken), scalers
-
-
-def _bottom(params: SplitnnParams, party: Party) -> torch.nn.Module:
-    return bottom_model(params.bottom_of(party.name), _inputs(party).shape, party.draws, "bottom", party.name)
 
 
 def _inputs(party: Party) -> Inputs:

@@ -80,7 +80,9 @@ class InputScaler:
         """
         refuse_categories(table, "boosting")
         mean, deviation, indicated = list[float](), list[float](), list[int]()
-        categories, repeated = table.made, _repeated(table)
+        categories = table.made
+        # features that are missing with another one: all but the first of a column of text
+        repeated = {name for encoding in table.categories.values() for name in encoding.features[1:]}
         for place, name in enumerate(table.columns):
             cells = table.features[records, place]
             known = cells[~np.isnan(cells)]
@@ -163,11 +165,6 @@ def _image_scaler(entry: Mapping[str, Any]) -> ImageScaler:
     if not len(mean) == len(deviation) == channels:
         raise ValueError("means or deviations are not those of the channels")
     return ImageScaler((channels, height, width), mean, deviation)
-
-
-def _repeated(table: Table) -> set[str]:
-    """Features that are missing with another one: all but the first of a column of text."""
-    return {name for encoding in table.categories.values() for name in encoding.features[1:]}
 
 
 def has_inputs(table: Table) -> bool:

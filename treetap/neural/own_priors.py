@@ -7,7 +7,6 @@ The bottom of the job's parameters with a top of its own is trained for the job'
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,9 +54,7 @@ class OwnNetwork:
         network = CentralNetwork(params, [learned], labels, self._classes).train()
         asked = {self._party: self._scaler.apply(self._table.take(records))}
         scores = network.scores(asked, np.arange(len(records), dtype=np.int64))
-        return _probabilities(outcome_of(params.objective, self._classes, scores))
-
-
-def _probabilities(outcome: npt.NDArray[Any]) -> Floats:
-    """(n, C) of class probabilities (n, C), or of P(label = 1) (n,)."""
-    return np.asarray(outcome if outcome.ndim == 2 else np.stack([1.0 - outcome, outcome], axis=1), dtype=np.float64)
+        outcome = outcome_of(params.objective, self._classes, scores)  # of two classes P(label = 1) alone
+        return np.asarray(
+            outcome if outcome.ndim == 2 else np.stack([1.0 - outcome, outcome], axis=1), dtype=np.float64
+        )

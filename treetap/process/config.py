@@ -135,10 +135,9 @@ class Process(Strict):
 
     def transport(self) -> Transport:
         """This process's credentials for calls: TLS files, or its name without certificates."""
-        return Insecure(self.name) if self.tls is None else self._files(self.tls)
-
-    def _files(self, tls: TlsConfig) -> TlsFiles:
-        return replace(tls.files(), proxied=self.proxy is not None)
+        if self.tls is None:
+            return Insecure(self.name)
+        return replace(self.tls.files(), proxied=self.proxy is not None)
 
     def tls_below(self, base: Path) -> TlsConfig | None:
         """`[tls]` with relative paths taken from a folder."""

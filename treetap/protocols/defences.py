@@ -216,7 +216,7 @@ DEFENCES: tuple[Defence, ...] = (
         "paths of a prediction",
         _FEATURE_PARTY_POLICY,
         "no part in predictions whose scores tell paths",
-        "party/policy.py",
+        "party/policy_tables.py",
         protocols=("eini", "eini-lattice"),
     ),
 )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from treetap.trees.job_params import JobParams
 
 Count = Annotated[int, Field(ge=1)]
+#: Most previews in 24 hours with a partner for whom a policy has no number.
+PREVIEWS_PER_DAY = 5
 Counted = Annotated[int, Field(ge=0)]
 
 
@@ -147,7 +149,7 @@ class Partner(Strict):
     predictions_per_day: Counted | None = None
     """Most attempts at predictions in 24 hours; a served model is one."""
     previews_per_day: Counted | None = None
-    """Most previews in 24 hours, in the place of the policy's."""
+    """Most previews in 24 hours; by default those of "*", or 5."""
     records_per_day: Counted | None = None
     """Most common records, in 24 hours, of all trainings, predictions and previews with --records together. An
     alignment tells how many they are; sums, scores and rows beyond the limit do not leave.

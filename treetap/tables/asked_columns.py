@@ -97,7 +97,10 @@ def message(
     """
     named = dict(given) if isinstance(given, Mapping) else {}
     likely = {name: ask for name, ask in asked.items() if ask.unsaid or ask.forms}
-    lines, said = list[str](), {name: str(ask.meant.encode) for name, ask in likely.items() if not _has(given, name)}
+    lines, said = (
+        list[str](),
+        {name: str(ask.meant.encode) for name, ask in likely.items() if encoding_of(given, name) is None},
+    )
     if said:
         auto = writing.line("encode", {OTHERS: AUTO, **named} if named else AUTO)
         lines += [f"  {auto}  # or, which says the same:", f"  {writing.line('encode', named | said)}"]
@@ -135,11 +138,6 @@ def _group(odd: Mapping[str, Ask]) -> str:
     places = [f"{name!r} first in {ask.first}" for name, ask in odd.items()][:_NAMED]
     more = f" and {len(odd) - len(places)} more" if len(odd) > len(places) else ""
     return f"{len(odd)} columns have {texts} among numbers or dates{same}: {', '.join(places)}{more}"
-
-
-def _has(given: Encodings, name: str) -> bool:
-    """True if the settings have an encoding for a column."""
-    return encoding_of(given, name) is not None
 
 
 def _remedy(name: str, ask: Ask, writing: Writing) -> str:

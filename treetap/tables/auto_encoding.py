@@ -230,7 +230,8 @@ def _shown_by(name: str, cells: Cells, rules: Rules) -> Meant | Ask:
     if not is_text(column.type) or are_plain(origin, different_texts(column)):
         return Meant()
     texts = _present_texts(name, cells, rules)
-    return _date_of(name, cells, texts, rules) or _number_of(cells, texts, rules) or _category_of(cells, texts, rules)
+    meant = _date_of(name, cells, texts, rules) or _number_of(cells, texts, rules)
+    return meant or (rules.categories if len(texts) <= cells.most_taken else _many(len(texts), cells, rules))
 
 
 def _present_texts(name: str, cells: Cells, rules: Rules) -> list[str]:
@@ -327,10 +328,6 @@ def _number_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Ask | None:
     if 2 * len(words) > len(texts):
         return None
     return _strange(cells, texts, words, "numbers", rules.categories)
-
-
-def _category_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Meant | Ask:
-    return rules.categories if len(texts) <= cells.most_taken else _many(len(texts), cells, rules)
 
 
 def _many(count: int, cells: Cells, rules: Rules) -> Ask:

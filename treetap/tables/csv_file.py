@@ -211,7 +211,10 @@ class CsvFile(FileSource):
             return {}
         again = self._parsed([*times, *whole], [*times, *whole])
         texts = {name: again.column(name).cast(pa.string()) for name in [*times, *whole]}
-        return {name: text for name, text in texts.items() if name in times or _any_hexadecimal(text)}
+        hexadecimal = {
+            name: pc.any(pc.match_substring(text, "0x", ignore_case=True)).as_py() for name, text in texts.items()
+        }
+        return {name: text for name, text in texts.items() if name in times or hexadecimal[name]}
 
     @property
     def style(self) -> Style:
@@ -334,10 +337,6 @@ class CsvFile(FileSource):
                         yield reader.line_num, cells
         except (csv.Error, pa.ArrowException, OSError, DataError):
             return
-
-
-def _any_hexadecimal(cells: pa.ChunkedArray) -> bool:
-    return bool(pc.any(pc.match_substring(cells, "0x", ignore_case=True)).as_py())
 
 
 #: Characters that are read at a time.

@@ -78,7 +78,9 @@ class SeveralFiles(Source):
                 if (column in kinds) != (column in there):
                     has, lacks = (first, name) if column in kinds else (name, first)
                     raise DataError(f"{self}: {lacks} has no column {column!r}, which {has} has")
-                if self.typed and not _agree(kinds[column], there[column]):
+                # of numbers whatever their width, or with nothing but nulls
+                nulls = pa.types.is_null(kinds[column]) or pa.types.is_null(there[column])
+                if self.typed and not (nulls or _kind(kinds[column]) == _kind(there[column])):
                     raise DataError(
                         f"{self}: column {column!r} holds {kind_name(there[column])} in {name}, and "
                         f"{kind_name(kinds[column])} in {first}: write one type"
@@ -228,11 +230,6 @@ def _values(texts: list[str | None]) -> pa.Array:
     if all(text is None or _WHOLE.fullmatch(text) for text in texts):
         return pa.array([text and int(text) for text in texts], pa.int64())
     return pa.array(texts, pa.string())
-
-
-def _agree(one: pa.DataType, other: pa.DataType) -> bool:
-    """True if columns of these types are one column: of numbers whatever their width, or with nothing but nulls."""
-    return _kind(one) == _kind(other) or pa.types.is_null(one) or pa.types.is_null(other)
 
 
 def _kind(kind: pa.DataType) -> str:

@@ -47,7 +47,8 @@ def generator(seed: int, *path: str | int) -> np.random.Generator:
 def words(count: int, seed: int, *path: str | int, first: int = 0) -> Words:
     """Words (count,) of a named draw, from word number `first`, which is a multiple of 4: steps 1 and 2."""
     blocks, begin = -(-count // _WORDS), first // _WORDS
-    name, drawn = hashlib.sha256(_name(seed, *path)), np.empty(blocks * _WORDS, dtype=np.uint64)
+    name = hashlib.sha256("\x1f".join([DOMAIN, *_parts(seed, *path), ""]).encode())  # before the number of a block
+    drawn = np.empty(blocks * _WORDS, dtype=np.uint64)
     for done in range(0, blocks, _AT_ONCE):
         some = range(begin + done, begin + min(done + _AT_ONCE, blocks))
         digests = []
@@ -148,11 +149,6 @@ def validation_rows(seed: int, n: int, share: float) -> Bools:
     mask[smallest(count, n, seed, "validation")] = True
     mask.setflags(write=False)
     return mask
-
-
-def _name(seed: int, *path: str | int) -> bytes:
-    """The name of a draw, before the number of a block."""
-    return "\x1f".join([DOMAIN, *_parts(seed, *path), ""]).encode()
 
 
 def _key(seed: int, *path: str | int) -> bytes:

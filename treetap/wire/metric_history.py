@@ -18,7 +18,11 @@ def columns(rounds: Sequence[Metrics]) -> list[types_pb2.MetricHistory]:
     """The first `MOST_ROUNDS` rounds as columns of a message, in the order in which their names appear."""
     shown = rounds[:MOST_ROUNDS]
     names = dict.fromkeys(name for row in shown for name in row)
-    return [types_pb2.MetricHistory(name=name, values=[_number(row.get(name)) for row in shown]) for name in names]
+    columns = {name: [row.get(name) for row in shown] for name in names}
+    return [
+        types_pb2.MetricHistory(name=name, values=[math.nan if value is None else value for value in values])
+        for name, values in columns.items()
+    ]
 
 
 def rows(history: Iterable[types_pb2.MetricHistory]) -> list[dict[str, float | None]]:
@@ -53,7 +57,3 @@ def merged(histories: Iterable[Sequence[Metrics]]) -> list[dict[str, float | Non
     return [
         {name: value for row in parts for name, value in row.items()} for parts in zip_longest(*histories, fillvalue={})
     ]
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value

@@ -20,7 +20,6 @@ from worlds import drawn
 
 from treetap.errors import TreetapError
 from treetap.lab.experiment.joined_table import ID
-from treetap.lab.experiment.spread_labels import POLICY
 from treetap.lab.local_federation import working_folder
 
 
@@ -37,7 +36,6 @@ def processor_seconds(cell: Cell) -> float:
             federation = simulator.Federation(
                 folder / "simulated",
                 tables,
-                policies={party: dict(POLICY) for party in tables},
                 encode=here.experiment.data.encode,
                 silence_s=3600,
             )

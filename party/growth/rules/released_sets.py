@@ -90,8 +90,8 @@ class ReleasedSets(Rule):
         if bounds[worst] > known.nats:
             known.nats, known.node = float(bounds[worst]), list(sets)[worst]
             context.metrics.leakage(party, known.nats)
-        most = policy.max_leakage
-        if most is not None and policy.on_max_leakage == "stop" and bounds[worst] > most:
+        most = policy.labels.max_leakage
+        if most is not None and policy.labels.on_max_leakage == "stop" and bounds[worst] > most:
             log.error(
                 "job %s: stopped at tree %d: the records of node %d, which %s would know, bear up to %.4f nats on the "
                 "label, and the policy says max_leakage = %g",

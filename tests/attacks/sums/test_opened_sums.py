@@ -20,6 +20,7 @@ from treetap.errors import BadInput, Malformed
 from treetap.party.defences.settings import Defences
 from treetap.party.growth import label_holder, recorded_sums
 from treetap.party.growth.feature_party import OwnTree
+from treetap.party.policy import merged
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.tree_bins import left_sums
@@ -69,10 +70,10 @@ def trained(
 
     `more`: of the federation; `job`: of the job, which else has a short key.
     """
-    policies = {HOLDER: {"record_sums": True}}
+    policies = {HOLDER: {"people": {"record_sums": True}}}
     job = spec(params, len(here.blocks), **{"key_bits": 512, "obfuscation": "standard", **more.pop("job", {})})
     for party, lines in more.pop("policies", {}).items():
-        policies[party] = policies.get(party, {}) | lines
+        policies[party] = merged(policies.get(party, {}), lines)
 
     async def main() -> dict[str, Path]:
         federation = Federation(folder, here.tables, **{"record": "received", "policies": policies} | more)
@@ -148,7 +149,7 @@ CASES: dict[str, tuple[World, TreeParams, dict[str, Any]]] = {
         {
             "encode": "categorical",
             "defences": {HOLDER: Defences.model_validate({"id_lmid": {"xi": 0.25}})},
-            "policies": {party: {"category_partitions": True} for party in PARTIES},
+            "policies": {party: {"columns": {"category_partitions": True}} for party in PARTIES},
         },
     ),
     "several outputs, first tree alone": (
@@ -257,7 +258,7 @@ def places(path: Path, *, own: bool) -> list[tuple[Any, ...]]:
 
 def test_nothing_is_written_without_the_switch(tmp_path: Path, states: dict[str, Path]) -> None:
     """A label holder's transcript has its former records, and of its own acts the alignment alone."""
-    off = trained(tmp_path, HERE, BOOSTING, policies={HOLDER: {"record_sums": False}})
+    off = trained(tmp_path, HERE, BOOSTING, policies={HOLDER: {"people": {"record_sums": False}}})
     path = transcript(off, HOLDER)
     assert sorted(places(path, own=True)) == sorted(places(transcript(states, HOLDER), own=False))
     assert {record.step for record in TranscriptReader(path) if record.kind == TranscriptRecord.OWN} == {

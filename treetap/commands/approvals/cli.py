@@ -68,7 +68,11 @@ def approve(
         raise BadInput("give the name of a job, or --standing FILE: one of them")
     with approving(approver) as client:
         if standing is not None:
-            made = client.stand(_text(standing))
+            try:
+                text = standing.read_text(encoding="utf-8")
+            except (OSError, ValueError) as failure:
+                raise BadInput(f"{standing}: cannot be read: {failure}") from None
+            made = client.stand(text)
             _print_json(_standing(made)) if as_json else typer.echo(_standing_line(made))
             return
         shown = _shown(client, job, digest, quiet=as_json)
@@ -124,13 +128,6 @@ def approving(path: Path) -> Iterator[Approver]:
         yield Approver(read(path))
     except (UnknownJob, Conflict, Incompatible) as error:
         raise BadInput(str(error)) from None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as failure:
-        raise BadInput(f"{path}: cannot be read: {failure}") from None
 
 
 def _shown(client: Approver, job: str, digest: str, *, quiet: bool) -> approvals_pb2.AskedJob:

@@ -144,7 +144,7 @@ class Operator:
     ) -> jobs_pb2.JobStatus:
         """Follow a job until it does not run any more, or until `until(status)` is true; returns the last status."""
         _check(job)
-        return run(self._watch(job, on_status, until or _never))
+        return run(self._watch(job, on_status, until or (lambda _status: False)))
 
     def _begin(self, request: R, call: Callable[[rpc.JobsStub, R], Awaitable[jobs_pb2.JobAccepted]]) -> str:
         """Name a job, sign it unless the federation is in plain text, and submit it; returns its name."""
@@ -225,11 +225,6 @@ async def _again(error: Unreachable, dialer: rpc.GrpcDialer, reconnects: Reconne
         return False
     await dialer.close()  # a channel that has just failed would fail the next call without an attempt
     return await reconnects.again()
-
-
-def _never(_status: jobs_pb2.JobStatus) -> bool:
-    """Watch to the end."""
-    return False
 
 
 def _check(name: str, what: str = "job") -> None:

@@ -166,7 +166,12 @@ def new_party(
     files = {"party.toml": folders.party_file(name, listen, proposed, relay), "policy.toml": policy}
     said = _make(Role.PARTY, name, at, authority, files)
     _say_table(at / "party.toml", proposed, feature_party=proposed.label is None)
-    _say_partners(at / "policy.toml", partners, holders, labelled=proposed.label is not None)
+    names = f"names {', '.join(partners)}"
+    if not partners:
+        names = "names no other party yet, so that every job is refused: add the partners"
+    elif not holders and proposed.label is None:
+        names = "name the partner with the labels under label_holders (or by --label-holder)"
+    typer.echo(f"{at / 'policy.toml'}: {names}")
     typer.echo(said)
 
 
@@ -449,12 +454,3 @@ def _say_table(file: Path, table: ProposedTable | None, *, feature_party: bool) 
             f"  trees split {', '.join(map(visible, table.categories))} by sets of categories, as an experiment's do: "
             "a line of its policy permits it, and of the label holder's"
         )
-
-
-def _say_partners(file: Path, partners: Sequence[str], holders: Sequence[str], *, labelled: bool) -> None:
-    if not partners:
-        typer.echo(f"{file}: names no other party yet, so that every job is refused: add the partners")
-    elif not holders and not labelled:
-        typer.echo(f"{file}: name the partner with the labels under label_holders (or by --label-holder)")
-    else:
-        typer.echo(f"{file}: names {', '.join(partners)}")

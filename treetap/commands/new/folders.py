@@ -94,7 +94,11 @@ def _table(table: ProposedTable) -> list[str]:
     no_label = '# label = "COLUMN"  # if this party has labels'
     label = no_label if table.label is None else f"label = {quoted(table.label)}"
     columns = [f"  {quoted(name)}," for name in table.columns]
-    doubts = [f"# {line}" for name, why in table.left_out.items() for line in _doubt(name, why)]
+    doubts = [
+        f"# {visible(line)}"
+        for name, why in table.left_out.items()
+        for line in (f"left out: {name}", *why.splitlines())
+    ]
     return [
         "[tables.train]",
         f"path = {quoted(str(table.path))}",
@@ -119,25 +123,24 @@ _NO_TABLE = [
 ]
 
 
-def _doubt(name: str, why: str) -> list[str]:
-    return [visible(line) for line in (f"left out: {name}", *why.splitlines())]
-
-
 def policy_file(label_holders: Sequence[str], peers: Sequence[str], *, sets: bool) -> str:
     """A policy that differs from the default one by names and, with `sets` of categories, by one switch."""
     switch = [
+        "",
+        "[columns]",
         '# Trees may split a feature party\'s categories by sets of them; false with encode = "one-hot".',
         "category_partitions = true",
     ]
     return "\n".join(
         [
             "# Who may be in a job with this party; all else is as strict as by default. Keys: docs/reference/keys.md",
+            "[people]",
             "# label_holders may open sums over this party's columns; peers are the others of a job.",
             f"label_holders = {_names(label_holders)}",
             f"peers = {_names(peers)}",
-            *(switch if sets else []),
             '# approval = "manual"     # each job waits until one of approvers approves it: docs/approvals.md',
             '# approvers = ["ann"]',
+            *(switch if sets else []),
             "",
         ]
     )
@@ -194,6 +197,7 @@ def approver_file(name: str, party: str, address: str) -> str:
     return "\n".join(
         [
             f"# Who decides about jobs of {party}: treetap jobs, in this folder. Its policy.toml has",
+            "#   [people]",
             '#   approval = "manual"',
             f"#   approvers = [{quoted(name)}]",
             f"name = {quoted(name)}",

@@ -186,7 +186,9 @@ class Shard:
         if isinstance(loss, OutOfMemoryError) or "running low on memory" in str(loss):
             return "was ended because its node is short of memory: let each worker reserve more (cluster.memory)"
         node = next((node for node in ray.nodes() if node["NodeID"] == self._node_id), None)
-        if node is None or not node["Alive"] or _deserted(node):
+        at = "" if node is None else f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
+        # the head learns later of the end of a node whose own process does not answer
+        if node is None or not node["Alive"] or addresses.why_closed(at, ANSWER_S):
             return "was lost with its node, which died or left the cluster"
         return "died: if it dies again, let each worker reserve more memory (cluster.memory)"
 
@@ -268,8 +270,3 @@ def _within(patience_s: float, happened: Callable[[], bool]) -> bool:
         finish_unit()
         time.sleep(LOOK_S)
     return True
-
-
-def _deserted(node: dict[str, Any]) -> bool:
-    """True if a node's own process does not answer: the head learns of its end later."""
-    return bool(addresses.why_closed(f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}", ANSWER_S))
