@@ -31,9 +31,10 @@ import pyarrow.parquet as pq
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.models import keyed_ids, trained_ids
 from treetap.models.arrays import read_arrays
+from treetap.models.document import write_document
 from treetap.models.durable import remnant, remove_folder, sync_folder, write_whole, writing_whole
 from treetap.models.kept import CONTINUATION
-from treetap.models.store import JOB, MANIFEST, manifest_content, plain_manifest, read_job
+from treetap.models.store import JOB, MANIFEST, manifest_seed, plain_manifest, read_job
 from treetap.party.config import PartyConfig
 from treetap.party.growth.continuation import forgetting
 from treetap.party.prediction.query_counts import QueryCounts
@@ -225,7 +226,8 @@ def _trained(case: Case, path: Path) -> int:
 
 
 def _write_manifest(folder: Path, manifest: dict[str, object]) -> None:
-    write_whole(folder / MANIFEST, manifest_content(manifest, str(read_job(folder).get("submission"))))
+    seed = manifest_seed(str(read_job(folder).get("submission")))
+    write_document(folder / MANIFEST, manifest, seed, indented=True)
 
 
 def _predictions(case: Case, path: Path) -> int:
