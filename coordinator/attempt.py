@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from treetap import logs
-from treetap.coordinator import preview, protocols, setup
+from treetap.coordinator import prediction, protocols, setup
 from treetap.coordinator.prediction import predict
 from treetap.coordinator.runtime.job_record import (
     CANCELLED,
@@ -33,8 +33,7 @@ from treetap.coordinator.runtime.job_record import (
     to_base64,
 )
 from treetap.coordinator.runtime.journal import Journal
-from treetap.coordinator.runtime.metrics import CoordinatorMetrics
-from treetap.coordinator.runtime.progress import Progress
+from treetap.coordinator.runtime.progress import CoordinatorMetrics, Progress
 from treetap.coordinator.runtime.roster import LEAVE_S, Roster, answered
 from treetap.coordinator.setup import align
 from treetap.errors import (
@@ -52,8 +51,7 @@ from treetap.names import did_you_mean
 from treetap.protocols.prediction import AWAY_DEADLINES, degrades_serving
 from treetap.usage import measure
 from treetap.wire.disclosure import ByteCounts
-from treetap.wire.ports import Address, Dialer
-from treetap.wire.timeouts import Timeouts
+from treetap.wire.ports import Address, Dialer, Timeouts
 from treetap.wire.v2 import jobs_pb2, prediction_pb2, setup_pb2
 
 #: Most attempts of one prediction that may break down in a row.
@@ -378,7 +376,7 @@ class Attempt:
     async def _preview(self) -> None:
         opening = self._submitted.preview
         roster = self._roster(opening.parties, self._progress)
-        await preview.answer(roster, opening, self._progress)
+        await prediction.answer(roster, opening, self._progress)
         await self._finish(roster)
 
     def _again(self) -> None:

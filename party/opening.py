@@ -20,10 +20,9 @@ from treetap.party.defences.checks import check_own
 from treetap.party.protocols import PredictionJob, role_for_prediction, role_for_training
 from treetap.party.runtime.attempts import Attempts, Session, submission_of
 from treetap.party.runtime.context import Offload, Role, Scratch, StepContext, Untried
-from treetap.party.runtime.job_ledger import JobLedger
 from treetap.party.runtime.job_store import Store
+from treetap.party.runtime.ledger import JobLedger, Occasion, ledger_of
 from treetap.party.runtime.ledger import Kind as Charged
-from treetap.party.runtime.ledger import Occasion, ledger_of
 from treetap.party.runtime.mailbox import Mailbox, expected_of
 from treetap.party.runtime.metrics import CostAccount, PartyMetrics
 from treetap.party.runtime.outbox import Outbox
@@ -39,8 +38,7 @@ from treetap.protocols.messages import Members, MessageRow, members_of
 from treetap.protocols.prediction import check_prediction, rows_of_prediction, sent_in_prediction
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.frame import Opening, content_of, filled
-from treetap.wire.ports import Address, Dialer
-from treetap.wire.timeouts import Timeouts
+from treetap.wire.ports import Address, Dialer, Timeouts
 from treetap.wire.v2 import alignment_pb2, control_pb2, prediction_pb2, setup_pb2
 
 if TYPE_CHECKING:

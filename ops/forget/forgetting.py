@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.errors import BadInput, DataError, Malformed
-from treetap.models import keyed_ids, trained_ids
+from treetap.models import keyed_ids
 from treetap.models.arrays import read_arrays
 from treetap.models.document import write_document
 from treetap.models.durable import remnant, remove_folder, sync_folder, write_whole, writing_whole
@@ -217,11 +217,11 @@ def _scores(case: Case, path: Path) -> int:
 
 def _trained(case: Case, path: Path) -> int:
     manifest = plain_manifest(path.parent)
-    if trained_ids.TRAINED_IDS not in manifest:
+    if keyed_ids.TRAINED_IDS not in manifest:
         return 0
-    entry, had = trained_ids.without(manifest[trained_ids.TRAINED_IDS], case.ids)
+    entry, had = keyed_ids.without(manifest[keyed_ids.TRAINED_IDS], case.ids)
     if had and not case.dry:
-        _write_manifest(path.parent, manifest | {trained_ids.TRAINED_IDS: entry})
+        _write_manifest(path.parent, manifest | {keyed_ids.TRAINED_IDS: entry})
     return had
 
 

@@ -25,13 +25,16 @@ from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember, ciphertexts_of, entry_slots
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.models.durable import writing_whole
-from treetap.party.eini.chain import Advance, ChainPlace, check_hidden, check_hides
 from treetap.party.eini.entry_layout import (
     ATTRIBUTIONS,
     SCORES,
+    Advance,
+    ChainPlace,
     EntryKind,
     MemberEntries,
     attribution_layout,
+    check_hidden,
+    check_hides,
     score_layout,
     take_layout,
 )
@@ -41,8 +44,7 @@ from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.messages import MESSAGE_BYTES, ciphertext_body, ciphertexts_in
 from treetap.party.runtime.outbox import Series
-from treetap.party.setup.key_proofs import make_proof
-from treetap.party.setup.steps import make_key, send_key, take_key
+from treetap.party.setup.steps import make_key, make_proof, send_key, take_key
 from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.key_options import PAILLIER, KeyKind

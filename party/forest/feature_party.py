@@ -8,8 +8,7 @@ from treetap.errors import Malformed
 from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.defences.checks import refuse_classes
-from treetap.party.forest.ciphers import summed_labels
-from treetap.party.forest.layout import ForestLayout
+from treetap.party.forest.ciphers import ForestLayout, summed_labels
 from treetap.party.growth.column_noise import ColumnNoise
 from treetap.party.growth.feature_party import (
     AFTER_HISTOGRAMS,

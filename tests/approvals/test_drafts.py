@@ -10,8 +10,7 @@ import pytest
 from tests.replay import JOB
 from tests.worlds import PARTIES
 from treetap.coordinator.jobs import Jobs
-from treetap.coordinator.prediction import opening_of
-from treetap.coordinator.preview import preview_of
+from treetap.coordinator.prediction import opening_of, preview_of
 from treetap.errors import ConfigError, Refused
 from treetap.names import NAME
 from treetap.protocols.drafts import checked, named, to_draft
@@ -94,7 +93,7 @@ def test_another_draft_is_not_signed(request_: Any, field: str, change: Callable
 def test_a_job_without_a_nonce_is_refused(nonce: str, tmp_path: Any) -> None:
     """Its operator has another release."""
     from treetap.coordinator.runtime.journal import Journal
-    from treetap.coordinator.runtime.metrics import CoordinatorMetrics
+    from treetap.coordinator.runtime.progress import CoordinatorMetrics
 
     jobs = Jobs("coordinator", {}, None, Journal(tmp_path), 5.0, CoordinatorMetrics("coordinator"))  # type: ignore[arg-type]
     calls: list[tuple[Callable[[Any], str], Any]] = [(jobs.submit, TRAIN), (jobs.predict, PREDICT), (jobs.align, ALIGN)]

@@ -25,8 +25,7 @@ from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_sc
 from treetap.attacks.view.view import read_view
 from treetap.commands.model.view import describe
 from treetap.errors import ConfigError, UnknownJob
-from treetap.models.history import read_history
-from treetap.models.kept import CONTINUATION, read_leakage
+from treetap.models.kept import CONTINUATION, read_history, read_leakage
 from treetap.models.keyed_ids import KEY
 from treetap.models.line_file import LineFile
 from treetap.models.store import read_arrays_of, read_model

@@ -15,15 +15,14 @@ import pytest
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES
-from treetap.coordinator.runtime.metrics import CoordinatorMetrics
+from treetap.coordinator.runtime.progress import CoordinatorMetrics
 from treetap.coordinator.runtime.roster import Roster
 from treetap.errors import DataError, Interrupted, Unreachable
 from treetap.party.prediction.steps import send_block
 from treetap.party.runtime.steps import StepCache, follow
 from treetap.process.together import together
 from treetap.wire.disclosure import ByteCounts
-from treetap.wire.ports import Address
-from treetap.wire.timeouts import Timeouts
+from treetap.wire.ports import Address, Timeouts
 from treetap.wire.v2 import control_pb2
 
 STEP = ("bin", 0, 0)

@@ -22,7 +22,7 @@ MODEL_FORMAT = 7
 #: The kind of shard that holds trees, one JSON line a tree; its file's name in jobs and models.
 TREES = "trees.jsonl"
 
-#: Metrics after each round of a training of trees, one JSON line a round: see `treetap.models.history`.
+#: Metrics after each round of a training of trees, one JSON line a round: see `treetap.models.kept`.
 HISTORY = "history.jsonl"
 
 #: The kind that holds the weights of a network, arrays by name.

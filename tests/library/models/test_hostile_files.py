@@ -25,7 +25,7 @@ from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import read_arrays
 from treetap.models.document import read_json
 from treetap.models.durable import make_folder, remove_folder, write_whole
-from treetap.models.history import read_history
+from treetap.models.kept import read_history
 from treetap.models.line_file import LineFile, checked_line, first
 from treetap.models.store import MODEL_FORMAT
 from treetap.party.runtime.job_store import Store
