@@ -33,7 +33,8 @@ from treetap.coordinator.runtime.job_record import (
     to_base64,
 )
 from treetap.coordinator.runtime.journal import Journal
-from treetap.coordinator.runtime.progress import CoordinatorMetrics, Progress
+from treetap.coordinator.runtime.metrics import CoordinatorMetrics
+from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import LEAVE_S, Roster, answered
 from treetap.coordinator.setup import align
 from treetap.errors import (

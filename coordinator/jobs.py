@@ -25,7 +25,8 @@ from treetap.coordinator.runtime.job_record import (
     to_base64,
 )
 from treetap.coordinator.runtime.journal import Journal
-from treetap.coordinator.runtime.progress import CoordinatorMetrics, Progress
+from treetap.coordinator.runtime.metrics import CoordinatorMetrics
+from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.submissions import Submissions, Trials
 from treetap.coordinator.waiting import DAY_S, LONGEST_PAUSE_S, Place, Questions, Waiting
 from treetap.errors import ConfigError, Conflict, Interrupted, TreetapError

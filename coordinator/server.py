@@ -14,7 +14,7 @@ from treetap.coordinator.config import CoordinatorConfig, read
 from treetap.coordinator.jobs import Jobs
 from treetap.coordinator.retention import keep_for
 from treetap.coordinator.runtime.journal import Journal
-from treetap.coordinator.runtime.progress import CoordinatorMetrics
+from treetap.coordinator.runtime.metrics import CoordinatorMetrics
 from treetap.errors import Refused
 from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
 from treetap.process.limits import collect_rarely, leave_out_pandas, raise_descriptors, share_heaps

@@ -20,7 +20,7 @@ from treetap.wire.ports import Address, Dialer, Reconnects, Timeouts
 from treetap.wire.v2 import control_pb2, setup_pb2, types_pb2
 
 if TYPE_CHECKING:
-    from treetap.coordinator.runtime.progress import CoordinatorMetrics
+    from treetap.coordinator.runtime.metrics import CoordinatorMetrics
     from treetap.process.spans import StepSpan
 
 log = logging.getLogger(__name__)

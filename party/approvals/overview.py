@@ -17,8 +17,9 @@ from treetap.models.document import read_json
 from treetap.models.store import MANIFEST
 from treetap.names import did_you_mean, visible
 from treetap.party.approvals.spent_limits import spent
+from treetap.party.runtime.job_ledger import DAILY
 from treetap.party.runtime.job_store import TRANSCRIPTS
-from treetap.party.runtime.ledger import DAILY, Kind, ledger_of
+from treetap.party.runtime.ledger import Kind, ledger_of
 from treetap.party.runtime.steps import disk_faults
 from treetap.wire.v2 import control_pb2, overview_pb2
 

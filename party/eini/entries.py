@@ -287,7 +287,11 @@ class LabelHolderEnd:
 
     async def make_keys(self) -> None:
         """Make a key pair; send the public key and the entry of each leaf, and to the first the constant entries."""
-        await self._check_hidden()
+        # `Refused` if the policy demands more candidate paths behind the opened sums than there are
+        if self.attributions is not None:
+            beside = f"with attributions to {len(self.attributions.players)} players "
+            await check_hidden(self._context, self._scoring, self.attributions.spare, beside)
+        await check_hidden(self._context, self._scoring, required(self._leaves).spare)
         context, obfuscation = self._context, self._opening.parameters.eini.obfuscation
         secret = await make_key(context, self._key)
         token = f"{context.job}/{context.attempt}"
@@ -316,13 +320,6 @@ class LabelHolderEnd:
         for sums in (self._scores, self.attributions):
             if sums is not None:
                 await sums.close()
-
-    async def _check_hidden(self) -> None:
-        """`Refused` if the policy demands more candidate paths behind the opened sums than there are."""
-        if self.attributions is not None:
-            beside = f"with attributions to {len(self.attributions.players)} players "
-            await check_hidden(self._context, self._scoring, self.attributions.spare, beside)
-        await check_hidden(self._context, self._scoring, required(self._leaves).spare)
 
 
 class FeaturePartyEnd:

@@ -12,7 +12,8 @@ import numpy as np
 
 from treetap.errors import Malformed
 from treetap.models.kept import HIDES_CONSTANTS
-from treetap.models.own_split import OwnSplit, valued_trees
+from treetap.models.own_split import OwnSplit
+from treetap.models.valued_trees import valued_trees
 from treetap.party.prediction.opened_model import OpenedModel
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.messages import Rows, batches
@@ -194,20 +195,19 @@ class NamesTaken:
     async def take_names(self) -> None:
         """Take the names of each feature party that is present, and store them beside the model."""
         for party in self._job.chain:
-            await self._take(party)
+            handles, names, withheld = self._handles_of(party), dict[int, str](), False
+            async for message in self._job.context.mailbox.series(party, "split_names", 0, 0):
+                withheld |= message.prediction.split_names.withheld
+                for row in message.prediction.split_names.names:
+                    if row.handle not in handles or row.handle in names:
+                        raise Malformed(f"{party} names a feature of split {row.handle}, not its own or named before")
+                    if not row.feature or len(row.feature) > LONGEST_NAME:
+                        raise Malformed(
+                            f"{party} names the feature of split {row.handle} by {len(row.feature)} characters"
+                        )
+                    names[row.handle] = row.feature
+            if withheld:
+                self.withheld.append(party)
+            else:
+                self.known[party] = names
         self._job.store.keep_names(self._job.opening.model, self.known, self.withheld)
-
-    async def _take(self, party: str) -> None:
-        handles, names, withheld = self._handles_of(party), dict[int, str](), False
-        async for message in self._job.context.mailbox.series(party, "split_names", 0, 0):
-            withheld |= message.prediction.split_names.withheld
-            for row in message.prediction.split_names.names:
-                if row.handle not in handles or row.handle in names:
-                    raise Malformed(f"{party} names a feature of split {row.handle}, not its own or named before")
-                if not row.feature or len(row.feature) > LONGEST_NAME:
-                    raise Malformed(f"{party} names the feature of split {row.handle} by {len(row.feature)} characters")
-                names[row.handle] = row.feature
-        if withheld:
-            self.withheld.append(party)
-        else:
-            self.known[party] = names

@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # types of tools that a role is given
     from treetap.lattice.histogram_parameters import HistogramParameters
     from treetap.lattice.histogram_shards import Shards
     from treetap.party.policy import Policy
+    from treetap.party.runtime.job_ledger import JobLedger
     from treetap.party.runtime.job_store import JobStore
-    from treetap.party.runtime.ledger import JobLedger
     from treetap.party.runtime.mailbox import Mailbox
     from treetap.party.runtime.metrics import CostAccount, PartyMetrics
     from treetap.party.runtime.outbox import Outbox

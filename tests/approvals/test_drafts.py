@@ -93,7 +93,7 @@ def test_another_draft_is_not_signed(request_: Any, field: str, change: Callable
 def test_a_job_without_a_nonce_is_refused(nonce: str, tmp_path: Any) -> None:
     """Its operator has another release."""
     from treetap.coordinator.runtime.journal import Journal
-    from treetap.coordinator.runtime.progress import CoordinatorMetrics
+    from treetap.coordinator.runtime.metrics import CoordinatorMetrics
 
     jobs = Jobs("coordinator", {}, None, Journal(tmp_path), 5.0, CoordinatorMetrics("coordinator"))  # type: ignore[arg-type]
     calls: list[tuple[Callable[[Any], str], Any]] = [(jobs.submit, TRAIN), (jobs.predict, PREDICT), (jobs.align, ALIGN)]

@@ -16,7 +16,7 @@ from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES
 from treetap.coordinator.runtime import journal
-from treetap.coordinator.runtime.progress import STATES, CoordinatorMetrics
+from treetap.coordinator.runtime.metrics import STATES, CoordinatorMetrics
 from treetap.errors import Conflict, Interrupted, OutOfOrder
 from treetap.models import line_file
 from treetap.party.node import SESSION_S

@@ -15,7 +15,7 @@ import pytest
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES
-from treetap.coordinator.runtime.progress import CoordinatorMetrics
+from treetap.coordinator.runtime.metrics import CoordinatorMetrics
 from treetap.coordinator.runtime.roster import Roster
 from treetap.errors import DataError, Interrupted, Unreachable
 from treetap.party.prediction.steps import send_block

@@ -101,7 +101,8 @@ class TranscriptReader:
                         if record.kind == TranscriptRecord.HEAD:
                             heads.head(record)
                             continue
-                        _check_kind(record)
+                        if record.kind not in (TranscriptRecord.RECEIVED, TranscriptRecord.SENT, TranscriptRecord.OWN):
+                            raise Malformed(f"its kind is {record.kind}, which is none")
                     except (Malformed, DecodeError) as fault:
                         raise Malformed(f"{path}: byte {frame.offset}: record {record.sequence}: {fault}") from None
                     heads.record(record.sequence)
@@ -128,11 +129,6 @@ def counted(record: TranscriptRecord) -> dict[str, int]:
     if by_class != dict(record.bytes_by_class):
         raise Malformed(f"record {record.sequence}: its bytes by class are not those of its message")
     return by_class
-
-
-def _check_kind(record: TranscriptRecord) -> None:
-    if record.kind not in (TranscriptRecord.RECEIVED, TranscriptRecord.SENT, TranscriptRecord.OWN):
-        raise Malformed(f"its kind is {record.kind}, which is none")
 
 
 def _elsewhere(folder: Path) -> str:
