@@ -30,7 +30,7 @@ from treetap.lattice.histogram_scheme import parameters_of, rounded_up
 from treetap.lattice.histogram_sums import HistogramSums
 from treetap.lattice.histogram_ways import Needs, built_nodes
 from treetap.native.histogram_arrays import SEED_BYTES
-from treetap.party.boosting.layout import layout
+from treetap.party.boosting.ciphers import layout
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.centralised import train
 from treetap.trees.ensemble import Tree

@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from treetap import logs
-from treetap.coordinator import preview, protocols, setup
+from treetap.coordinator import prediction, protocols, setup
 from treetap.coordinator.prediction import predict
 from treetap.coordinator.runtime.job_record import (
     CANCELLED,
@@ -52,8 +52,7 @@ from treetap.names import did_you_mean
 from treetap.protocols.prediction import AWAY_DEADLINES, degrades_serving
 from treetap.usage import measure
 from treetap.wire.disclosure import ByteCounts
-from treetap.wire.ports import Address, Dialer
-from treetap.wire.timeouts import Timeouts
+from treetap.wire.ports import Address, Dialer, Timeouts
 from treetap.wire.v2 import jobs_pb2, prediction_pb2, setup_pb2
 
 #: Most attempts of one prediction that may break down in a row.
@@ -375,7 +374,7 @@ class Attempt:
     async def _preview(self) -> None:
         opening = self._submitted.preview
         roster = self._roster(opening.parties, self._progress)
-        await preview.answer(roster, opening, self._progress)
+        await prediction.answer(roster, opening, self._progress)
         await self._finish(roster)
 
     def _again(self) -> None:

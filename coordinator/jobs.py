@@ -12,9 +12,9 @@ from typing import Any
 from google.protobuf.message import Message
 
 from treetap.coordinator import retention
-from treetap.coordinator.approvals import DAY_S, Questions
 from treetap.coordinator.attempt import Attempt, Parties, next_attempt, note_heard
 from treetap.coordinator.config import APPROVAL_DAYS, MOST_JOBS, WAITING_S
+from treetap.coordinator.retention import Statuses
 from treetap.coordinator.runtime.job_record import (
     CANCELLED,
     again_by,
@@ -27,10 +27,8 @@ from treetap.coordinator.runtime.job_record import (
 from treetap.coordinator.runtime.journal import Journal
 from treetap.coordinator.runtime.metrics import CoordinatorMetrics
 from treetap.coordinator.runtime.progress import Progress
-from treetap.coordinator.statuses import Statuses
-from treetap.coordinator.submissions import Submissions
-from treetap.coordinator.trial import Trials
-from treetap.coordinator.waiting import LONGEST_PAUSE_S, Place, Waiting
+from treetap.coordinator.submissions import Submissions, Trials
+from treetap.coordinator.waiting import DAY_S, LONGEST_PAUSE_S, Place, Questions, Waiting
 from treetap.errors import ConfigError, Conflict, Interrupted, TreetapError
 from treetap.process.limits import collect_ended
 from treetap.protocols.drafts import Request

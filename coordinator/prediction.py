@@ -1,9 +1,4 @@
-"""Predictions: the operator's request as the opening that the parties receive, then one table, or serving.
-
-Serving scores the records that clients request at the label holder, until an operator cancels it. A block holds the
-records that clients have requested since the last one (docs/serving.md). The coordinator sees the number of records and
-the figures of serving; neither the clients nor the records.
-"""
+"""The course of a prediction, and of a preview of an alignment, which ends with it."""
 
 from __future__ import annotations
 
@@ -14,13 +9,15 @@ from treetap.coordinator import protocols
 from treetap.coordinator.protocols import PredictionCourse
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster, answered
-from treetap.errors import ConfigError
+from treetap.errors import ConfigError, Malformed
 from treetap.process.together import together
 from treetap.protocols import codec
+from treetap.protocols.alignment import count_turns, turns
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.prediction import check_degraded_serving, check_prediction, degrades_serving
+from treetap.protocols.preview import check_common, check_preview
 from treetap.protocols.registry import PREDICTION, name_in, prediction, training, training_name
-from treetap.wire.v2 import jobs_pb2, prediction_pb2, serving_pb2, setup_pb2
+from treetap.wire.v2 import alignment_pb2, jobs_pb2, prediction_pb2, serving_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
 #: Seconds after which a party that does not answer counts as away, where the request names none.
@@ -168,3 +165,55 @@ def _recipient(request: jobs_pb2.PredictRequest, spec: setup_pb2.JobSpec) -> str
             "leave it out"
         )
     return asked
+
+
+def preview_of(request: jobs_pb2.AlignRequest) -> alignment_pb2.OpenPreview:
+    """The opening of a preview; `ConfigError` where no federation could do it."""
+    opening = alignment_pb2.OpenPreview(
+        answer=request.answer or "count",
+        table=request.table or "train",
+        parties=request.parties,
+        submission=request.submission,
+    )
+    check_preview(opening)
+    return opening
+
+
+async def answer(roster: Roster, opening: alignment_pb2.OpenPreview, progress: Progress) -> None:
+    """Conduct a preview, and set its answer in the status.
+
+    1. Every party loads its ids, and charges the preview to its account once all have.
+    2. The turns of the count, or those of a job's alignment.
+    3. Of records, every party writes its own rows.
+    """
+    progress.phase("prepare")
+    opening.peers.extend(roster.peers())
+    await roster.ask_all(roster.names, "open_preview", opening)
+    await roster.ask_all(roster.names, "charge_preview")
+    progress.phase("align")
+    counting, first = opening.answer == "count", opening.parties[0]
+    plan = (count_turns if counting else turns)(len(opening.parties))
+    for number, turn in enumerate(plan):
+        progress.round(number, len(plan))
+        names = [opening.parties[place] for place in turn.places]
+        results = await roster.ask_all(names, turn.step, stage=turn.stage)
+        if turn.step == "count_ids":
+            progress.status.common.CopyFrom(check_common(first, answered(first, results[first], "counted_ids").common))
+    if counting:
+        _say(progress)
+        return
+    progress.phase("write")
+    results = await roster.ask_all(roster.names, "write_rows")
+    written = {party: answered(party, result, "written_rows") for party, result in results.items()}
+    if len({rows.common.records for rows in written.values()}) > 1:
+        raise Malformed(f"{', '.join(written)} do not agree how many records are common")
+    progress.status.common.CopyFrom(check_common(first, written[first].common))
+    progress.status.rows.extend(jobs_pb2.PartyRows(party=party, path=rows.path) for party, rows in written.items())
+    _say(progress)
+
+
+def _say(progress: Progress) -> None:
+    """Log what this coordinator and its operator now know."""
+    status = progress.status
+    what = f"fewer than {status.common.fewer_than}" if status.common.fewer_than else str(status.common.records)
+    log.warning("job %s: a leak by a preview: this coordinator knows of %s records in common", status.job, what)

@@ -21,10 +21,10 @@ from treetap.process.limits import collect_rarely, leave_out_pandas, raise_descr
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
+from treetap.wire.ports import Timeouts
 from treetap.wire.roles import Role
 from treetap.wire.status import answering, refuse_other_versions
 from treetap.wire.status_parts import pages, parts
-from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
 
 Context = grpc.aio.ServicerContext[object, object]

@@ -1,18 +1,23 @@
-"""What operators hand in: the openings that follow from their requests, drafted for them to sign, and then accepted."""
+"""Jobs before they begin: submissions as their parties are to get them, and trainings that are only checked.
+
+Of a check every party is asked at once, and all answers are told. No job begins: the journal has no line of it, and no
+party keeps anything. A party that refuses, or whose table has a fault, keeps no other from its answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
 
 from treetap.coordinator import retention
 from treetap.coordinator.attempt import Parties
-from treetap.coordinator.prediction import opening_of
-from treetap.coordinator.preview import preview_of
-from treetap.coordinator.runtime.job_record import Submitted
+from treetap.coordinator.prediction import opening_of, preview_of
+from treetap.coordinator.runtime.job_record import Submitted, to_base64
 from treetap.coordinator.runtime.journal import Journal
-from treetap.errors import ConfigError, UnknownJob
+from treetap.coordinator.runtime.roster import Roster, answered
+from treetap.errors import BadInput, ConfigError, Incompatible, Overloaded, Refused, TreetapError, UnknownJob
 from treetap.names import did_you_mean
-from treetap.protocols.drafts import Request
+from treetap.protocols.drafts import Request, new_submission
 from treetap.protocols.job_spec import check_continuation, check_spec, continued_from
 from treetap.wire.v2 import alignment_pb2, jobs_pb2, prediction_pb2, setup_pb2
 
@@ -103,3 +108,71 @@ def _check_fixed(request: Request) -> None:
     """`ConfigError` for a job without a nonce of its submission: its operator fixes name and nonce before it signs."""
     if not (request.submission.isdecimal() and len(request.submission) <= LONGEST_NONCE):
         raise ConfigError("the job has no nonce of its submission: submit it with the coordinator's release of treetap")
+
+
+#: Seconds between two answers to an operator who waits for parties that read their tables.
+SIGN_OF_LIFE_S = 2.0
+
+
+class Trials:
+    """Has the parties of a coordinator check jobs, one at a time."""
+
+    def __init__(self, parties: Parties) -> None:
+        self._parties = parties
+        self._under_way = False
+
+    async def check(
+        self, job: str, spec: setup_pb2.JobSpec, taken: TreetapError | None
+    ) -> AsyncIterator[jobs_pb2.CheckReply]:
+        """The answers to a job under a name that is free. `taken`: the fault of the name that was asked for.
+
+        Raises:
+            Overloaded: another job is being checked.
+        """
+        if self._under_way:
+            raise Overloaded("the coordinator has another job checked; ask again")
+        self._under_way = True
+        try:
+            if taken is not None:
+                yield jobs_pb2.CheckReply(answers=[_fault(self._parties.coordinator, taken)])
+            submitted = Submitted(job, "train", new_submission(), to_base64(spec))
+            roster = self._parties.roster(job, 1, submitted, submitted.members, self._parties.byte_counts(), None)
+            async for answers in _answers(roster, spec):
+                yield jobs_pb2.CheckReply(answers=answers)
+        finally:
+            self._under_way = False
+
+
+async def _answers(roster: Roster, spec: setup_pb2.JobSpec) -> AsyncIterator[list[jobs_pb2.Checked]]:
+    """The parties' answers as they come, none meanwhile; then what only all of them together show."""
+    body = setup_pb2.CheckJob(spec=spec, peers=roster.peers())
+    asked = {asyncio.ensure_future(roster.ask(party, "check_job", body)): party for party in roster.names}
+    waiting, bare = set(asked), []
+    try:
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, timeout=SIGN_OF_LIFE_S, return_when=asyncio.FIRST_COMPLETED)
+            answers = []
+            for task, party in asked.items():
+                if task not in done:
+                    continue
+                try:
+                    checked = answered(party, task.result(), "checked_job")
+                    if checked.without_columns:
+                        bare.append(party)
+                    answers.append(jobs_pb2.Checked(party=party, would_wait=checked.would_wait))
+                except TreetapError as fault:
+                    answers.append(_fault(party, fault))
+            yield answers
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+    if len(bare) == len(roster.names):
+        nothing = f"no party has a feature: columns of table {spec.table!r} names none at {' and '.join(bare)}"
+        yield [jobs_pb2.Checked(party=spec.aggregator, error=nothing, bad_input=True)]
+
+
+def _fault(who: str, fault: TreetapError) -> jobs_pb2.Checked:
+    """The answer of a party that has something against the job, or cannot be asked."""
+    of_people = isinstance(fault, BadInput | Refused | Incompatible)
+    return jobs_pb2.Checked(party=who, error=str(fault), bad_input=of_people)

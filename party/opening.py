@@ -6,12 +6,11 @@ import logging
 import math
 import shutil
 import tempfile
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treetap.errors import BadInput, Refused, TreetapError
 from treetap.party.approvals.ledger import Approvals
@@ -40,8 +39,7 @@ from treetap.protocols.messages import Members, MessageRow, members_of
 from treetap.protocols.prediction import check_prediction, rows_of_prediction, sent_in_prediction
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.frame import Opening, content_of, filled
-from treetap.wire.ports import Address, Dialer
-from treetap.wire.timeouts import Timeouts
+from treetap.wire.ports import Address, Dialer, Timeouts
 from treetap.wire.v2 import alignment_pb2, control_pb2, prediction_pb2, setup_pb2
 
 if TYPE_CHECKING:
@@ -118,7 +116,7 @@ class Opener:
         else:
             self.attempts.check(request.job, submission, request.attempt, digest.hex())
         others = tuple(party for party in members.parties if party != name)
-        ledger = self.ledger(Occasion(kind_of_job.table(opening), others, caller, request.job, request.attempt))
+        ledger = self.ledger(Occasion(kind_of_job.tables(opening)[0], others, caller, request.job, request.attempt))
         kind_of_job.check_partners(ledger, opening)
         forgotten = None if self.attempts.has_opened(request.job, submission) else self.attempts.forgotten(caller)
         admit(self.approvals, config, request.job, opening, digest, members, kind_of_job.rows(opening), forgotten)
@@ -169,86 +167,50 @@ class Opener:
 
 #: Raises for what a party's policy or file has against a job.
 Check: TypeAlias = Callable[[], None]
-#: The content of a step that opens a job of a kind.
-Content = TypeVar("Content", bound=Opening)
 
 
-class Kind(ABC, Generic[Content]):
-    """A kind of job, by the step that opens it.
+@dataclass(frozen=True)
+class Kind:
+    """A kind of job, by the step that opens it, as functions of its opening.
 
     Attributes:
         charged: the kind of the charge of an attempt.
+        content: the opening in a request.
+        members: all parties, those that are away included; of the opening and the coordinator.
+        protocol: its name; empty of a preview.
+        tables: the names of those that each party uses, the records' own first; empty for one that is not used.
+        rows: the rows of all messages, of an opening that `check` has passed.
+        check: raises unless the job is valid and the policy permits every message that this party would send.
+        role: this party's role in a job that `check` has passed.
         charges_itself: the role enters the charge, not the session.
+        sums_words: True if a party sums words of a lattice.
     """
 
     charged: Charged
-    charges_itself = False
+    content: Callable[[control_pb2.StepRequest], Any]
+    members: Callable[[Any, str], Members]
+    protocol: Callable[[Any], str]
+    tables: Callable[[Any], Sequence[str]]
+    rows: Callable[[Any], list[MessageRow]]
+    check: Callable[[PartyConfig, Any, Members], None]
+    role: Callable[[Opener, StepContext, Any], Role]
+    charges_itself: bool = False
+    sums_words: Callable[[Any, str], bool] = lambda _opening, _party: False
 
-    @abstractmethod
-    def content(self, request: control_pb2.StepRequest) -> Content:
-        """The opening in a request."""
-
-    @abstractmethod
-    def members(self, opening: Content, coordinator: str) -> Members:
-        """All parties, those that are away included."""
-
-    @abstractmethod
-    def table(self, opening: Content) -> str:
-        """The name of the table that each party uses."""
-
-    def sums_words(self, opening: Content, party: str) -> bool:  # noqa: ARG002 - most kinds do not
-        """True if the party sums words of a lattice."""
-        return False
-
-    @abstractmethod
-    def check_partners(self, ledger: JobLedger, opening: Content) -> None:
+    def check_partners(self, ledger: JobLedger, opening: Opening) -> None:
         """Raise `Refused` if the limits on a partner forbid the job."""
-
-    @abstractmethod
-    def rows(self, opening: Content) -> list[MessageRow]:
-        """The rows of all messages, of an opening that `check` has passed."""
-
-    @abstractmethod
-    def check(self, config: PartyConfig, opening: Content, members: Members) -> None:
-        """Raise unless the job is valid and the policy permits every message that this party would send."""
-
-    @abstractmethod
-    def role(self, opener: Opener, context: StepContext, opening: Content) -> Role:
-        """This party's role in a job that `check` has passed."""
+        ledger.check_opening(self.charged, self.protocol(opening), [name for name in self.tables(opening) if name])
 
 
-class _Training(Kind[setup_pb2.Prepare]):
-    """A training, which `prepare` opens."""
+def _check_training(config: PartyConfig, opening: setup_pb2.Prepare, members: Members) -> None:
+    for check in checks_of_training(config, opening.spec, members):
+        check()
 
-    charged = Charged.TRAINING
 
-    def content(self, request: control_pb2.StepRequest) -> setup_pb2.Prepare:
-        return request.setup.prepare
-
-    def members(self, opening: setup_pb2.Prepare, coordinator: str) -> Members:
-        return members_of(opening.spec, coordinator)
-
-    def sums_words(self, opening: setup_pb2.Prepare, party: str) -> bool:
-        return KeyKind.of(opening.spec).on_lattice and party != opening.spec.aggregator
-
-    def table(self, opening: setup_pb2.Prepare) -> str:
-        return opening.spec.table
-
-    def check_partners(self, ledger: JobLedger, opening: setup_pb2.Prepare) -> None:
-        tables = [name for name in (opening.spec.table, opening.spec.eval_table) if name]
-        ledger.check_opening(self.charged, training_name(opening.spec), tables)
-
-    def rows(self, opening: setup_pb2.Prepare) -> list[MessageRow]:
-        return rows_of_training(opening.spec)
-
-    def check(self, config: PartyConfig, opening: setup_pb2.Prepare, members: Members) -> None:
-        for check in checks_of_training(config, opening.spec, members):
-            check()
-
-    def role(self, opener: Opener, context: StepContext, opening: setup_pb2.Prepare) -> Role:
-        role = role_for_training(opener.config, context, opening.spec)
-        context.store.claim(opening.submission, context.digest.hex())  # last: a refused job leaves no file
-        return role
+def _training_role(opener: Opener, context: StepContext, opening: setup_pb2.Prepare) -> Role:
+    role = role_for_training(opener.config, context, opening.spec)
+    context.store.claim(opening.submission, context.digest.hex())  # last: a refused job leaves no file
+    return role
 
 
 def checks_of_training(config: PartyConfig, spec: setup_pb2.JobSpec, members: Members) -> Iterator[Check]:
@@ -298,80 +260,80 @@ def _check_lattice(name: str, policy: Policy) -> None:
     policy.check(name, "min_lattice_bits", math.floor(secrecy_bits()), **words)
 
 
-class _Prediction(Kind[prediction_pb2.OpenModel]):
-    """A prediction or serving, which `open_model` opens."""
-
-    charged = Charged.PREDICTION
-
-    def content(self, request: control_pb2.StepRequest) -> prediction_pb2.OpenModel:
-        return request.prediction.open_model
-
-    def members(self, opening: prediction_pb2.OpenModel, coordinator: str) -> Members:
-        return members_of(opening, coordinator)
-
-    def table(self, opening: prediction_pb2.OpenModel) -> str:
-        return opening.table
-
-    def check_partners(self, ledger: JobLedger, opening: prediction_pb2.OpenModel) -> None:
-        ledger.check_opening(self.charged, prediction_name(opening), [opening.table])
-
-    def rows(self, opening: prediction_pb2.OpenModel) -> list[MessageRow]:
-        return rows_of_prediction(opening)
-
-    def check(self, config: PartyConfig, opening: prediction_pb2.OpenModel, members: Members) -> None:
-        check_prediction(opening)
-        check_members(config, members, prediction(prediction_name(opening)).opens_sums)
-        config.policy.check_proof(config.name, opening.alignment, len(members.parties))
-        config.policy.check_job(config.name, sent_in_prediction(opening, members.coordinator))
-        require_library(prediction_name(opening), prediction(prediction_name(opening)), at_party=True)
-
-    def role(self, opener: Opener, context: StepContext, opening: prediction_pb2.OpenModel) -> Role:
-        return role_for_prediction(PredictionJob(opener.config, opener.store, context, opening, opener.served_models))
+def _check_prediction(config: PartyConfig, opening: prediction_pb2.OpenModel, members: Members) -> None:
+    check_prediction(opening)
+    name = prediction_name(opening)
+    check_members(config, members, prediction(name).opens_sums)
+    config.policy.check_proof(config.name, opening.alignment, len(members.parties))
+    config.policy.check_job(config.name, sent_in_prediction(opening, members.coordinator))
+    require_library(name, prediction(name), at_party=True)
 
 
-class _Preview(Kind[alignment_pb2.OpenPreview]):
-    """A preview of an alignment, which `open_preview` opens; its modules are read when one comes."""
+def _preview_members(opening: alignment_pb2.OpenPreview, coordinator: str) -> Members:
+    from treetap.protocols.preview import check_preview, members_of_preview  # as the others, read when one comes
 
-    charged, charges_itself = Charged.PREVIEW, True
+    check_preview(opening)
+    return members_of_preview(opening, coordinator)
 
-    def content(self, request: control_pb2.StepRequest) -> alignment_pb2.OpenPreview:
-        return request.alignment.open_preview
 
-    def members(self, opening: alignment_pb2.OpenPreview, coordinator: str) -> Members:
-        from treetap.protocols.preview import check_preview, members_of_preview
+def _preview_rows(opening: alignment_pb2.OpenPreview) -> list[MessageRow]:
+    from treetap.protocols.preview import rows_of_preview
 
-        check_preview(opening)
-        return members_of_preview(opening, coordinator)
+    return rows_of_preview(opening)
 
-    def table(self, opening: alignment_pb2.OpenPreview) -> str:
-        return opening.table
 
-    def check_partners(self, ledger: JobLedger, opening: alignment_pb2.OpenPreview) -> None:
-        ledger.check_opening(self.charged, "", [opening.table])
+def _check_preview(config: PartyConfig, opening: alignment_pb2.OpenPreview, members: Members) -> None:
+    from treetap.protocols.preview import sent_in_preview
 
-    def rows(self, opening: alignment_pb2.OpenPreview) -> list[MessageRow]:
-        from treetap.protocols.preview import rows_of_preview
+    config.policy.check(config.name, "preview", opening.answer)
+    config.policy.check_proof(config.name, "psi" if opening.answer == "records" else "a count", len(opening.parties))
+    check_members(config, members, lambda _: ())
+    config.policy.check_job(config.name, sent_in_preview(opening, members.coordinator))
 
-        return rows_of_preview(opening)
 
-    def check(self, config: PartyConfig, opening: alignment_pb2.OpenPreview, members: Members) -> None:
-        from treetap.protocols.preview import sent_in_preview
+def _preview_role(opener: Opener, context: StepContext, opening: alignment_pb2.OpenPreview) -> Role:
+    from treetap.party.alignment.preview import Preview
 
-        config.policy.check(config.name, "preview", opening.answer)
-        config.policy.check_proof(
-            config.name, "psi" if opening.answer == "records" else "a count", len(opening.parties)
-        )
-        check_members(config, members, lambda _: ())
-        config.policy.check_job(config.name, sent_in_preview(opening, members.coordinator))
-
-    def role(self, opener: Opener, context: StepContext, opening: alignment_pb2.OpenPreview) -> Role:
-        from treetap.party.alignment.preview import Preview
-
-        return Preview(opener.config, context, opening)
+    return Preview(opener.config, context, opening)
 
 
 #: Step that opens a job → its kind.
-KINDS: Mapping[str, Kind[Any]] = {"prepare": _Training(), "open_model": _Prediction(), "open_preview": _Preview()}
+KINDS: Mapping[str, Kind] = {
+    "prepare": Kind(
+        Charged.TRAINING,
+        content=lambda request: request.setup.prepare,
+        members=lambda opening, coordinator: members_of(opening.spec, coordinator),
+        protocol=lambda opening: training_name(opening.spec),
+        tables=lambda opening: (opening.spec.table, opening.spec.eval_table),
+        rows=lambda opening: rows_of_training(opening.spec),
+        check=_check_training,
+        role=_training_role,
+        sums_words=lambda opening, party: KeyKind.of(opening.spec).on_lattice and party != opening.spec.aggregator,
+    ),
+    "open_model": Kind(
+        Charged.PREDICTION,
+        content=lambda request: request.prediction.open_model,
+        members=members_of,
+        protocol=prediction_name,
+        tables=lambda opening: (opening.table,),
+        rows=rows_of_prediction,
+        check=_check_prediction,
+        role=lambda opener, context, opening: role_for_prediction(
+            PredictionJob(opener.config, opener.store, context, opening, opener.served_models)
+        ),
+    ),
+    "open_preview": Kind(
+        Charged.PREVIEW,
+        content=lambda request: request.alignment.open_preview,
+        members=_preview_members,
+        protocol=lambda _: "",
+        tables=lambda opening: (opening.table,),
+        rows=_preview_rows,
+        check=_check_preview,
+        role=_preview_role,
+        charges_itself=True,
+    ),
+}
 
 
 async def check_job(opener: Opener, caller: str, request: control_pb2.StepRequest) -> setup_pb2.CheckedJob:

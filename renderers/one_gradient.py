@@ -23,7 +23,7 @@ from treetap.additive.paillier.public_key import Packer
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import power
 from treetap.additive.sums.kernels import Tree, add, left_sums, open_tree, root_bins
-from treetap.party.boosting.layout import layout
+from treetap.party.boosting.ciphers import layout
 from treetap.trees.boosting_criterion import choose, loss_changes
 from treetap.trees.candidates import Shape
 from treetap.trees.loss import Logistic, Quantised

@@ -8,20 +8,20 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from treetap.models.checksums import KEY, with_checksum
+from treetap.models.document import KEY, write_document
 from treetap.models.store import JOB, JOB_SEED, MANIFEST, TREES, manifest_seed
 
 
 def write_job(folder: Path, submission: str) -> None:
     """Say which submission the files of a folder belong to."""
-    (folder / JOB).write_text(json.dumps(with_checksum({"submission": submission}, JOB_SEED)))
+    write_document(folder / JOB, {"submission": submission}, JOB_SEED)
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write a manifest that belongs to the job beside it."""
     plain = {key: value for key, value in manifest.items() if key != KEY}
     submission = json.loads((folder / JOB).read_text())["submission"]
-    (folder / MANIFEST).write_text(json.dumps(with_checksum(plain, manifest_seed(submission))))
+    write_document(folder / MANIFEST, plain, manifest_seed(submission))
 
 
 def write_trees(folder: Path, manifest: Mapping[str, Any], trees: Iterable[Mapping[str, Any]]) -> None:

@@ -27,7 +27,7 @@ from treetap.protocols.registry import training_name
 from treetap.wire.frame import name_of
 from treetap.wire.own_rows import ENTRY, FORGOTTEN, kept, path_of
 from treetap.wire.records import rows_of
-from treetap.wire.signed_heads import Anchor
+from treetap.wire.signatures import Anchor
 from treetap.wire.transcript import OWN_STEPS, TranscriptReader, counted, open_message
 from treetap.wire.transcript_writer import Kind
 from treetap.wire.v2 import control_pb2, exchange_pb2, prediction_pb2, serving_pb2, setup_pb2, transcript_pb2

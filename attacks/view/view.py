@@ -37,7 +37,7 @@ from treetap.trees.job_params import REGRESSIONS, JobParams
 from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.own_rows import FORGOTTEN
-from treetap.wire.signed_heads import Anchor
+from treetap.wire.signatures import Anchor
 from treetap.wire.v2 import setup_pb2
 
 

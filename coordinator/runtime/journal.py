@@ -13,12 +13,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -38,8 +37,8 @@ from treetap.coordinator.runtime.job_record import (
     waits,
 )
 from treetap.errors import BadInput, DataError, Interrupted, UnknownJob
-from treetap.models.checksums import bodies_of, checked_line, first, parse_json, whole_lines
-from treetap.models.durable import append, make_folder, remnant, sync_folder, write_whole
+from treetap.models.durable import make_folder, remnant, stamp_of, sync_folder
+from treetap.models.line_file import LineFile
 from treetap.names import NAME, did_you_mean
 from treetap.version import PROTOCOL_VERSION
 from treetap.wire.v2 import jobs_pb2, types_pb2
@@ -47,68 +46,49 @@ from treetap.wire.v2 import jobs_pb2, types_pb2
 #: Most bytes of files whose events memory holds.
 HELD_BYTES = 2**20
 SUFFIX = ".jsonl"
-#: What changes with a file: inode, size, times of the last change of content and of state, in nanoseconds.
-Stamp: TypeAlias = tuple[int, int, int, int]
 
 
-@dataclass(frozen=True)
-class Lines:
-    """The events of a file.
+class _Record:
+    """The events of a job's file, as they were last read or written."""
 
-    Attributes:
-        whole: bytes of its whole lines; what follows them was torn by a crash.
-        last: checksum of the last one.
-    """
+    def __init__(self, path: Path, job: str) -> None:
+        self.file, self._job = LineFile(path, lambda: f"journal of {job}"), job
+        self.events: tuple[Event, ...] = ()
 
-    events: tuple[Event, ...]
-    whole: int
-    last: str
+    def read(self) -> None:
+        """Read the events anew.
 
-    def with_line(self, content: Mapping[str, Any]) -> tuple[bytes, Lines]:
-        """A further line, and the lines with it."""
-        line, digest = checked_line(content, self.last)
-        return line, Lines((*self.events, json.loads(json.dumps(content))), self.whole + len(line), digest)
+        Raises:
+            DataError: they are damaged, begin with no submission, or this release does not understand them.
+        """
+        path, events = self.file.path, tuple(self.file.read())
+        if not events or events[0].get("event") != "submitted":
+            raise DataError(f"{path}: does not begin with a submission; bring a back-up of the file back")
+        try:
+            if other := other_version(self._job, events):
+                raise DataError(f"{path}: {other}")
+            if status_of(self._job, events).job != self._job or not isinstance(events[0]["unix_nanos"], int):
+                raise ValueError
+            _ = submission_of(self._job, events).members
+        except UNREADABLE:
+            raise DataError(f"{path}: has a line that says nothing; bring a back-up of the file back") from None
+        self.events = events
 
-
-def no_lines(job: str) -> Lines:
-    """The lines of a job before its first."""
-    return Lines((), 0, first(_seed(job)))
-
-
-def lines_of(path: Path, job: str, raw: bytes) -> Lines:
-    """The lines in the content of a file.
-
-    Raises:
-        DataError: one is damaged, which the message names; or there is no submission.
-    """
-    lines = whole_lines(raw)
-    bodies, digests = bodies_of(path, lines, _seed(job))
-    try:
-        events = [parse_json(body) for body in bodies]
-    except ValueError:
-        raise DataError(f"{path}: has a line that is no JSON; bring a back-up of the file back") from None
-    if not events or events[0].get("event") != "submitted":
-        raise DataError(f"{path}: does not begin with a submission; bring a back-up of the file back")
-    return Lines(tuple(events), sum(map(len, lines)), digests[-1])
-
-
-def _seed(job: str) -> str:
-    return f"journal of {job}"
-
-
-@dataclass(frozen=True)
-class _Held:
-    """Lines of a file, and the file's state when they were read."""
-
-    found: os.stat_result
-    lines: Lines
+    def write(self, event: Event) -> None:
+        """Add an event; a submission is the only one."""
+        if event["event"] == "submitted":
+            self.file.fill([event])
+            self.events = ()
+        else:
+            self.file.put(event, len(self.events))
+        self.events += (json.loads(json.dumps(event)),)
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """A job's entry in the list of jobs; `when`: the time of its submission, in nanoseconds since 1970."""
 
-    stamp: Stamp | None  #: None: the file could not be read
+    stamp: tuple[int, ...] | None  #: of the file; None: it could not be read
     when: int
     cut_off: bool
     untold: bool
@@ -120,7 +100,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._held: dict[str, _Held] = {}  # the job that was read or written last comes last
+        self._held: dict[str, _Record] = {}  # the job that was read or written last comes last
         self._held_bytes = 0
         self._index: dict[str, _Entry] = {}
         try:
@@ -151,17 +131,15 @@ class Journal:
             Interrupted: the disk refuses it.
         """
         when = {"unix_nanos": time.time_ns()} if event == "submitted" else {}
-        held = None if event == "submitted" else self._hold(job)
-        before = no_lines(job) if held is None else held.lines
-        line, lines = before.with_line({"event": event, **when, **content})
+        record = None if event == "submitted" else self._hold(job)
+        record = record or _Record(self._path(job), job)
         self._release(job)  # if the write fails, the file is read again
         try:
-            file = self._create(job, line) if held is None else self._append(job, line, held)
+            record.write({"event": event, **when, **content})
         except OSError as failure:
             raise Interrupted(f"the coordinator cannot write {self._path(job)}: {failure.strerror}") from failure
-        held = _Held(file, lines)
-        self._keep(job, held)
-        self._index[job] = _entry_of(job, held)
+        self._keep(job, record)
+        self._index[job] = _entry_of(job, record)
 
     def unknown(self, job: str) -> UnknownJob:
         """The error about a job that is not there, with the one that was probably meant."""
@@ -175,7 +153,7 @@ class Journal:
             DataError: the file is damaged.
             Interrupted: the file cannot be read.
         """
-        return list(self._lines(job).events)
+        return list(self._events(job))
 
     def cut_off(self, *kinds: str) -> list[str]:
         """Jobs of these kinds whose last attempt has no end: they ran when the coordinator stopped."""
@@ -210,7 +188,7 @@ class Journal:
 
     def submitted(self, job: str) -> Submitted:
         """The submission of a job; raises as `read` does."""
-        return submission_of(job, self._lines(job).events)
+        return submission_of(job, self._events(job))
 
     def write_submitted(
         self,
@@ -240,10 +218,9 @@ class Journal:
     def status(self, job: str) -> jobs_pb2.JobStatus:
         """The status of a job that does not run, damaged ones included; otherwise raises as `read` does."""
         try:
-            lines = self._lines(job)
+            return status_of(job, self._events(job))
         except DataError as damage:
             return _damaged(job, damage)
-        return status_of(job, lines.events)
 
     def ended_at(self, job: str) -> float:
         """Seconds since 1970 at which the last line of a job was written."""
@@ -264,11 +241,11 @@ class Journal:
             where = failure.filename or self._folder
             raise Interrupted(f"the coordinator cannot delete {where}: {failure.strerror}") from failure
 
-    def _lines(self, job: str) -> Lines:
-        held = self._hold(job)
-        if held is None:
+    def _events(self, job: str) -> tuple[Event, ...]:
+        record = self._hold(job)
+        if record is None:
             raise self.unknown(job)
-        return held.lines
+        return record.events
 
     def _entries(self) -> list[tuple[str, _Entry]]:
         """All jobs, in the order of their submission; reads the files that have changed since the last time."""
@@ -278,60 +255,45 @@ class Journal:
                 job, suffix = os.path.splitext(file.name)
                 if suffix == SUFFIX and NAME.match(job) and file.is_file():
                     known = self._index.get(job)
-                    unchanged = known is not None and known.stamp == _stamp(file.stat())
+                    unchanged = known is not None and known.stamp == stamp_of(self._path(job))
                     entries[job] = known if known is not None and unchanged else self._entry(job)
         self._index = {job: entry for job, entry in entries.items() if entry is not None}
         return sorted(self._index.items(), key=lambda item: (item[1].when, item[0]))
 
     def _entry(self, job: str) -> _Entry | None:
         try:
-            held = self._hold(job)
-            return None if held is None else _entry_of(job, held)
+            record = self._hold(job)
+            return None if record is None else _entry_of(job, record)
         except (DataError, Interrupted) as damage:
-            with_file = self._path(job).stat() if isinstance(damage, DataError) else None
-            stamp, when = (None, 0) if with_file is None else (_stamp(with_file), with_file.st_ctime_ns)
+            stamp, when = None, 0
+            if isinstance(damage, DataError):
+                stamp, when = stamp_of(self._path(job)), self._path(job).stat().st_ctime_ns
             return _Entry(stamp, when, False, False, for_a_list(_damaged(job, damage)).SerializeToString())
 
-    def _hold(self, job: str) -> _Held | None:
-        """A job's lines as its file has them now, read only if it has changed; None where there is no such file."""
-        path, held = self._path(job), self._held.get(job)
+    def _hold(self, job: str) -> _Record | None:
+        """A job's events as its file has them now, read only if it has changed; None where there is no such file."""
+        path = self._path(job)
+        record = self._held.get(job) or _Record(path, job)
+        self._release(job)
         try:
-            file = path.stat()
-            if not stat.S_ISREG(file.st_mode):
-                raise FileNotFoundError
-            if held is None or _stamp(held.found) != _stamp(file):
-                self._release(job)
-                lines = lines_of(path, job, path.read_bytes())
-                _understand(path, job, lines)
-                held = _Held(file, lines)
-        except FileNotFoundError:
-            self._release(job)
-            return None
+            if not path.is_file():
+                return None
+            with record.file.held(record.read):
+                self._keep(job, record)
         except OSError as failure:
             raise Interrupted(f"the coordinator cannot read {path}: {failure.strerror}") from failure
-        self._keep(job, held)
-        return held
+        return record
 
-    def _keep(self, job: str, held: _Held) -> None:
-        """Hold a job's lines; without room for them release the lines of other jobs that were used longest ago."""
-        self._release(job)
-        self._held[job] = held
-        self._held_bytes += held.found.st_size
+    def _keep(self, job: str, record: _Record) -> None:
+        """Hold a job's events; without room for them release those of other jobs that were used longest ago."""
+        self._held[job] = record
+        self._held_bytes += record.file.size
         while self._held_bytes > HELD_BYTES and len(self._held) > 1:
             self._release(next(iter(self._held)))
 
     def _release(self, job: str) -> None:
-        held = self._held.pop(job, None)
-        self._held_bytes -= held.found.st_size if held is not None else 0
-
-    def _append(self, job: str, line: bytes, held: _Held) -> os.stat_result:
-        if held.lines.whole == held.found.st_size:
-            return append(self._path(job), line)
-        return self._create(job, self._path(job).read_bytes()[: held.lines.whole] + line)  # without what a crash tore
-
-    def _create(self, job: str, content: bytes) -> os.stat_result:
-        write_whole(self._path(job), content)
-        return self._path(job).stat()  # a rename changes the time of the last change
+        record = self._held.pop(job, None)
+        self._held_bytes -= record.file.size if record is not None else 0
 
     def _path(self, job: str) -> Path:
         if not NAME.match(job):
@@ -339,27 +301,11 @@ class Journal:
         return self._folder / f"{job}{SUFFIX}"
 
 
-def _stamp(file: os.stat_result) -> Stamp:
-    return file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns
-
-
-def _understand(path: Path, job: str, lines: Lines) -> None:
-    """Raise `DataError` for lines that are whole, but none that this release understands."""
-    try:
-        if other := other_version(job, lines.events):
-            raise DataError(f"{path}: {other}")
-        if status_of(job, lines.events).job != job or not isinstance(lines.events[0]["unix_nanos"], int):
-            raise ValueError
-        _ = submission_of(job, lines.events).members
-    except UNREADABLE:
-        raise DataError(f"{path}: has a line that says nothing; bring a back-up of the file back") from None
-
-
-def _entry_of(job: str, held: _Held) -> _Entry:
-    events = held.lines.events
-    status = status_of(job, events)
-    told = is_cut_off(events), is_untold(status, events)
-    return _Entry(_stamp(held.found), int(events[0]["unix_nanos"]), *told, for_a_list(status).SerializeToString())
+def _entry_of(job: str, record: _Record) -> _Entry:
+    status = status_of(job, record.events)
+    told = is_cut_off(record.events), is_untold(status, record.events)
+    when = int(record.events[0]["unix_nanos"])
+    return _Entry(record.file.stamp, when, *told, for_a_list(status).SerializeToString())
 
 
 def _damaged(job: str, damage: Exception) -> jobs_pb2.JobStatus:

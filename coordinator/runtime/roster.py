@@ -16,8 +16,7 @@ from treetap.names import NAME
 from treetap.process.together import together
 from treetap.wire.disclosure import ByteCounts, bytes_by_class
 from treetap.wire.frame import Opening, content_of, filled, name_of
-from treetap.wire.ports import Address, Dialer
-from treetap.wire.timeouts import Reconnects, Timeouts
+from treetap.wire.ports import Address, Dialer, Reconnects, Timeouts
 from treetap.wire.v2 import control_pb2, setup_pb2, types_pb2
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from sklearn.base import BaseEstimator
 
-from treetap.commands.jobs.xgboost_names import unknown_parameter
+from treetap.commands.jobs.job_file import unknown_parameter
 from treetap.names import did_you_mean
 
 Given = ParamSpec("Given")

@@ -7,7 +7,7 @@ from typing import Any
 
 from treetap.lab.api.errors import InvalidInput
 from treetap.lab.experiment.results import Importance
-from treetap.models.history import names_in
+from treetap.models.kept import names_in
 from treetap.names import did_you_mean
 from treetap.version import install
 

@@ -31,10 +31,8 @@ from treetap.lattice.histogram_parameters import MODULUS_BITS, HistogramParamete
 from treetap.lattice.histogram_scheme import Opener, Words, added, kernels, parameters_of, radices
 from treetap.lattice.histogram_sets import HistogramSets
 from treetap.native.histogram_arrays import HALF_BITS
-from treetap.party.boosting.ciphers import summed_values
-from treetap.party.boosting.layout import BoostingLayout
-from treetap.party.forest.ciphers import summed_labels
-from treetap.party.forest.layout import ForestLayout
+from treetap.party.boosting.ciphers import BoostingLayout, summed_values
+from treetap.party.forest.ciphers import ForestLayout, summed_labels
 from treetap.party.growth import lattice_sums
 from treetap.party.growth.column_noise import ColumnNoise
 from treetap.party.growth.expected_records import ExpectedRecords
@@ -74,9 +72,9 @@ class SumNoiseMeasured(Measured):
     no_one_run: ClassVar[str] = "all nodes of a job are one canary's, so that one run has no second canary"
     carried_out: ClassVar[tuple[str, ...]] = (
         "treetap.party.boosting.ciphers",
-        "treetap.party.boosting.layout",
+        "treetap.party.boosting.ciphers",
         "treetap.party.forest.ciphers",
-        "treetap.party.forest.layout",
+        "treetap.party.forest.ciphers",
         "treetap.party.growth.column_noise",
         "treetap.party.growth.feature_party",
         "treetap.party.growth.lattice_sums",

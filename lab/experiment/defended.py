@@ -19,7 +19,7 @@ from treetap.lab.experiment.joined_table import ID, Split
 from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.experiment.results import Defended
 from treetap.lab.experiment.spread_labels import truth
-from treetap.models.checksums import parse_json
+from treetap.models.document import parse_json
 from treetap.models.kept import CLEAN_METRICS, COLUMN_PRIVACY
 from treetap.models.store import read_manifest
 from treetap.neural.defences import FeatureDefences, meaning_of

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from treetap.errors import DataError
 from treetap.tables.categories import as_written
-from treetap.tables.date_formats import ISO
-from treetap.tables.dates import is_date, timestamps
+from treetap.tables.dates import ISO, is_date, timestamps
 from treetap.tables.number_styles import number
 from treetap.tables.numbers import is_text, numbers_of
 from treetap.tables.source import Origin, row_name

@@ -14,7 +14,7 @@ from treetap.lab.experiment.party_table import PartyTable
 from treetap.tables.asked_columns import OF_EXPERIMENT
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, may_identify, settle
 from treetap.tables.config import AUTO, DAYS, TableConfig, encoding_of, with_taken
-from treetap.tables.date_formats import ISO
+from treetap.tables.dates import ISO
 from treetap.tables.opening import missing_words
 from treetap.tables.source import Source
 from treetap.tables.tensors import is_tensor

@@ -33,8 +33,7 @@ from treetap.tables.binned import directions_of, refuse_cuts, refuse_tensors
 from treetap.tables.categories import as_written, encoded
 from treetap.tables.cells import plain_column
 from treetap.tables.config import AUTO, CONSTRAINTS, TableConfig, encoded_by_name, with_taken
-from treetap.tables.date_formats import ISO
-from treetap.tables.dates import timestamps
+from treetap.tables.dates import ISO, timestamps
 from treetap.tables.features import Held, constant_columns, in_words
 from treetap.tables.label_columns import LabelCells, check_weight_bound, classes_of
 from treetap.tables.labels import Labels, read_labels

@@ -21,7 +21,7 @@ from treetap.lab.experiment.results import Importance
 from treetap.models.kept import VALUES, read_repaired
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import MANIFEST, TREES, read_manifest, read_model
-from treetap.party.prediction.outcome import Outcome
+from treetap.party.prediction.scores_on_disk import Outcome
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table

@@ -23,8 +23,8 @@ from treetap.logs import OF_SPANS
 from treetap.names import asked_at, visible
 from treetap.process.config import TelemetryConfig
 from treetap.version import install
+from treetap.wire import certificates as lists
 from treetap.wire import hello
-from treetap.wire import revoked as lists
 from treetap.wire.certificates import fingerprint, read_certificates
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine, look

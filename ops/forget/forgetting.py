@@ -29,11 +29,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.errors import BadInput, DataError, Malformed
-from treetap.models import keyed_ids, trained_ids
+from treetap.models import keyed_ids
 from treetap.models.arrays import read_arrays
+from treetap.models.document import write_document
 from treetap.models.durable import remnant, remove_folder, sync_folder, write_whole, writing_whole
 from treetap.models.kept import CONTINUATION
-from treetap.models.store import JOB, MANIFEST, manifest_content, plain_manifest, read_job
+from treetap.models.store import JOB, MANIFEST, manifest_seed, plain_manifest, read_job
 from treetap.party.config import PartyConfig
 from treetap.party.growth.continuation import forgetting
 from treetap.party.prediction.query_counts import QueryCounts
@@ -216,16 +217,17 @@ def _scores(case: Case, path: Path) -> int:
 
 def _trained(case: Case, path: Path) -> int:
     manifest = plain_manifest(path.parent)
-    if trained_ids.TRAINED_IDS not in manifest:
+    if keyed_ids.TRAINED_IDS not in manifest:
         return 0
-    entry, had = trained_ids.without(manifest[trained_ids.TRAINED_IDS], case.ids)
+    entry, had = keyed_ids.without(manifest[keyed_ids.TRAINED_IDS], case.ids)
     if had and not case.dry:
-        _write_manifest(path.parent, manifest | {trained_ids.TRAINED_IDS: entry})
+        _write_manifest(path.parent, manifest | {keyed_ids.TRAINED_IDS: entry})
     return had
 
 
 def _write_manifest(folder: Path, manifest: dict[str, object]) -> None:
-    write_whole(folder / MANIFEST, manifest_content(manifest, str(read_job(folder).get("submission"))))
+    seed = manifest_seed(str(read_job(folder).get("submission")))
+    write_document(folder / MANIFEST, manifest, seed, indented=True)
 
 
 def _unfinished(case: Case, path: Path) -> int:

@@ -30,9 +30,8 @@ from treetap.ops.gateway.http_json import (
 from treetap.ops.gateway.party_calls import PartyCalls
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import dns_names, ip_addresses
-from treetap.wire.credentials import CredentialSource
+from treetap.wire.credentials import CredentialSource, Secured
 from treetap.wire.roles import Role
-from treetap.wire.secured import Secured
 from treetap.wire.tls import NAME_KEY
 from treetap.wire.v2 import serving_pb2
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from treetap.errors import Malformed, Refused
 from treetap.models.durable import make_folder, writing_whole
-from treetap.party.alignment.raised_lists import RaisedLists
+from treetap.party.alignment.lists import RaisedLists
 from treetap.party.alignment.steps import ALIGNMENT, Alignment
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import StepContext, required

@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from treetap.errors import BadInput, Conflict, DataError, Malformed, Overloaded, Pending, Refused, UnknownJob
-from treetap.models.checksums import with_checksum, without_checksum
-from treetap.models.durable import make_folder, sync_folder, write_whole
-from treetap.models.store import read_json
+from treetap.models.document import read_document, write_document
+from treetap.models.durable import sync_folder
 from treetap.names import visible
 from treetap.party.approvals.decisions import (
     APPROVED,
@@ -66,7 +65,7 @@ class Approvals:
         self._standing: dict[str, Standing] = {}
         for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
             try:
-                plain = without_checksum(path, read_json(path), SEED)
+                plain = read_document(path, SEED)
                 if path.name.startswith(_STANDING):
                     self._standing[plain["name"]] = Standing.of(plain)
                 else:
@@ -303,7 +302,7 @@ class Approvals:
         return asked.last.statement(self._party, asked.job, asked.digest, asked.coordinator)
 
     def _keep(self, asked: Asked) -> Asked:
-        self._write(asked.digest, asked.plain())
+        write_document(self._folder / f"{asked.digest}.json", asked.plain(), SEED)
         self._asked[asked.digest] = asked
         if len(self._asked) > MOST_KEPT:
             self._forget(next(old for old, job in self._asked.items() if not self._waits(job)))
@@ -312,7 +311,7 @@ class Approvals:
     def _keep_standing(self, standing: Standing) -> Standing:
         signature = countersigned(self._transport, standing.statement(self._party), self._nanos())
         standing = replace(standing, countersigned=signature)
-        self._write(f"{_STANDING}{standing.name}", standing.plain())
+        write_document(self._folder / f"{_STANDING}{standing.name}.json", standing.plain(), SEED)
         self._standing[standing.name] = standing
         return standing
 
@@ -320,10 +319,6 @@ class Approvals:
         (self._folder / f"{digest}.json").unlink(missing_ok=True)
         sync_folder(self._folder)
         del self._asked[digest]
-
-    def _write(self, name: str, content: dict[str, Any]) -> None:
-        make_folder(self._folder)
-        write_whole(self._folder / f"{name}.json", json.dumps(with_checksum(content, SEED)).encode())
 
 
 def approvals_of(party: PartyConfig) -> Approvals:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.models.store import MANIFEST, read_json
+from treetap.models.document import read_json
+from treetap.models.store import MANIFEST
 from treetap.names import did_you_mean, visible
 from treetap.party.approvals.spent_limits import spent
 from treetap.party.runtime.job_ledger import DAILY

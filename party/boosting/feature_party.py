@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from treetap.party.alignment.steps import ALIGNMENT
-from treetap.party.boosting.ciphers import summed_values
-from treetap.party.boosting.layout import BoostingLayout
+from treetap.party.boosting.ciphers import BoostingLayout, summed_values
 from treetap.party.config import PartyConfig
 from treetap.party.growth.column_noise import ColumnNoise
 from treetap.party.growth.feature_party import (

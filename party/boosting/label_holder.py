@@ -11,8 +11,7 @@ import numpy as np
 
 from treetap.errors import DataError
 from treetap.party.alignment.steps import ALIGNMENT
-from treetap.party.boosting.ciphers import encrypted_values
-from treetap.party.boosting.layout import BoostingLayout, layout
+from treetap.party.boosting.ciphers import BoostingLayout, encrypted_values, layout
 from treetap.party.config import PartyConfig
 from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
@@ -123,7 +122,7 @@ class LabelHolder:
         return self._params.n_estimators * self._params.trees_per_round(len(self._job.data.labels.classes))
 
     def _slots(self, labels: Labels) -> Slots:
-        """The layout of a record's plaintext: see `treetap.party.boosting.layout`.
+        """The layout of a record's plaintext: see `treetap.party.boosting.ciphers`.
 
         Raises:
             DataError: the labels do not fit the loss.

@@ -25,13 +25,16 @@ from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember, ciphertexts_of, entry_slots
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.models.durable import writing_whole
-from treetap.party.eini.chain import Advance, ChainPlace, check_hidden, check_hides
 from treetap.party.eini.entry_layout import (
     ATTRIBUTIONS,
     SCORES,
+    Advance,
+    ChainPlace,
     EntryKind,
     MemberEntries,
     attribution_layout,
+    check_hidden,
+    check_hides,
     score_layout,
     take_layout,
 )
@@ -41,8 +44,7 @@ from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.messages import MESSAGE_BYTES, ciphertext_body, ciphertexts_in
 from treetap.party.runtime.outbox import Series
-from treetap.party.setup.key_proofs import make_proof
-from treetap.party.setup.steps import make_key, send_key, take_key
+from treetap.party.setup.steps import make_key, make_proof, send_key, take_key
 from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.key_options import PAILLIER, KeyKind
@@ -282,7 +284,11 @@ class LabelHolderEnd:
 
     async def make_keys(self) -> None:
         """Make a key pair; send the public key and the entry of each leaf, and to the first the constant entries."""
-        await self._check_hidden()
+        # `Refused` if the policy demands more candidate paths behind the opened sums than there are
+        if self.attributions is not None:
+            beside = f"with attributions to {len(self.attributions.players)} players "
+            await check_hidden(self._context, self._scoring, self.attributions.spare, beside)
+        await check_hidden(self._context, self._scoring, required(self._leaves).spare)
         context, obfuscation = self._context, self._opening.parameters.eini.obfuscation
         secret = await make_key(context, self._key)
         token = f"{context.job}/{context.attempt}"
@@ -311,13 +317,6 @@ class LabelHolderEnd:
         for sums in (self._scores, self.attributions):
             if sums is not None:
                 await sums.close()
-
-    async def _check_hidden(self) -> None:
-        """`Refused` if the policy demands more candidate paths behind the opened sums than there are."""
-        if self.attributions is not None:
-            beside = f"with attributions to {len(self.attributions.players)} players "
-            await check_hidden(self._context, self._scoring, self.attributions.spare, beside)
-        await check_hidden(self._context, self._scoring, required(self._leaves).spare)
 
 
 class FeaturePartyEnd:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from treetap.party.alignment.steps import ALIGNMENT
-from treetap.party.eini.chain import ChainPlace, cipher_of, sizes_of
-from treetap.party.prediction.feature_names import NamesSent
+from treetap.party.eini.entry_layout import ChainPlace, cipher_of, sizes_of
 from treetap.party.prediction.opened_model import OpenedModel
 from treetap.party.prediction.steps import (
     ATTRIBUTED,
@@ -19,7 +18,7 @@ from treetap.party.prediction.steps import (
     conditions_of,
     steps_asked_for,
 )
-from treetap.party.prediction.tree_model import OwnSplits
+from treetap.party.prediction.tree_model import NamesSent, OwnSplits
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import required
 from treetap.party.runtime.step_order import NEXT_ROUND, THIS_ROUND, Next, Phase, role, step, steps_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from treetap.party.alignment.steps import ALIGNMENT
-from treetap.party.eini.chain import cipher_of, sizes_of
+from treetap.party.eini.entry_layout import cipher_of, sizes_of
 from treetap.party.prediction.batch import BatchPrediction
 from treetap.party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
 from treetap.party.prediction.steps import (

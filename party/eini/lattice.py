@@ -25,8 +25,15 @@ from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
 from treetap.lattice.scheme import scheme_of
 from treetap.native import lattice as native
-from treetap.party.eini.chain import Advance, ChainPlace, check_hidden, check_hides
-from treetap.party.eini.entry_layout import TreeSplits, named_tree, spare_of
+from treetap.party.eini.entry_layout import (
+    Advance,
+    ChainPlace,
+    TreeSplits,
+    check_hidden,
+    check_hides,
+    named_tree,
+    spare_of,
+)
 from treetap.party.prediction.opened_model import OpenedModel
 from treetap.party.prediction.steps import blaming
 from treetap.party.prediction.tree_scoring import TreeScoring

@@ -1,20 +1,16 @@
-"""Encryption of labels at both roles of a forest: with a key pair, or on a lattice.
-
-With a key pair every record has one ciphertext for all trees of an attempt, and a feature party sums those of a node's
-draws. On a lattice draws are in the words of each node, or of each tree; without replacement words of all trees may do:
-see `lattice_values` and `lattice_sums` in `treetap.party.growth`.
-"""
+"""The slots of a record's label in a forest, and the ciphers that hold them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Malformed
 from treetap.party.growth.ciphers import SharedValues, SumsOfShared
-from treetap.party.growth.column_noise import ColumnNoise
+from treetap.party.growth.column_noise import ColumnNoise, widths_of
 from treetap.party.growth.feature_party import OwnTree, Sums, since
 from treetap.party.growth.feature_party_job import FeaturePartyJob
 from treetap.party.growth.offered_candidates import Offer
@@ -22,11 +18,67 @@ from treetap.party.growth.split_table import TreeColumns
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.messages import Rows
 from treetap.party.setup.keys import JobKeys
+from treetap.privacy.column_privacy import ColumnPrivacy, most_draws
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.loss import UNIT
+from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import ForestParams
+from treetap.trees.slots import Slots, width_for
 from treetap.wire.v2 import forest_pb2, setup_pb2
+
+
+def layout(
+    params: ForestParams, records: int, outputs: int, classes: int = 0, noises: Sequence[SumNoise] = ()
+) -> Slots:
+    """One slot per class, for counts; or the target and 1. Each is wide enough for the sum over all records.
+
+    A tree draws no more records than there are. `classes`: of the label, where its counts over all records, drawn or
+    not, are in further slots. `noises`: of parties, for the most of which there is room.
+
+    Raises:
+        PlaintextOverflow: such sums need wider slots than there are.
+        ConfigError: with noise they do.
+    """
+    bounds = [1] * outputs if params.criterion == "gini" else [UNIT, 1]
+    return Slots((*widths_of(records, bounds, noises), *[width_for(records, 1)] * classes))
+
+
+def implied(
+    params: ForestParams, on_lattice: bool, records: int, slots: int, classes: int, noises: Sequence[SumNoise] = ()
+) -> Slots:
+    """The layout of `slots` slots that a job implies; a feature party cannot tell the number of classes from it.
+
+    `classes`: those slots that count all records, which with a key have sums of their own instead.
+
+    Raises:
+        Malformed: no number of classes leads to `slots` slots.
+    """
+    of_all = on_lattice and params.criterion == "gini" and slots == 2 * classes > 2
+    if slots < 2 or (classes and not of_all):
+        raise Malformed(f"{slots} slots, {classes} of all records, are not counts of classes, nor a target and a count")
+    return layout(params, records, slots - classes, classes, noises)
+
+
+class ForestLayout(NamedTuple):
+    """The layout that a job of a forest implies: see `NoisedLayout`."""
+
+    params: ForestParams
+    on_lattice: bool
+
+    def draws(self, party: str, privacy: ColumnPrivacy, records: int) -> int:
+        """Those of the record that is drawn most, by the job's seed."""
+        del privacy
+        return most_draws(self.params, party, records)
+
+    def noise(self, privacy: ColumnPrivacy, slots: int, draws: int) -> SumNoise:
+        """That of counts of classes, or of a target and a count."""
+        return privacy.noise_of_forest(self.params, slots, draws)
+
+    def implied(self, records: int, slots: int, classes: int, noises: Sequence[SumNoise]) -> Slots:
+        return implied(self.params, self.on_lattice, records, slots, classes, noises)
+
 
 #: The draw of the current tree: how often it draws each record (N,), and True if sums over all records are asked for.
 Draw = Callable[[], tuple[Rows, bool]]

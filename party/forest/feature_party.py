@@ -8,8 +8,7 @@ from treetap.errors import Malformed
 from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.defences.checks import refuse_classes
-from treetap.party.forest.ciphers import summed_labels
-from treetap.party.forest.layout import ForestLayout
+from treetap.party.forest.ciphers import ForestLayout, summed_labels
 from treetap.party.growth.column_noise import ColumnNoise
 from treetap.party.growth.feature_party import (
     AFTER_HISTOGRAMS,
@@ -100,16 +99,6 @@ class FeatureParty:
         """How often the current tree draws each record, and True if sums over all records are asked for."""
         return required(self._drawn), self._sums_of_all
 
-    def _check_noised(self, t: int) -> None:
-        """Refuse a tree beyond those of the job, or with sums of classes: noise has no bound for it."""
-        if self._sums_of_all:
-            self._noise.refuse_classes()
-        if t >= self._params.n_estimators:
-            raise Malformed(
-                f"{self._spec.aggregator} sent a draw of tree {t}, and the job has {self._params.n_estimators}, by "
-                "which column_privacy counts"
-            )
-
     async def _begin_tree(self, t: int) -> OwnTree:
         table, split_table = self._job.table, self._job.split_table
         total = len(table.ids)
@@ -121,7 +110,14 @@ class FeatureParty:
             if self._sums_of_all and self._job.split_table.min_cell_records:
                 refuse_classes(self._spec.aggregator, Feature.MIN_CELL_RECORDS)
             if self._noise.privacy is not None:
-                self._check_noised(t)
+                # refuse a tree beyond those of the job, or with sums of classes: noise has no bound for it
+                if self._sums_of_all:
+                    self._noise.refuse_classes()
+                if t >= self._params.n_estimators:
+                    raise Malformed(
+                        f"{self._spec.aggregator} sent a draw of tree {t}, and the job has "
+                        f"{self._params.n_estimators}, by which column_privacy counts"
+                    )
             check_drawn(self._spec.aggregator, t, draws_evaluated=bool(drawn[split_table.training :].any()))
             expected.check_draw(drawn)
         self._drawn = drawn

@@ -8,8 +8,7 @@ import numpy as np
 
 from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.config import PartyConfig
-from treetap.party.forest.ciphers import encrypted_labels
-from treetap.party.forest.layout import ForestLayout, layout
+from treetap.party.forest.ciphers import ForestLayout, encrypted_labels, layout
 from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
 from treetap.party.growth.label_state import SCORES
@@ -148,7 +147,7 @@ class LabelHolder:
         return len(labels.classes) if self._classes_in_slots else 0
 
     def _slots(self, labels: Labels) -> Slots:
-        """The layout of a record's plaintext: see `treetap.party.forest.layout`.
+        """The layout of a record's plaintext: see `treetap.party.forest.ciphers`.
 
         Raises:
             DataError: the labels do not fit the criterion.

@@ -20,8 +20,7 @@ import numpy as np
 from treetap.errors import DataError
 from treetap.models import keyed_ids
 from treetap.models.arrays import Array, content_of, read_arrays
-from treetap.models.history import read_history
-from treetap.models.kept import CLEAN_METRICS, CONTINUATION, LEAKAGE, SPACES, VALUES
+from treetap.models.kept import CLEAN_METRICS, CONTINUATION, LEAKAGE, SPACES, VALUES, read_history
 from treetap.models.store import HISTORY, TREES, read_arrays_of, read_job, read_kind, read_manifest
 from treetap.party.growth.label_state import SIGNATURES, stored_rounds, stored_trees
 from treetap.party.growth.rule import Draft, Part, Rule

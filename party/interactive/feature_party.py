@@ -9,11 +9,10 @@ import numpy as np
 
 from treetap.errors import Malformed
 from treetap.party.alignment.steps import ALIGNMENT
-from treetap.party.prediction.feature_names import NamesSent
 from treetap.party.prediction.opened_model import OpenedModel
 from treetap.party.prediction.query_counts import charge_permitted, charge_queries
 from treetap.party.prediction.steps import NAMES, OPENING_ROWS, steps_asked_for
-from treetap.party.prediction.tree_model import OwnSplits
+from treetap.party.prediction.tree_model import NamesSent, OwnSplits
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.messages import REMEDY, Rows
 from treetap.party.runtime.step_order import ANY, LATER, Next, Phase, role, step, steps_of

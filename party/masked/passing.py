@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError, Malformed
+from treetap.models.keyed_ids import TRAINED_IDS, any_trained
 from treetap.models.own_split import OwnSplit
-from treetap.models.trained_ids import TRAINED_IDS, any_trained
 from treetap.party.prediction.opened_model import OpenedModel
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import required

@@ -10,8 +10,8 @@ import logging
 import numpy as np
 
 from treetap.errors import DataError, OutOfOrder
+from treetap.models.keyed_ids import TRAINED_IDS, trained_ids
 from treetap.models.store import HISTORY, TREES
-from treetap.models.trained_ids import TRAINED_IDS, trained_ids
 from treetap.party.alignment.steps import ALIGNED, ALIGNMENT, Alignment
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some

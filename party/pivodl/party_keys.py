@@ -17,8 +17,7 @@ from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.party.pivodl.participant import Participant
 from treetap.party.runtime.context import required
-from treetap.party.setup.key_proofs import check_key_proof, make_proof
-from treetap.party.setup.steps import make_key
+from treetap.party.setup.steps import check_key_proof, make_key, make_proof
 from treetap.privacy.masks import MaskKey, PairwiseMasks
 from treetap.process.together import together
 from treetap.protocols.key_options import KeyKind

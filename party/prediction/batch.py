@@ -25,8 +25,7 @@ from treetap.models.arrays import Arrays
 from treetap.models.durable import write_whole, writing_whole
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some
 from treetap.party.prediction.opened_model import OpenedModel
-from treetap.party.prediction.outcome import Outcome
-from treetap.party.prediction.scores_on_disk import AT_ONCE, Array, Imputed, ScoreStore
+from treetap.party.prediction.scores_on_disk import AT_ONCE, Array, Imputed, Outcome, ScoreStore
 from treetap.party.prediction.steps import LAST_BLOCK, MORE_BLOCKS
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime import step_order

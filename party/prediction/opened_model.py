@@ -42,7 +42,7 @@ from treetap.tables.reading import Floats, Table
 from treetap.tables.typed import named_type
 from treetap.tables.unlike import check_values
 from treetap.trees.job_params import absence_of
-from treetap.wire.timeouts import Timeouts
+from treetap.wire.ports import Timeouts
 from treetap.wire.v2 import prediction_pb2
 
 Column = npt.NDArray[np.float64]

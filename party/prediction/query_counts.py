@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import secrets
-import threading
 from collections.abc import Iterable
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError, Refused
-from treetap.models.durable import stamp_of
 from treetap.models.keyed_ids import KEY_BYTES, Hashes, hashes
 from treetap.models.line_file import LineFile
 from treetap.party.runtime.job_store import QUERIES
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 
 #: Lines of a file that are merged into one.
 MOST_LINES = 1024
-_one_at_a_time = threading.Lock()
 Counts = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -46,12 +43,10 @@ class QueryCounts:
         self._key = b""
         self._hashes: Hashes = np.zeros(0, dtype=np.uint64)  # (R,) ascending
         self._counts: Counts = np.zeros(0, dtype=np.int64)  # (R,)
-        self._stamp: tuple[int, ...] | None = None  # of the file that was read; None: it was not read yet
 
     def most(self) -> int:
         """The queries of the record that was asked for most often. Raises `DataError` if the file is damaged."""
-        with _one_at_a_time:
-            self._read()
+        with self._lines.held(self._read):
             return int(self._counts.max(initial=0))
 
     def enter(self, party: str, ids: Ids, most: int) -> None:
@@ -62,7 +57,7 @@ class QueryCounts:
             DataError: the file is damaged.
             OSError: it cannot be written.
         """
-        with _one_at_a_time:
+        with self._lines.held(self._read, to_write=True):
             key, asked = self._hashed(ids)
             if over := int((self._of(asked) >= most).sum()):
                 raise Refused(
@@ -77,7 +72,7 @@ class QueryCounts:
 
         Raises DataError and OSError as `enter` does.
         """
-        with _one_at_a_time:
+        with self._lines.held(self._read, to_write=True):
             key, asked = self._hashed(ids)
             spent: Bools = self._of(asked) >= most
             if not spent.all():
@@ -85,32 +80,26 @@ class QueryCounts:
             return spent
 
     def _hashed(self, ids: Ids) -> tuple[bytes, Hashes]:
-        """The key, drawn if there is no file yet, and the records' hashes (n,) under it; the file has been read."""
-        self._read()
+        """The key, drawn if there is no file yet, and the records' hashes (n,) under it."""
         key = self._key or secrets.token_bytes(KEY_BYTES)
         return key, hashes(ids, key)
 
     def _enter(self, key: bytes, asked: Hashes) -> None:
         """Count a query of each of these records, durably."""
-        self._stamp = None  # where the writing fails, the file is read again
         number = self._lines.count()
         if 0 < number < MOST_LINES:
             self._lines.put({"queries": _text(asked)}, number)
-            self._key = key
             self._add(asked)
         else:
             self._key = key
             self._add(asked)
             self._merge()
-        self._stamp = stamp_of(self.path)
 
     def forget(self, ids: Iterable[str], *, only_count: bool) -> int:
         """Drop the counts of these records, durably; returns how many of these it had. Raises as `enter` does."""
-        with _one_at_a_time:
-            self._read()
+        with self._lines.held(self._read, to_write=not only_count):
             kept = ~np.isin(self._hashes, hashes(ids, self._key)) if self._key else np.zeros(0, dtype=np.bool_)
             if not (only_count or kept.all()):
-                self._stamp = None
                 self._hashes, self._counts = self._hashes[kept], self._counts[kept]
                 self._merge()
             return int((~kept).sum())
@@ -138,11 +127,7 @@ class QueryCounts:
         self._counts[np.searchsorted(self._hashes, asked)] += 1
 
     def _read(self) -> None:
-        """Read the file, unless it is as this object has last read or written it."""
-        stamp = stamp_of(self.path)
-        if stamp == self._stamp:
-            return
-        self._key, self._stamp = b"", None
+        self._key = b""
         self._hashes, self._counts = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
         try:
             for number, line in enumerate(self._lines.read()):
@@ -154,7 +139,6 @@ class QueryCounts:
                     self._hashes, self._counts = _numbers(line["hashes"]), _numbers(line["counts"]).astype(np.int64)
         except (KeyError, TypeError, ValueError):
             raise DataError(f"{self.path}: is damaged; bring a back-up of the file back") from None
-        self._stamp = stamp
 
 
 @lru_cache(maxsize=256)

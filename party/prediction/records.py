@@ -32,14 +32,13 @@ from treetap.models.arrays import Arrays
 from treetap.party.config import PartyConfig, ServeConfig
 from treetap.party.prediction.batch import BatchPrediction, Beside
 from treetap.party.prediction.opened_model import OpenedModel
-from treetap.party.prediction.outcome import Outcome
-from treetap.party.prediction.scores_on_disk import Imputed
+from treetap.party.prediction.scores_on_disk import Imputed, Outcome
 from treetap.party.prediction.steps import ANSWERED, REQUESTED, UNREQUESTED
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime import step_order
 from treetap.party.runtime.context import required
 from treetap.party.runtime.messages import Rows
-from treetap.party.serving.request_queue import RequestQueue
+from treetap.party.serving.registry import RequestQueue
 from treetap.protocols.prediction import check_degraded_serving, degrades_serving
 from treetap.protocols.registry import prediction_name
 from treetap.tables.reading import Floats, Table

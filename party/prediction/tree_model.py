@@ -1,8 +1,9 @@
-"""A model of trees in a prediction: directions of records at a party's own splits, and the label holder's trees."""
+"""A published model of trees as its parties score with it, and the names of features that it tells."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator
+import logging
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -14,13 +15,18 @@ from treetap.models.kept import HIDES_CONSTANTS
 from treetap.models.own_split import OwnSplit
 from treetap.models.valued_trees import valued_trees
 from treetap.party.prediction.opened_model import OpenedModel
-from treetap.party.runtime.messages import Rows
-from treetap.protocols.scoring import ScoringSizes
+from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.messages import Rows, batches
+from treetap.party.runtime.step_order import StepId, step
+from treetap.protocols.scoring import CLASSES_OF_NAMES, LONGEST_NAME, ScoringSizes
 from treetap.tables.categories import Category
 from treetap.trees.ensemble import Ensemble
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.missing_party import expected_guesses
 from treetap.trees.paths import Bools, Decide, Floats, candidate_leaves
+from treetap.wire.v2 import prediction_pb2
+
+log = logging.getLogger(__name__)
 
 #: Records whose candidate leaves are counted at a time.
 COUNTED = 4096
@@ -141,3 +147,67 @@ def named(manifest: dict[str, Any], splits: Iterable[OwnSplit]) -> dict[int, str
         feature: column for column, category in categories.items() for feature in Category.from_dict(category).features
     }
     return {split.handle: source.get(columns[split.feature], columns[split.feature]) for split in splits}
+
+
+#: The splits that a party owns, by handle.
+HandlesOf = Callable[[str], Collection[int]]
+
+
+class NamesSent:
+    """A feature party's part, the phase `NAMES`: one step, and none without `explain`."""
+
+    def __init__(self, job: PredictionJob, names: Mapping[int, str]) -> None:
+        """`names`: the own ones, by handle."""
+        self._context, self._to, self._names = job.context, job.opening.recipient, names
+        self.sequence: Sequence[StepId] = [("name_features", 0, 0)] if job.opening.explain else []
+
+    @step()
+    async def name_features(self) -> None:
+        """Send all names, or the answer that they are withheld. The outbox checks the policy again."""
+        context, to = self._context, self._to
+        refused = [name for name in sorted(CLASSES_OF_NAMES) if not context.policy.may_emit(to, name)]
+        if not refused:
+            rows = (prediction_pb2.SplitName(handle=handle, feature=name) for handle, name in self._names.items())
+            bodies = (prediction_pb2.SplitNames(names=batch) for batch in batches(rows))
+            await context.outbox.send(to, "split_names", bodies)
+        else:
+            rule = ", ".join(f"emits.{name}" for name in refused)
+            log.info("job %s: %s does not get the names of features (policy: %s)", context.job, to, rule)
+            await context.outbox.send(to, "split_names", [prediction_pb2.SplitNames(withheld=True)])
+
+
+class NamesTaken:
+    """The label holder's part, the phase `NAMES`: one step, and none without `explain`.
+
+    Attributes:
+        known: the names that parties have sent in this prediction, by party and handle.
+        withheld: the parties that have withheld theirs.
+    """
+
+    def __init__(self, job: PredictionJob, handles_of: HandlesOf) -> None:
+        """`handles_of`: no split may be named but these."""
+        self._job, self._handles_of = job, handles_of
+        self.known: dict[str, dict[int, str]] = {}
+        self.withheld: list[str] = []
+        self.sequence: Sequence[StepId] = [("take_names", 0, 0)] if job.opening.explain else []
+
+    @step()
+    async def take_names(self) -> None:
+        """Take the names of each feature party that is present, and store them beside the model."""
+        for party in self._job.chain:
+            handles, names, withheld = self._handles_of(party), dict[int, str](), False
+            async for message in self._job.context.mailbox.series(party, "split_names", 0, 0):
+                withheld |= message.prediction.split_names.withheld
+                for row in message.prediction.split_names.names:
+                    if row.handle not in handles or row.handle in names:
+                        raise Malformed(f"{party} names a feature of split {row.handle}, not its own or named before")
+                    if not row.feature or len(row.feature) > LONGEST_NAME:
+                        raise Malformed(
+                            f"{party} names the feature of split {row.handle} by {len(row.feature)} characters"
+                        )
+                    names[row.handle] = row.feature
+            if withheld:
+                self.withheld.append(party)
+            else:
+                self.known[party] = names
+        self._job.store.keep_names(self._job.opening.model, self.known, self.withheld)

@@ -21,12 +21,11 @@ from treetap.models.arrays import Arrays
 from treetap.models.durable import writing_whole
 from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.prediction.batch import Beside
-from treetap.party.prediction.feature_names import NamesTaken
 from treetap.party.prediction.opened_model import OpenedModel
 from treetap.party.prediction.records import record_source
 from treetap.party.prediction.scores_on_disk import Imputed, ScoreStore
 from treetap.party.prediction.steps import NAMES
-from treetap.party.prediction.tree_model import TreeModel
+from treetap.party.prediction.tree_model import NamesTaken, TreeModel
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.messages import Rows
 from treetap.party.runtime.step_order import Phase

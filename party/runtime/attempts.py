@@ -12,15 +12,13 @@ head, of lines that are on disk already: a ledger that lacks one of them is refu
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from treetap.errors import BadInput, ConfigError, DataError, OutOfOrder, Refused, UnknownJob
-from treetap.models.checksums import with_checksum
-from treetap.models.durable import write_whole
+from treetap.models.document import write_document
 from treetap.native import arithmetic
 from treetap.party.runtime.context import Role, StepContext
 from treetap.party.runtime.job_store import changed
@@ -146,8 +144,7 @@ class Attempts:
         forgotten = dict(self._forgotten)
         if len(alike) > MOST and (end := known.pop(alike[0]).ended):
             forgotten[state.coordinator] = max(forgotten.get(state.coordinator, 0.0), end)
-        content = with_checksum({LEDGER: self._ledger.head(), FORGOTTEN: forgotten, **known}, ATTEMPTS_SEED)
-        write_whole(self._path, json.dumps(content).encode())
+        write_document(self._path, {LEDGER: self._ledger.head(), FORGOTTEN: forgotten, **known}, ATTEMPTS_SEED)
         self._known, self._forgotten = known, forgotten
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import logging
 import shutil
 from collections.abc import Collection
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.models.checksums import bytes_with_checksum, bytes_without_checksum, with_checksum, without_checksum
+from treetap.models.document import read_bytes, read_document, read_json, write_bytes, write_document
 from treetap.models.durable import make_folder, remnant, remove_folder, sync_folder, write_whole
 from treetap.models.line_file import LineFile
 from treetap.models.store import (
@@ -34,12 +33,11 @@ from treetap.models.store import (
     KINDS,
     MANIFEST,
     NAMES,
+    NAMES_SEED,
     STATES,
     Names,
     described,
-    names_content,
     read_job,
-    read_json,
     read_manifest,
     read_names,
 )
@@ -103,7 +101,7 @@ class Store:
         before = read_names(path.parent)
         names = {party: rows for party, rows in before.items() if party not in withheld} | dict(received)
         if names != before:
-            write_whole(path, json.dumps(names_content(names), indent=1, sort_keys=True).encode())
+            write_document(path, {"names": names}, NAMES_SEED, indented=True)
 
 
 def _published(models: Path, name: str, submission: str) -> Path:
@@ -158,7 +156,7 @@ class JobStore:
         """
         if self.noted("submission") != submission:
             self.check_free()
-            self._write_job({"submission": submission, "digest": digest})
+            write_document(self.folder / JOB, {"submission": submission, "digest": digest}, JOB_SEED)
         elif (first := str(self._job().get("digest"))) != digest:
             raise ConfigError(changed(self.folder.name, first, digest))
         elif self.published:
@@ -185,7 +183,7 @@ class JobStore:
         ):
             return False
         if not self.published:
-            self._write_job({**job, what: digest})
+            write_document(self.folder / JOB, {**job, what: digest}, JOB_SEED)
         return True
 
     def lines(self, kind: str) -> LineFile:
@@ -194,11 +192,9 @@ class JobStore:
 
     def save_arrays(self, name: str, arrays: Arrays) -> None:
         """Keep arrays beside the shard, whole or not at all."""
-        make_folder(self.folder)
         from treetap.models.arrays import content_of  # of a job; the store is opened before
 
-        checked = bytes_with_checksum(content_of(arrays), self._seed(name))
-        write_whole(self.folder / f"{name}.npz", checked)
+        write_bytes(self.folder / f"{name}.npz", content_of(arrays), self._seed(name))
 
     def load_arrays(self, name: str) -> dict[str, Array] | None:
         """The arrays stored under a name, or None."""
@@ -207,9 +203,8 @@ class JobStore:
             return None
         from treetap.models.arrays import read_arrays
 
-        content = io.BytesIO(bytes_without_checksum(path, path.read_bytes(), self._seed(name)))
         try:
-            return read_arrays(content)
+            return read_arrays(io.BytesIO(read_bytes(path, self._seed(name))))
         except ValueError:
             raise DataError(f"{path}: is damaged; bring a back-up of it back, or cancel the job") from None
 
@@ -280,17 +275,11 @@ class JobStore:
         if (self.model / JOB).is_file():
             return read_job(self.model)
         path = self.folder / JOB
-        if not path.is_file():
-            return {}
-        return without_checksum(path, read_json(path), JOB_SEED)
+        return read_document(path, JOB_SEED) if path.is_file() else {}
 
     def _seed(self, name: str) -> str:
         """The seed of the checksums of one of the job's files."""
         return f"{name} of {self.noted('submission')}"
-
-    def _write_job(self, content: dict[str, Any]) -> None:
-        make_folder(self.folder)
-        write_whole(self.folder / JOB, json.dumps(with_checksum(content, JOB_SEED)).encode())
 
 
 def changed(job: str, before: str, now: str) -> str:

@@ -8,13 +8,9 @@ left, so a ledger that is missing, cut or older than that is found; an older cop
 
 from __future__ import annotations
 
-import fcntl
-import os
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -22,11 +18,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from treetap.errors import DataError, Interrupted
-from treetap.models.checksums import without_checksum
-from treetap.models.durable import make_folder, stamp_of
+from treetap.errors import DataError
+from treetap.models.document import read_document
 from treetap.models.line_file import LineFile
-from treetap.models.store import read_json
 from treetap.removed import CHARGED
 
 #: The ledger in a party's state folder.
@@ -38,12 +32,8 @@ ATTEMPTS, ATTEMPTS_SEED, FORGOTTEN = "attempts.json", "attempts", "forgotten"
 EARLIER = ("label_budget.jsonl", "label_releases.jsonl", "column_budget.jsonl", "previews.jsonl")
 #: Seconds for which a charge counts for a limit a day.
 DAY_S = 86_400.0
-#: Tries to hold it against other processes, which take the time of one write, and seconds between two.
-TRIES, TRY_S = 100, 0.05
 #: Lines of a ledger: their number, and the checksum of the last one, which covers all before it.
 Head: TypeAlias = tuple[int, str]
-#: Held from a look into a ledger until a charge is on disk: jobs begin at once, and some of their steps in threads.
-_one_at_a_time = threading.RLock()
 
 
 class Attempted(NamedTuple):
@@ -152,7 +142,6 @@ class Ledger:
         self._lines = LineFile(self.path, lambda: SEED)
         self._held: list[Charge] = []
         self._by_kind: defaultdict[str, list[Charge]] = defaultdict(list)
-        self._stamp: tuple[int, ...] | None = None  # of the file that was read; None: it was not read yet
 
     def charges(self, *kinds: str) -> list[Charge]:
         """The charges of these kinds, or all, the first one first.
@@ -160,9 +149,7 @@ class Ledger:
         Raises:
             DataError: the ledger is damaged or lacks lines, or the state folder has one of an earlier version.
         """
-        with _one_at_a_time:
-            if self._stamp != stamp_of(self.path):
-                self._read()
+        with self._lines.held(self._read):
             if len(kinds) == 1:  # without a look at the others: a job asks often
                 return list(self._by_kind[kinds[0]])
             return [charge for charge in self._held if not kinds or charge.kind in kinds]
@@ -177,21 +164,18 @@ class Ledger:
             Interrupted: another process, such as a command beside the party, writes all the time.
             OSError: the disk refuses it.
         """
-        with _one_at_a_time, _held(self._state):
-            number = len(self.charges(charge.kind))
+        with self._lines.held(self._read, to_write=True):  # jobs begin at once, and some of their steps in threads
+            number = len(self._by_kind[charge.kind])
             check()
-            self._stamp = None  # where the writing fails, the file is read again
             self._lines.put(charge.plain(), len(self._held))
             self._held.append(charge)
             self._by_kind[charge.kind].append(charge)
-            self._stamp = stamp_of(self.path)
             return number
 
     def head(self) -> Head:
         """The number of lines, and the checksum of the last one. Raises as `charges`."""
-        with _one_at_a_time:
-            lines = len(self.charges())
-            return lines, self._lines.digest(lines)
+        with self._lines.held(self._read):
+            return len(self._held), self._lines.digest(len(self._held))
 
     def previews(self) -> list[tuple[Charge, str]]:
         """All previews, the first one first, each with what it told this party; empty: nothing. Raises as `charges`."""
@@ -206,7 +190,6 @@ class Ledger:
                     "go on with that version, or move the file away, and its charges do not count any more"
                 )
         _, _, known = stored_attempts(self._state)  # first: the ledger may grow meanwhile, and is written before them
-        stamp = stamp_of(self.path)
         try:
             self._held = [Charge.of(line) for line in self._lines.read()]
         except (KeyError, TypeError, ValueError):
@@ -220,25 +203,6 @@ class Ledger:
         self._by_kind.clear()
         for charge in self._held:
             self._by_kind[charge.kind].append(charge)
-        self._stamp = stamp
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Hold a ledger against other processes: commands enter charges while the party serves."""
-    make_folder(folder)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        for _ in range(TRIES):
-            with suppress(BlockingIOError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            time.sleep(TRY_S)
-        else:
-            raise Interrupted(f"{folder / LEDGER}: another process has held it for {TRIES * TRY_S:g} s; end that one")
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @lru_cache(maxsize=64)
@@ -260,7 +224,7 @@ def stored_attempts(state: Path) -> tuple[dict[str, Attempted], dict[str, float]
     """
     path = state / ATTEMPTS
     try:
-        held = without_checksum(path, read_json(path), ATTEMPTS_SEED) if path.is_file() else {}
+        held = read_document(path, ATTEMPTS_SEED) if path.is_file() else {}
         head = held.pop(LEDGER, None)
         ends = held.pop(FORGOTTEN, {})
         forgotten = {str(of): float(end) for of, end in (ends if isinstance(ends, dict) else {"": ends}).items()}

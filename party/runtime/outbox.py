@@ -16,8 +16,7 @@ from treetap.party.runtime.metrics import CostAccount
 from treetap.party.runtime.transcript_recorder import Recorder
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.frame import serialised
-from treetap.wire.ports import Address, Dialer
-from treetap.wire.timeouts import Reconnects, Timeouts
+from treetap.wire.ports import Address, Dialer, Reconnects, Timeouts
 from treetap.wire.v2 import exchange_pb2
 
 log = logging.getLogger(__name__)

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
+from treetap.additive.paillier.key_proof import check_in_worker
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.names import check_name, did_you_mean
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import StepContext, required
-from treetap.party.setup.key_proofs import check_key_proof
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import LATTICE_BINS, PAILLIER, KeyKind
@@ -36,6 +36,36 @@ from treetap.trees.slots import Slots
 from treetap.wire.v2 import setup_pb2
 
 log = logging.getLogger(__name__)
+
+
+async def make_proof(context: StepContext, prove: Callable[[bytes], Awaitable[bytes]]) -> bytes:
+    """The proof of the own key's form in this attempt; `prove`: of the key's holder, which has a worker make it."""
+    return await prove(_bound_to(context, context.party))
+
+
+async def check_key_proof(context: StepContext, prover: str, public: PublicKey, proof: bytes, worker: int = 0) -> None:
+    """Check another party's proof in one of the workers.
+
+    Raises:
+        Malformed: it does not fit the key, or it is of another job, attempt or party.
+    """
+    try:
+        await context.engine.call(
+            worker % context.engine.workers, check_in_worker, public.to_bytes(), proof, _bound_to(context, prover)
+        )
+    except Malformed as failure:
+        raise Malformed(
+            f"{prover} sent a Paillier modulus that its proof does not fit: {failure}; {context.party} has not "
+            f"used the key. Compare the releases of treetap at both: if they are the same, {prover} departs from the "
+            "protocol"
+        ) from failure
+
+
+def _bound_to(context: StepContext, prover: str) -> bytes:
+    """Parts of fixed lengths and a name."""
+    return context.digest + context.attempt.to_bytes(8, "big") + prover.encode()
+
+
 #: Outcomes of a feature party's `prepare`.
 PUBLISHED = "its model is published already"
 UNPUBLISHED = "its model is not published yet"
@@ -213,7 +243,7 @@ async def send_key(
 ) -> None:
     """Label holder: send public key and slot widths to every feature party.
 
-    `proof`: of the key's form, see `treetap.party.setup.key_proofs`. `label_slots`: the last slots that hold a record's
+    `proof`: of the key's form, see `treetap.party.setup.steps`. `label_slots`: the last slots that hold a record's
     class beside what the protocol sums. `own_rounds`: the rounds from the first that the label holder does alone.
     """
     message = setup_pb2.PublicKeyMessage(

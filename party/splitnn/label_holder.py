@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from treetap.errors import BadInput, DataError, Malformed, OutOfOrder
-from treetap.models.history import read_history
-from treetap.models.kept import CLEAN_METRICS
+from treetap.models.kept import CLEAN_METRICS, read_history
 from treetap.neural.label_side import LabelSide
 from treetap.neural.objective import Objective
 from treetap.neural.params import SplitnnParams

@@ -14,8 +14,8 @@ from tests.alignment.test_protocol import NAMES, tables
 from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
 from tests.blindness.observed import Observed, observed
 from tests.simulator import COORDINATOR, Federation, Message, run
+from treetap.party.alignment import lists
 from treetap.party.alignment import lists as work
-from treetap.party.alignment import raised_lists
 from treetap.party.runtime.ledger import ledger_of
 from treetap.protocols.alignment import MOST_IDS
 from treetap.psi import kernels
@@ -103,7 +103,7 @@ def test_the_combiner_cannot_say_which_ids_of_another_list_are_common(
     guess = guessed(tmp_path / "drawn")
     assert len(guess) == 20
     assert guess != common  # by chance once in 10^11
-    monkeypatch.setattr(raised_lists, "permutation", np.arange)
+    monkeypatch.setattr(lists, "permutation", np.arange)
     assert guessed(tmp_path / "as in the table") == common
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import treetap
-from treetap.commands.jobs.xgboost_names import ALIASES
+from treetap.commands.jobs.job_file import ALIASES
 
 ESTIMATORS = ("FederatedClassifier", "FederatedRegressor")
 #: Entry of a section: `name : type`, then its sentences further to the right.

@@ -10,8 +10,7 @@ import pytest
 from tests.replay import JOB
 from tests.worlds import PARTIES
 from treetap.coordinator.jobs import Jobs
-from treetap.coordinator.prediction import opening_of
-from treetap.coordinator.preview import preview_of
+from treetap.coordinator.prediction import opening_of, preview_of
 from treetap.errors import ConfigError, Refused
 from treetap.names import NAME
 from treetap.protocols.drafts import checked, named, to_draft

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +11,9 @@ import pytest
 
 from tests.approvals.people import ANN, BEN, MANUAL, B, C, certify
 from treetap.errors import BadInput, Conflict, DataError, Overloaded, Pending, Refused, UnknownJob
-from treetap.models.checksums import with_checksum
+from treetap.models import document
+from treetap.models.document import read_document, write_document
 from treetap.models.durable import write_whole
-from treetap.models.store import read_json
 from treetap.party.approvals import ledger
 from treetap.party.approvals.decisions import Asked, Verdict
 from treetap.party.approvals.ledger import DAY_S, MOST_WAITING, SEED, Approvals
@@ -216,9 +215,9 @@ def test_a_job_that_has_ended_does_not_open_again(standing: bool, again: Callabl
 def _forge(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Change a job's file as somebody with the disk and without the key would."""
     (path,) = folder.glob("[0-9a-f]*.json")
-    plain = {key: value for key, value in read_json(path).items() if key != "sha256"}
+    plain = read_document(path, SEED)
     change(plain)
-    path.write_text(json.dumps(with_checksum(plain, SEED)))
+    write_document(path, plain, SEED)
 
 
 @pytest.mark.parametrize("field", ["approver", "way", "since", "until", "job", "digest", "countersigned", "party"])
@@ -406,8 +405,8 @@ def test_a_forged_standing_approval_lets_in_nothing(
     if "revoked" in forged:
         again().revoke(BEN, "weekly")
     (path,) = tmp_path.glob("standing-*.json")
-    plain = {key: value for key, value in read_json(path).items() if key != "sha256"}
-    path.write_text(json.dumps(with_checksum({**plain, **forged}, SEED)))
+    plain = read_document(path, SEED)
+    write_document(path, {**plain, **forged}, SEED)
     _waits(again())
     with pytest.raises(BadInput, match="there is a standing approval of that name"):
         again().stand(ANN, STANDING)
@@ -434,7 +433,7 @@ def test_a_kill_at_any_write_counts_no_job_too_little(
         if written == nth + 1:
             raise Killed
 
-    monkeypatch.setattr(ledger, "write_whole", dying)
+    monkeypatch.setattr(document, "write_whole", dying)
     one = STANDING.replace("count = 2", "count = 1")
     let_in, done = [], []
     orders: list[tuple[str, Callable[[Approvals], object]]] = [

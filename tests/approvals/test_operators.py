@@ -14,7 +14,7 @@ from tests.approvals.people import certify
 from tests.certificates import namesake
 from tests.replay import JOB
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.revocation import revoke
+from treetap.commands.certs.requests import revoke
 from treetap.errors import Refused
 from treetap.party.approvals.openings import Operator, operator_of
 from treetap.party.policy import Policy

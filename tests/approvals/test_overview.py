@@ -12,7 +12,7 @@ import pytest
 from tests.approvals.people import configured
 from tests.simulator import in_place, run
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.revocation import revoke
+from treetap.commands.certs.requests import revoke
 from treetap.errors import DataError
 from treetap.party.approvals.ledger import Approvals
 from treetap.party.approvals.overview import LONGEST, PAGES, ROWS, Overview

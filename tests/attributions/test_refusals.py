@@ -14,8 +14,7 @@ from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, asked
 from tests.simulator import Federation, run
 from tests.worlds import spec, world
-from treetap.party.eini.chain import ChainPlace
-from treetap.party.eini.entry_layout import ATTRIBUTIONS, MemberEntries, take_layout
+from treetap.party.eini.entry_layout import ATTRIBUTIONS, ChainPlace, MemberEntries, take_layout
 from treetap.protocols.prediction import predict_request
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.params import BoostingParams

@@ -24,11 +24,10 @@ from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, manifest, spec, weighted, world
 from treetap.attacks.view.view import read_view
 from treetap.commands.model.view import describe
-from treetap.coordinator.runtime.journal import lines_of, no_lines
 from treetap.errors import ConfigError, UnknownJob
-from treetap.models.history import read_history
-from treetap.models.kept import CONTINUATION, read_leakage
+from treetap.models.kept import CONTINUATION, read_history, read_leakage
 from treetap.models.keyed_ids import KEY
+from treetap.models.line_file import LineFile
 from treetap.models.store import read_arrays_of, read_model
 from treetap.party.defences.settings import Defences, LabelDp, ReducedLeakage
 from treetap.protocols.prediction import predict_request
@@ -344,15 +343,14 @@ def test_models_of_earlier_bins_predict_and_are_not_continued(number: int, schem
 
 def _of_version(number: int, path: Path, job: str, scheme: str) -> None:
     """Write a job's journal as an earlier version of the protocol wrote it, of a training under this scheme."""
-    state, written = no_lines(job), b""
-    for event in lines_of(path, job, path.read_bytes()).events:
+    journal = LineFile(path, lambda: f"journal of {job}")
+    events = journal.read()
+    for event in events:
         if event["event"] == "submitted":
             made = setup_pb2.JobSpec.FromString(base64.b64decode(event["spec"]))
             made.scheme = scheme
             event |= {"wire": number, "spec": base64.b64encode(made.SerializeToString()).decode()}
-        line, state = state.with_line(event)
-        written += line
-    path.write_bytes(written)
+    journal.fill(events)
 
 
 @pytest.mark.second_tier

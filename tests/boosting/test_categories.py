@@ -27,7 +27,7 @@ from tests.worlds import (
 from treetap.attacks.sections import tree_rows
 from treetap.attacks.view.expected_leakage import expected_views
 from treetap.attacks.view.view import read_view
-from treetap.models.history import read_history
+from treetap.models.kept import read_history
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
 from treetap.party.defences.settings import Defences

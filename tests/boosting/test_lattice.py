@@ -22,7 +22,7 @@ from tests.simulator import Federation, run
 from tests.worlds import FOUR, World, assert_oracles_model, manifest, spec, world
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_ways import Way
-from treetap.party.boosting.layout import layout
+from treetap.party.boosting.ciphers import layout
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of

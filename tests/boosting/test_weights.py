@@ -15,7 +15,7 @@ from tests.blindness.test_trainings import training
 from tests.library.trees.tables import drawn_weights
 from tests.worlds import spec, weighted, world
 from treetap.errors import ConfigError, Malformed
-from treetap.party.boosting.layout import layout
+from treetap.party.boosting.ciphers import layout
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.growing_tree import GrowingTree

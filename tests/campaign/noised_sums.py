@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -16,9 +17,9 @@ from tests.campaign.disk import SYSTEM
 from tests.campaign.stages import Stage
 from tests.simulator import Federation, SimDialer
 from tests.worlds import PARTIES
-from treetap.models.checksums import bodies_of, parse_json, whole_lines
+from treetap.models.document import KEY
 from treetap.party.growth import column_noise
-from treetap.party.runtime.ledger import LEDGER, SEED, Charge, Kind, ledger_of
+from treetap.party.runtime.ledger import LEDGER, Charge, Kind, ledger_of
 from treetap.privacy.column_privacy import drawn_sums
 from treetap.privacy.discrete_gaussian import discrete_gaussians
 from treetap.trees.params import BoostingParams
@@ -32,8 +33,9 @@ def charges_on_disk(state: Path) -> list[Charge]:
     path = state / LEDGER
     if not path.is_file():
         return []
-    bodies, _ = bodies_of(path, whole_lines(SYSTEM.read(path)), SEED)
-    charges = [Charge.of(parse_json(body)) for body in bodies]
+    raw = SYSTEM.read(path)
+    lines = map(json.loads, raw[: raw.rfind(b"\n") + 1].splitlines())
+    charges = [Charge.of({key: value for key, value in line.items() if key != KEY}) for line in lines]
     return [charge for charge in charges if charge.kind is Kind.NOISED_SUMS]
 
 

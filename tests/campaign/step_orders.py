@@ -21,7 +21,7 @@ from tests.step_tables import Asked, Line, TableReader, table_at
 from tests.trainings import protocol_of
 from tests.worlds import PARTIES
 from treetap.errors import Conflict, OutOfOrder, TreetapError, UnknownJob
-from treetap.party.alignment.raised_lists import own_steps
+from treetap.party.alignment.lists import own_steps
 from treetap.party.alignment.steps import ALIGNMENT, alignment_steps
 from treetap.party.prediction.steps import NAMES, table_for
 from treetap.party.protocols import PREDICTION, TRAINING

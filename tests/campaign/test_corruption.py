@@ -9,7 +9,7 @@ import pytest
 
 from tests.campaign import corruption
 from tests.campaign.corruption import HOW, STAGES, Corruption, carry_out, carry_out_all, drawn, kept
-from treetap.models import checksums
+from treetap.models import line_file
 
 pytestmark = pytest.mark.second_tier
 
@@ -37,7 +37,7 @@ def test_corruptions_are_drawn_from_all_files_and_ways() -> None:
 
 def test_without_checksums_wrong_models_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge is no yes-man: where checksums fit whatever they are of, changed digits make other models."""
-    monkeypatch.setattr(checksums, "_chained", lambda before, body: "0" * 64)
+    monkeypatch.setattr(line_file, "_chained", lambda before, body: "0" * 64)
     monkeypatch.setattr(corruption, "stopped", cache(corruption.stopped.__wrapped__))
     outcomes = [
         carry_out(Corruption(seed, "growing", "label-holder/state/jobs/job/trees.jsonl", "digit"), tmp_path / str(seed))

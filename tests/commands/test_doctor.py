@@ -27,7 +27,7 @@ from tests.system.federations import settings
 from tests.worlds import PARTIES, world
 from treetap import version
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.revocation import revoke
+from treetap.commands.certs.requests import revoke
 from treetap.errors import BadInput
 from treetap.lab.local_federation import LocalFederation
 from treetap.lattice import histogram_scheme

@@ -28,7 +28,7 @@ from treetap.additive.sums.kernels import CandidateSums
 from treetap.lab.epsilon import measuring, mechanisms
 from treetap.lab.epsilon.measuring import Result, measured
 from treetap.lattice import histogram_sets
-from treetap.party.forest import layout
+from treetap.party.forest import ciphers
 from treetap.party.growth import column_noise
 from treetap.party.growth.column_noise import ColumnNoise
 from treetap.party.pivodl import leaf_weights
@@ -250,7 +250,7 @@ def seed_used_again(patch: Patch) -> None:
 
 def draws_as_in_boosting(patch: Patch) -> None:
     """Have a forest count each record once a tree."""
-    patch.setattr(layout, "most_draws", lambda params, *_: params.n_estimators)
+    patch.setattr(ciphers, "most_draws", lambda params, *_: params.n_estimators)
 
 
 LEVEL = {"max_depth": 1, "scheme": "lattice"}

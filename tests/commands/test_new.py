@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from tests.commands.test_experiment_encodings import TAKEN
 from treetap.commands.approvals import client as approvals
 from treetap.commands.certs.authority import create_authority
-from treetap.commands.certs.revocation import revoke
+from treetap.commands.certs.requests import revoke
 from treetap.commands.jobs import client
 from treetap.commands.jobs.job_file import JobFile
 from treetap.commands.new import cli, folders

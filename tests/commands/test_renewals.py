@@ -22,8 +22,7 @@ from treetap.commands.certs import installing
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.cli import certs
 from treetap.commands.certs.installing import install
-from treetap.commands.certs.requests import request, sign_request
-from treetap.commands.certs.revocation import revoke
+from treetap.commands.certs.requests import request, revoke, sign_request
 from treetap.errors import ConfigError
 from treetap.models.durable import sync_folder
 from treetap.wire import rpc

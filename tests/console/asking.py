@@ -17,8 +17,8 @@ from aiohttp.test_utils import make_mocked_request
 from treetap.ops.console.server import MOST_FORM, Calls, Console
 from treetap.ops.console.sessions import Sessions
 from treetap.party.node import PartyNode
+from treetap.wire.frame import visible_message
 from treetap.wire.v2 import approvals_pb2, overview_pb2
-from treetap.wire.visible_message import visible_message
 
 HOST = "127.0.0.1:8437"
 ORIGIN = f"http://{HOST}"

@@ -12,8 +12,7 @@ from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, asked
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
-from treetap.party.eini.chain import ChainPlace
-from treetap.party.eini.entry_layout import SCORES, take_layout
+from treetap.party.eini.entry_layout import SCORES, ChainPlace, take_layout
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import filled, name_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from tests.campaign.small_jobs import TRAININGS, trained
 from tests.replay import JOB
 from tests.simulator import COORDINATOR, Federation
 from treetap.errors import BadInput, Overloaded, Pending, Refused, TreetapError
-from treetap.models.checksums import with_checksum
+from treetap.models.document import write_document
 from treetap.party.approvals.ledger import WAIT_DAYS, Approvals
 from treetap.party.approvals.openings import operator_of
 from treetap.party.node import PartyNode
@@ -325,7 +324,7 @@ async def test_a_coordinator_that_floods_ends_keeps_none_of_another_from_new_job
 def test_attempts_of_an_earlier_version_are_read(entry: list[Any], is_open: bool, tmp_path: Path) -> None:
     """Without an end the next opening is a first one, whose statement must hold; a lost end counts for all."""
     plain = {"job/7": entry} | ({"forgotten": 5.0} if is_open else {})
-    (tmp_path / ATTEMPTS).write_text(json.dumps(with_checksum(plain, ATTEMPTS_SEED)))
+    write_document(tmp_path / ATTEMPTS, plain, ATTEMPTS_SEED)
     known = _over(tmp_path)
     assert (known.has_opened("job", "7"), known.forgotten("c")) == (is_open, 5.0 if is_open else 0.0)
     known.check("job", "7", 3, "aa")

@@ -23,7 +23,7 @@ from treetap.lab.api.frames import arrow_of
 from treetap.lab.experiment.held_out import time_ranks
 from treetap.tables import streamed_reading
 from treetap.tables.config import TableConfig
-from treetap.tables.date_formats import parser, whole_width
+from treetap.tables.dates import parser, whole_width
 from treetap.tables.reading import Table, read_table
 
 DAYS = [

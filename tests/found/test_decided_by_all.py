@@ -20,7 +20,7 @@ from treetap.tables import streamed_reading
 from treetap.tables.auto_encoding import date_columns
 from treetap.tables.config import TableConfig
 from treetap.tables.csv_file import outlines
-from treetap.tables.date_formats import mostly
+from treetap.tables.dates import mostly
 from treetap.tables.number_styles import readings
 from treetap.tables.reading import Table, read_table
 

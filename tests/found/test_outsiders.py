@@ -19,9 +19,8 @@ from treetap.party.policy import Policy
 from treetap.party.runtime.metrics import CostAccount
 from treetap.party.runtime.outbox import Outbox
 from treetap.party.runtime.transcript_recorder import Recorders
-from treetap.wire.ports import Address
+from treetap.wire.ports import Address, Timeouts
 from treetap.wire.relay.splicing import MOST_DEBT_S, MOST_UNPROVEN, MOST_UNPROVEN_S, End, Share
-from treetap.wire.timeouts import Timeouts
 
 # ---- the relay
 

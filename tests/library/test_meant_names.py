@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import xgboost
 
-from treetap.commands.jobs.job_file import JobFile, JobTable
-from treetap.commands.jobs.xgboost_names import ALIASES, ELSEWHERE, NOT_OFFERED, unknown_parameter
+from treetap.commands.jobs.job_file import ALIASES, ELSEWHERE, NOT_OFFERED, JobFile, JobTable, unknown_parameter
 from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import ConfigError
 from treetap.lab.experiment.experiment_file import ExperimentFile

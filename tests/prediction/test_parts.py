@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import treetap.party.prediction
-from treetap.party.prediction.outcome import Outcome
+from treetap.party.prediction.scores_on_disk import Outcome
 
 HERE = Path(str(treetap.party.prediction.__file__)).parent
 #: What a model of trees is made of: files of the library and of a party.

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from treetap.errors import DataError, Refused
+from treetap.errors import Refused
 from treetap.models import line_file
 from treetap.party.prediction import query_counts
 from treetap.party.prediction.query_counts import QueryCounts, counts_of
@@ -92,31 +92,27 @@ def test_lines_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("call", ["append", "write_whole"])
-def test_a_kill_at_a_write_loses_no_count_that_was_answered(
-    call: str, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_kill_while_lines_are_merged_counts_a_block_whole_or_not(
+    after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A block counts whole or not at all, also where lines are merged, and the process that goes on agrees."""
-    if call == "write_whole":
-        monkeypatch.setattr(query_counts, "MOST_LINES", 2)
+    """And the process that goes on agrees with the next one."""
+    monkeypatch.setattr(query_counts, "MOST_LINES", 2)
     counts = QueryCounts(tmp_path, "bank")
     counts.enter("shop", IDS.take(np.array([1, 2])), 9)
-    write = getattr(line_file, call)
+    write = line_file.write_whole
 
-    def killed(*given: object) -> None:
+    def killed(path: Path, content: bytes) -> None:
         if after:
-            write(*given)
+            write(path, content)
         raise PowerCut
 
     with monkeypatch.context() as patch:
-        patch.setattr(line_file, call, killed)
+        patch.setattr(line_file, "write_whole", killed)
         with pytest.raises(PowerCut):
             counts.enter("shop", IDS.take(np.array([2, 3])), 9)
-    most = QueryCounts(tmp_path, "bank").most()
-    assert most == (2 if after else 1)
-    assert counts.most() == most
+    assert counts.most() == QueryCounts(tmp_path, "bank").most() == 1 + after
     counts.enter("shop", IDS.take(np.array([2])), 9)
-    assert QueryCounts(tmp_path, "bank").most() == most + 1
+    assert QueryCounts(tmp_path, "bank").most() == 2 + after
 
 
 def test_a_start_deletes_the_draft_of_a_file_that_was_merged(tmp_path: Path) -> None:
@@ -125,18 +121,3 @@ def test_a_start_deletes_the_draft_of_a_file_that_was_merged(tmp_path: Path) -> 
     (tmp_path / "queries" / "bank.jsonl.part").write_bytes(b"{")
     Store(tmp_path)
     assert [path.name for path in (tmp_path / "queries").iterdir()] == ["bank.jsonl"]
-
-
-@pytest.mark.parametrize("line", [0, 1, 2])
-def test_damage_is_found(line: int, tmp_path: Path) -> None:
-    """No block is answered by counts that are not what was written."""
-    counts = QueryCounts(tmp_path, "bank")
-    for _ in range(2):
-        counts.enter("shop", IDS, 9)
-    lines = counts.path.read_bytes().splitlines(keepends=True)
-    changed = bytearray(lines[line])
-    changed[12] ^= 1
-    counts.path.write_bytes(b"".join([*lines[:line], bytes(changed), *lines[line + 1 :]]))
-    for reader in (counts, QueryCounts(tmp_path, "bank")):
-        with pytest.raises(DataError, match=f"bank.jsonl: line {line + 1} is damaged"):
-            reader.enter("shop", IDS, 9)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.relay import hellos
 from tests.relay.rig import RELAY, Certs, Rig, carried_out, deliver, first_bytes, message, relaying, until
-from treetap.commands.certs.revocation import revoke
+from treetap.commands.certs.requests import revoke
 from treetap.coordinator import config as coordinator_config
 from treetap.errors import ConfigError
 from treetap.lab.local_federation import to_toml

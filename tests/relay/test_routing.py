@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.relay import hellos
 from tests.relay.rig import Certs, Rig, carried_out, deliver, first_bytes, made_relay, message, relaying, until
-from treetap.commands.certs.revocation import revoke
+from treetap.commands.certs.requests import revoke
 from treetap.errors import Unreachable
 from treetap.ops.relay import meeting
 from treetap.ops.relay.meeting import Bounds

@@ -17,9 +17,8 @@ from treetap.party.runtime.metrics import CostAccount
 from treetap.party.runtime.outbox import Outbox
 from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.strict import load
-from treetap.wire.ports import Address
+from treetap.wire.ports import Address, Timeouts
 from treetap.wire.reachable import is_location, permits
-from treetap.wire.timeouts import Timeouts
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ import numpy as np
 import pytest
 
 from tests.runtime.stored_jobs import PowerCut, shard, tree, with_trees
-from treetap.errors import BadInput, ConfigError, DataError
-from treetap.models.durable import write_whole
+from treetap.errors import BadInput, ConfigError
 from treetap.models.store import TREES
 from treetap.party.runtime.job_store import Store
 
@@ -31,51 +29,6 @@ def test_a_job_leaves_no_trace_before_it_writes(tmp_path: Path) -> None:
     assert job.load_arrays("scores") is None
     assert not job.published
     assert not job.folder.exists()
-
-
-def test_trees_come_back_in_order(tmp_path: Path) -> None:
-    """Trees are read back by another process as they were stored, and what other readers of JSON refuse is refused."""
-    job = with_trees(tmp_path, 3)
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        job.lines(TREES).put({"tree": 3, "splits": [{"threshold": float("inf")}]}, 3)
-    assert Store(tmp_path).job("job").lines(TREES).read() == [tree(0), tree(1), tree(2)]
-
-
-def test_a_torn_last_line_does_not_count(tmp_path: Path) -> None:
-    """Wherever a crash cut the last line, the trees before it are there, and the tree is stored anew."""
-    whole = shard(with_trees(tmp_path / "whole", 3)).read_bytes()
-    second = whole.index(b"\n", whole.index(b"\n") + 1) + 1
-    for cut in range(second, len(whole)):
-        job = with_trees(tmp_path / str(cut), 2)
-        shard(job).write_bytes(whole[:cut])
-        assert job.lines(TREES).read() == [tree(0), tree(1)]
-        job.lines(TREES).put(tree(2), 2)
-        assert shard(job).read_bytes() == whole
-
-
-def test_trees_are_rolled_back(tmp_path: Path) -> None:
-    """A tree that others did not store is replaced together with all that follow it."""
-    job = with_trees(tmp_path, 4)
-    job.lines(TREES).put({"tree": 1, "again": True}, 1)
-    assert job.lines(TREES).read() == [tree(0), {"tree": 1, "again": True}]
-
-
-def test_a_crash_while_rolling_back_keeps_the_old_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the new file is whole and in place, the old one stands."""
-    job = with_trees(tmp_path, 3)
-    with monkeypatch.context() as patch:
-        _cut(patch, Path, "replace")
-        with pytest.raises(PowerCut):
-            job.lines(TREES).put({"tree": 0}, 0)
-    assert job.lines(TREES).read() == [tree(0), tree(1), tree(2)]
-
-
-def test_a_tree_cannot_be_skipped(tmp_path: Path) -> None:
-    """Tree 3 after tree 1 is refused and changes nothing."""
-    job = with_trees(tmp_path, 2)
-    with pytest.raises(DataError, match="holds 2 lines, cannot store line 3"):
-        job.lines(TREES).put(tree(3), 3)
-    assert job.lines(TREES).read() == [tree(0), tree(1)]
 
 
 @pytest.mark.parametrize("moment", ["savez", "fsync", "replace"])
@@ -169,16 +122,6 @@ def test_a_deletion_that_the_disk_refuses_is_told_and_done_later(
     Store(tmp_path)
     assert list((tmp_path / "jobs").iterdir()) == []
     assert ".job.gone" in caplog.text
-
-
-def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
-    """What is written whole can be read by nobody else on the machine, and leaves no draft behind."""
-    path = tmp_path / "manifest.json"
-    write_whole(path, b"old")
-    write_whole(path, b"new")
-    assert path.read_bytes() == b"new"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_tree_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

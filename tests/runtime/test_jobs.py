@@ -15,8 +15,8 @@ import pytest
 from tests.replay import HERE, JOB, ORACLE, ask, with_word
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
-from treetap.coordinator.runtime.journal import Journal
 from treetap.errors import ConfigError, Conflict, DataError, Interrupted, UnknownJob
+from treetap.models import line_file
 from treetap.models.store import TREES
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import jobs_pb2
@@ -163,7 +163,7 @@ async def test_a_journal_that_cannot_be_written(tmp_path: Path, monkeypatch: pyt
     federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
     await _at(federation, "account")
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "_append", full)
+        patch.setattr(line_file, "append", full)
         await federation.jobs.wait("job")
     federation.kill(COORDINATOR)
     federation.start(COORDINATOR)

@@ -15,8 +15,10 @@ from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation
 from treetap.coordinator.runtime import journal as journal_module
 from treetap.coordinator.runtime.job_record import attempts
-from treetap.coordinator.runtime.journal import Journal, lines_of, no_lines
+from treetap.coordinator.runtime.journal import Journal
 from treetap.errors import DataError, Interrupted, UnknownJob
+from treetap.models.line_file import LineFile
+from treetap.models.line_file import first as seeded
 from treetap.version import PROTOCOL_VERSION
 
 SUBMITTED = {"kind": "train", "spec": "", "submission": "1", "wire": PROTOCOL_VERSION}
@@ -100,39 +102,6 @@ def test_what_others_do_to_a_file_counts(tmp_path: Path) -> None:
     assert attempts(journal.read("job0")) == 1
 
 
-def test_no_byte_can_change_unnoticed(tmp_path: Path) -> None:
-    """Every byte of a journal, changed in three ways, makes its job a damaged one, which is named; others stay.
-
-    A last line without its end is the exception: a crash leaves such a one.
-    """
-    journal, path = _journal(tmp_path, jobs=2), tmp_path / "job0.jsonl"
-    whole, other = path.read_bytes(), journal.status("job1")
-    for place in range(len(whole) - 1):
-        for bit in (1, 4, 32):
-            path.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
-            found = {status.job: status for status in journal.listed()}
-            assert (found["job0"].state, found["job1"]) == ("damaged", other)
-            assert str(path) in found["job0"].error
-            with pytest.raises(DataError, match=r"job0\.jsonl: .*bring a back-up"):
-                journal.submitted("job0")
-    path.write_bytes(whole[:-1] + b"\r")
-    assert attempts(journal.read("job0")) == 0
-
-
-def test_lines_that_are_missing_doubled_or_moved_are_told(tmp_path: Path) -> None:
-    """And those of another job; an error names the first line that does not belong there."""
-    journal, path = _journal(tmp_path, jobs=2), tmp_path / "job0.jsonl"
-    journal.write("job0", "cancelled")
-    a, b, c = path.read_bytes().splitlines(keepends=True)
-    for number, lines in ((2, [a, c]), (1, [b, c]), (3, [a, b, b]), (1, [b, a, c]), (2, [a, a, b, c])):
-        path.write_bytes(b"".join(lines))
-        assert f"line {number} is damaged" in journal.status("job0").error
-    path.write_bytes((tmp_path / "job1.jsonl").read_bytes())
-    assert "line 1 is damaged" in journal.status("job0").error
-    path.write_bytes(a + b + c)
-    assert journal.status("job0").state == "cancelled"
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -150,7 +119,7 @@ def test_lines_that_say_nothing(line: dict[str, object], tmp_path: Path) -> None
     """With checksums that fit; the job is a damaged one, and the other jobs are listed."""
     _journal(tmp_path, jobs=2)
     path = tmp_path / "job1.jsonl"
-    path.write_bytes(path.read_bytes() + lines_of(path, "job1", path.read_bytes()).with_line(line)[0])
+    LineFile(path, lambda: "journal of job1").put(line, 2)
     journal = Journal(tmp_path)
     assert {status.job: status.state for status in journal.listed()} == {"job0": "interrupted", "job1": "damaged"}
     assert "has a line that says nothing; bring a back-up of the file back" in journal.status("job1").error
@@ -161,13 +130,9 @@ def test_jobs_of_every_other_version_are_refused_by_its_number(number: int, tmp_
     """Lower or higher: file, both numbers and the remedy; such a job is kept, not gone on with, and others are."""
     _journal(tmp_path)
     submitted = {"event": "submitted", "unix_nanos": 5, **SUBMITTED, "wire": number}
-    lines = b""
-    state = no_lines("other")
-    for content in (submitted, {"event": "attempt", "number": 1}):
-        line, state = state.with_line(content)
-        lines += line
     path = tmp_path / "other.jsonl"
-    path.write_bytes(lines)
+    LineFile(path, lambda: "journal of other").fill([submitted, {"event": "attempt", "number": 1}])
+    lines = path.read_bytes()
     journal = Journal(tmp_path)
     said = (
         f"{path}: was begun in version {number} of the protocol, and this release reads version {PROTOCOL_VERSION} "
@@ -183,21 +148,14 @@ def test_jobs_of_every_other_version_are_refused_by_its_number(number: int, tmp_
     assert path.read_bytes() == lines
 
 
-@pytest.mark.parametrize("lines", ["", '{"event":"att\n'], ids=["whole", "torn"])
-def test_a_journal_without_checksums_is_damaged(lines: str, tmp_path: Path) -> None:
-    """Whatever it says."""
-    (tmp_path / "old.jsonl").write_text(json.dumps({"event": "submitted", "unix_nanos": 5, **SUBMITTED}) + "\n" + lines)
-    assert "old.jsonl: line 1 is damaged; bring a back-up" in Journal(tmp_path).status("old").error
-
-
-@pytest.mark.parametrize(("checked", "fault"), [(False, "line 1 is damaged"), (True, "has a line that is no JSON")])
+@pytest.mark.parametrize(("checked", "fault"), [(False, "line 1 is damaged"), (True, "is damaged")])
 def test_nesting_too_deep_for_a_reader_damages_its_own_job_only(checked: bool, fault: str, tmp_path: Path) -> None:
     """Such a line, also with a checksum that fits, does not end the list of all jobs."""
     _journal(tmp_path)
     line = b"[" * 200_000 + b"\n"
     if checked:
         body = b'{"event":' + line[:-1] + b"}"
-        digest = hashlib.sha256(str(no_lines("deep").last).encode() + body).hexdigest()
+        digest = hashlib.sha256(seeded("journal of deep").encode() + body).hexdigest()
         line = body[:-1] + b',"sha256":"' + digest.encode() + b'"}\n'
     (tmp_path / "deep.jsonl").write_bytes(line)
     found = {status.job: status for status in Journal(tmp_path).listed()}
@@ -223,27 +181,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
         assert (listed.state, "cannot read" in listed.error) == ("damaged", True)
     assert journal.status("job0").attempt == 1
     assert [each.state for each in journal.listed()] == ["interrupted"]
-
-
-@pytest.mark.parametrize("torn", [True, False])
-def test_a_line_that_was_not_written_does_not_count(
-    torn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a full disk the file says what has happened, be it with a torn line; the next line stands by itself."""
-    journal, path = _journal(tmp_path), tmp_path / "job0.jsonl"
-    before = path.read_bytes()
-
-    def full(_: int) -> None:
-        path.write_bytes(before + (b'{"event":"att' if torn else b""))
-        raise OSError(28, os.strerror(28))
-
-    with monkeypatch.context() as patch:
-        patch.setattr("treetap.models.durable.os.fsync", full)
-        with pytest.raises(Interrupted, match=r"cannot write .*job0\.jsonl: No space left"):
-            journal.write("job0", "attempt", number=2)
-    assert attempts(journal.read("job0")) == 1
-    journal.write("job0", "attempt", number=2)
-    assert attempts(journal.read("job0")) == attempts(Journal(tmp_path).read("job0")) == 2
 
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

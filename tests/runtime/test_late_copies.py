@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import ConfigError, DataError, OutOfOrder
-from treetap.models.checksums import with_checksum
+from treetap.models.document import document
 from treetap.party.protocols import role_for_training
 from treetap.party.runtime.attempts import MOST, Attempts
 from treetap.party.runtime.context import Role
@@ -261,7 +260,7 @@ def test_the_memory_of_attempts_is_bounded_and_durable(tmp_path: Path) -> None:
     assert not again.later_begun("job-1", "one", 0)  # forgotten
     assert path.read_text().count("job-") == MOST + 1  # one was left only
     whole = path.read_text()
-    earlier = json.dumps(with_checksum({"job/one": [1, True]}, ATTEMPTS_SEED))
+    earlier = document({"job/one": [1, True]}, ATTEMPTS_SEED).decode()
     for damaged in ("{", "[" * 100_000, whole.replace("job-9", "job-8", 1), earlier):
         path.write_text(damaged)
         with pytest.raises(DataError, match=r"attempts\.json: is damaged; remove it; late copies of requests"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,9 +13,9 @@ from tests.replay import HERE
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES
 from treetap.errors import DataError, Refused
-from treetap.models import line_file
-from treetap.models.checksums import with_checksum
-from treetap.party.runtime import attempts
+from treetap.models import document
+from treetap.models.document import write_document
+from treetap.models.line_file import LineFile
 from treetap.party.runtime.attempts import Attempts
 from treetap.party.runtime.ledger import (
     ATTEMPTS,
@@ -81,77 +79,10 @@ def test_a_charge_without_room_is_not_entered(tmp_path: Path) -> None:
     assert ledger_of(tmp_path) is ledger
 
 
-@pytest.mark.parametrize("first", [False, True], ids=["a further line", "the first line"])
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("call", ["write", "sync"])
-def test_a_kill_at_a_write_leaves_the_charge_or_none(
-    call: str, after: bool, first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whole or not at all, and the process that goes on and the next one agree; a charge that was returned is there."""
-    ledger = Ledger(tmp_path)
-    if not first:
-        ledger.enter(charge(1))
-    target = (os, "fsync") if call == "sync" else (line_file, "write_whole" if first else "append")
-    real = getattr(*target)
-
-    def killed(*given: object) -> None:
-        if after:
-            real(*given)
-        raise PowerCut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(*target, killed)
-        with pytest.raises(PowerCut):
-            ledger.enter(charge(2))
-    held = [one.amount for one in Ledger(tmp_path).charges()]
-    assert held in ([] if first else [1], [2] if first else [1, 2])
-    assert [one.amount for one in ledger.charges()] == held
-    ledger.enter(charge(3))
-    assert [one.amount for one in Ledger(tmp_path).charges()] == [*held, 3]
-
-
-def test_a_torn_line_does_not_count(tmp_path: Path) -> None:
-    """It was not on disk whole, so nothing was sent for it; the next charge takes its place."""
-    for cut in (1, 40, 200):
-        state = tmp_path / str(cut)
-        Ledger(state).enter(charge(1))
-        whole = (state / LEDGER).read_bytes()
-        Ledger(state).enter(charge(2))
-        torn = (state / LEDGER).read_bytes()[: len(whole) + cut]
-        (state / LEDGER).write_bytes(torn)
-        assert [one.amount for one in Ledger(state).charges()] == [1]
-        Ledger(state).enter(charge(3))
-        assert [one.amount for one in Ledger(state).charges()] == [1, 3]
-
-
-@pytest.mark.parametrize("line", [1, 2])
-def test_damage_is_found_before_anything_is_charged(line: int, tmp_path: Path) -> None:
-    """Also by the process that wrote the file and has not ended since."""
-    ledger = Ledger(tmp_path)
-    for amount in (1.0, 2.0, 3.0):
-        ledger.enter(charge(amount))
-    path = tmp_path / LEDGER
-    path.write_bytes(path.read_bytes().replace(b'"amount":%d.0' % line, b'"amount":0.0'))
-    held = path.read_bytes()
-    for reader in (ledger, Ledger(tmp_path)):
-        with pytest.raises(DataError, match=rf"{LEDGER}: line {line} is damaged; bring a back-up"):
-            reader.enter(charge(4))
-    assert path.read_bytes() == held
-
-
-def test_a_line_taken_out_of_the_middle_is_found(tmp_path: Path) -> None:
-    """As is one of another version; without `attempts.json` beside it the last ones of a cut file are not missed."""
-    ledger = Ledger(tmp_path)
-    for amount in (1.0, 2.0, 3.0):
-        ledger.enter(charge(amount))
-    path = tmp_path / LEDGER
-    first, _, third = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(first + third)
-    with pytest.raises(DataError, match="line 2 is damaged"):
-        Ledger(tmp_path).charges()
-    path.unlink()
+def test_a_line_of_another_version_is_damage(tmp_path: Path) -> None:
+    """Its kind of charge is none of ours, though its checksum fits."""
     foreign = replace(charge(), details={})
-    line_file.LineFile(path, lambda: "ledger").put({**foreign.plain(), "kind": "another"}, 0)
+    LineFile(tmp_path / LEDGER, lambda: "ledger").put({**foreign.plain(), "kind": "another"}, 0)
     with pytest.raises(DataError, match=f"{LEDGER}: is damaged"):
         Ledger(tmp_path).charges()
 
@@ -248,7 +179,7 @@ def test_a_kill_between_ledger_and_attempts_loses_neither(
 ) -> None:
     """What the attempts know of is on disk before them: the next start finds either both or the charge alone."""
     ledger = _known(tmp_path)
-    known, real = Attempts(ledger), attempts.write_whole
+    known, real = Attempts(ledger), document.write_whole
     ledger.enter(charge(4))
 
     def killed(path: Path, content: bytes) -> None:
@@ -257,7 +188,7 @@ def test_a_kill_between_ledger_and_attempts_loses_neither(
         raise PowerCut
 
     with monkeypatch.context() as patch:
-        patch.setattr(attempts, "write_whole", killed)
+        patch.setattr(document, "write_whole", killed)
         with pytest.raises(PowerCut):
             known.left("credit", "one", 1)
     again = Ledger(tmp_path)
@@ -273,7 +204,7 @@ def test_attempts_of_an_earlier_version_say_nothing_of_the_ledger(
     assert caplog.text == ""
     Ledger(tmp_path).enter(charge())
     path = tmp_path / ATTEMPTS
-    path.write_text(json.dumps(with_checksum({"credit/one": [1, True, "d"]}, ATTEMPTS_SEED)))
+    write_document(path, {"credit/one": [1, True, "d"]}, ATTEMPTS_SEED)
     known = Attempts(Ledger(tmp_path))
     assert f"{path}: is missing or of an earlier version, and does not say how many lines {tmp_path / LEDGER} had" in (
         caplog.text

@@ -13,8 +13,8 @@ from tests.pivodl.jobs import policies
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import COORDINATOR, Federation, Message
 from tests.worlds import PARTIES, assert_oracles_model
-from treetap.coordinator.runtime import journal
 from treetap.errors import ConfigError, Interrupted, Overloaded
+from treetap.models import line_file
 from treetap.models.store import TREES
 from treetap.party.policy import Policy
 from treetap.protocols.prediction import predict_request
@@ -143,7 +143,7 @@ async def test_a_name_is_free_only_while_the_job_is_over(tmp_path: Path, monkeyp
     federation = Federation(tmp_path, HERE.tables, policies={FEATURE: STRICT})
     assert (await federation.train(JOB)).released
     with monkeypatch.context() as full:
-        full.setattr(journal, "write_whole", _refused)
+        full.setattr(line_file, "write_whole", _refused)
         with pytest.raises(Interrupted, match="cannot write"):
             await federation.train(JOB)
     assert federation.jobs.status("job")[0].released

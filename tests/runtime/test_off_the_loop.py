@@ -14,7 +14,7 @@ from tests.replay import HERE, JOB, ORACLE, PARAMS
 from tests.simulator import Federation
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec
 from treetap.lattice.columns import NodeColumns
-from treetap.party.alignment import lists, raised_lists
+from treetap.party.alignment import lists
 from treetap.party.eini import entries
 from treetap.protocols.prediction import predict_request
 from treetap.trees.leaf_entries import LeafEntries
@@ -92,7 +92,7 @@ async def test_identifiers_are_shuffled_and_compared_off_the_event_loop(
     """Sorting a million blinded identifiers takes seconds: in these the party must answer others."""
     watch = Watch()
     monkeypatch.setattr(tests.simulator, "in_place", watch.offload)
-    for module, name in ((raised_lists, "permutation"), (lists, "shuffled"), (lists, "common")):
+    for module, name in ((lists, "permutation"), (lists, "shuffled"), (lists, "common")):
         monkeypatch.setattr(module, name, watch.over(name, getattr(module, name)))
 
     federation = Federation(tmp_path, HERE.tables)

@@ -16,9 +16,9 @@ from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES
 from treetap.coordinator.runtime import journal
-from treetap.coordinator.runtime.journal import Journal
 from treetap.coordinator.runtime.metrics import STATES, CoordinatorMetrics
 from treetap.errors import Conflict, Interrupted, OutOfOrder
+from treetap.models import line_file
 from treetap.party.node import SESSION_S
 from treetap.party.runtime import attempts
 from treetap.process import limits
@@ -239,7 +239,7 @@ def test_jobs_are_counted_by_state_without_their_names(tmp_path: Path, monkeypat
         await jobs.cancel("three")
         check(finished=1, failed=1, cancelled=2)
         with monkeypatch.context() as patch:
-            patch.setattr(Journal, "_append", _full)
+            patch.setattr(line_file, "append", _full)
             with pytest.raises(Interrupted):
                 await federation.train(JOB, "four")  # it is written down, and does not begin
         check(finished=1, failed=1, cancelled=2, interrupted=1)

@@ -22,7 +22,7 @@ from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES
 from treetap.errors import BadInput, Refused
 from treetap.party.config import PartyConfig, read
-from treetap.party.server.reread import follow, reread
+from treetap.party.server.main import follow, reread
 from treetap.party.serving.registry import OwnPaths
 from treetap.process import lifecycle, limits
 from treetap.wire.v2 import serving_pb2
@@ -74,7 +74,7 @@ def test_a_fault_changes_nothing_and_is_logged(
         node = federation.node(FEATURE)
         node._config = running
         _written(tmp_path, file, policy, column="z")
-        with caplog.at_level(logging.ERROR, "treetap.party.server.reread"):
+        with caplog.at_level(logging.ERROR, "treetap.party.server.main"):
             await follow(path, node)
         assert node.config is running
         await federation.close()

@@ -22,8 +22,7 @@ from treetap.party.prediction.steps import send_block
 from treetap.party.runtime.steps import StepCache, follow
 from treetap.process.together import together
 from treetap.wire.disclosure import ByteCounts
-from treetap.wire.ports import Address
-from treetap.wire.timeouts import Timeouts
+from treetap.wire.ports import Address, Timeouts
 from treetap.wire.v2 import control_pb2
 
 STEP = ("bin", 0, 0)

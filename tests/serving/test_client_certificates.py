@@ -13,7 +13,7 @@ from cryptography import x509
 
 from tests.certificates import dns_of, role_of
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.revocation import revoke
+from treetap.commands.certs.requests import revoke
 from treetap.party.config import PartyConfig, ServeConfig
 from treetap.process.config import TlsConfig
 

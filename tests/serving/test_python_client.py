@@ -18,7 +18,7 @@ import pytest
 import treetap
 from tests.certificates import role_of
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.revocation import revoke
+from treetap.commands.certs.requests import revoke
 from treetap.errors import NotServed, Refused, Silent, Unreachable
 from treetap.party.config import PartyConfig, ServeConfig
 from treetap.process.config import TlsConfig

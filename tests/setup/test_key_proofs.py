@@ -23,7 +23,7 @@ from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
 from treetap.party.pivodl import party_keys
 from treetap.party.setup import steps
-from treetap.party.setup.key_proofs import check_key_proof, make_proof
+from treetap.party.setup.steps import check_key_proof, make_proof
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.trees.slots import Slots

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from treetap.errors import Malformed
-from treetap.party.boosting import layout as boosting
-from treetap.party.forest import layout as forest
+from treetap.party.boosting import ciphers as boosting
+from treetap.party.forest import ciphers as forest
 from treetap.trees.job_params import OBJECTIVES
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.trees.slots import Slots

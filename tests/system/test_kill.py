@@ -21,8 +21,8 @@ from treetap.lab.local_federation import LocalFederation
 from treetap.models.store import TREES
 from treetap.protocols import drafts
 from treetap.trees.params import BoostingParams
+from treetap.wire.ports import Timeouts
 from treetap.wire.rpc import GrpcDialer
-from treetap.wire.timeouts import Timeouts
 from treetap.wire.tls import TlsFiles
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import jobs_pb2

@@ -14,8 +14,8 @@ from treetap.commands.protocol_picture import Arrow, Row, picture
 from treetap.errors import ConfigError
 from treetap.names import did_you_mean
 from treetap.party.alignment.steps import ALIGNMENT, Alignment
-from treetap.party.prediction.feature_names import NamesSent, NamesTaken
 from treetap.party.prediction.steps import NAMES, table_for
+from treetap.party.prediction.tree_model import NamesSent, NamesTaken
 from treetap.party.protocols import PREDICTION, TRAINING, roles_for_prediction, roles_for_training
 from treetap.party.runtime.step_order import (
     ANY,

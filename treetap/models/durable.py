@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,11 +16,12 @@ _ALL = "*\n"
 
 
 def stamp_of(path: Path) -> tuple[int, ...]:
-    """Numbers of a file that change whenever it does; none without a file."""
-    if not path.is_file():
+    """Numbers of a file that change whenever it does, its bytes last; none without a file."""
+    try:
+        state = path.stat()
+    except FileNotFoundError:
         return ()
-    state = path.stat()
-    return state.st_ino, state.st_mtime_ns, state.st_size
+    return (state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size) if stat.S_ISREG(state.st_mode) else ()
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
@@ -53,13 +55,12 @@ def writing_whole(path: Path, mode: int = 0o600, draft: Path | None = None) -> I
     sync_folder(path.parent)
 
 
-def append(path: Path, content: bytes) -> os.stat_result:
-    """Add to a file's end; it is on disk when this returns the file's new state."""
+def append(path: Path, content: bytes) -> None:
+    """Add to a file's end; it is on disk when this returns."""
     with _naming(path), path.open("ab") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-        return os.fstat(file.fileno())
 
 
 @contextmanager

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from treetap.models.store import read_kind
+from treetap.errors import DataError
+from treetap.models.store import HISTORY, MANIFEST, read_kind, read_manifest
 
 #: What released sets of records say about the label, one JSON line a tree: the label holder's own figures.
 LEAKAGE = "leakage.jsonl"
 
 #: The kind that holds the trees of `TREES` with the values of repairs, one JSON line a tree: see
-#: `treetap.models.valued_trees`.
+#: `treetap.models.own_split`.
 REPAIRED = "repaired.jsonl"
 
 #: Entry of a label holder's manifest: the repair in `REPAIRED` whose values predictions use.
@@ -41,3 +43,32 @@ def read_repaired(folder: Path) -> list[dict[str, Any]]:
 def read_leakage(folder: Path) -> list[dict[str, Any]]:
     """The lines of a published model's `LEAKAGE`; none where it has no such file. Raises as `read_model` does."""
     return read_kind(folder, LEAKAGE)
+
+
+#: Name of a metric → its value; None where it is no finite number.
+Metrics = Mapping[str, float | None]
+
+
+def read_history(folder: Path) -> list[dict[str, float | None]]:
+    """The metrics after each round of a published model; none of a feature party's model.
+
+    Raises:
+        DataError: there is no model, or it is damaged.
+    """
+    manifest = read_manifest(folder)
+    if HISTORY in manifest["files"]:
+        file, rounds = HISTORY, [line.get("metrics") for line in read_kind(folder, HISTORY)]
+    else:
+        file, rounds = MANIFEST, manifest.get("history", [])
+    if not isinstance(rounds, list) or not all(map(_is_metrics, rounds)):
+        raise DataError(f"{folder / file}: has no metrics of every round; bring a back-up of it back")
+    return rounds
+
+
+def _is_metrics(row: object) -> bool:
+    return isinstance(row, dict) and all(value is None or type(value) in (int, float) for value in row.values())
+
+
+def names_in(rounds: Sequence[Metrics]) -> list[str]:
+    """All metrics, in the order in which they appear."""
+    return list(dict.fromkeys(name for row in rounds for name in row))

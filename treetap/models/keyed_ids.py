@@ -6,6 +6,8 @@ ids: whoever holds it can test a guess.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
@@ -13,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from treetap.errors import DataError
 
 #: Names of arrays of a file that knows its records so: the key as bytes, and (N,) hashes.
 KEY, IDS = "id key", "id hashes"
@@ -47,3 +51,38 @@ def hashes(ids: Iterable[str], key: bytes) -> Hashes:
     """The hash of each id (N,), in the order of the ids. `key`: 1 to 64 bytes."""
     texts = (blake2b(text.encode(), digest_size=HASH_BYTES, key=key).digest() for text in ids)
     return np.frombuffer(b"".join(texts), dtype="<u8").astype(np.uint64)
+
+
+#: The entry of a manifest.
+TRAINED_IDS = "trained_ids"
+_BYTES = 8
+
+
+def trained_ids(ids: Iterable[str]) -> str:
+    """The entry of a manifest for these ids: sorted digests in base64."""
+    return base64.b64encode(np.sort(_digests(ids)).tobytes()).decode()
+
+
+def any_trained(entry: object, ids: Iterable[str]) -> bool:
+    """True if one of the ids is among those of an entry; `DataError` if it is none."""
+    try:
+        kept = base64.b64decode(str(entry), validate=True) if isinstance(entry, str) else b"?"
+        trained: npt.NDArray[np.uint64] = np.frombuffer(kept, dtype=">u8")
+    except ValueError:
+        raise DataError(
+            f"its manifest has no {TRAINED_IDS}, by which records of the training are recognised; bring a back-up of "
+            "it back"
+        ) from None
+    return bool(np.isin(_digests(ids), trained).any())
+
+
+def without(entry: str, ids: Iterable[str]) -> tuple[str, int]:
+    """An entry without these ids, and how many of them it had."""
+    trained: npt.NDArray[np.uint64] = np.frombuffer(base64.b64decode(entry, validate=True), dtype=">u8")
+    kept = trained[~np.isin(trained, _digests(ids))]
+    return base64.b64encode(kept.tobytes()).decode(), len(trained) - len(kept)
+
+
+def _digests(ids: Iterable[str]) -> npt.NDArray[np.uint64]:
+    numbers = (int.from_bytes(hashlib.sha256(text.encode()).digest()[:_BYTES], "big") for text in ids)
+    return np.fromiter(numbers, dtype=np.uint64).astype(">u8")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treetap.errors import DataError
-from treetap.models import checksums
-from treetap.models.checksums import parse_json
+from treetap.models.document import document, parse_json, read_document, read_json
 from treetap.removed import check_state
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ MODEL_FORMAT = 7
 #: The kind of shard that holds trees, one JSON line a tree; its file's name in jobs and models.
 TREES = "trees.jsonl"
 
-#: Metrics after each round of a training of trees, one JSON line a round: see `treetap.models.history`.
+#: Metrics after each round of a training of trees, one JSON line a round: see `treetap.models.kept`.
 HISTORY = "history.jsonl"
 
 #: The kind that holds the weights of a network, arrays by name.
@@ -61,14 +59,9 @@ def described(job: Mapping[str, Any], digests: Mapping[str, str], manifest: Mapp
     """
     whole = {"version": MODEL_FORMAT, "job_digest": str(job.get("digest")), "files": dict(digests), **manifest}
     return {
-        JOB: json.dumps(checksums.with_checksum(job, JOB_SEED)).encode(),
-        MANIFEST: manifest_content(whole, str(job.get("submission"))),
+        JOB: document(job, JOB_SEED),
+        MANIFEST: document(whole, manifest_seed(str(job.get("submission"))), indented=True),
     }
-
-
-def names_content(names: Names) -> dict[str, Any]:
-    """The content of the file of feature names."""
-    return checksums.with_checksum({"names": names}, NAMES_SEED)
 
 
 def read_names(folder: Path) -> dict[str, dict[int, str]]:
@@ -81,7 +74,7 @@ def read_names(folder: Path) -> dict[str, dict[int, str]]:
     if not path.is_file():
         return {}
     try:
-        content = checksums.without_checksum(path, read_json(path), NAMES_SEED)["names"]
+        content = read_document(path, NAMES_SEED)["names"]
         return {
             str(party): {int(handle): str(name) for handle, name in names.items()} for party, names in content.items()
         }
@@ -96,8 +89,7 @@ def read_job(folder: Path) -> dict[str, Any]:
         DataError: it is not there or damaged, or the model is of another format.
     """
     _manifest_of_today(folder)
-    path = folder / JOB
-    return checksums.without_checksum(path, read_json(path), JOB_SEED)
+    return read_document(folder / JOB, JOB_SEED)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -119,13 +111,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def plain_manifest(folder: Path) -> dict[str, Any]:
     """A published model's manifest by its own checksum; its files are not compared with it. Raises as `read_model`."""
     seed = manifest_seed(str(read_job(folder).get("submission")))
-    return checksums.without_checksum(folder / MANIFEST, _manifest_of_today(folder), seed)
-
-
-def manifest_content(manifest: Mapping[str, Any], submission: str) -> bytes:
-    """The content of the manifest's file, with its checksum, of a model of a submission."""
-    whole = checksums.with_checksum(dict(manifest), manifest_seed(submission))
-    return json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode()
+    return read_document(folder / MANIFEST, seed, _manifest_of_today(folder))
 
 
 def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -193,16 +179,6 @@ def _manifest_of_today(folder: Path) -> dict[str, Any]:
             "again, or install the release that wrote it"
         )
     return manifest
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A file that holds one JSON object; `DataError` names one that does not, or is not there."""
-    try:
-        return dict(parse_json(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise DataError(f"{path}: there is no such file") from None
-    except (ValueError, TypeError):
-        raise DataError(f"{path}: is damaged; bring a back-up of it back") from None
 
 
 def sha256_of(path: Path) -> str | None:

@@ -145,19 +145,15 @@ def _tell(told: Connection, kind: str, said: str) -> None:
         told.send_bytes(f"{kind} {said}".encode())
 
 
-def _forget_draws() -> None:
-    """Draw again what libraries drew when they were imported; treetap uses neither."""
-    multiprocessing.current_process().authkey = os.urandom(32)
-    if (numbers := sys.modules.get("numpy.random")) is not None:
-        numbers.seed()  # of its functions, which share one generator
-
-
 def _begin(server: int, pipe: int, *descriptors: int) -> NoReturn:
     """A child's life: what its pipe says first."""
     status = 1
     try:
         end_with(server)
-        _forget_draws()
+        # draw again what libraries drew when they were imported; treetap uses neither
+        multiprocessing.current_process().authkey = os.urandom(32)
+        if (numbers := sys.modules.get("numpy.random")) is not None:
+            numbers.seed()  # of its functions, which share one generator
         with Connection(pipe) as connection:
             try:
                 path, call = (connection.recv_bytes() for _ in range(2))

@@ -171,18 +171,13 @@ def _printed(command: tuple[str, ...], where: str, limit: int, within_s: float) 
             raise ConfigError(late) from None
         finally:
             if process.returncode is None:  # not waited for, so that no other process has its number
-                _end(process)
+                with suppress(PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_END_S)
     if status:
         raise ConfigError(f"{where}: ended with status {status}; run it by hand, as this process's user, to see why")
     return output
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a command with what it has started; one of another user, such as sudo's, is left without its output."""
-    with suppress(PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_END_S)
 
 
 def _gathered(descriptor: int, limit: int, until: float) -> bytes | None:

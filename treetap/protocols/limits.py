@@ -1,6 +1,6 @@
 """Limits that a party's policy sets: on what a training job may ask for, and on each partner over its jobs.
 
-A training's parameter has one row in `PARAMETERS`. Partners are counted by `treetap.party.runtime.job_ledger`.
+A training's parameter has one row in `PARAMETERS`. Partners are counted by `treetap.party.runtime.ledger`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from treetap.names import quoted
 from treetap.tables.config import AUTO, OTHERS, encoding_of
-from treetap.tables.date_formats import ISO
+from treetap.tables.dates import ISO
 
 Encodings = str | Mapping[str, str] | None
 #: Columns that a message names.

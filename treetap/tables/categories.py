@@ -32,8 +32,7 @@ import pyarrow.compute as pc
 from treetap.errors import DataError
 from treetap.tables.cells import plain_column
 from treetap.tables.config import CATEGORICAL, DAYS, encoding_of, is_encoded_by_name
-from treetap.tables.date_formats import ISO, whole_width
-from treetap.tables.dates import days_of, is_date, undated
+from treetap.tables.dates import ISO, days_of, is_date, undated, whole_width
 from treetap.tables.number_styles import number
 from treetap.tables.numbers import (
     FALSE,

@@ -191,7 +191,10 @@ def read_partial_labels(
     """
     assert table.label is not None
     cells = cells_of(table.label)
-    rows = _filled(cells)
+    empty = pc.is_null(cells, nan_is_null=pa.types.is_floating(cells.type))
+    if is_text(cells.type):
+        empty = pc.or_(empty, pc.fill_null(pc.equal(pc.utf8_trim_whitespace(cells), ""), True))
+    rows = np.flatnonzero(~np.asarray(empty.to_numpy(), dtype=np.bool_)).astype(np.int64)
     if not len(rows):
         return PartialLabels(rows, np.zeros(0, dtype=np.float64 if objective in REGRESSIONS else np.int64))
     if objective not in REGRESSIONS:
@@ -200,13 +203,6 @@ def read_partial_labels(
     if objective in REGRESSIONS:
         return PartialLabels(rows, _targets(table, column, objective, rows, held))
     return PartialLabels(rows, _class_numbers(table, column, rows, held, classes, public=public))
-
-
-def _filled(cells: pa.ChunkedArray) -> Rows:
-    empty = pc.is_null(cells, nan_is_null=pa.types.is_floating(cells.type))
-    if is_text(cells.type):
-        empty = pc.or_(empty, pc.fill_null(pc.equal(pc.utf8_trim_whitespace(cells), ""), True))
-    return np.flatnonzero(~np.asarray(empty.to_numpy(), dtype=np.bool_)).astype(np.int64)
 
 
 def _targets(

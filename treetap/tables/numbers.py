@@ -83,7 +83,9 @@ def numbers_of(path: Origin, name: str, column: pa.ChunkedArray, advice: str = E
     if is_text(kind):
         few = column.unique()
         if len(few) <= _MOST_SPELLINGS and are_booleans(few.to_pylist()):
-            return _of_booleans(column)
+            spelt = pa.array([*TRUE, *FALSE], column.type)
+            spelling = doubles(pc.index_in(pc.utf8_trim_whitespace(column), value_set=spelt))
+            return np.where(np.isnan(spelling), np.nan, spelling < len(TRUE))
         return _parse(path, name, column.to_pylist(), advice)
     if not may_be_numbers(kind):
         raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, not numbers; {remedy_of(kind)}")
@@ -94,12 +96,6 @@ def are_booleans(cells: Iterable[str | None]) -> bool:
     """True for texts that are booleans, one at least, beside missing and blank ones."""
     held = {cell.strip() for cell in cells if cell and cell.strip()}
     return bool(held) and held <= {*TRUE, *FALSE}
-
-
-def _of_booleans(column: pa.ChunkedArray) -> Floats:
-    spelt = pa.array([*TRUE, *FALSE], column.type)
-    spelling = doubles(pc.index_in(pc.utf8_trim_whitespace(column), value_set=spelt))
-    return np.where(np.isnan(spelling), np.nan, spelling < len(TRUE))
 
 
 def in_width(number: float, kind: pa.DataType) -> float:

@@ -220,7 +220,7 @@ def _files(keys: SourceKeys, place: Path | str) -> list[tuple[str, TableFile]]:
     any_name = keys.format is not None
     if isinstance(place, Path):
         return local_files(place, any_name, keys.check_within)
-    from treetap.tables.object_store import stored_files  # see `read_here`
+    from treetap.tables.several import stored_files  # see `read_here`
 
     return stored_files(place, keys.endpoint_override, any_name)
 

@@ -114,7 +114,7 @@ def _listed(value: Any) -> Any:
 
 
 def _date_formats(value: Any) -> Any:
-    from treetap.tables.date_formats import checked_format  # most tables have none, and a party starts without
+    from treetap.tables.dates import checked_format  # most tables have none, and a party starts without
 
     for form in value.values() if isinstance(value, dict) else [value]:
         checked_format(form)

@@ -19,8 +19,7 @@ from treetap.errors import DataError
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, settle
 from treetap.tables.categories import Category, categories_of, merges
 from treetap.tables.config import AUTO, DAYS, TableConfig, encoding_of, is_encoded_by_name
-from treetap.tables.date_formats import ISO
-from treetap.tables.dates import is_date
+from treetap.tables.dates import ISO, is_date
 from treetap.tables.features import Streamed
 from treetap.tables.numbers import is_text, may_be_numbers
 from treetap.tables.opening import plain_batches

@@ -7,7 +7,7 @@ transcripts and mailboxes call it by that name alone, and a protocol that is add
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import TypeAlias, TypeVar, cast
 
@@ -15,6 +15,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from treetap.errors import Malformed
+from treetap.names import visible
 from treetap.wire.v2 import alignment_pb2, control_pb2, exchange_pb2, prediction_pb2, setup_pb2
 
 #: The content of a step that opens a job.
@@ -168,3 +169,29 @@ def _frame_with(name: str) -> type[control_pb2.StepResult] | type[exchange_pb2.P
 def result(body: Message) -> control_pb2.StepResult:
     """The result of a step, whose name follows from its type."""
     return filled(control_pb2.StepResult(), _RESULTS[body.DESCRIPTOR.full_name], body)
+
+
+M = TypeVar("M", bound=Message)
+
+
+def visible_message(message: M, paths: Collection[str] = ()) -> M:
+    """A copy of a message in which all texts are visible, those of its inner messages too.
+
+    `paths`: fields that name a file, which a program may open; they stay as they are.
+    """
+    copy = type(message)()
+    copy.CopyFrom(message)
+    _make_visible(copy, paths)
+    return copy
+
+
+def _make_visible(message: Message, paths: Collection[str]) -> None:
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in value if field.is_repeated else [value]:
+                _make_visible(inner, paths)
+        elif field.type == field.TYPE_STRING and field.name not in paths:
+            if field.is_repeated:
+                value[:] = [visible(text) for text in value]
+            else:
+                setattr(message, field.name, visible(value))

@@ -6,13 +6,15 @@ inspects the messages. The caller's name comes from the transport (its certifica
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from treetap.wire.roles import Identity, Role
 
-if TYPE_CHECKING:  # a process that only names an address loads no message
+if TYPE_CHECKING:
     from treetap.wire.v2 import control_pb2, exchange_pb2
 
 
@@ -58,3 +60,92 @@ class Dialer(Protocol):
     async def close(self) -> None:
         """Close all channels."""
         ...
+
+
+#: Least `silence_s` of a configuration: a busy host needs a few seconds for one sign of life.
+LEAST_SILENCE_S = 5.0
+#: Breaks that one call survives: a connection that keeps breaking is a failed one.
+MOST_BREAKS = 1000
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 1.0
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """The deadlines of a process, in seconds.
+
+    Attributes:
+        silence_s: the longest that a peer may be silent; a call or a wait that it does not answer ends after that.
+    """
+
+    silence_s: float = 30.0
+
+    @property
+    def connect_s(self) -> float:
+        """One attempt to connect, from TCP to gRPC's first frame, which takes four to eight round trips."""
+        return max(3.0, min(20.0, self.silence_s))
+
+    @property
+    def retry_s(self) -> float:
+        """Repeats after a connection has broken, from the break on."""
+        return min(10.0, self.silence_s)
+
+    @property
+    def diagnosis_s(self) -> float:
+        """Finding the cause of a failed connection, or looking at a server before one: up to five round trips."""
+        return min(5.0, self.silence_s)
+
+    @property
+    def ping_s(self) -> float:
+        """Quiet of a connection with calls under way until it is tested; servers refuse more than one in 10 s."""
+        return max(10.0, min(20.0, self.silence_s / 2))
+
+    @property
+    def pong_s(self) -> float:
+        """The answer to such a test."""
+        return max(3.0, min(10.0, self.silence_s / 3))
+
+
+class Reconnects:
+    """The breaks of one call and the pauses between its repeats, within the silence that its receiver may keep."""
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self.silence_s, self._retry_s = timeouts.silence_s, timeouts.retry_s
+        self._give_up: float | None = None
+        self._wait = _FIRST_WAIT_S
+        self._breaks = 0
+        self._heard_at = asyncio.get_running_loop().time()
+
+    @property
+    def silent_at(self) -> float:
+        """The loop's time at which the other side, if nothing is heard of it, has been silent for too long."""
+        return self._heard_at + self.silence_s
+
+    @property
+    def unheard_at(self) -> float:
+        """The loop's time until which repeats go on where nothing has ever answered, whatever the cause is.
+
+        Whoever waits for the message waits for `silence_s`, so that this end comes first, which names the line.
+        """
+        return self._heard_at + max(self._retry_s, self.silence_s / 2)
+
+    @property
+    def repeated(self) -> bool:
+        """True if the call has been repeated since the other side was last heard."""
+        return self._give_up is not None
+
+    def heard(self) -> None:
+        """Note an answer of the other side: the next break is a new one."""
+        self._give_up, self._wait = None, _FIRST_WAIT_S
+        self._heard_at = asyncio.get_running_loop().time()
+
+    async def again(self, until: float = math.inf) -> bool:
+        """After a break: pause and return True, or False where it has lasted too long, or it is `until` by then."""
+        now = asyncio.get_running_loop().time()
+        if self._give_up is None:
+            self._give_up = now + self._retry_s
+        self._breaks += 1
+        if now + self._wait > min(self._give_up, self.silent_at, until) or self._breaks > MOST_BREAKS:
+            return False
+        await asyncio.sleep(self._wait)
+        self._wait = min(2 * self._wait, _LONGEST_WAIT_S)
+        return True

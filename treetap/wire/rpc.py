@@ -27,10 +27,9 @@ from treetap.wire.channels import Channels
 from treetap.wire.credentials import Credentials, CredentialSource
 from treetap.wire.hello import SERVING, say_hello
 from treetap.wire.listening import bound
-from treetap.wire.ports import Address
+from treetap.wire.ports import Address, Timeouts
 from treetap.wire.probe import examine
 from treetap.wire.status import error_of
-from treetap.wire.timeouts import Timeouts
 from treetap.wire.tls import Insecure, Transport, check_near
 from treetap.wire.v2 import approvals_pb2_grpc, control_pb2, control_pb2_grpc, exchange_pb2, jobs_pb2_grpc
 

@@ -66,7 +66,15 @@ async def joined(statuses: AsyncIterator[jobs_pb2.JobStatus]) -> AsyncIterator[j
         if more:
             continue
         whole.ClearField("more")
-        _join_accounts(whole)
+        # one account for each party, where parts had several
+        accounts: dict[str, setup_pb2.Accounted] = {}
+        for piece in whole.accounts:
+            accounts.setdefault(piece.party, setup_pb2.Accounted()).MergeFrom(piece.account)
+        if len(accounts) < len(whole.accounts):
+            del whole.accounts[:]
+            whole.accounts.extend(
+                jobs_pb2.PartyAccount(party=name, account=account) for name, account in accounts.items()
+            )
         yield whole
         whole = jobs_pb2.JobStatus()
 
@@ -91,13 +99,3 @@ def _rows(accounts: Iterable[jobs_pb2.PartyAccount], most: int) -> Iterator[jobs
                 getattr(piece.account, field.name).append(row)
                 size += row.ByteSize() + FRAME_BYTES
             yield piece
-
-
-def _join_accounts(status: jobs_pb2.JobStatus) -> None:
-    """One account for each party, where parts had several."""
-    accounts: dict[str, setup_pb2.Accounted] = {}
-    for piece in status.accounts:
-        accounts.setdefault(piece.party, setup_pb2.Accounted()).MergeFrom(piece.account)
-    if len(accounts) < len(status.accounts):
-        del status.accounts[:]
-        status.accounts.extend(jobs_pb2.PartyAccount(party=name, account=account) for name, account in accounts.items())

@@ -29,6 +29,7 @@ from treetap.names import on_loopback
 from treetap.wire.certificates import (
     NoIdentity,
     Phrase,
+    Revoked,
     belongs,
     common_names,
     date,
@@ -40,9 +41,10 @@ from treetap.wire.certificates import (
     read_certificates,
     read_file,
     read_key,
+    read_lists,
+    read_revoked,
     signed_by,
 )
-from treetap.wire.revoked import Revoked, read_lists, read_revoked
 from treetap.wire.roles import Identity, Role
 
 log = logging.getLogger(__name__)

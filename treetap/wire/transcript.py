@@ -3,7 +3,7 @@
 A folder holds ``000001.tap``, ``000002.tap``, … (see :mod:`treetap.wire.tap_file`). Each record carries its number and
 the SHA-256 of the record before it, uncompressed, across files and restarts. So a changed, removed or inserted record
 shows, except that records missing at the very end cannot show, and that a chain can be computed anew. What is signed by
-a head (see :mod:`treetap.wire.signed_heads`) can be changed only by the holder of the party's key.
+a head (see :mod:`treetap.wire.signatures`) can be changed only by the holder of the party's key.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from google.protobuf.message import DecodeError, Message
 
 import treetap.wire.v2
 from treetap.errors import BadInput, Malformed
-from treetap.wire.certificates import read_certificates
+from treetap.wire.certificates import read_certificates, read_lists
 from treetap.wire.disclosure import bytes_by_class_of
-from treetap.wire.revoked import read_lists
-from treetap.wire.signed_heads import Anchor, Heads
+from treetap.wire.signatures import Anchor, Heads
 from treetap.wire.tap_file import ORIGIN, TAP, files_of, frames, opened
 from treetap.wire.v2.growth_pb2 import WonSplits
 from treetap.wire.v2.transcript_pb2 import OwnAlignment, OwnSplit, OwnSums, OwnValues, TranscriptRecord
@@ -102,7 +101,8 @@ class TranscriptReader:
                         if record.kind == TranscriptRecord.HEAD:
                             heads.head(record)
                             continue
-                        _check_kind(record)
+                        if record.kind not in (TranscriptRecord.RECEIVED, TranscriptRecord.SENT, TranscriptRecord.OWN):
+                            raise Malformed(f"its kind is {record.kind}, which is none")
                     except (Malformed, DecodeError) as fault:
                         raise Malformed(f"{path}: byte {frame.offset}: record {record.sequence}: {fault}") from None
                     heads.record(record.sequence)
@@ -129,11 +129,6 @@ def counted(record: TranscriptRecord) -> dict[str, int]:
     if by_class != dict(record.bytes_by_class):
         raise Malformed(f"record {record.sequence}: its bytes by class are not those of its message")
     return by_class
-
-
-def _check_kind(record: TranscriptRecord) -> None:
-    if record.kind not in (TranscriptRecord.RECEIVED, TranscriptRecord.SENT, TranscriptRecord.OWN):
-        raise Malformed(f"its kind is {record.kind}, which is none")
 
 
 def _elsewhere(folder: Path) -> str:

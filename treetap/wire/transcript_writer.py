@@ -26,7 +26,7 @@ from google.protobuf.message import Message
 from treetap.errors import BadInput, ConfigError, Interrupted, Refused
 from treetap.models.durable import make_folder, sync_folder
 from treetap.wire.disclosure import bytes_by_class_of
-from treetap.wire.signed_heads import head_of
+from treetap.wire.signatures import head_of
 from treetap.wire.tap_file import HEADER, ORIGIN, files_of, framed, frames, opened
 from treetap.wire.tls import Transport
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
@@ -167,17 +167,14 @@ class TranscriptWriter:
         try:
             _write_all(self._file, frame)
         except OSError as error:
-            self._take_back(end)
+            # cut off a part of a record: in the middle of a file it would read as damage, at the end as torn
+            try:
+                os.ftruncate(self._file.fileno(), end)
+                self._file.seek(end)
+            except OSError:
+                self._torn = True  # the next record begins a new file
             raise Interrupted(f"{self._file.name}: cannot write the transcript: {error.strerror}") from error
         self._sequence, self._previous = self._sequence + 1, hashlib.sha256(plain).digest()
-
-    def _take_back(self, end: int) -> None:
-        """Cut off a part of a record: in the middle of a file it would read as damage, at the end as torn."""
-        try:
-            os.ftruncate(self._file.fileno(), end)
-            self._file.seek(end)
-        except OSError:
-            self._torn = True  # the next record begins a new file
 
     def _rotate(self) -> None:
         """Sign the full file, bring it to disk, and only then begin the next: after a power loss it lacks no record."""

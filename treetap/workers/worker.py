@@ -127,7 +127,18 @@ class Worker:
         """Replace an incarnation that has ended; returns the error for its calls."""
         if self._closed:
             return Interrupted(f"{self._name} has been closed")
-        self._start_again(incarnation)
+        # replace this incarnation, unless that has been done
+        with self._change:
+            if self.incarnation is incarnation and not self._closed:
+                who = f"{self._name} ({incarnation.name})"
+                if incarnation is self._hung:
+                    silent = f"{self._silence_s:g} s"
+                    self._why = f"{who} finished no unit of work for {silent}; it was killed and started again"
+                else:
+                    self._why = f"{who} {incarnation.loss()}"
+                incarnation.end()
+                self.incarnation = self._start()
+                self.generation += 1
         return Interrupted(self._why)
 
     async def _watch_for_silence(self) -> None:
@@ -142,20 +153,6 @@ class Worker:
 
     def _signs(self) -> tuple[int, int, int]:
         return self.generation, self._calls, self.incarnation.units
-
-    def _start_again(self, incarnation: WorkerProcess) -> None:
-        """Replace this incarnation, unless that has been done."""
-        with self._change:
-            if self.incarnation is incarnation and not self._closed:
-                who = f"{self._name} ({incarnation.name})"
-                if incarnation is self._hung:
-                    silent = f"{self._silence_s:g} s"
-                    self._why = f"{who} finished no unit of work for {silent}; it was killed and started again"
-                else:
-                    self._why = f"{who} {incarnation.loss()}"
-                incarnation.end()
-                self.incarnation = self._start()
-                self.generation += 1
 
 
 class Lease:

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from id2graph_trial import ATTACKER
 
-from treetap.party.boosting import layout as boosting_layout
-from treetap.party.forest import layout as forest_layout
+from treetap.party.boosting import ciphers as boosting_layout
+from treetap.party.forest import ciphers as forest_layout
 from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.tables.binned import bin_columns
 from treetap.tables.reading import Table

@@ -10,7 +10,7 @@ from treetap.errors import BadInput
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of, rounded_up
 from treetap.lattice.histogram_ways import Needs, Way, built_nodes, once_an_attempt, way_of
-from treetap.party.boosting.layout import layout
+from treetap.party.boosting.ciphers import layout
 from treetap.trees.params import BoostingParams, ForestParams
 
 PARAMS = BoostingParams(n_estimators=5, max_depth=3, max_bin=32)

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from treetap.errors import DataError
-from treetap.models.trained_ids import any_trained, trained_ids
+from treetap.models.keyed_ids import any_trained, trained_ids
 
 IDS = [f"r{i}" for i in range(1000)]
 

@@ -14,7 +14,7 @@ import pytest
 from treetap.errors import ConfigError, DataError
 from treetap.strict import load
 from treetap.tables.config import TableConfig
-from treetap.tables.date_formats import ISO, mostly, parser, readings
+from treetap.tables.dates import ISO, mostly, parser, readings
 from treetap.tables.reading import Table, read_table
 
 DAY, LATE, EARLY = datetime(2019, 10, 2), datetime(2018, 12, 25), datetime(2020, 1, 31)

@@ -16,7 +16,7 @@ import pytest
 
 from tests.library.tables.conftest import Store
 from treetap.errors import DataError
-from treetap.tables import object_store as store_module
+from treetap.tables import several as store_module
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
 

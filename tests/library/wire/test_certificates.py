@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.revocation import revoke
+from treetap.commands.certs.requests import revoke
 from treetap.errors import ConfigError
 from treetap.wire.certificates import belongs, read_certificates, read_key, signed_by
 from treetap.wire.roles import Role

@@ -12,7 +12,7 @@ import pytest
 
 from tests.library.wire.test_revoked import COORDINATOR, PARTY, PEER, Federation
 from treetap.commands.certs.authority import create_authority
-from treetap.commands.certs.revocation import revoke
+from treetap.commands.certs.requests import revoke
 from treetap.errors import ConfigError, Refused
 from treetap.wire import credentials
 from treetap.wire.certificates import key_pem, read_key

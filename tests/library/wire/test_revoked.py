@@ -17,15 +17,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 
 from tests.certificates import role_of
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.revocation import revoke
+from treetap.commands.certs.requests import revoke
 from treetap.errors import ConfigError, Incompatible, Refused, TreetapError, Unanswered, Unreachable
 from treetap.party.server.services import register
-from treetap.wire import channels, revoked, rpc
+from treetap.wire import certificates, channels, rpc
 from treetap.wire.callers import Callers
-from treetap.wire.certificates import read_certificates
+from treetap.wire.certificates import read_certificates, read_revoked
 from treetap.wire.hello import say_hello, serve_health
 from treetap.wire.ports import Address
-from treetap.wire.revoked import read_revoked
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import control_pb2, exchange_pb2
 
@@ -296,7 +295,7 @@ async def test_a_list_that_has_ended_ends_all_calls(
     ):
         await _deliver(carefree, to)
         later = datetime.now(UTC) + timedelta(hours=2)
-        monkeypatch.setattr(revoked, "now", lambda: later)
+        monkeypatch.setattr(certificates, "now", lambda: later)
         with pytest.raises(Refused, match=r"the list of revoked certificates ended on .*: at the authority, ") as told:
             await _deliver(carefree, to)
         assert str(federation.folder) not in str(told.value)

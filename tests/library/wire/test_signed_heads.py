@@ -15,11 +15,11 @@ import pytest
 
 from tests.commands.command import refused, treetap
 from tests.library.wire.logs import RECEIVED, chained, files_of, record_ends
-from treetap.commands.certs import revocation
+from treetap.commands.certs import requests
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Malformed
 from treetap.wire.roles import Role
-from treetap.wire.signed_heads import Anchor
+from treetap.wire.signatures import Anchor
 from treetap.wire.tap_file import files_of as tap_files
 from treetap.wire.tap_file import frames, opened
 from treetap.wire.tls import Insecure, TlsFiles, Transport
@@ -266,8 +266,8 @@ def test_a_revoked_certificate_signs_nothing_more(tmp_path: Path, monkeypatch: p
     for ended in (False, True):
         if ended:
             past = datetime.now(UTC) - timedelta(minutes=1)
-            monkeypatch.setattr(revocation, "last_day", lambda days, past=past: past)
-        path, _, _ = revocation.revoke(tmp_path, () if ended else ["feature-b"])
+            monkeypatch.setattr(requests, "last_day", lambda days, past=past: past)
+        path, _, _ = requests.revoke(tmp_path, () if ended else ["feature-b"])
         when = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
         with pytest.raises(Malformed, match=rf"its certificate was revoked on {when}, before the signature \({when}\)"):
             _anchor(after, stolen.ca, path)
@@ -283,12 +283,12 @@ def test_a_list_of_revoked_certificates_is_verified(keys: Keys, tmp_path: Path) 
     """It must be the given authority's, which must be given."""
     _write(tmp_path / "log", "a", keys.party)
     create_authority(tmp_path)
-    path, _, _ = revocation.revoke(tmp_path)
+    path, _, _ = requests.revoke(tmp_path)
     line = refused(treetap("transcript", tmp_path / "log", "--ca", keys.ca, "--revoked", path))
     assert "has no list of revoked certificates of the authority 'CN=treetap CA' that is trusted here" in line
     alone = refused(treetap("transcript", tmp_path / "log", "--revoked", path))
     assert alone == f"{path}: a list of revoked certificates is verified by its authority: give --ca too\n"
-    path, _, _ = revocation.revoke(keys.ca.parent, ["feature-c"])
+    path, _, _ = requests.revoke(keys.ca.parent, ["feature-c"])
     found = json.loads(treetap("transcript", tmp_path / "log", "--ca", keys.ca, "--revoked", path, "--json").out)
     assert (found["signed"]["listed"], found["signed"]["revoked"]) == (True, "")
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from tests.virtual_time import run
+from treetap.wire.ports import Reconnects, Timeouts
 from treetap.wire.rpc import IDLE_S, channel_options
-from treetap.wire.timeouts import Reconnects, Timeouts
 
 
 @pytest.mark.parametrize(

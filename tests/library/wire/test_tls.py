@@ -25,8 +25,7 @@ from grpc_health.v1 import health_pb2
 
 from treetap.commands.certs import authority
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.certs.requests import request, sign_request
-from treetap.commands.certs.revocation import revoke
+from treetap.commands.certs.requests import request, revoke, sign_request
 from treetap.errors import BadInput, ConfigError
 from treetap.process.secret import Secret
 from treetap.wire import rpc

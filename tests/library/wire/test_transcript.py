@@ -17,7 +17,7 @@ from tests.library.wire.logs import OWN, RECEIVED, SENT, files_of, log, record_e
 from tests.library.wire.samples import Inner, Outer, sample_type
 from treetap.errors import BadInput, Interrupted, Malformed, Refused
 from treetap.wire import transcript_writer
-from treetap.wire.signed_heads import Anchor
+from treetap.wire.signatures import Anchor
 from treetap.wire.tap_file import HEADER
 from treetap.wire.transcript import TranscriptReader, open_message, summarise
 from treetap.wire.transcript_writer import TranscriptWriter

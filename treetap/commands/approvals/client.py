@@ -18,12 +18,11 @@ from treetap.process.secret import Secret
 from treetap.strict import Address as AddressText
 from treetap.strict import Host, Name, Strict, load
 from treetap.wire import rpc
-from treetap.wire.ports import Address
+from treetap.wire.frame import visible_message
+from treetap.wire.ports import Address, Timeouts
 from treetap.wire.roles import Role
-from treetap.wire.timeouts import Timeouts
 from treetap.wire.tls import Transport
 from treetap.wire.v2 import approvals_pb2
-from treetap.wire.visible_message import visible_message
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import overview_pb2

@@ -25,7 +25,7 @@ from cryptography.x509.oid import NameOID
 
 from treetap.commands.typed import typed
 from treetap.errors import BadInput, ConfigError
-from treetap.models.checksums import parse_json
+from treetap.models.document import parse_json
 from treetap.models.durable import append, make_ignored_folder
 from treetap.names import KINDS, NAME
 from treetap.process.secret import Secret

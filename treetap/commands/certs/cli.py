@@ -25,7 +25,7 @@ Days = Annotated[int, typer.Option(help="Days until it expires.")]
 def certs_init(folder: Annotated[Path, typer.Argument(help="Where ca.crt, ca.key and crl.pem go.")]) -> None:
     """Make a private certificate authority, and its list of revoked certificates, which is empty."""
     from treetap.commands.certs.authority import KEY, create_authority
-    from treetap.commands.certs.revocation import revoke
+    from treetap.commands.certs.requests import revoke
 
     create_authority(folder)
     revoked, _, _ = revoke(folder)
@@ -110,8 +110,7 @@ def certs_sign(
     ] = None,
 ) -> None:
     """Sign a request at the authority, for the name, role and hosts that are given here and no others."""
-    from treetap.commands.certs.requests import sign_request
-    from treetap.commands.certs.revocation import FILE
+    from treetap.commands.certs.requests import FILE, sign_request
     from treetap.wire.roles import Identity
 
     path, digest = sign_request(request, Identity(name, role), ca, out, host or (), days, fingerprint)
@@ -135,7 +134,7 @@ def certs_revoke(
 
     Every process whose file names a list ([tls] revoked) needs the new one in the place of the old.
     """
-    from treetap.commands.certs.revocation import revoke
+    from treetap.commands.certs.requests import revoke
 
     path, new, until = revoke(ca, what or (), days)
     for serial in new:

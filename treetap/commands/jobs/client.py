@@ -25,14 +25,13 @@ from treetap.protocols.drafts import checked, named, to_draft
 from treetap.strict import Address as AddressText
 from treetap.strict import Name, load
 from treetap.wire import rpc
-from treetap.wire.ports import Address
+from treetap.wire.frame import visible_message
+from treetap.wire.ports import Address, Reconnects, Timeouts
 from treetap.wire.roles import Role
 from treetap.wire.signatures import NANOS_A_DAY, STATEMENT_DAYS, signed
 from treetap.wire.status_parts import UNDER_WAY, jobs_of, joined
-from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.tls import Insecure, Transport
 from treetap.wire.v2 import jobs_pb2
-from treetap.wire.visible_message import visible_message
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R", jobs_pb2.SubmitRequest, jobs_pb2.PredictRequest, jobs_pb2.AlignRequest)

@@ -403,7 +403,7 @@ def _is_free(port: int) -> bool:
 def _certify(folder: Path, roles: Mapping[str, Role]) -> None:
     """Make an authority, and the credentials of every process in its own folder."""
     from treetap.commands.certs.authority import create_authority, issue, write_new
-    from treetap.commands.certs.revocation import revoke
+    from treetap.commands.certs.requests import revoke
     from treetap.commands.new.folders import TLS
 
     authority = folder / AUTHORITY
