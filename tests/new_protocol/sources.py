@@ -51,9 +51,9 @@ LINES = (
 
 
 def copy_of_sources(folder: Path) -> None:
-    """Copy the sources, without what programs leave behind, and without this folder."""
+    """Copy the sources, without what programs leave behind, and without this folder and its like."""
     folder.mkdir(parents=True, exist_ok=True)
-    ignored = shutil.ignore_patterns("__pycache__", "new_protocol", "new_rule", "*.pyc")
+    ignored = shutil.ignore_patterns("__pycache__", "new_*", "*.pyc")
     for name in SOURCES:
         source = ROOT / name
         if source.is_dir():

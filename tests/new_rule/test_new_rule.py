@@ -1,4 +1,4 @@
-"""A new defence is its own files and six lines in four files: added to a copy of the sources, it works there."""
+"""A new defence is its own files and six lines in four others, a new attack its own, a row and a line of help."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.new_protocol.sources import Line, add_protocol, changes, copy_of_sour
 pytestmark = pytest.mark.second_tier
 
 BIN = Path(sys.executable).parent
-FILES = Path(__file__).resolve().parent / "files"
+RULE, ATTACK = (Path(__file__).resolve().parents[1] / name / "files" for name in ("new_rule", "new_attack"))
 #: The lines of its setting, its feature and its rule.
-LINES = (
+OF_RULE = (
     Line(
         "party/defences/settings.py",
         '    """Labels, trees: the label holder grows the first trees alone."""',
@@ -41,22 +41,40 @@ LINES = (
         "lambda part: part.labelled and bool(part.config.defences.clipped),",
     ),
 )
+#: The row of an attack, and its line in the help.
+OF_ATTACK = (
+    Line(
+        "attacks/registry.py",
+        '        reads=("discount", "max_entries", *KMEANS[1:]),',
+        '    ),\n    _grouping(\n        "earliest",\n        "First tree",\n        "the leaves of the first tree",\n'
+        '        _later("treetap.attacks.id2graph.first_tree", "first_tree"),',
+    ),
+    Line("lab/audit/cli.py", "    own-cuts  ", "    earliest           the leaves of the first tree are the groups"),
+)
 
 
-def test_a_new_defence_works(tmp_path: Path) -> None:
-    """It changes what is summed and the manifest; the import rules hold, and no file that is there loses a line."""
+@pytest.mark.parametrize(
+    ("files", "lines", "added", "tests"),
+    [
+        (RULE, OF_RULE, 6, ("tests/clipped", "tests/library/test_exclusions.py")),
+        (ATTACK, OF_ATTACK, 7, ("tests/first_tree", "tests/attacks/test_registry.py")),
+    ],
+)
+def test_a_new_part_works(
+    files: Path, lines: tuple[Line, ...], added: int, tests: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Its own tests and those of the list pass; import rules hold, and no file that is there loses a line."""
     before, after = tmp_path / "before", tmp_path / "after"
     for folder in (before, after):
         copy_of_sources(folder)
-    add_protocol(after, LINES, FILES)
+    add_protocol(after, lines, files)
     found = changes(before, after)
-    own = {path.relative_to(FILES).as_posix() for path in FILES.rglob("*.py")}
+    own = {path.relative_to(files).as_posix() for path in files.rglob("*.py")}
     assert (found.added, found.removed) == (own, set())
-    assert set(found.edited) == {line.file for line in LINES}
-    assert [sum(counts) for counts in zip(*found.edited.values(), strict=True)] == [6, 0]
+    assert set(found.edited) == {line.file for line in lines}
+    assert [sum(counts) for counts in zip(*found.edited.values(), strict=True)] == [added, 0]
     variables = {**os.environ, "PYTHONPATH": str(after)}
-    tests = ("-m", "pytest", "-p", "no:cacheprovider", "tests/clipped", "tests/library/test_exclusions.py")
     imports, lint = (BIN / "lint-imports", "--no-cache"), (BIN / "ruff", "check", "--no-cache", *own)
-    for command in (imports, lint, (sys.executable, *tests)):
+    for command in (imports, lint, (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *tests)):
         ended = subprocess.run(command, cwd=after, env=variables, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stdout + ended.stderr
