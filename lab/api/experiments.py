@@ -20,9 +20,9 @@ from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.frames import arrow_of, data_frame, frame_of
 from treetap.lab.api.loopback import quiet
 from treetap.lab.api.models import LoadedModel, PartyModel, load_model
-from treetap.lab.experiment.all_runs import PAGE, TABLE, run_experiment
-from treetap.lab.experiment.command import RUNS
+from treetap.lab.experiment.all_runs import PAGE, run_experiment
 from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.kept import RUNS, TABLE
 from treetap.lab.experiment.results import OF_COLUMNS, Results, RunResult
 from treetap.strict import load, text_of
 from treetap.tables.written import written

@@ -17,7 +17,8 @@ from treetap.attacks.verdict import Verdict
 from treetap.errors import BadInput
 from treetap.lab.experiment import local_job
 from treetap.lab.experiment.baselines import ALONE, UNDEFENDED
-from treetap.lab.experiment.experiment_file import AuditTable, ExperimentFile
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.file_tables import AuditTable
 from treetap.lab.experiment.joined_table import ID, Split, content_digest
 from treetap.lab.experiment.party_tables import labels_file
 from treetap.lab.experiment.results import Measures, RunResult

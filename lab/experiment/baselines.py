@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,10 @@ UNDEFENDED = "centralised without defences, test"
 
 
 class Comparison:
-    """The centralised model of an experiment's run, trained once.
+    """The tables of an experiment's run as its parties read them, and the centralised model, trained once.
+
+    `trained`, `asked`: party → its table of the training, and of the held-out rows. `learned`: labels of the training;
+    `truth`: of the held-out rows.
 
     Args:
         experiment: the file.
@@ -52,31 +56,35 @@ class Comparison:
         self, experiment: ExperimentFile, settings: Mapping[str, Mapping[str, Any]], seed: int, rows: pa.Table
     ) -> None:
         job = experiment.job.model_copy(update={"seed": experiment.job.seed + seed})
-        self._params, self._alignment = job.params(), job.alignment
+        self.params, self._alignment = job.params(), job.alignment
         self._protocol = training(job.protocol)
         self._names, label = experiment.in_order, experiment.data.label
-        self._trained = {
-            name: read_as_party(settings[name]["tables"]["train"], self._params.missing) for name in self._names
+        self.trained = {
+            name: read_as_party(settings[name]["tables"]["train"], self.params.missing) for name in self._names
         }
-        self._asked = {
-            name: read_as_party(settings[name]["tables"]["predict"], self._params.missing, self._trained[name])
+        self.asked = {
+            name: read_as_party(settings[name]["tables"]["predict"], self.params.missing, self.trained[name])
             for name in self._names
         }
-        self._ids, self._seed = self._asked[self._names[0]].ids, seed
+        self._ids, self._seed = self.asked[self._names[0]].ids, seed
         place = {str(record): row for row, record in enumerate(rows.column(ID).to_pylist())}
         self._rows = [place[record] for record in self._ids]
         self._ownership: dict[str, Rows] | None = None
         if experiment.spread:
-            self._learned, self._ownership = joined_labels(self._trained, label, self._params)
+            self.learned, self._ownership = joined_labels(self.trained, label, self.params)
         else:
-            self._learned = read_labels(self._trained[self._names[0]], label, self._params.objective)
-        self._truth = truth(rows, ID, label, self._ids, self._learned)
+            self.learned = read_labels(self.trained[self._names[0]], label, self.params.objective)
+        self.truth = truth(rows, ID, label, self._ids, self.learned)
         self._defences, self._defended = experiment.defences, experiment.defended
         self._of_columns = {name: own.of_columns for name, own in experiment.of_columns.items()}
         self._min_cell_records, self._noised = experiment.min_cell_records, experiment.noised
         self._attacks = any(party.optimizer for party in experiment.party)
-        self._joined = self._predict(self._names, self._of_defences())
         self._alone: dict[str, Floats] = {}
+
+    @cached_property
+    def _joined(self) -> tuple[Floats, Floats]:
+        """Raw scores and outcome by all columns."""
+        return self._predict(self._names, self._of_defences())
 
     @property
     def comparable(self) -> bool:
@@ -86,12 +94,12 @@ class Comparison:
         centralised model has no noise, neither of leaf weights nor of labels nor of sums. A network's private draws are
         known only where they follow from the job's seed, and it has the job's optimiser at every party.
         """
-        if self._params.adds_noise or self._defences.label_dp is not None or self._noised or self._attacks:
+        if self.params.adds_noise or self._defences.label_dp is not None or self._noised or self._attacks:
             return False
-        if isinstance(self._params, SplitnnParams):
-            return self._alignment == "sorted-ids" and self._params.reproducible
-        assert isinstance(self._params, TreeParams)
-        return self._alignment == "sorted-ids" or not self._params.draws_records
+        if isinstance(self.params, SplitnnParams):
+            return self._alignment == "sorted-ids" and self.params.reproducible
+        assert isinstance(self.params, TreeParams)
+        return self._alignment == "sorted-ids" or not self.params.draws_records
 
     def difference(self, predictions: pa.Table) -> float:
         """The largest difference of raw scores between the file of predictions and the centralised model.
@@ -110,21 +118,21 @@ class Comparison:
         measured = {CENTRALISED: self._measured(self._joined[1])}
         if self._defended:
             measured[UNDEFENDED] = self._measured(self._predict(self._names)[1])
-        self._alone = self._each_alone()
+        self._alone = self.each_alone()
         for name, outcome in self._alone.items():
             measured[ALONE if self._ownership is None else f"{name} alone, test"] = self._measured(outcome)
         return measured
 
     def gain(self, outcome: Floats) -> Gain | None:
         """The gain of the federation's outcome of the test rows, in the order of the joined table, after `metrics`."""
-        weights = self._asked[self._names[0]].weights
+        weights = self.asked[self._names[0]].weights
         together = outcome[self._rows]
-        return gain_of(self._params.objective, together, self._alone, self._truth, weights, self._seed)
+        return gain_of(self.params.objective, together, self._alone, self.truth, weights, self._seed)
 
     def _measured(self, outcome: Floats) -> Measures:
         """Measures of an outcome of the test rows, which their weights weigh."""
-        weights = self._asked[self._names[0]].weights
-        return defined(metrics.evaluate(self._params.objective, outcome, self._truth, weights))
+        weights = self.asked[self._names[0]].weights
+        return defined(metrics.evaluate(self.params.objective, outcome, self.truth, weights))
 
     def _of_defences(self) -> dict[str, Any]:
         """Arguments by which the centralised model of all columns has the parties' defences."""
@@ -139,27 +147,27 @@ class Comparison:
 
         `more`: further arguments of the trainer.
         """
-        before, after = ([(name, tables[name]) for name in parties] for tables in (self._trained, self._asked))
-        learned, given = self._learned, {**(more or {})}
+        before, after = ([(name, tables[name]) for name in parties] for tables in (self.trained, self.asked))
+        learned, given = self.learned, {**(more or {})}
         if self._ownership is not None:
             given["ownership"] = self._ownership
-        if (weights := self._trained[self._names[0]].weights) is not None:
+        if (weights := self.trained[self._names[0]].weights) is not None:
             given["weights"] = weights
         return self._protocol.centrally.predict(
-            before, after, learned.values, len(learned.classes), self._params, **given
+            before, after, learned.values, len(learned.classes), self.params, **given
         )
 
-    def _each_alone(self) -> dict[str, Floats]:
+    def each_alone(self) -> dict[str, Floats]:
         """Party that has labels → outcome of the test rows by a model of its own columns and labels, if it has both."""
         if self._ownership is None:
             first = self._names[0]
-            return {first: self._predict([first])[1]} if self._trained[first].sources else {}
-        learned, outcomes = self._learned, {}
+            return {first: self._predict([first])[1]} if self.trained[first].sources else {}
+        learned, outcomes = self.learned, {}
         for name, rows in self._ownership.items():
-            before, after = [(name, self._trained[name].take(rows))], [(name, self._asked[name])]
+            before, after = [(name, self.trained[name].take(rows))], [(name, self.asked[name])]
             try:
                 _, outcomes[name] = self._protocol.centrally.predict(
-                    before, after, learned.values[rows], len(learned.classes), self._params
+                    before, after, learned.values[rows], len(learned.classes), self.params
                 )
             except DataError:
                 continue  # a column is constant among the rows that the party labels

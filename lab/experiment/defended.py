@@ -14,11 +14,10 @@ import pyarrow as pa
 
 from treetap.errors import ConfigError, Defect
 from treetap.lab.experiment import joint_model
+from treetap.lab.experiment.baselines import Comparison
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joined_table import ID, Split
-from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.experiment.results import Defended
-from treetap.lab.experiment.spread_labels import truth
 from treetap.models.checksums import parse_json
 from treetap.models.kept import CLEAN_METRICS, COLUMN_PRIVACY
 from treetap.models.store import read_manifest
@@ -31,7 +30,6 @@ from treetap.privacy import column_privacy
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.job_spec import broken_by
 from treetap.tables.config import TableConfig
-from treetap.tables.labels import Labels
 from treetap.trees import metrics
 from treetap.trees.params import TreeParams
 
@@ -67,14 +65,13 @@ def check(file: Path, experiment: ExperimentFile, drawn: Split, classes: int) ->
 
 def defended(
     experiment: ExperimentFile,
-    settings: Mapping[str, Mapping[str, Any]],
+    central: Comparison,
     models: Mapping[str, Path],
     predictions: pa.Table,
-    rows: pa.Table,
 ) -> Defended:
     """The report on the defences of a finished run.
 
-    `predictions`: of the federation, of the held-out `rows` of the joined table.
+    `central`: has the tables of its parties. `predictions`: of the federation, of the held-out rows.
 
     Raises:
         Defect: the published model, opened, has other scores than the federation has predicted.
@@ -95,12 +92,7 @@ def defended(
         for name, own in experiment.of_columns.items():
             sentences += says_of_columns(own.of_columns, name, params)
         return Defended(**asked)
-    given = {name: own["tables"] for name, own in settings.items()}
-    after = {
-        name: read_as_party(tables["predict"], params.missing, read_as_party(tables["train"], params.missing))
-        for name, tables in given.items()
-    }
-    features = {name: table.features for name, table in after.items()}
+    features = {name: table.features for name, table in central.asked.items()}
     model = joint_model.open_shards(models)
     scores = joint_model.scores(model.published, model.meaning, features)
     names = [name for name in predictions.column_names if name == "score" or name.startswith("score_")]
@@ -109,11 +101,9 @@ def defended(
         raise Defect(f"the federation's scores differ by {difference:g} from those of its parties' shards together")
     asked |= {**joint_model.hidden(model.published), "max_difference": difference}
     if model.repairs:
-        labels = Labels(np.zeros(0, dtype=np.int64), read_manifest(models[first])["classes"])
-        wanted = truth(rows, ID, experiment.data.label, after[first].ids, labels)
         asked["variants"] = {
             name: metrics.evaluate(
-                params.objective, variant.outcome(joint_model.scores(variant, model.meaning, features)), wanted
+                params.objective, variant.outcome(joint_model.scores(variant, model.meaning, features)), central.truth
             )
             for name, variant in {joint_model.AS_TRAINED: model.trained, **model.repairs}.items()
         }

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from treetap import terminal
 from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.file_tables import PartyTable
 from treetap.lab.experiment.held_out import Rows, time_ranks
-from treetap.lab.experiment.party_table import PartyTable
 from treetap.tables.asked_columns import OF_EXPERIMENT
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, may_identify, settle
 from treetap.tables.config import AUTO, DAYS, TableConfig, encoding_of, with_taken

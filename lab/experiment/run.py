@@ -102,18 +102,8 @@ def run_seed(
         if predictions is not None:
             keep_predictions(experiment, predicted, rows, predictions)
         run.data = [*leaks(experiment, table, run), *codes_in(table)]
-        if experiment.defended:
-            run.defences = defended(experiment, settings, run.model, predicted, rows)
-            if (measured := true_metrics(run.model, experiment.in_order[0])) is not None:
-                run.metrics = {**run.metrics, "train, true labels": of_training(measured)}
-        if experiment.data.compare or experiment.predict is not None:
-            central = Comparison(experiment, settings, seed, rows)
-            if experiment.data.compare:
-                run.metrics = {**run.metrics, **central.metrics()}
-                _, outcome, *_ = _outcome(experiment, read_manifest(run.model[experiment.in_order[0]]), predicted, rows)
-                run.gain = central.gain(outcome)
-            if experiment.predict is not None:
-                run.predict = _compared(central, done)
+        if experiment.defended or experiment.data.compare or experiment.predict is not None:
+            _compare(experiment, Comparison(experiment, settings, seed, rows), run, predicted, rows, done)
         if not experiment.audited:
             return run
         assert experiment.audit is not None
@@ -222,6 +212,28 @@ def _run(
         if privacy := training(job.protocol).noise.statement(job.params()):
             run.privacy = list(privacy)
         return run, done
+
+
+def _compare(
+    experiment: ExperimentFile,
+    central: Comparison,
+    run: RunResult,
+    predicted: pa.Table,
+    rows: pa.Table,
+    done: dict[str, jobs_pb2.JobStatus],
+) -> None:
+    """Add to a run what its defences withheld, and its centralised models beside it."""
+    first = experiment.in_order[0]
+    if experiment.defended:
+        run.defences = defended(experiment, central, run.model, predicted)
+        if (measured := true_metrics(run.model, first)) is not None:
+            run.metrics = {**run.metrics, "train, true labels": of_training(measured)}
+    if experiment.data.compare:
+        run.metrics = {**run.metrics, **central.metrics()}
+        _, outcome, *_ = _outcome(experiment, read_manifest(run.model[first]), predicted, rows)
+        run.gain = central.gain(outcome)
+    if experiment.predict is not None:
+        run.predict = _compared(central, done)
 
 
 def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, Prediction]:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tests.commands.experiment_documents import experiment, run
-from treetap.lab.experiment.all_runs import MOST_RECORDS, with_usual
-from treetap.lab.experiment.experiment_file import AuditTable, ExperimentFile
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.file_tables import AuditTable
 from treetap.lab.experiment.headline import Gain, compared, gain_of, headline
+from treetap.lab.experiment.kept import MOST_RECORDS, with_usual
 from treetap.lab.experiment.results import Results
 from treetap.trees import metrics
 from treetap.version import install
