@@ -144,8 +144,8 @@ def run(asked: Asked) -> None:
             print(json.dumps(document, indent=1, allow_nan=False))
         else:
             # attacks, pages and their libraries come after the training
+            from treetap.lab.experiment.audited import DOCUMENT
             from treetap.lab.experiment.kept import shown
-            from treetap.lab.experiment.local_job import DOCUMENT
 
             audit = json.loads((folder / "federation" / DOCUMENT).read_text()) if result.audit else None
             if asked.details:

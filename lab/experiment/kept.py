@@ -21,14 +21,13 @@ import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
 from treetap.errors import BadInput
+from treetap.lab.experiment.baselines import check
 from treetap.lab.experiment.defence_rows import Trainer, TrainingResult, TrainingResults
-from treetap.lab.experiment.defended import check
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import AuditTable, lacking
 from treetap.lab.experiment.joined_table import Split, content_digest, labels_of, read_table, refuse_constant, split
-from treetap.lab.experiment.looked_for import with_positive
+from treetap.lab.experiment.labels import with_classes, with_positive
 from treetap.lab.experiment.results import Logged, PlannedRun, Results, RunResult
-from treetap.lab.experiment.spread_labels import with_classes
 from treetap.lab.local_federation import empty_folder, keep_table, to_toml
 from treetap.models.durable import ignored_by_git, make_folder, make_ignored_folder, remove_folder, write_whole
 from treetap.protocols.registry import training

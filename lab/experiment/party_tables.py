@@ -12,7 +12,7 @@ from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import PartyTable
 from treetap.lab.experiment.joined_encodings import encode_in
 from treetap.lab.experiment.joined_table import ID, Split
-from treetap.lab.experiment.spread_labels import POLICY, own_cells
+from treetap.lab.experiment.labels import POLICY, own_cells
 from treetap.lab.local_federation import keep_table
 from treetap.models.durable import make_folder
 from treetap.protocols.job_spec import sent_in_training

@@ -26,11 +26,9 @@ import pyarrow.parquet as pq
 from treetap.commands.jobs import progress_view
 from treetap.commands.leakage import trees_of
 from treetap.errors import BadInput, Interrupted, TreetapError
-from treetap.lab.experiment.baselines import Comparison
-from treetap.lab.experiment.data_check import leaks
-from treetap.lab.experiment.defended import defended, true_metrics
+from treetap.lab.experiment.baselines import Comparison, defended, true_metrics
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.joined_encodings import codes_in
+from treetap.lab.experiment.joined_encodings import codes_in, leaks
 from treetap.lab.experiment.joined_table import ID, ID_TYPE, Split, split
 from treetap.lab.experiment.party_tables import write_tables
 from treetap.lab.experiment.report import collect, dropped_columns, traffic

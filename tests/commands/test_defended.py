@@ -13,8 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from treetap.errors import ConfigError
-from treetap.lab.experiment.baselines import Comparison
-from treetap.lab.experiment.defended import check, defended, says, says_of_cells
+from treetap.lab.experiment.baselines import Comparison, check, defended, says, says_of_cells
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joined_table import ID, Split
 from treetap.lab.experiment.party_tables import write_tables

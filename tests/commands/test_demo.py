@@ -16,9 +16,9 @@ from tests.needs import needs_library_of
 from treetap import terminal
 from treetap.attacks.verdict import OTHERS, Verdict
 from treetap.lab import demo
+from treetap.lab.experiment.audited import scores
 from treetap.lab.experiment.command import print_report
 from treetap.lab.experiment.joined_table import read_table, split
-from treetap.lab.experiment.local_job import scores
 from treetap.lab.experiment.party_tables import write_tables
 from treetap.trees.params import BoostingParams
 from treetap.trees.pivodl_params import PivodlParams

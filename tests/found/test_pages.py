@@ -17,7 +17,7 @@ from tests.attacks.frontiers import frontier, point
 from tests.commands.command import treetap
 from tests.commands.experiment_documents import experiment, run
 from treetap.attacks.report.verdict import bar
-from treetap.lab.experiment import defence_points, local_job
+from treetap.lab.experiment import audited, defence_points
 from treetap.lab.experiment import frontier as frontier_run
 from treetap.lab.experiment.defence_rows import TrainingResult
 from treetap.lab.experiment.frontier import html, picture, print_frontier
@@ -182,7 +182,7 @@ def test_a_fault_in_a_picture_costs_the_page_alone(
     assert drawn(tmp_path / "p.html", lambda: "<p>") == "<p>"
     monkeypatch.setattr("treetap.attacks.report.html", fails)
     monkeypatch.setattr("treetap.attacks.audit.audit", lambda *_, **__: made(trees=1))
-    assert local_job.run(tmp_path, None, by_tree=False)["protocol"] == "boosting"  # type: ignore[arg-type]
+    assert audited.run_audit(tmp_path, None, by_tree=False)["protocol"] == "boosting"  # type: ignore[arg-type]
     assert [path.name for path in tmp_path.iterdir()] == ["audit.json"]
     (line,) = [it for it in capsys.readouterr().err.splitlines() if "drawn" in it]
     assert line.startswith(f"{tmp_path / 'audit.html'}: could not be drawn")
