@@ -30,8 +30,30 @@ from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.errors import BadInput, Interrupted
 from treetap.models.durable import is_used, make_folder, make_ignored_folder, write_whole, writing_whole
 from treetap.process.config import TlsConfig
+from treetap.protocols.key_options import SCHEMES
 from treetap.wire.roles import Role
 
+#: Disclosure classes that no party gets by default, and some job needs.
+_EMITTED = (
+    *("AGGREGATE", "BIN_ASSIGNMENT", "LEAF_WEIGHT", "MASKED_SHARE", "MONOTONE_DIRECTION"),
+    *("EMBEDDING", "EMBEDDING_GRADIENT"),
+)
+#: Policies of parties whose operator is one person, unless that says otherwise: all that a job needs.
+POLICY: Mapping[str, Any] = {
+    "schemes": list(SCHEMES),
+    "min_key_bits": 512,
+    "min_common_records": 1,
+    "min_evaluated_records": 2,
+    "expansion_order": True,
+    "withheld_spaces": True,
+    "noised_sums": True,
+    "category_partitions": True,
+    "min_label_parties": 1,
+    "pivodl_as_published": True,
+    "reproducible": True,
+    "score_training_records": True,
+    "emits": {name: ["parties"] for name in _EMITTED},
+}
 #: Seconds that a process may take until it serves.
 START_S = 60.0
 #: Seconds that a process may take to end after SIGTERM.

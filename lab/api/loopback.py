@@ -30,36 +30,14 @@ from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.lab.api.errors import InvalidInput
 from treetap.lab.experiment.file_tables import RESERVED
-from treetap.lab.local_federation import LocalFederation, empty_folder, keep_table, to_toml
+from treetap.lab.local_federation import POLICY, LocalFederation, empty_folder, keep_table, to_toml
 from treetap.models.durable import make_folder, write_whole
 from treetap.names import check_name, check_process_name
-from treetap.protocols.key_options import SCHEMES
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2
 
 #: Name of the id column in the parties' tables.
 ID = "treetap_id"
-#: Disclosure classes that no party gets by default, and some job needs.
-_EMITTED = (
-    *("AGGREGATE", "BIN_ASSIGNMENT", "LEAF_WEIGHT", "MASKED_SHARE", "MONOTONE_DIRECTION"),
-    *("EMBEDDING", "EMBEDDING_GRADIENT"),
-)
-#: Policies of parties whose operator is one person, unless the caller says otherwise: all that a job needs.
-POLICY: Mapping[str, Any] = {
-    "schemes": list(SCHEMES),
-    "min_key_bits": 512,
-    "min_common_records": 1,
-    "min_evaluated_records": 2,
-    "expansion_order": True,
-    "withheld_spaces": True,
-    "noised_sums": True,
-    "category_partitions": True,
-    "min_label_parties": 1,
-    "pivodl_as_published": True,
-    "reproducible": True,
-    "score_training_records": True,
-    "emits": {name: ["parties"] for name in _EMITTED},
-}
 #: Where a party answers its gateway.
 _SERVED = {"listen": "127.0.0.1:0", "gateway": "gateway"}
 #: Federations that stay up for later trainings; of more the one that was used longest ago ends.

@@ -17,10 +17,10 @@ import numpy as np
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.lab.api.errors import InvalidInput
-from treetap.lab.api.loopback import ID, POLICY, OwnTable, to_caller
+from treetap.lab.api.loopback import ID, OwnTable, to_caller
 from treetap.lab.api.parameters import Parameters
 from treetap.lab.experiment.party_tables import read_as_party
-from treetap.lab.local_federation import keep_table
+from treetap.lab.local_federation import POLICY, keep_table
 from treetap.models.kept import HIDES_CONSTANTS
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import HISTORY, TREES, described

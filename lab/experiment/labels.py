@@ -21,12 +21,6 @@ from treetap.trees.job_params import REGRESSIONS
 
 #: Column of the joined table: the party whose `label_rows` names the row; null elsewhere.
 OWNER = "treetap_label_owner"
-#: Lines of a party's policy that a job with spread labels needs: the operator of an experiment acts for all parties.
-POLICY: dict[str, Any] = {
-    "min_label_parties": 1,
-    "pivodl_as_published": True,
-    "emits": {name: ["parties"] for name in ("AGGREGATE", "BIN_ASSIGNMENT", "LEAF_WEIGHT", "MASKED_SHARE")},
-}
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 

@@ -12,23 +12,18 @@ from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import PartyTable
 from treetap.lab.experiment.joined_encodings import encode_in
 from treetap.lab.experiment.joined_table import ID, Split
-from treetap.lab.experiment.labels import POLICY, own_cells
-from treetap.lab.local_federation import keep_table
+from treetap.lab.experiment.labels import own_cells
+from treetap.lab.local_federation import POLICY, keep_table
 from treetap.models.durable import make_folder
-from treetap.protocols.job_spec import sent_in_training
-from treetap.protocols.key_options import PAILLIER
-from treetap.protocols.registry import training
-from treetap.tables.config import CATEGORICAL, CONSTRAINTS, TableConfig, encodings_in
+from treetap.tables.config import CONSTRAINTS, TableConfig
 from treetap.tables.public_cuts import CUTS
 from treetap.tables.reading import Table, read_table
-from treetap.wire.disclosure import CLASSES
 
 
 def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, folder: Path) -> dict[str, dict[str, Any]]:
     """Each party's own files, and its settings."""
     label = experiment.data.label
     settings: dict[str, dict[str, Any]] = {}
-    partitions = False
     for party in experiment.party:
         tables: dict[str, dict[str, Any]] = {}
         for name, rows in (("train", drawn.train), ("predict", drawn.test)):
@@ -50,20 +45,15 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             tables[name] |= {CONSTRAINTS: constraints} if constraints else {}
             tables[name] |= {CUTS: party.cuts} if party.cuts and name == "train" else {}
             tables[name] |= {"drop_constant": True} if experiment.data.drop_constant else {}
-            partitions |= CATEGORICAL in encodings_in(encode)
-        # The operator of an experiment acts for all parties: their policies allow what the job needs.
+        # the operator of an experiment acts for all parties
         policy = {
+            **POLICY,
             "record": experiment.record(party),
             "record_sums": experiment.record_sums(party),
-            # where the job has no key, a prediction by entries has one
-            "schemes": [experiment.job.scheme, *([PAILLIER] if experiment.job.key.on_lattice else [])],
-            "min_key_bits": experiment.job.key_bits,
-            "min_common_records": 1,
-            "min_evaluated_records": 2,
             "evaluate_clean_labels": True,
-            # any party may be the recipient of scores, which opens their sums
-            **(POLICY | {"label_holders": _others(experiment, party)} if experiment.spread else _allowing(experiment)),
         }
+        if experiment.spread:
+            policy["label_holders"] = [name for name in experiment.in_order if name != party.name]
         settings[party.name] = {
             "policy": policy,
             **party.model_dump(include={"engine", "workers", "cluster"}, exclude_unset=True),
@@ -75,8 +65,6 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             settings[party.name]["defences"] = experiment.defences.model_dump(exclude_defaults=True)
         elif party.name in experiment.of_columns:
             settings[party.name]["defences"] = party.defences.model_dump(exclude_unset=True)
-    for given in settings.values() if partitions and not experiment.spread else ():
-        given["policy"]["category_partitions"] = True
     if experiment.spread:
         joined = table.select([ID, label]).take(pa.array(drawn.train))
         keep_table(joined, labels_file(experiment, folder))
@@ -99,15 +87,6 @@ def read_as_party(config: Mapping[str, Any], missing: float, like: Table | None 
     )
 
 
-def _allowing(experiment: ExperimentFile) -> dict[str, Any]:
-    """The lines of a policy beside its defaults for a job: its switches, and classes that no party gets by default."""
-    spec = experiment.spec(experiment.job)
-    classes = {name for sent in sent_in_training(spec, "coordinator") for name in sent.classes}
-    lacking = sorted(name for name in classes if not CLASSES[name].default_receivers)
-    switches = [*training(experiment.job.protocol).permissions(spec), *(["noised_sums"] if experiment.noised else [])]
-    return {**dict.fromkeys(switches, True), **({"emits": {name: ["parties"] for name in lacking}} if lacking else {})}
-
-
 def _labels(party: PartyTable, name: str, labels: pa.ChunkedArray, drawn: Split) -> pa.ChunkedArray | None:
     """The label column of a party's table; None if it has none. Spread labels are those of the training rows alone."""
     if party.labels:
@@ -120,7 +99,3 @@ def _labels(party: PartyTable, name: str, labels: pa.ChunkedArray, drawn: Split)
 def labels_file(experiment: ExperimentFile, folder: Path) -> Path:
     """The file with the labels of all training rows, for the audit: where they are spread, no party has it."""
     return folder / "labels.parquet" if experiment.spread else folder / experiment.in_order[0] / "train.parquet"
-
-
-def _others(experiment: ExperimentFile, party: PartyTable) -> list[str]:
-    return [name for name in experiment.in_order if name != party.name]

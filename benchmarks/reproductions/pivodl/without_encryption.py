@@ -20,8 +20,7 @@ from worlds import drawn
 
 from treetap.errors import TreetapError
 from treetap.lab.experiment.joined_table import ID
-from treetap.lab.experiment.labels import POLICY
-from treetap.lab.local_federation import working_folder
+from treetap.lab.local_federation import POLICY, working_folder
 
 
 def processor_seconds(cell: Cell) -> float:
