@@ -29,7 +29,7 @@ from treetap.lab.experiment.defence_rows import Plan, TrainingResult
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.frontier import document, training_name
 from treetap.lab.experiment.joined_table import content_digest
-from treetap.lab.experiment.kept import opened
+from treetap.lab.experiment.kept import Place, opened
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredAlone, MeasuredPoint, Recommended
 
 OUT = Path(__file__).resolve().parents[1] / "attacks" / "advice" / "frontiers"
@@ -110,7 +110,7 @@ def experiment(name: str, path: Path, protocol: str, classes: int, job: dict[str
 
 def measure(asked: ExperimentFile, folder: Path) -> FrontierDocument:
     """All points of a frontier; each training is on disk before the next one begins."""
-    place = "resumed" if folder.exists() else "empty"
+    place: Place = "resumed" if folder.exists() else "empty"
     known = opened(asked, folder, base=Path(), place=place, name=folder.name, trainer="centralised")
     kept, found = known.kept, dict[Plan, list[TrainingResult]]()
     for plan in asked.plans:
