@@ -233,7 +233,8 @@ def test_sentences_of_columns() -> None:
     pytest.importorskip("torch", reason="needs treetap[neural]")
 
     def said(lab: dict[str, Any], **job: Any) -> str:
-        found = defended(_experiment({}, lab, protocol="splitnn", **job), {}, {}, _table(), _table())
+        tables: Any = None  # of trees alone
+        found = defended(_experiment({}, lab, protocol="splitnn", **job), tables, {}, _table())
         assert (found.table, found.parties) == ({}, {"lab": lab})
         return " ".join(found.says)
 
