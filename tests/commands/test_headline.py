@@ -157,7 +157,7 @@ def test_what_cannot_be_audited_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = ExperimentFile.model_validate(content)
     expected = ["Not audited: lab has record = 'off' and keeps no transcript."]
     assert with_usual(silent, 10)[1] == expected
-    monkeypatch.setattr("treetap.lab.experiment.all_runs.lacking", lambda: "scipy")
+    monkeypatch.setattr("treetap.lab.experiment.kept.lacking", lambda: "scipy")
     usual, said = with_usual(experiment(), 10)
     assert (usual.data.compare, usual.audited) == (True, False)
     assert said == [f"Not audited: it needs scipy: {install('audit')}."]
