@@ -161,7 +161,7 @@ def test_what_cannot_be_audited_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     usual, said = with_usual(experiment(), 10)
     assert (usual.data.compare, usual.audited) == (True, False)
     assert said == [f"Not audited: it needs scipy: {install('audit')}."]
-    monkeypatch.setattr("treetap.lab.experiment.experiment_file.lacking", lambda: "scipy")
+    monkeypatch.setattr("treetap.lab.experiment.file_tables.lacking", lambda: "scipy")
     AuditTable(run=False)
     with pytest.raises(ValueError, match="needs scipy"):
         AuditTable()
