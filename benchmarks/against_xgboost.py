@@ -28,7 +28,7 @@ import xgboost
 
 from tests.campaign.drawn_frames import Frame, drawn_frame
 from treetap.errors import TreetapError
-from treetap.lab.api import encodings, party_tables
+from treetap.lab.api import party_tables
 from treetap.lab.api.frames import arrow_of
 from treetap.lab.api.loopback import ID
 from treetap.lab.experiment.party_tables import read_as_party
@@ -180,7 +180,7 @@ def read(frame: Frame, case: Case) -> list[tuple[str, BinnedTable]]:
     encode = dict(frame.encode) | {
         name: "ordinal" for name, it in frame.columns.items() if it.categorical and not splits
     }
-    data = encodings.settled(data, encode, frame.date_format, missing=missing, categorical=splits, has_ids=False)
+    data = party_tables.settled(data, encode, frame.date_format, missing=missing, categorical=splits, has_ids=False)
     made = []
     with tempfile.TemporaryDirectory() as folder:
         for party, records in data.tables.items():
@@ -188,7 +188,7 @@ def read(frame: Frame, case: Case) -> list[tuple[str, BinnedTable]]:
             keep_table(records, path)
             signs = {names[j]: case.directions[j] for j in case.parties[party] if case.directions[j]}
             keys = {"path": str(path), "id": ID, "columns": columns[party], "monotone_constraints": signs}
-            table = read_as_party({**keys, **encodings.keys_of(records)}, missing)
+            table = read_as_party({**keys, **party_tables.keys_of(records)}, missing)
             made.append((party, bin_columns(table, case.params.max_bin, case.params.one_hot_below)))
     return made
 

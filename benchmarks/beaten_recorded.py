@@ -31,9 +31,9 @@ from treetap.attacks.known_labels.schema import KnownLabelResult, KnownSettings,
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.scores import score
 from treetap.attacks.view.view import read_view
+from treetap.lab.experiment.audited import DOCUMENT
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joined_table import read_table
-from treetap.lab.experiment.local_job import DOCUMENT
 from treetap.lab.experiment.run import run_seed
 
 

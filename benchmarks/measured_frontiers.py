@@ -24,12 +24,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from treetap.lab.experiment.joined_table import content_digest, read_table, split
-from treetap.lab.frontier import trainings
-from treetap.lab.frontier.frontier_file import FrontierFile, Plan
-from treetap.lab.frontier.run import document
-from treetap.lab.frontier.stored import Store, TrainingResult, made_with
-from treetap.lab.frontier.trainings import attacks_of
+from treetap.lab.experiment.defence_points import trained
+from treetap.lab.experiment.defence_rows import Plan, TrainingResult
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.frontier import document, training_name
+from treetap.lab.experiment.joined_table import content_digest
+from treetap.lab.experiment.kept import Place, opened
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredAlone, MeasuredPoint, Recommended
 
 OUT = Path(__file__).resolve().parents[1] / "attacks" / "advice" / "frontiers"
@@ -37,13 +37,11 @@ HOLDER, OTHER = "label-holder", "feature-party"
 SEEDS = [0, 1, 2]
 #: Most records of a table; of a larger one as many are drawn, and of each class at least `LEAST`.
 RECORDS, LEAST = 15_000, 20
-DEFENCES: dict[str, Any] = {
-    "id_lmid": [0.1, 0.25, 0.5, 1.0, 2.0],
-    "reduced_leakage": [1],
-    "label_dp": [0.5, 1.0, 2.0, 4.0],
-    "stages": 2,
-    "grafting": True,
-}
+DEFENCES: list[dict[str, Any]] = [
+    {"reduced_leakage": {"trees": 1}},
+    {"id_lmid": {"xi": [0.1, 0.25, 0.5, 1.0, 2.0]}},
+    {"label_dp": {"epsilon": [0.5, 1.0, 2.0, 4.0], "stages": 2}, "grafting": True},
+]
 ATTACKS = ["id2graph-quotient", "uni", "uni+cl", "own-cuts"]
 
 
@@ -91,40 +89,39 @@ def table_of(name: str) -> pa.Table:
     return table.take(pa.array(np.sort(np.concatenate(kept))))
 
 
-def experiment(name: str, path: Path, protocol: str, classes: int, job: dict[str, Any], points: dict[str, Any]) -> Any:
-    """A frontier of that table and protocol. `job`: what differs from the paper's; `points`: of `[frontier]`."""
+def experiment(name: str, path: Path, protocol: str, classes: int, job: dict[str, Any], rows: list[Any]) -> Any:
+    """A frontier of that table and protocol. `job`: what differs from the paper's; `rows`: its `[[defence]]`."""
     own: dict[str, Any] = {"subsample": 0.8}
     if protocol == "boosting":
         own = {"learning_rate": 0.3}
         if classes > 2:
             own |= {"objective": "multi:softprob", "multi_strategy": "multi_output_tree"}
     common = {"protocol": protocol, "n_estimators": 5, "max_depth": 6, "max_bin": 32, "colsample_bytree": 0.8}
-    return FrontierFile.model_validate(
+    return ExperimentFile.model_validate(
         {
             "data": {"path": str(path), "label": SETS[name].label, "encode": "ordinal", "seed": SEEDS},
             "party": [{"name": HOLDER, "labels": True, "share": 0.5}, {"name": OTHER, "share": 0.5}],
             "job": common | own | job,
-            "frontier": {"trainer": "centralised", "attacks": ATTACKS, **points},
+            "audit": {"attacks": ATTACKS},
+            "defence": rows,
         }
     )
 
 
-def measure(asked: FrontierFile, kept: Path) -> FrontierDocument:
+def measure(asked: ExperimentFile, folder: Path) -> FrontierDocument:
     """All points of a frontier; each training is on disk before the next one begins."""
-    table = read_table(asked, Path())
-    records = len(split(asked, table, SEEDS[0]).train)
-    digest, attacks = content_digest(table), attacks_of(asked, records)
-    store = Store(kept, made_with(asked, digest, attacks))
-    found: dict[Plan, list[TrainingResult]] = {}
-    for training in asked.trainings():
-        result = store.get(training)
-        if result is None:
-            with tempfile.TemporaryDirectory(prefix="treetap-frontiers-") as folder:
-                result = trainings.trained(asked, table, training, Path(folder), records)
-            store.add(training, result)
-            print(f"{kept.name}: {training.word} ({result.seconds:.1f} s)", file=sys.stderr, flush=True)
-        found.setdefault(training.plan, []).append(result)
-    return document(asked, digest, attacks, found)
+    place: Place = "resumed" if folder.exists() else "empty"
+    known = opened(asked, folder, base=Path(), place=place, name=folder.name, trainer="centralised")
+    kept, found = known.kept, dict[Plan, list[TrainingResult]]()
+    for plan in asked.plans:
+        for seed in SEEDS:
+            name = training_name(plan, seed)
+            if name not in kept.points:
+                with tempfile.TemporaryDirectory(prefix="treetap-frontiers-") as held:
+                    kept.add_point(name, trained(known.experiment, known.table, plan, seed, Path(held), "centralised"))
+                print(f"{folder.name}: {name}", file=sys.stderr, flush=True)
+            found.setdefault(plan, []).append(kept.points[name])
+    return document(known.experiment, content_digest(known.table), "centralised", found)
 
 
 def points(name: str, path: Path, protocol: str, classes: int, kept: Path) -> FrontierDocument:
@@ -132,7 +129,7 @@ def points(name: str, path: Path, protocol: str, classes: int, kept: Path) -> Fr
     whole = measure(experiment(name, path, protocol, classes, {}, DEFENCES), kept / f"{name}-{protocol}")
     more = []
     for number, settings in enumerate(SETTINGS[protocol]):
-        asked = experiment(name, path, protocol, classes, settings, {})
+        asked = experiment(name, path, protocol, classes, settings, [])
         (point,) = measure(asked, kept / f"{name}-{protocol}-setting-{number}").points
         more.append(point.model_copy(update={"defence": "job", "settings": settings}))
     every = [*map(_reduced, whole.points), *map(_reduced, more)]

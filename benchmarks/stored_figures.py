@@ -82,7 +82,7 @@ ROWS = (
     Row("readme", "python tests/documents.py README.md", "README.md", 0.1),
     Row(
         "tutorial",
-        "python tests/documents.py docs/tutorial.md && python -m renderers.frontier exp-frontier/frontier.json",
+        "python tests/documents.py docs/tutorial.md && python -m renderers.frontier runs/exp-2/frontier.json",
         "docs/tutorial.md docs/defend.md docs/frontier.svg",
         0.2,
     ),
@@ -107,7 +107,7 @@ ROWS = (
     Row(
         "both-directions",
         f"treetap frontier {OWN}/breast_cancer.toml"
-        " && python -m renderers.frontier breast_cancer-frontier/frontier.json frontier-columns.svg",
+        " && python -m renderers.frontier runs/breast_cancer/frontier.json frontier-columns.svg",
         f"{COLUMNS} docs/defend.md docs/frontier-columns.svg",
         0.3,
     ),

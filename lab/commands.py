@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -82,28 +82,31 @@ def experiment(
 def frontier(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FRONTIER.toml", help="An experiment file; docs/measure.md."),
+        typer.Argument(metavar="EXP.toml", help="An experiment file; docs/measure.md."),
     ],
     as_json: Json = False,
+    trainer: Annotated[
+        Literal["centralised", "federation"],
+        typer.Option(
+            help="centralised: the same trees on the joined table, without sockets and encryption; or federation."
+        ),
+    ] = "centralised",
     workdir: Annotated[
-        Path | None,
-        typer.Option(help="Points, frontier.json and frontier.html; without it FRONTIER-frontier in this folder."),
+        Path | None, typer.Option(help="Trainings, frontier.json and frontier.html; without it in runs/EXP.")
     ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the trainings that this folder lacks.")] = None,
 ) -> None:
     """Train with defences of the label at several strengths; say which to take, beside the label holder alone.
 
-    Without a table frontier the usual values are measured; it names others, as id_lmid = [0.1, 0.5, 1] or label_dp =
-    [0.5, 1, 2]; each is one training for every seed of the table data. A finished training is kept: after Ctrl-C the
-    same command goes on with the others.
-
-    trainer = "centralised" trains the same trees on the joined table, without sockets and encryption: minutes for a
-    sweep that takes a federation hours.
+    Tables [[defence]] of the file name them, as id_lmid = { xi = [0.1, 0.5] } or label_dp = { epsilon = [0.5, 1] };
+    without one the usual values are measured. Each is one training for every seed of the table data. A finished
+    training is kept.
     """
     logs.quiet_grpc()
     with needs("audit"):
-        from treetap.lab.frontier.run import run_file
+        from treetap.lab.experiment.frontier import run_file
 
-    run_file(file, as_json=as_json, workdir=workdir)
+    run_file(file, as_json=as_json, trainer=trainer, workdir=workdir, resume=resume)
 
 
 def model_xgboost(

@@ -23,9 +23,9 @@ from treetap import terminal
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends_line
 from treetap.errors import BadInput
-from treetap.lab.experiment.experiment_file import AuditTable, DataTable, ExperimentFile
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.file_tables import AuditTable, DataTable, PartyTable
 from treetap.lab.experiment.joined_table import read_table
-from treetap.lab.experiment.party_table import PartyTable
 from treetap.lab.experiment.report import metrics_table, received_table, seconds_table
 from treetap.lab.experiment.results import Importance, Results, RunResult
 from treetap.lab.experiment.run import run_seed
@@ -144,8 +144,8 @@ def run(asked: Asked) -> None:
             print(json.dumps(document, indent=1, allow_nan=False))
         else:
             # attacks, pages and their libraries come after the training
-            from treetap.lab.experiment.command import shown
-            from treetap.lab.experiment.local_job import DOCUMENT
+            from treetap.lab.experiment.audited import DOCUMENT
+            from treetap.lab.experiment.kept import shown
 
             audit = json.loads((folder / "federation" / DOCUMENT).read_text()) if result.audit else None
             if asked.details:
@@ -317,7 +317,7 @@ def detail(run: RunResult, audit: dict[str, Any] | None) -> None:
 
 def following() -> str:
     """The command to try next: in a clone the experiment of its own table, else a party for a table of the reader's."""
-    from treetap.lab.experiment.command import shown
+    from treetap.lab.experiment.kept import shown
 
     return f"treetap experiment {shown(STORY)}" if STORY.exists() else "treetap new party --table YOUR.csv"
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from renderers.rendering import DOCS
-from treetap.lab.frontier.run import picture
+from treetap.lab.experiment.frontier import picture
 from treetap.privacy.frontiers import load_frontier
 
 

@@ -31,9 +31,9 @@ from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile, JobTableOfFederation
 from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import ConfigError
-from treetap.lab.experiment.experiment_file import AuditTable, DataTable, ExperimentFile, OutputTable, PredictTable
-from treetap.lab.experiment.party_table import PartyTable
-from treetap.lab.frontier.frontier_file import FrontierTable
+from treetap.lab.experiment.defence_rows import DefenceRow
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.file_tables import AuditTable, DataTable, OutputTable, PartyTable, PredictTable
 from treetap.lattice.histogram_parameters import secrecy_words
 from treetap.neural.params import Bottom, Top
 from treetap.ops.gateway.config import AskedParty, GatewayConfig
@@ -112,7 +112,7 @@ FILES: dict[str, dict[str, tuple[type, str]]] = {
         "[audit]": (AuditTable, ""),
         "[predict]": (PredictTable, ""),
         "[output]": (OutputTable, ""),
-        "[frontier]": (FrontierTable, "Of `treetap frontier`."),
+        "[[defence]]": (DefenceRow, "Compared by `treetap frontier`."),
     },
     "Audit file": {
         "": (AuditFile, "`audit.toml`, which `treetap audit` reads."),

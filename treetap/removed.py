@@ -82,6 +82,12 @@ REMOVED: tuple[Removed, ...] = (
         COMMANDS, "capacity", "read Planning in docs/operations.md: measured trainings, and a formula for each cost"
     ),
     Removed(COMMANDS, "data", "run python benchmarks/data.py in a copy of the sources"),
+    Removed(
+        "ExperimentFile",
+        "frontier",
+        "write a table [[defence]] for each defence (docs/measure.md), settings of attacks into [audit], and say who "
+        "trains by treetap frontier --trainer",
+    ),
     Removed("OutputTable", "tensorboard", "log to MLflow (mlflow = ...), or read history.csv beside the results"),
     Removed(
         COMMANDS,

@@ -43,8 +43,8 @@ _TRY = "; try it: treetap frontier FILE"
 _TINY = 1e-9
 #: How another setting is measured in both directions; docs/measure.md has the file's keys.
 _MEASURED = (
-    "; treetap frontier measures min_cell_records = [10, 20] and fewer trees by job = [{n_estimators = …}] of "
-    '[frontier], trainer = "federation"'
+    "; treetap frontier measures min_cell_records = [10, 20] and fewer trees by job = {n_estimators = …} of "
+    "[[defence]], with --trainer federation"
 )
 
 

@@ -23,13 +23,12 @@ from sklearn.utils.validation import (
 )
 
 from treetap.errors import BadInput
-from treetap.lab.api import encodings, party_tables
+from treetap.lab.api import party_tables
 from treetap.lab.api.errors import InvalidInput
-from treetap.lab.api.eval_sets import EvalSet, marked
+from treetap.lab.api.fitted import EvalSet, marked
 from treetap.lab.api.frames import Rows, array_of, column_in, library_of, of_array
-from treetap.lab.api.job_table import plain
 from treetap.lab.api.loopback import ID, OwnTable
-from treetap.lab.api.parameters import Parameters
+from treetap.lab.api.parameters import Parameters, plain
 from treetap.lab.api.party_tables import LABEL, WEIGHT, PartyTables, framed
 from treetap.protocols.registry import training
 from treetap.tables.config import OTHERS
@@ -133,7 +132,7 @@ class CallerRecords(Parameters, ABC):
         except BadInput as failure:
             raise InvalidInput(f"eval_set: {failure}") from None
         tables = {
-            party: encodings.encoded_as(marked(records), trained.tables[party])
+            party: party_tables.encoded_as(marked(records), trained.tables[party])
             for party, records in data.tables.items()
         }
         return EvalSet(self._labelled(replace(data, tables=tables), {holder: labels}, weights, holder), holder)
@@ -314,7 +313,7 @@ class CallerRecords(Parameters, ABC):
                 "columns": columns,
                 "drop_constant": True,
                 "monotone_constraints": constrained,
-                **encodings.keys_of(records, self._dated),
+                **party_tables.keys_of(records, self._dated),
             },
         )
 

@@ -20,9 +20,9 @@ from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.frames import arrow_of, data_frame, frame_of
 from treetap.lab.api.loopback import quiet
 from treetap.lab.api.models import LoadedModel, PartyModel, load_model
-from treetap.lab.experiment.all_runs import PAGE, TABLE, run_experiment
-from treetap.lab.experiment.command import RUNS
+from treetap.lab.experiment.all_runs import PAGE, run_experiment
 from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.kept import RUNS, TABLE
 from treetap.lab.experiment.results import OF_COLUMNS, Results, RunResult
 from treetap.strict import load, text_of
 from treetap.tables.written import written
@@ -92,12 +92,12 @@ def audit(
     """
     folder = run.federation(number) if isinstance(run, ExperimentResult) else Path(run)
     try:
-        from treetap.lab.experiment import local_job
+        from treetap.lab.experiment import audited
     except ModuleNotFoundError as missing:
         raise ImportError(f"treetap.audit needs {missing.name}: {install('audit')}", name=missing.name) from None
     with checked():
-        document = local_job.audit_folder(folder, attacks=attacks, by_tree=by_tree)
-    return AuditResult(document, folder / local_job.REPORT)
+        document = audited.audit_folder(folder, attacks=attacks, by_tree=by_tree)
+    return AuditResult(document, folder / audited.REPORT)
 
 
 #: Columns of a frame of attacks, and of one of verdicts.
@@ -129,7 +129,7 @@ class AuditResult:
 
     @property
     def _lines(self) -> list[str]:
-        from treetap.lab.experiment.local_job import verdict_lines
+        from treetap.lab.experiment.audited import verdict_lines
 
         return verdict_lines(self.document)
 
@@ -232,7 +232,7 @@ class ExperimentResult:
         for number, run in enumerate(runs):
             if run.audit is None:
                 continue
-            from treetap.lab.experiment.local_job import DOCUMENT, verdict_lines
+            from treetap.lab.experiment.audited import DOCUMENT, verdict_lines
 
             document = self.federation(number) / DOCUMENT
             if document.is_file():

@@ -14,16 +14,15 @@ from sklearn.utils.validation import (
 )
 
 from treetap.commands.jobs.job_file import JobTable
-from treetap.lab.api import encodings, loopback, party_tables, simulated
+from treetap.lab.api import loopback, party_tables, simulated
 from treetap.lab.api.caller_records import OF_PARTIES, is_label
 from treetap.lab.api.client import Client
 from treetap.lab.api.errors import InvalidInput, checked
-from treetap.lab.api.eval_sets import add_history, pairs_of
-from treetap.lab.api.fitted import CLASSES, OTHERS_PREDICTED, Fitted, read_shards, write_shards
+from treetap.lab.api.fitted import CLASSES, OTHERS_PREDICTED, Fitted, add_history, pairs_of, read_shards, write_shards
 from treetap.lab.api.frames import Rows, column_in, library_of, like
 from treetap.lab.api.insights import Insights
-from treetap.lab.api.job_table import changed, job_table
 from treetap.lab.api.loopback import ID, Loopback, Settings
+from treetap.lab.api.parameters import changed, job_table
 from treetap.lab.api.party_tables import PartyTables
 from treetap.lab.api.remote import Connection, RemoteFitted, connect
 from treetap.party.policy import PERMISSIVE, merged
@@ -112,7 +111,7 @@ class FederatedEstimator(Insights):
         names = list(data.tables)
         holder = self._holder(names)
         job = self._job(objective, "psi" if several else "sorted-ids")
-        data = encodings.settled(
+        data = party_tables.settled(
             data,
             self._by_name("encode") if isinstance(self.encode, Mapping) else self.encode,
             self._dated,
@@ -143,7 +142,7 @@ class FederatedEstimator(Insights):
         add_history(fitted, sets)
         self._fitted = fitted
         self.label_holder_, self.columns_, self.constant_columns_ = holder, data.columns, fitted.dropped
-        self.encodings_ = {party: encodings.keys_of(records) for party, records in data.tables.items()}
+        self.encodings_ = {party: party_tables.keys_of(records) for party, records in data.tables.items()}
         self.n_iter_ = fitted.rounds
         return self
 

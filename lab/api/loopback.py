@@ -29,7 +29,7 @@ from treetap.commands.jobs.client import Operator
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.lab.api.errors import InvalidInput
-from treetap.lab.experiment.party_table import RESERVED
+from treetap.lab.experiment.file_tables import RESERVED
 from treetap.lab.local_federation import LocalFederation, empty_folder, keep_table, to_toml
 from treetap.models.durable import make_folder, write_whole
 from treetap.names import check_name, check_process_name

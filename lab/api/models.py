@@ -12,11 +12,10 @@ import pyarrow as pa
 from treetap.errors import TreetapError
 from treetap.lab.api import party_tables
 from treetap.lab.api.errors import InvalidInput, checked
-from treetap.lab.api.explanations import by_shards
+from treetap.lab.api.explanations import by_shards, plot_history, plot_importance
 from treetap.lab.api.fitted import CLASSES, OTHERS_PREDICTED, predict_jointly
 from treetap.lab.api.frames import Rows, array_of, importances_of, library_of, probabilities_of
 from treetap.lab.api.party_tables import PartyTables
-from treetap.lab.api.plots import plot_history, plot_importance
 from treetap.lab.experiment.joint_model import JointModel, shards_in
 from treetap.models.kept import read_history
 from treetap.models.store import MANIFEST, read_manifest

@@ -25,7 +25,7 @@ def measure_epsilon(
     as_json: Json = False,
     workdir: Annotated[
         Path | None,
-        typer.Option(help="Finished runs and epsilon.json; without it FILE-epsilon in this folder."),
+        typer.Option(help="Finished runs and epsilon.json; without it in runs/FILE."),
     ] = None,
     details: Annotated[
         bool,
@@ -59,7 +59,7 @@ def measure_epsilon(
     with needs("audit"):
         from treetap.lab.epsilon.measuring import document, measured
 
-    asked, results = measured(file, workdir or Path(f"{file.stem}-epsilon"))
+    asked, results = measured(file, workdir or Path("runs", file.stem))
     if as_json:
         print(json.dumps(document(asked, results), indent=1, allow_nan=False), flush=True)
     else:

@@ -9,21 +9,35 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from treetap.errors import DataError
+from treetap.errors import ConfigError, DataError, Defect
+from treetap.lab.experiment import joint_model
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.headline import Gain, conclusion, gain_of
-from treetap.lab.experiment.joined_table import ID
+from treetap.lab.experiment.joined_table import ID, Split
+from treetap.lab.experiment.labels import truth
 from treetap.lab.experiment.party_tables import read_as_party
-from treetap.lab.experiment.results import Measures, RunResult
-from treetap.lab.experiment.spread_labels import truth
+from treetap.lab.experiment.results import Defended, Measures, RunResult
+from treetap.models.document import parse_json
+from treetap.models.kept import CLEAN_METRICS, COLUMN_PRIVACY
+from treetap.models.store import read_manifest
+from treetap.neural.defences import FeatureDefences, meaning_of
 from treetap.neural.params import SplitnnParams
+from treetap.party.defences.checks import check_own, check_own_trees
+from treetap.party.defences.settings import Defences
+from treetap.party.policy import Policy
+from treetap.privacy import column_privacy
+from treetap.protocols.exclusions import Feature
+from treetap.protocols.job_spec import broken_by
 from treetap.protocols.registry import training
+from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels, Rows, read_labels, read_partial_labels
 from treetap.tables.reading import Table
 from treetap.trees import metrics
@@ -39,7 +53,10 @@ UNDEFENDED = "centralised without defences, test"
 
 
 class Comparison:
-    """The centralised model of an experiment's run, trained once.
+    """The tables of an experiment's run as its parties read them, and the centralised model, trained once.
+
+    `trained`, `asked`: party → its table of the training, and of the held-out rows. `learned`: labels of the training;
+    `truth`: of the held-out rows.
 
     Args:
         experiment: the file.
@@ -52,31 +69,35 @@ class Comparison:
         self, experiment: ExperimentFile, settings: Mapping[str, Mapping[str, Any]], seed: int, rows: pa.Table
     ) -> None:
         job = experiment.job.model_copy(update={"seed": experiment.job.seed + seed})
-        self._params, self._alignment = job.params(), job.alignment
+        self.params, self._alignment = job.params(), job.alignment
         self._protocol = training(job.protocol)
         self._names, label = experiment.in_order, experiment.data.label
-        self._trained = {
-            name: read_as_party(settings[name]["tables"]["train"], self._params.missing) for name in self._names
+        self.trained = {
+            name: read_as_party(settings[name]["tables"]["train"], self.params.missing) for name in self._names
         }
-        self._asked = {
-            name: read_as_party(settings[name]["tables"]["predict"], self._params.missing, self._trained[name])
+        self.asked = {
+            name: read_as_party(settings[name]["tables"]["predict"], self.params.missing, self.trained[name])
             for name in self._names
         }
-        self._ids, self._seed = self._asked[self._names[0]].ids, seed
+        self._ids, self._seed = self.asked[self._names[0]].ids, seed
         place = {str(record): row for row, record in enumerate(rows.column(ID).to_pylist())}
         self._rows = [place[record] for record in self._ids]
         self._ownership: dict[str, Rows] | None = None
         if experiment.spread:
-            self._learned, self._ownership = joined_labels(self._trained, label, self._params)
+            self.learned, self._ownership = joined_labels(self.trained, label, self.params)
         else:
-            self._learned = read_labels(self._trained[self._names[0]], label, self._params.objective)
-        self._truth = truth(rows, ID, label, self._ids, self._learned)
+            self.learned = read_labels(self.trained[self._names[0]], label, self.params.objective)
+        self.truth = truth(rows, ID, label, self._ids, self.learned)
         self._defences, self._defended = experiment.defences, experiment.defended
         self._of_columns = {name: own.of_columns for name, own in experiment.of_columns.items()}
         self._min_cell_records, self._noised = experiment.min_cell_records, experiment.noised
         self._attacks = any(party.optimizer for party in experiment.party)
-        self._joined = self._predict(self._names, self._of_defences())
         self._alone: dict[str, Floats] = {}
+
+    @cached_property
+    def _joined(self) -> tuple[Floats, Floats]:
+        """Raw scores and outcome by all columns."""
+        return self._predict(self._names, self._of_defences())
 
     @property
     def comparable(self) -> bool:
@@ -86,12 +107,12 @@ class Comparison:
         centralised model has no noise, neither of leaf weights nor of labels nor of sums. A network's private draws are
         known only where they follow from the job's seed, and it has the job's optimiser at every party.
         """
-        if self._params.adds_noise or self._defences.label_dp is not None or self._noised or self._attacks:
+        if self.params.adds_noise or self._defences.label_dp is not None or self._noised or self._attacks:
             return False
-        if isinstance(self._params, SplitnnParams):
-            return self._alignment == "sorted-ids" and self._params.reproducible
-        assert isinstance(self._params, TreeParams)
-        return self._alignment == "sorted-ids" or not self._params.draws_records
+        if isinstance(self.params, SplitnnParams):
+            return self._alignment == "sorted-ids" and self.params.reproducible
+        assert isinstance(self.params, TreeParams)
+        return self._alignment == "sorted-ids" or not self.params.draws_records
 
     def difference(self, predictions: pa.Table) -> float:
         """The largest difference of raw scores between the file of predictions and the centralised model.
@@ -110,21 +131,21 @@ class Comparison:
         measured = {CENTRALISED: self._measured(self._joined[1])}
         if self._defended:
             measured[UNDEFENDED] = self._measured(self._predict(self._names)[1])
-        self._alone = self._each_alone()
+        self._alone = self.each_alone()
         for name, outcome in self._alone.items():
             measured[ALONE if self._ownership is None else f"{name} alone, test"] = self._measured(outcome)
         return measured
 
     def gain(self, outcome: Floats) -> Gain | None:
         """The gain of the federation's outcome of the test rows, in the order of the joined table, after `metrics`."""
-        weights = self._asked[self._names[0]].weights
+        weights = self.asked[self._names[0]].weights
         together = outcome[self._rows]
-        return gain_of(self._params.objective, together, self._alone, self._truth, weights, self._seed)
+        return gain_of(self.params.objective, together, self._alone, self.truth, weights, self._seed)
 
     def _measured(self, outcome: Floats) -> Measures:
         """Measures of an outcome of the test rows, which their weights weigh."""
-        weights = self._asked[self._names[0]].weights
-        return defined(metrics.evaluate(self._params.objective, outcome, self._truth, weights))
+        weights = self.asked[self._names[0]].weights
+        return defined(metrics.evaluate(self.params.objective, outcome, self.truth, weights))
 
     def _of_defences(self) -> dict[str, Any]:
         """Arguments by which the centralised model of all columns has the parties' defences."""
@@ -139,27 +160,27 @@ class Comparison:
 
         `more`: further arguments of the trainer.
         """
-        before, after = ([(name, tables[name]) for name in parties] for tables in (self._trained, self._asked))
-        learned, given = self._learned, {**(more or {})}
+        before, after = ([(name, tables[name]) for name in parties] for tables in (self.trained, self.asked))
+        learned, given = self.learned, {**(more or {})}
         if self._ownership is not None:
             given["ownership"] = self._ownership
-        if (weights := self._trained[self._names[0]].weights) is not None:
+        if (weights := self.trained[self._names[0]].weights) is not None:
             given["weights"] = weights
         return self._protocol.centrally.predict(
-            before, after, learned.values, len(learned.classes), self._params, **given
+            before, after, learned.values, len(learned.classes), self.params, **given
         )
 
-    def _each_alone(self) -> dict[str, Floats]:
+    def each_alone(self) -> dict[str, Floats]:
         """Party that has labels → outcome of the test rows by a model of its own columns and labels, if it has both."""
         if self._ownership is None:
             first = self._names[0]
-            return {first: self._predict([first])[1]} if self._trained[first].sources else {}
-        learned, outcomes = self._learned, {}
+            return {first: self._predict([first])[1]} if self.trained[first].sources else {}
+        learned, outcomes = self.learned, {}
         for name, rows in self._ownership.items():
-            before, after = [(name, self._trained[name].take(rows))], [(name, self._asked[name])]
+            before, after = [(name, self.trained[name].take(rows))], [(name, self.asked[name])]
             try:
                 _, outcomes[name] = self._protocol.centrally.predict(
-                    before, after, learned.values[rows], len(learned.classes), self._params
+                    before, after, learned.values[rows], len(learned.classes), self.params
                 )
             except DataError:
                 continue  # a column is constant among the rows that the party labels
@@ -194,3 +215,151 @@ def joined_labels(tables: Mapping[str, Table], column: str, params: JobParams) -
             values[own.rows] = own.values
             ownership[name] = own.rows
     return Labels(values, classes), ownership
+
+
+#: Most by which scores of the opened shards may differ from those of the federation, relative to the largest: encrypted
+#: ones are rounded.
+TOLERANCE = 1e-2
+
+
+def check(file: Path, experiment: ExperimentFile, drawn: Split, classes: int) -> None:
+    """Check that the job can have the defences, as its parties would before it starts.
+
+    Raises:
+        ConfigError: it cannot have one, by name, with the `file` that asks for it.
+    """
+    first = experiment.in_order[0]
+    data, columns = experiment.data, drawn.columns
+    own = TableConfig(path=Path(data.title), id=ID, label=data.label, weight=data.weight, columns=columns[first])
+    spec = experiment.spec(experiment.job)
+    try:
+        check_own(first, experiment.defences, Policy(), own, None, spec)
+        params = experiment.job.params()
+        if isinstance(params, TreeParams):
+            check_own_trees(first, experiment.defences, params, classes)
+        for name, given in experiment.of_columns.items():
+            other = own.model_copy(update={"label": None, "weight": None, "columns": columns[name]})
+            check_own(name, given, Policy(), other, None, spec)
+            both = {*experiment.defences.named(), *given.named(columns=True)}
+            if rows := broken_by(spec, set(map(Feature, both))):
+                raise ConfigError("\n".join(map(str, rows)))
+    except ConfigError as refusal:
+        raise ConfigError(f"{file}: {refusal}") from None
+
+
+def defended(
+    experiment: ExperimentFile,
+    central: Comparison,
+    models: Mapping[str, Path],
+    predictions: pa.Table,
+) -> Defended:
+    """The report on the defences of a finished run.
+
+    `central`: has the tables of its parties. `predictions`: of the federation, of the held-out rows.
+
+    Raises:
+        Defect: the published model, opened, has other scores than the federation has predicted.
+    """
+    params, first = experiment.job.params(), experiment.in_order[0]
+    sentences = says(experiment.defences, first)
+    asked: dict[str, Any] = {
+        "table": experiment.defences.model_dump(exclude_defaults=True),
+        "parties": {name: own.model_dump(exclude_unset=True) for name, own in experiment.of_columns.items()},
+        "says": sentences,
+    }
+    sentences += says_of_cells(experiment.min_cell_records)
+    if experiment.noised:
+        of_sums = read_manifest(models[first]).get(COLUMN_PRIVACY, {})
+        sentences += [*column_privacy.sentences(of_sums), "The centralised model is without this noise."]
+    if not isinstance(params, TreeParams):
+        assert isinstance(params, SplitnnParams)  # the only protocol without trees
+        for name, own in experiment.of_columns.items():
+            sentences += says_of_columns(own.of_columns, name, params)
+        return Defended(**asked)
+    features = {name: table.features for name, table in central.asked.items()}
+    model = joint_model.open_shards(models)
+    scores = joint_model.scores(model.published, model.meaning, features)
+    names = [name for name in predictions.column_names if name == "score" or name.startswith("score_")]
+    difference = float(np.abs(np.column_stack([predictions.column(name) for name in names]) - scores).max())
+    if not difference <= TOLERANCE * max(1.0, float(np.abs(scores).max())):
+        raise Defect(f"the federation's scores differ by {difference:g} from those of its parties' shards together")
+    asked |= {**joint_model.hidden(model.published), "max_difference": difference}
+    if model.repairs:
+        asked["variants"] = {
+            name: metrics.evaluate(
+                params.objective, variant.outcome(joint_model.scores(variant, model.meaning, features)), central.truth
+            )
+            for name, variant in {joint_model.AS_TRAINED: model.trained, **model.repairs}.items()
+        }
+    return Defended(**asked)
+
+
+def true_metrics(models: Mapping[str, Path], first: str) -> dict[str, float] | None:
+    """The training's measures by the labels as they are, from the label holder's own file; None without noisy ones."""
+    path = models[first] / CLEAN_METRICS
+    if not path.is_file():
+        return None
+    metrics_of_all: dict[str, float] = parse_json(path.read_text(encoding="utf-8"))["training_metrics"]
+    return metrics_of_all
+
+
+def says(defences: Defences, label_holder: str) -> list[str]:
+    """The meaning of each defence for the figures, as sentences."""
+    sentences = []
+    if (limit := defences.id_lmid) is not None:
+        counted = "all its records count" if limit.counts == "shown" else "the records that the tree draws count"
+        sentences.append(f"ID-LMID: no set of records that is shown exceeds {limit.xi:g} nats in Eq. 6 ({counted}).")
+    if (reduced := defences.reduced_leakage) is not None:
+        sentences.append(f"Reduced-Leakage: trees grown by the label holder alone: {reduced.trees}, the first.")
+    for name, weight in defences.dimip.items():
+        sentences.append(
+            f"DIMIP with λ = {weight:g} on {name}: what its own model says about the label, not what its log says."
+        )
+    if (change := defences.gradient) is not None:
+        keys = ", ".join(
+            f"{key} {value:g}" for key, value in change.model_dump(exclude_none=True).items() if key != "kind"
+        )
+        sentences.append(f"Gradients that return to feature parties are changed ({change.kind}): {keys}.")
+    # a party of a federation has one ledger for all jobs; each run of an experiment begins a new one
+    if (noise := defences.label_dp) is not None:
+        sentences.append(
+            f"Label DP with ε = {noise.epsilon:g}, stages: {noise.stages}. Noisy labels were drawn for this run alone "
+            f"and charged to a ledger of its own, in {label_holder}/state below the run's folder; no other ledger has "
+            "them. What is sent, and the measures of the training, are by noisy labels; those of the test by true ones."
+        )
+    if defences.private_values:
+        sentences.append(
+            "label_dp, label_dp + refit, grafting and grafting + refit are four models of this one training, with the "
+            "same noisy labels and the same messages to feature parties; predictions use "
+            f"{' + '.join(name for name in ('grafting', 'refit') if getattr(defences, name))}."
+        )
+    return sentences
+
+
+def says_of_cells(min_cell_records: Mapping[str, int]) -> list[str]:
+    """The meaning of that setting of feature parties, as sentences."""
+    return [
+        f"No sums of one column of {name} in one tree, added or subtracted, are over fewer than {least} drawn records: "
+        "smaller bins are merged with their neighbours. The sets of its splits, and many trees together, tell more."
+        for name, least in min_cell_records.items()
+    ]
+
+
+def says_of_columns(defences: FeatureDefences, party: str, params: SplitnnParams) -> list[str]:
+    """The meaning of a feature party's defences for the figures, as sentences."""
+    sentences = []
+    if defences.sensitivity:
+        sentences.append(
+            f'SensFL at {party} with ε = {defences.sensitivity:g}, norm "{defences.sensitivity_norm}": lowers the '
+            "sensitivity of its embeddings to its columns. Smaller embeddings suffice for that, and an attacker who "
+            "standardises embeddings undoes a mere rescaling: protection is what an audit of the label holder finds on "
+            "standardised ones."
+        )
+    if defences.dp_sgd is not None:
+        sentences.append(f"At {party}, {meaning_of(defences.dp_sgd, params.epochs)}.")
+        if params.reproducible:
+            sentences.append(
+                f"The job is reproducible: the noise of {party} follows from its seed, which all parties know, and "
+                "that ε is of the same job with reproducible = false."
+            )
+    return sentences

@@ -6,7 +6,6 @@ An experiment's report in a terminal: what it is worth and who learned what, a l
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -23,7 +22,7 @@ from treetap.lab.experiment.baselines import concluded
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.headline import compared, headline
 from treetap.lab.experiment.headline import written as worth
-from treetap.lab.experiment.kept import Kept
+from treetap.lab.experiment.kept import RUNS, Kept, shown
 from treetap.lab.experiment.report import (
     metrics_table,
     predict_table,
@@ -210,10 +209,6 @@ def _either_way(accuracy: float | None, inverted: float | None) -> str:
     return f"{written(inverted)} (inverted)"
 
 
-#: The folder of results without --workdir, in the current one.
-RUNS = Path("runs")
-
-
 def run_file(
     file: Path,
     *,
@@ -333,8 +328,3 @@ class _Output:
 
     def _resume(self, folder: Path) -> str:
         return f"treetap experiment {self._file} --resume {shown(folder)}"
-
-
-def shown(folder: Path) -> str:
-    """A path as a person would type it here."""
-    return os.path.relpath(folder) if folder.is_relative_to(Path.cwd()) else str(folder)

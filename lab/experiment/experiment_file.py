@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Sequence
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.errors import ConfigError
-from treetap.lab.experiment.party_table import (
+from treetap.lab.experiment.defence_rows import CELLS, DefenceRow, Plan
+from treetap.lab.experiment.file_tables import (
+    AuditTable,
+    DataTable,
+    OutputTable,
     PartyTable,
+    PredictTable,
     column_faults,
     cut_faults,
     defence_faults,
@@ -25,207 +25,16 @@ from treetap.lab.experiment.party_table import (
 from treetap.lab.experiment.results import PlannedRun
 from treetap.names import matched
 from treetap.party.defences.settings import Defences
+from treetap.privacy.frontiers import NO_DEFENCE
 from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
 from treetap.protocols.libraries import missing_library
 from treetap.protocols.prediction import FORMATS, predicting
-from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
-from treetap.strict import Strict, unshown
-from treetap.tables.config import AUTO, OTHERS, Constrained, Direction, Encode, auto_for_others, encoded_by_name
-from treetap.tables.source_keys import SourceKeys
+from treetap.protocols.registry import TRAINING, training
+from treetap.strict import Strict, faults_of
+from treetap.tables.config import OTHERS, Direction, auto_for_others, encoded_by_name
+from treetap.trees.job_params import REGRESSIONS
 from treetap.trees.params import TreeParams
-from treetap.version import install
 from treetap.wire.v2 import setup_pb2
-
-#: Schemes of MLflow's servers.
-_SERVERS = ("http", "https")
-#: The beginning of an address with a user and a password.
-_USER = re.compile("[^/]:[^/]*@")
-#: Characters that have a meaning in the address of a SQLite file.
-_MEANT = frozenset("?#%")
-
-
-class OutputTable(Strict):
-    """Where copies of the results go."""
-
-    mlflow: str | None = None
-    """The address of an MLflow server, or a folder; `$NAME` is an environment variable. Needs the extra `mlflow`."""
-
-    @field_validator("mlflow")
-    @classmethod
-    def _address(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        if "://" in value:
-            parts = urlsplit(value)
-            if parts.scheme not in _SERVERS or not parts.hostname:
-                raise unshown("is neither the address of a server, as http://HOST:5000, nor a folder")
-            if parts.username is not None:
-                raise unshown("holds a password: give it by MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD")
-        elif _USER.search(value):
-            raise unshown("holds what may be a password, and is no address of a server: write http://HOST:5000")
-        needed = ("mlflow",) if "://" in value else ("mlflow", "sqlalchemy", "alembic")
-        if missing := [name for name in needed if find_spec(name) is None]:
-            raise ValueError(f"needs {missing[0]}: {install('mlflow')}")
-        return value
-
-    def mlflow_address(self, base: Path) -> str | None:
-        """The address of the server, or the absolute path of the folder, which starts at `base`; None if none is given.
-
-        Raises:
-            ConfigError: an environment variable is not set, or the path cannot be that of a SQLite file.
-        """
-        if self.mlflow is None or "://" in self.mlflow:
-            return self.mlflow
-        expanded = os.path.expandvars(self.mlflow)
-        if "$" in expanded:
-            raise ConfigError(f"output.mlflow = {self.mlflow!r}: the environment variable is not set")
-        folder = str((base / expanded).resolve())
-        if _MEANT & set(folder):
-            raise ConfigError(f"output.mlflow: the path {folder} has one of {' '.join(sorted(_MEANT))}; name another")
-        return folder
-
-
-#: The protocols that predict.
-PROTOCOLS = tuple(PREDICTION)
-
-
-class DataTable(SourceKeys, Constrained):
-    """The joined table. `$NAME` in `path` is an environment variable; a relative path is from the file's folder."""
-
-    label: str
-    """The label column."""
-    positive: bool | int | str | None = None
-    """The class that curves, gains and thresholds are of; by default the second of two, unless the first is rare."""
-    weight: str | None = None
-    """The column of sample weights, which goes to the label holder and is no feature; boosting only, and the job needs
-    max_sample_weight.
-    """
-    id: str | None = None
-    """The id column; without it rows are numbered."""
-    drop: list[str] = []
-    """Columns that no party gets."""
-    encode: Encode = AUTO
-    """Encoding of columns of text and dates, at every party."""
-    drop_constant: bool = False
-    """Train without columns that are constant among a party's training rows."""
-    compare: bool | None = None
-    """Also train on the joined table, and on the label holder's columns alone (PIVODL: on each party's); by default for
-    trees and up to 100,000 records.
-    """
-    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Share of the rows that is held out, drawn per class."""
-    cv: Annotated[int, Field(ge=2, le=100)] | None = None
-    """Number of folds, in the place of `test_share`; each is held out once, by a run of its own."""
-    time: str | None = None
-    """A column of numbers or dates: rows are held out by its order and not drawn. It is no feature unless a party names
-    it in `columns`.
-    """
-    evaluate_rounds: bool = False
-    """Measure the held-out rows after every round, as the job's eval table; boosting and forest, not with
-    early_stopping_rounds.
-    """
-    seed: int | list[int] = 0
-    """A whole number from 0, or a list: one run for each. It draws test rows and columns, and adds to the job's."""
-
-    @field_validator("seed")
-    @classmethod
-    def _seeds(cls, seed: int | list[int]) -> int | list[int]:
-        seeds = seed if isinstance(seed, list) else [seed]
-        if not seeds:
-            raise ValueError("names no seed; give a number, or a list with one number per run")
-        if min(seeds) < 0:
-            raise ValueError("a seed is a whole number from 0")
-        if len(set(seeds)) < len(seeds):
-            raise ValueError("names a seed twice; each seed is one run")
-        return seed
-
-    @model_validator(mode="after")
-    def _held_out(self) -> DataTable:
-        if self.cv is not None and "test_share" in self.model_fields_set:
-            raise ValueError("test_share and cv exclude each other: with cv each fold is held out once; leave one out")
-        if self.time is not None and self.time in (self.label, self.id, *self.drop):
-            raise ValueError(f"time column {self.time!r} is the label, the id or dropped; it is no feature by itself")
-        if self.duplicates != "refuse" and self.id is None:
-            raise ValueError("duplicates is of ids, and rows are numbered: name the id column, or leave it out")
-        return self
-
-    @property
-    def seeds(self) -> list[int]:
-        """One for each run."""
-        return self.seed if isinstance(self.seed, list) else [self.seed]
-
-
-#: Libraries of every audit, which imports them after the training.
-_OF_AUDIT = ("scipy", "sklearn")
-
-
-def lacking() -> str | None:
-    """The library that an audit needs and this machine lacks."""
-    return next((name for name in _OF_AUDIT if find_spec(name) is None), None)
-
-
-class AuditTable(Strict):
-    """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`."""
-
-    run: bool = True
-    """false: no audit, and no transcript but those of parties with `record`."""
-    attacks: Annotated[list[str], Field(min_length=1)] | None = None
-    """Names of attacks; without it all that suit the number of records."""
-    classes: Annotated[int, Field(ge=2)] | None = None
-    """Groups that an attack looks for; by default the label's classes."""
-    by_tree: bool | Literal["few"] = "few"
-    """Group records after 1, 2, 5, 10, … trees, after every tree, or after all alone."""
-    drawn_only: bool = False
-    """Keep of each leaf the records that the tree was trained on."""
-    settings: dict[str, Any] = {}
-    """Settings of the attacks by sets of records."""
-    known_labels: dict[str, Any] = {}
-    """Trees: settings of the attacks by known labels."""
-    network: dict[str, Any] = {}
-    """Networks: settings of the attacks by gradients."""
-    features: dict[str, Any] = {}
-    """Networks: settings of the label holder's attacks on columns."""
-    sums: dict[str, Any] = {}
-    """Trees: settings of the label holder's attack on columns; with any of them it reads all, for longer."""
-    frontier: Path | None = None
-    """A `frontier.json` of `treetap frontier`, by whose figures the audit advises."""
-
-    @model_validator(mode="after")
-    def _known(self) -> AuditTable:
-        from treetap.attacks.audit_file import check_settings, known_attacks
-
-        if self.run and (missing := lacking()):
-            raise ValueError(f"needs {missing}: {install('audit')}")
-        if self.attacks is not None:
-            known_attacks(self.attacks)
-        tables = ("settings", "known_labels", "network", "features", "sums")
-        check_settings({name: getattr(self, name) for name in tables})
-        return self
-
-
-class PredictTable(Strict):
-    """The prediction of the held-out rows: protocols (by default the training's first), and the most rows."""
-
-    protocols: Annotated[list[Literal[PROTOCOLS]], Field(min_length=1)] | None = None  # type: ignore[valid-type]
-    """Protocols that predict the held-out rows, one after the other; the first is measured. By default the training
-    protocol's own, with withheld spaces "eini".
-    """
-    limit: Annotated[int, Field(ge=1)] | None = None
-    """Most held-out rows to predict, drawn by the seed."""
-    format: Literal[FORMATS] = FORMATS[0]  # type: ignore[valid-type]
-    """Format of the kept predictions."""
-
-    @field_validator("protocols")
-    @classmethod
-    def _once(cls, protocols: list[str] | None) -> list[str] | None:
-        if protocols is None:
-            return None
-        if len(set(protocols)) < len(protocols):
-            raise ValueError("names a protocol twice")
-        for name in protocols:
-            if missing := missing_library(name, prediction(name)):
-                raise ValueError(missing)
-        return protocols
 
 
 class ExperimentFile(Strict):
@@ -245,6 +54,8 @@ class ExperimentFile(Strict):
     """The label holder's defences of its labels, with the keys of [defences] in a party file."""
     output: OutputTable = OutputTable()
     """Places for results beside the folder."""
+    defence: list[DefenceRow] = []
+    """Defences to compare, of `treetap frontier`."""
 
     @field_validator("job")
     @classmethod
@@ -438,4 +249,51 @@ class ExperimentFile(Strict):
             self.spec(self.job)
         except ConfigError as refusal:  # what excludes each other in the job itself
             raise ValueError("; ".join(str(refusal).splitlines())) from None
+        if self.defence:
+            self.check_rows()
         return self
+
+    def planned(self, plan: Plan) -> ExperimentFile:
+        """The same file with the defences and the job of a plan, and transcripts for attacks in both directions."""
+        changed = Defences(**{CELLS: plan.changes[CELLS]} if plan.name == CELLS else {})
+        parties = [
+            party.model_copy(update={"record": party.record or "received"} if party.labels else {"defences": changed})
+            for party in self.party
+        ]
+        # the label holder alone is one training for all points
+        data = self.data.model_copy(update={"compare": plan.name == NO_DEFENCE})
+        changes = {"party": parties, "defences": plan.defences, "job": plan.job(self.job), "data": data}
+        return self.model_copy(update={**changes, "defence": []})
+
+    @property
+    def plans(self) -> list[Plan]:
+        """The trainings of the rows `[[defence]]`, after one without a defence."""
+        return [Plan(), *(plan for row in self.defence for plan in row.plans())]
+
+    def check_rows(self) -> None:
+        """Raise ValueError for what no row can have: trainings differ in their own defence alone."""
+        protocol = training(self.job.protocol)
+        misfits = {
+            "[predict]": self.predict is not None,
+            "[defences]": bool(self.defences.named()),
+            "[party.defences]": bool(self.of_columns),
+            "cv in [data]": self.data.cv is not None,
+            "weight in [data]": self.data.weight is not None,
+            f"protocol {self.job.protocol!r}": not protocol.grows_trees or protocol.one_role,
+            "a regression": self.job.params().objective in REGRESSIONS,
+            "record = 'off'": any(party.record == "off" and not party.labels for party in self.party),
+        }
+        if faults := [name for name, there in misfits.items() if there]:
+            raise ValueError(
+                f"{', '.join(faults)}: not for rows [[defence]], which are all the defences that it trains with, "
+                "of trees that one party's classes label, once for each seed: leave it out, or give [defences] to "
+                "'treetap experiment'"
+            )
+        words = [plan.word for plan in self.plans]
+        if len(set(words)) < len(words):
+            raise ValueError(f"[[defence]] has {next(word for word in words if words.count(word) > 1)} twice")
+        for plan in self.plans:
+            try:
+                plan.job(self.job)
+            except ValidationError as fault:
+                raise ValueError(f"[[defence]] job {plan.changes}: {'; '.join(faults_of(fault, JobTable))}") from None

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from treetap import terminal
 from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.file_tables import PartyTable
 from treetap.lab.experiment.held_out import Rows, time_ranks
-from treetap.lab.experiment.party_table import PartyTable
+from treetap.lab.experiment.results import RunResult
 from treetap.tables.asked_columns import OF_EXPERIMENT
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, may_identify, settle
-from treetap.tables.config import AUTO, DAYS, TableConfig, encoding_of, with_taken
+from treetap.tables.categories import encoded, one_hot_names
+from treetap.tables.config import AUTO, CATEGORICAL, DAYS, TableConfig, encoding_of, text_as, with_taken
 from treetap.tables.dates import ISO
+from treetap.tables.numbers import is_text
 from treetap.tables.opening import missing_words
 from treetap.tables.source import Source
 from treetap.tables.tensors import is_tensor
+from treetap.trees import metrics, sampling
+from treetap.trees.job_params import REGRESSIONS
 
 #: Entries of the joined table's metadata: the encodings that `AUTO` took, by column; sentences about codes.
 _TAKEN, _CODED = b"taken", b"coded"
@@ -89,3 +100,89 @@ def encode_in(
     """The encodings of these columns at a party, with what was taken when the joined table was read."""
     taken = json.loads((table.schema.metadata or {}).get(_TAKEN, b"{}"))
     return with_taken(experiment.encode(party, columns), columns, taken)
+
+
+Floats = npt.NDArray[np.float64]
+#: AUC of a column by itself from which it may be a leak, and from which it may with this share of the model's gain.
+ALONE, BESIDE, SHARE = 0.99, 0.9, 0.8
+#: Fewest records of each class by which a column is judged, and most records that are looked at.
+FEWEST, MOST = 10, 50_000
+#: Values up to which a column is ranked by its values' shares of the class, too.
+VALUES = 256
+#: Texts of digits of one length, of which one begins with 0, are probably codes; shorter ones may be months.
+_CODE = "^[0-9]{3,}$"
+
+
+def leaks(experiment: ExperimentFile, table: pa.Table, run: RunResult) -> list[str]:
+    """Sentences about the columns of a run by which alone the label, of two classes, is ranked nearly at best."""
+    labels = np.asarray(table.column(experiment.data.label).to_pylist(), dtype=object).astype(str)
+    classes, numbers = np.unique(labels, return_inverse=True)
+    if experiment.job.params().objective in REGRESSIONS or len(classes) != 2 or np.bincount(numbers).min() < FEWEST:
+        return []
+    rows = sampling.generator(0, "experiment data").permutation(len(numbers))[:MOST]
+    truth, gains, named = numbers[rows] == 1, _gains(run), dict[str, str]()
+    for party in experiment.party:
+        names = [name for name in run.columns[party.name] if not is_tensor(table.column(name).type)]
+        encode = text_as(CATEGORICAL, encode_in(experiment, table, party, names))
+        columns, missing = {name: table.column(name) for name in names}, experiment.job.params().missing
+        made = encoded(Path(experiment.data.title), columns, len(numbers), encode, None, missing)
+        for name, values in zip(made.names, made.values[rows].T, strict=True):
+            auc, hot = auc_alone(values, truth), made.categories[name].values if name in made.categories else []
+            share = sum(gains[party.name, feature] for feature in {name, *one_hot_names(name, hot)})
+            if auc >= ALONE or (auc >= BESIDE and share >= SHARE):
+                most = "" if share < SHARE else f", and {SHARE:.0%} or more of the model's gain"
+                named[name] = f"column {name!r} of {party.name} ranks the label by itself, with AUC {auc:.3f}{most}"
+    drop = f"drop = {json.dumps([*experiment.data.drop, *named], ensure_ascii=False)}"
+    remedy = f"if it is written after the outcome, {drop} in [data], and name it under no party"
+    return [f"{said}: {remedy}" for said in named.values()]
+
+
+def auc_alone(values: Floats, truth: npt.NDArray[np.bool_]) -> float:
+    """The AUC by which a column (N,), NaN where missing, ranks the records of a class, in whichever direction.
+
+    By its values, the missing ones before or behind all others; and by each value's share of the class among every
+    other record, if values are few: the records come in a drawn order.
+    """
+    gone = np.isnan(values)
+    ends = (-np.inf, np.inf) if gone.any() else (0.0,)
+    ranked = [metrics.auc(np.where(gone, end, values), truth) for end in ends]
+    different, codes = np.unique(values, return_inverse=True)
+    if len(different) <= VALUES:
+        odd = np.arange(len(values)) % 2 == 1
+        halves = [metrics.auc(_shares(codes, truth, ~half)[half], truth[half]) for half in (odd, ~odd)]
+        ranked.append(float(np.mean(halves)))
+    return max((max(auc, 1 - auc) for auc in ranked if np.isfinite(auc)), default=0.5)
+
+
+def _shares(codes: npt.NDArray[np.int64], truth: npt.NDArray[np.bool_], known: npt.NDArray[np.bool_]) -> Floats:
+    """The share of the class among the known records of each record's value; a value that none has is as all are."""
+    whole = np.bincount(codes[known], minlength=codes.max() + 1)
+    own = np.bincount(codes[known & truth], minlength=codes.max() + 1)
+    shares: Floats = ((own + truth[known].mean()) / (whole + 1))[codes]
+    return shares
+
+
+def _gains(run: RunResult) -> Counter[tuple[str, str]]:
+    """Each feature's share of the model's gain, by party; none where no party keeps gains."""
+    known = [row for row in run.importance if row.gain is not None]
+    whole = sum(row.size for row in known) or 1.0
+    return Counter({(row.party, row.feature): row.size / whole for row in known})
+
+
+def codes(source: Source, columns: Mapping[str, pa.ChunkedArray]) -> list[str]:
+    """Sentences about columns without an encoding, which are read as numbers, whose texts look like codes."""
+    whole = [name for name, it in columns.items() if not source.typed and pa.types.is_integer(it.type)]
+    again = source.read(whole, whole) if whole else pa.table({})  # as they are written
+    texts = {name: again.column(name).cast(pa.string()) if name in whole else it for name, it in columns.items()}
+    return [
+        f"column {name!r} is read as a number, and its texts have leading zeros and one length, as codes do: if it is "
+        f"one, {OF_EXPERIMENT.line('encode', {name: CATEGORICAL})} in [data]"
+        for name, it in texts.items()
+        if is_text(it.type) and _are_codes(pc.utf8_trim_whitespace(it.drop_null()))
+    ]
+
+
+def _are_codes(cells: Any) -> bool:
+    ends = pc.min_max(pc.utf8_length(cells))
+    alike = ends["min"] == ends["max"] and pc.all(pc.match_substring_regex(cells, _CODE)).as_py()
+    return bool(len(cells) and alike and pc.any(pc.starts_with(cells, "0")).as_py())

@@ -1,24 +1,52 @@
-"""The folder of an experiment: its results on disk, each run whole or not there, and with what they were made."""
+"""The folder of an experiment: what its file and its table say is checked, and its results are kept there.
+
+Each run, and each training of a row `[[defence]]`, is whole or not there, and the folder says with what all were made.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import platform
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
-from pydantic import ValidationError
+import pyarrow as pa
+from pydantic import BaseModel, ValidationError
 
 from treetap.errors import BadInput
+from treetap.lab.experiment.baselines import check
+from treetap.lab.experiment.defence_rows import Trainer, TrainingResult, TrainingResults
 from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.file_tables import AuditTable, lacking
+from treetap.lab.experiment.joined_table import Split, content_digest, labels_of, read_table, refuse_constant, split
+from treetap.lab.experiment.labels import with_classes, with_positive
 from treetap.lab.experiment.results import Logged, PlannedRun, Results, RunResult
+from treetap.lab.local_federation import empty_folder, keep_table, to_toml
 from treetap.models.durable import ignored_by_git, make_folder, make_ignored_folder, remove_folder, write_whole
+from treetap.protocols.registry import training
+from treetap.tables.labels import Labels
 from treetap.tables.source_keys import SourceKeys
-from treetap.version import PROTOCOL_VERSION
+from treetap.version import PROTOCOL_VERSION, install
 
+#: "empty": the folder is new or empty; "numbered": the first of FOLDER, FOLDER-2, … that is not there; "resumed": it
+#: has results of the same experiment.
+Place = Literal["empty", "numbered", "resumed"]
+#: The folder of results without --workdir, in the current one.
+RUNS = Path("runs")
+#: The table of an experiment that was given in memory, in the folder of its results.
+TABLE = "table.parquet"
+#: Most records of a table that is compared and audited unless its file says otherwise.
+MOST_RECORDS = 100_000
 RESULTS, MADE_WITH, FILE, PREDICTIONS = "results.json", "made-with.json", "experiment.toml", "predictions"
+#: The finished trainings of rows `[[defence]]`, by name.
+POINTS = "points.json"
 MODELS = "models"
 #: Libraries whose releases a result may depend on, beside Python's.
 LIBRARIES = ("treetap", "numpy", "pyarrow")
@@ -26,12 +54,12 @@ LIBRARIES = ("treetap", "numpy", "pyarrow")
 _AGAIN = "leave out --resume, and the experiment is made again"
 #: Most folders of one name.
 _MOST = 100_000
-#: Keys of the file that may change between the runs of one folder: which runs there are, and where the table, of the
-#: same content, comes from.
-_FREE = {"data.seed", *(f"data.{name}" for name in SourceKeys.model_fields)}
+#: Keys of the file that may change between the runs of one folder: which runs and rows there are, and where the table,
+#: of the same content, comes from.
+_FREE = {"data.seed", "defence", *(f"data.{name}" for name in SourceKeys.model_fields)}
 
 
-def made_with(experiment: ExperimentFile, digest: str) -> dict[str, Any]:
+def made_with(experiment: ExperimentFile, digest: str, trainer: Trainer = "federation") -> dict[str, Any]:
     """All that a run depends on beside its seed and fold, as JSON types; `digest`: of the table's content."""
     content = json.loads(experiment.model_dump_json(exclude_none=True, exclude={"output"}))
     tables = {name: value for name, value in content.items() if isinstance(value, dict)}
@@ -44,6 +72,7 @@ def made_with(experiment: ExperimentFile, digest: str) -> dict[str, Any]:
             **{name: version(name) for name in LIBRARIES},
         },
         "content of the table": digest,
+        **({"trainer": trainer} if experiment.defence else {}),
         "experiment": {name: value for name, value in {**keys, **lists}.items() if name not in _FREE},
     }
 
@@ -71,6 +100,9 @@ def new_folder(folder: Path) -> Path:
     raise BadInput(f"{folder}: {_MOST} folders have this name; name another --workdir")
 
 
+Document = TypeVar("Document", bound=BaseModel)
+
+
 class Kept:
     """Results in a folder.
 
@@ -86,9 +118,11 @@ class Kept:
     def __init__(self, folder: Path, settings: Mapping[str, Any], file: str, *, resume: bool) -> None:
         self.folder = folder.resolve()
         self.runs: list[RunResult] = []
+        self.points: dict[str, TrainingResult] = {}
         if resume:
             _check(folder, settings)
-            self.runs = _read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
+            self.runs = of_runs.runs if (of_runs := _read_document(folder / RESULTS, Results)) else []
+            self.points = of_rows.points if (of_rows := _read_document(folder / POINTS, TrainingResults)) else {}
         else:
             self.write_beside(MADE_WITH, json.dumps(settings, indent=1))
         self.write_beside(FILE, file)
@@ -116,6 +150,11 @@ class Kept:
         """Keep a run's report; it is on disk when this returns."""
         self.runs.append(run)
         self.write(None)
+
+    def add_point(self, training: str, result: TrainingResult) -> None:
+        """Keep what a training of a row came to; it is on disk when this returns."""
+        self.points[training] = result
+        self.write_beside(POINTS, TrainingResults(points=self.points).model_dump_json(indent=1))
 
     def write(self, mlflow: Logged | None) -> Results:
         """The document, which is on disk when this returns; `mlflow`: where the runs were logged to, if they should."""
@@ -171,9 +210,12 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read_results(path: Path) -> list[RunResult]:
+def _read_document(path: Path, schema: type[Document]) -> Document | None:
+    """What was kept of finished runs; None where none has finished."""
+    if not path.exists():
+        return None
     try:
-        return Results.model_validate_json(_read(path), strict=True).runs
+        return schema.model_validate_json(_read(path), strict=True)
     except ValidationError as failure:
         first = failure.errors(include_input=False, include_url=False)[0]
         fault = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
@@ -189,3 +231,137 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 def _short(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An experiment whose file, table and splits are checked, with its folder.
+
+    `experiment`: with what its file leaves open settled; `left_out`: of which what is not done, and why. `splits`: of
+    all runs.
+    """
+
+    experiment: ExperimentFile
+    table: pa.Table
+    labels: Labels
+    splits: list[tuple[PlannedRun, Split]]
+    kept: Kept
+    left_out: list[str]
+
+
+def opened(
+    experiment: ExperimentFile,
+    folder: Path,
+    *,
+    base: Path,
+    place: Place,
+    name: str,
+    file: str | None = None,
+    table: pa.Table | None = None,
+    trainer: Trainer = "federation",
+) -> Opened:
+    """Check an experiment before its first run, and make its folder; the arguments are those of `run_experiment`.
+
+    `trainer`: of the rows `[[defence]]`.
+
+    Raises:
+        BadInput: the experiment, its table or the folder cannot be used.
+    """
+    with _as_file(experiment, table, base) as (readable, where):
+        given = with_frontier(readable, base)
+        joined = read_table(given, where, None if file is None else Path(name))
+        labels = labels_of(given, joined)
+        given, left_out = with_usual(with_classes(given, labels), joined.num_rows)
+        # a fault in the last split is reported before the first run
+        splits = [(run, split(given, joined, run.seed, run.fold)) for run in given.runs]
+        refuse_constant(given, joined, splits)
+        defended = [given] if given.defended else []
+        defended += [given.planned(plan) for plan in (given.plans if given.defence else ())]
+        for one in defended:
+            for _, rows in splits:
+                check(Path(name), one, rows, len(labels.classes))
+        text = file if file is not None else to_toml(experiment.model_dump(mode="json", exclude_unset=True))
+        settings = made_with(given, content_digest(joined), trainer)
+        kept = Kept(_folder(folder, place), settings, text, resume=place == "resumed")
+        if table is not None and place != "resumed":
+            shutil.copy(where / TABLE, kept.folder / TABLE)  # with its mode: it is not for others
+    return Opened(with_positive(given, labels), joined, labels, splits, kept, left_out)
+
+
+def with_frontier(experiment: ExperimentFile, base: Path) -> ExperimentFile:
+    """The experiment with the place of the audit's frontier, if it has one, which is read before the first run."""
+    if experiment.audit is None or experiment.audit.frontier is None:
+        return experiment
+    from treetap.attacks.advice.frontiers_at_hand import given
+
+    path = base / experiment.audit.frontier
+    given(path, experiment.job.protocol, None)
+    return experiment.model_copy(update={"audit": experiment.audit.model_copy(update={"frontier": path})})
+
+
+def with_usual(experiment: ExperimentFile, records: int) -> tuple[ExperimentFile, list[str]]:
+    """The experiment with `compare` and `[audit]` settled, and what is left out that its file did not turn off.
+
+    Both are on for trees and tables of up to `MOST_RECORDS` records; `records`: of the joined table.
+    """
+    large, said = _too_much(experiment, records), []
+    compare, audit = experiment.data.compare, experiment.audit
+    if compare is None:
+        compare = not large
+        if large:
+            said.append(
+                f"Not compared with {_alone(experiment)}: {large}; compare = true in [data] does it all the same."
+            )
+    if audit is None and large:
+        said.append(f"Not audited: {large}; a line [audit] does it all the same.")
+    elif audit is None and (hindrance := _hindrance(experiment)):
+        said.append(f"Not audited: {hindrance}.")
+    elif audit is None:
+        audit = AuditTable()
+    data = experiment.data.model_copy(update={"compare": compare})
+    return experiment.model_copy(update={"data": data, "audit": audit}), said
+
+
+def _alone(experiment: ExperimentFile) -> str:
+    return "each party alone" if experiment.spread else f"{experiment.in_order[0]} alone"
+
+
+def _too_much(experiment: ExperimentFile, records: int) -> str:
+    """The reason for which neither is on by itself; empty where both are."""
+    if not training(experiment.job.protocol).grows_trees:
+        return "it would train further networks"
+    return f"the table has {records:,} records, more than {MOST_RECORDS:,}" if records > MOST_RECORDS else ""
+
+
+def _hindrance(experiment: ExperimentFile) -> str:
+    """The reason for which no audit is possible; empty where one is."""
+    silent = [party.name for party in experiment.party if party.record == "off" and not party.labels]
+    if silent:
+        return f"{silent[0]} has record = 'off' and keeps no transcript"
+    return f"it needs {missing}: {install('audit')}" if (missing := lacking()) else ""
+
+
+@contextmanager
+def _as_file(experiment: ExperimentFile, table: pa.Table | None, base: Path) -> Iterator[tuple[ExperimentFile, Path]]:
+    """The experiment with the file that its table is read from, and the folder from which the file's path starts."""
+    if table is None:
+        yield experiment, base
+        return
+    with tempfile.TemporaryDirectory(prefix="treetap-") as held:
+        keep_table(table, Path(held) / TABLE)
+        kept = ("date_format", "missing", "duplicates")  # as the frame has them
+        source = {name: field.default for name, field in SourceKeys.model_fields.items() if name not in kept}
+        source["path"] = Path(TABLE)
+        yield experiment.model_copy(update={"data": experiment.data.model_copy(update=source)}), Path(held)
+
+
+def _folder(folder: Path, place: Place) -> Path:
+    """The folder of the results, made if it is not there, and empty unless an experiment is resumed in it."""
+    if place == "resumed":
+        return folder
+    return new_folder(folder) if place == "numbered" else empty_folder(folder)
+
+
+def shown(folder: Path) -> str:
+    """A path as a person would type it here."""
+    return os.path.relpath(folder) if folder.is_relative_to(Path.cwd()) else str(folder)

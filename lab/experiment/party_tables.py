@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.file_tables import PartyTable
 from treetap.lab.experiment.joined_encodings import encode_in
 from treetap.lab.experiment.joined_table import ID, Split
-from treetap.lab.experiment.party_table import PartyTable
-from treetap.lab.experiment.spread_labels import own_cells
+from treetap.lab.experiment.labels import own_cells
 from treetap.lab.local_federation import keep_table
 from treetap.models.durable import make_folder
 from treetap.party.policy import PERMISSIVE, merged
-from treetap.tables.config import CATEGORICAL, CONSTRAINTS, TableConfig, encodings_in
+from treetap.tables.config import CONSTRAINTS, TableConfig
 from treetap.tables.public_cuts import CUTS
 from treetap.tables.reading import Table, read_table
 
@@ -25,7 +25,6 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
     """Each party's own files, and its settings."""
     label = experiment.data.label
     settings: dict[str, dict[str, Any]] = {}
-    partitions = False
     for party in experiment.party:
         tables: dict[str, dict[str, Any]] = {}
         for name, rows in (("train", drawn.train), ("predict", drawn.test)):
@@ -47,7 +46,6 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             tables[name] |= {CONSTRAINTS: constraints} if constraints else {}
             tables[name] |= {CUTS: party.cuts} if party.cuts and name == "train" else {}
             tables[name] |= {"drop_constant": True} if experiment.data.drop_constant else {}
-            partitions |= CATEGORICAL in encodings_in(encode)
         # The operator of an experiment acts for all parties: their policies allow what the job needs.
         people: dict[str, Any] = {"record": experiment.record(party), "record_sums": experiment.record_sums(party)}
         if experiment.spread:  # any party may be the recipient of scores, which opens their sums
@@ -64,8 +62,6 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             settings[party.name]["defences"] = experiment.defences.model_dump(exclude_defaults=True)
         elif party.name in experiment.of_columns:
             settings[party.name]["defences"] = party.defences.model_dump(exclude_unset=True)
-    for given in settings.values():
-        given["policy"]["columns"]["category_partitions"] = partitions and not experiment.spread
     if experiment.spread:
         joined = table.select([ID, label]).take(pa.array(drawn.train))
         keep_table(joined, labels_file(experiment, folder))

@@ -26,11 +26,9 @@ import pyarrow.parquet as pq
 from treetap.commands.jobs import progress_view
 from treetap.commands.leakage import trees_of
 from treetap.errors import BadInput, Interrupted, TreetapError
-from treetap.lab.experiment.baselines import Comparison
-from treetap.lab.experiment.data_check import leaks
-from treetap.lab.experiment.defended import defended, true_metrics
+from treetap.lab.experiment.baselines import Comparison, defended, true_metrics
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.joined_encodings import codes_in
+from treetap.lab.experiment.joined_encodings import codes_in, leaks
 from treetap.lab.experiment.joined_table import ID, ID_TYPE, Split, split
 from treetap.lab.experiment.party_tables import write_tables
 from treetap.lab.experiment.report import collect, dropped_columns, traffic
@@ -101,18 +99,8 @@ def run_seed(
         if predictions is not None:
             keep_predictions(experiment, predicted, rows, predictions)
         run.data = [*leaks(experiment, table, run), *codes_in(table)]
-        if experiment.defended:
-            run.defences = defended(experiment, settings, run.model, predicted, rows)
-            if (measured := true_metrics(run.model, experiment.in_order[0])) is not None:
-                run.metrics = {**run.metrics, "train, true labels": of_training(measured)}
-        if experiment.data.compare or experiment.predict is not None:
-            central = Comparison(experiment, settings, seed, rows)
-            if experiment.data.compare:
-                run.metrics = {**run.metrics, **central.metrics()}
-                _, outcome, *_ = _outcome(experiment, read_manifest(run.model[experiment.in_order[0]]), predicted, rows)
-                run.gain = central.gain(outcome)
-            if experiment.predict is not None:
-                run.predict = _compared(central, done)
+        if experiment.defended or experiment.data.compare or experiment.predict is not None:
+            _compare(experiment, Comparison(experiment, settings, seed, rows), run, predicted, rows, done)
         if not experiment.audited:
             return run
         assert experiment.audit is not None
@@ -221,6 +209,28 @@ def _run(
         if privacy := training(job.protocol).noise.statement(job.params()):
             run.privacy = list(privacy)
         return run, done
+
+
+def _compare(
+    experiment: ExperimentFile,
+    central: Comparison,
+    run: RunResult,
+    predicted: pa.Table,
+    rows: pa.Table,
+    done: dict[str, jobs_pb2.JobStatus],
+) -> None:
+    """Add to a run what its defences withheld, and its centralised models beside it."""
+    first = experiment.in_order[0]
+    if experiment.defended:
+        run.defences = defended(experiment, central, run.model, predicted)
+        if (measured := true_metrics(run.model, first)) is not None:
+            run.metrics = {**run.metrics, "train, true labels": of_training(measured)}
+    if experiment.data.compare:
+        run.metrics = {**run.metrics, **central.metrics()}
+        _, outcome, *_ = _outcome(experiment, read_manifest(run.model[first]), predicted, rows)
+        run.gain = central.gain(outcome)
+    if experiment.predict is not None:
+        run.predict = _compared(central, done)
 
 
 def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, Prediction]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import treetap
-from treetap.lab.api import encodings, party_tables
+from treetap.lab.api import party_tables
 from treetap.lab.api.errors import InvalidInput
 from treetap.lab.api.frames import arrow_of, column_in
 
@@ -35,8 +35,8 @@ SMALL: dict[str, Any] = {"n_estimators": 2, "max_depth": 2, "key_bits": 1024, "w
 def _keys(frame: Any, encode: Any = "auto", date_format: Any = None, *, categorical: bool = True) -> dict[str, Any]:
     """The keys that say the encodings of each party's columns."""
     data = party_tables.of_one(frame, arrow_of(frame), PARTIES)
-    made = encodings.settled(data, encode, date_format, missing=float("nan"), categorical=categorical, has_ids=False)
-    return {party: encodings.keys_of(table) for party, table in made.tables.items()}
+    made = party_tables.settled(data, encode, date_format, missing=float("nan"), categorical=categorical, has_ids=False)
+    return {party: party_tables.keys_of(table) for party, table in made.tables.items()}
 
 
 def test_types_of_every_library_are_as_they_are() -> None:

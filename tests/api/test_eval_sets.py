@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import treetap
-from treetap.lab.api.eval_sets import results
+from treetap.lab.api.fitted import results
 
 pytestmark = pytest.mark.xdist_group("api")
 #: Rounds that overfit at once, so that training stops early.

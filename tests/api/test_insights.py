@@ -17,9 +17,8 @@ import xgboost
 import treetap
 from tests.api.test_estimators import PARTIES, SMALL, TRUE, X
 from treetap.errors import TreetapError
-from treetap.lab.api.explanations import check_explained
+from treetap.lab.api.explanations import check_explained, plot_history, plot_importance
 from treetap.lab.api.models import LoadedModel
-from treetap.lab.api.plots import plot_history, plot_importance
 from treetap.lab.experiment.results import Importance
 from treetap.lab.experiment.xgboost_export import export_run
 from treetap.lab.local_federation import to_toml

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import treetap
-from treetap.lab.api.job_table import job_table
+from treetap.lab.api.parameters import job_table
 from treetap.protocols.registry import TRAINING, training
 from treetap.tables.features import Held
 from treetap.tables.reading import Table

@@ -15,8 +15,7 @@ import pytest
 from sklearn.model_selection import GridSearchCV
 
 import treetap
-from treetap.lab import simulation
-from treetap.lab.api import loopback
+from treetap.lab.api import loopback, simulated
 from treetap.models.store import HISTORY, MANIFEST, TREES
 
 pytestmark = pytest.mark.xdist_group("api")
@@ -282,13 +281,13 @@ def _none(*_: object, **__: object) -> None:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The records of every simulated training."""
     seen: list[int] = []
-    shards: Callable[..., Any] = simulation._shards
+    shards: Callable[..., Any] = simulated._shards
 
     def taken(model: Any, rounds: Any, *others: Any, **given: Any) -> Any:
         seen.append(rounds.records)
         return shards(model, rounds, *others, **given)
 
-    monkeypatch.setattr(simulation, "_shards", taken)
+    monkeypatch.setattr(simulated, "_shards", taken)
     return seen
 
 

@@ -27,7 +27,7 @@ from treetap.attacks.limits import exceeded
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.report import html, print_summary
 from treetap.errors import BadInput
-from treetap.lab.experiment.local_job import scores
+from treetap.lab.experiment.audited import scores
 from treetap.trees.pivodl_params import PivodlParams
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -216,7 +216,7 @@ def test_what_to_do_follows_the_words() -> None:
     columns = (
         "To lower it: columns by fewer trees, a smaller max_depth or min_cell_records of a feature party: "
         "docs/defend.md, on columns; treetap frontier measures min_cell_records = [10, 20] and fewer trees by "
-        'job = [{n_estimators = …}] of [frontier], trainer = "federation".'
+        "job = {n_estimators = …} of [[defence]], with --trainer federation."
     )
     assert _to_do(0.6, 0.52, advice=None) == {"labels": labels}
     assert _to_do(0.6, 0.9, advice=None) == {"labels": labels, "columns": columns}

@@ -18,15 +18,15 @@ def test_every_point_is_asked_for(protocol: str, monkeypatch: pytest.MonkeyPatch
     """All defences of a table in one frontier, then the settings of the job one by one, each a point of its own."""
     asked = []
 
-    def measure(file: measured_frontiers.FrontierFile, kept: Path) -> measured_frontiers.FrontierDocument:
-        asked.append((kept.name, len(file.trainings())))
+    def measure(file: measured_frontiers.ExperimentFile, kept: Path) -> measured_frontiers.FrontierDocument:
+        asked.append((kept.name, len(file.plans) * len(file.data.seeds)))
         return frontier(protocol=protocol)
 
     monkeypatch.setattr(measured_frontiers, "measure", measure)
     found = measured_frontiers.points("obesity", Path("t.parquet"), protocol, 7, Path("kept"))
     settings = measured_frontiers.SETTINGS[protocol]
     names = [f"obesity-{protocol}", *(f"obesity-{protocol}-setting-{k}" for k in range(len(settings)))]
-    assert asked == list(zip(names, [3 * (1 + 1 + 5 + 1 + 4), *[6] * len(settings)], strict=True))
+    assert asked == list(zip(names, [3 * (1 + 1 + 5 + 4), *[3] * len(settings)], strict=True))
     assert [(it.defence, it.settings) for it in found.points] == [("none", {}), *(("job", it) for it in settings)]
 
 

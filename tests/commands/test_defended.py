@@ -13,8 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from treetap.errors import ConfigError
-from treetap.lab.experiment.baselines import Comparison
-from treetap.lab.experiment.defended import check, defended, says, says_of_cells
+from treetap.lab.experiment.baselines import Comparison, check, defended, says, says_of_cells
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joined_table import ID, Split
 from treetap.lab.experiment.party_tables import write_tables
@@ -234,7 +233,8 @@ def test_sentences_of_columns() -> None:
     pytest.importorskip("torch", reason="needs treetap[neural]")
 
     def said(lab: dict[str, Any], **job: Any) -> str:
-        found = defended(_experiment({}, lab, protocol="splitnn", **job), {}, {}, _table(), _table())
+        tables: Any = None  # of trees alone
+        found = defended(_experiment({}, lab, protocol="splitnn", **job), tables, {}, _table())
         assert (found.table, found.parties) == ({}, {"lab": lab})
         return " ".join(found.says)
 

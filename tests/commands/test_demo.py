@@ -16,10 +16,9 @@ from tests.needs import needs_library_of
 from treetap import terminal
 from treetap.attacks.verdict import OTHERS, Verdict
 from treetap.lab import demo
+from treetap.lab.experiment.audited import scores
 from treetap.lab.experiment.command import print_report
 from treetap.lab.experiment.joined_table import read_table, split
-from treetap.lab.experiment.local_job import scores
-from treetap.lab.experiment.party_tables import write_tables
 from treetap.trees.params import BoostingParams
 from treetap.trees.pivodl_params import PivodlParams
 
@@ -54,9 +53,6 @@ def test_the_scheme_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     for text, words in zip(said, kinds, strict=True):
         assert f"SecureBoost: 10 trees of depth 3, {words}; 569 records of breast cancer" in text
         assert "label-holder has the labels and 10 columns; feature-b and feature-c have 10 columns each." in text
-    drawn = split(experiment, read_table(experiment, tmp_path), 0)
-    settings = write_tables(experiment, read_table(experiment, tmp_path), drawn, tmp_path)
-    assert {tuple(own["policy"]["keys"]["schemes"]) for own in settings.values()} == {("paillier", "lattice")}
 
 
 def test_an_unknown_protocol() -> None:

@@ -40,21 +40,18 @@ def _experiment(job: dict[str, Any] | None = None, telco: dict[str, Any] | None 
 
 
 def _encodings(experiment: ExperimentFile, folder: Path, seed: int = 0) -> dict[str, Any]:
-    """The encodings in each party's file, and whether its policy lets trees partition categories."""
+    """The encodings in each party's file."""
     table = read_table(experiment, LOANS)
     settings = write_tables(experiment, table, split(experiment, table, seed), folder)
     assert all(own["tables"]["train"]["encode"] == own["tables"]["predict"]["encode"] for own in settings.values())
-    return {
-        name: (own["tables"]["train"]["encode"], own["policy"]["columns"]["category_partitions"])
-        for name, own in settings.items()
-    }
+    return {name: own["tables"]["train"]["encode"] for name, own in settings.items()}
 
 
 def test_the_parties_files_say_what_was_taken(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """In every run, with the policy that it needs; the lines on standard error give the parties' own files the same."""
     for seed in (0, 1):
         given = _encodings(_experiment(), tmp_path / str(seed), seed)
-        assert given == {name: (taken, True) for name, taken in TAKEN.items()}
+        assert given == TAKEN
     said = [line.strip() for line in capfd.readouterr().err.splitlines()]
     assert any(line.endswith("took text and dates so, as a party's own file would say it:") for line in said)
     own = {name: [line.removeprefix(f"{name}: ") for line in said if line.startswith(name)][:2] for name in TAKEN}
@@ -83,21 +80,21 @@ def test_categories_of_jobs_that_do_not_partition_them(tmp_path: Path) -> None:
     for number, job in enumerate(({"protocol": "forest"}, {"multi_strategy": "multi_output_tree"})):
         given = _encodings(_experiment(job), tmp_path / str(number))
         hot = {name: "one-hot" if it == "categorical" else it for name, it in TAKEN["bank"].items()}
-        assert given["bank"] == (hot, False)
+        assert given["bank"] == hot
 
 
 def test_settings_hold_for_the_columns_that_they_name(tmp_path: Path) -> None:
     """Of others what the cells show, whether a party claims them or draws them; a party's own encodings for its own."""
     given = _encodings(_experiment(encode={"job": "ordinal"}), tmp_path / "named")
-    assert given["bank"] == (TAKEN["bank"] | {"job": "ordinal"}, True)
+    assert given["bank"] == TAKEN["bank"] | {"job": "ordinal"}
     telco = {"share": 1.0, "encode": "one-hot"}
     days = {"contract_start": "days"}
     with pytest.raises(DataError, match="column 'contract_start' holds 2503 different texts"):
         read_table(_experiment(telco=telco), LOANS)
     given = _encodings(_experiment(telco=telco | {"encode": "auto"}), tmp_path / "drawn")
-    assert given == {name: (taken, True) for name, taken in TAKEN.items()}
+    assert given == TAKEN
     given = _encodings(_experiment(telco={"columns": TELCO, "encode": {"tariff": "one-hot"}}), tmp_path / "own")
-    assert given["telco"] == (days | {"tariff": "one-hot"}, True)
+    assert given["telco"] == days | {"tariff": "one-hot"}
 
 
 def test_columns_that_may_identify_records(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

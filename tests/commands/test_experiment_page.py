@@ -15,8 +15,8 @@ from tests.attacks.sums_documents import both_directions
 from tests.attacks.sums_documents import figures as figures_of
 from tests.commands.experiment_documents import REGRESSION, TWO, experiment, run
 from treetap.lab.experiment import page as figures
+from treetap.lab.experiment.audited import scores
 from treetap.lab.experiment.curves import class_curves, history_pictures, legend, thresholds
-from treetap.lab.experiment.local_job import scores
 from treetap.lab.experiment.page import html
 from treetap.lab.experiment.results import Prediction, RunResult, histories_csv
 

@@ -18,29 +18,29 @@ from tests.attacks.frontiers import point as at
 from tests.commands.command import refused, treetap
 from treetap.attacks.verdict import Compared, judged
 from treetap.errors import BadInput, ConfigError, TreetapError
-from treetap.lab.experiment.joined_table import read_table
-from treetap.lab.frontier import run, trainings
-from treetap.lab.frontier.frontier_file import ALONE, LABEL_DP_VARIANTS, RECOMMENDED, FrontierFile, Plan
-from treetap.lab.frontier.panels import LETTER, of_attacks, of_columns, of_guesses, value
-from treetap.lab.frontier.recommended import recommend
-from treetap.lab.frontier.run import html, measured, picture, print_frontier
-from treetap.lab.frontier.stored import Cells, Guess, TrainingResult
-from treetap.lab.frontier.trainings import by_groups, by_names, measure_of
+from treetap.lab.experiment import defence_points, frontier
+from treetap.lab.experiment.defence_points import ALONE, by_groups, by_names, by_shares, measure_of
+from treetap.lab.experiment.defence_rows import LABEL_DP_VARIANTS, Cells, Guess, Plan, TrainingResult, recommended_rows
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.frontier import html, measured, picture, print_frontier
+from treetap.lab.experiment.kept import opened
+from treetap.lab.experiment.panels import LETTER, of_attacks, of_columns, of_guesses, value
+from treetap.lab.experiment.recommended import recommend
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredPoint, load_frontier
 from treetap.strict import load
 
 DATA = 'path = "t.csv"\nlabel = "y"\nseed = [0, 1]\n'
 JOB = 'protocol = "forest"\nkey_bits = 1024\nn_estimators = 3\nmax_depth = 4\n'
-FRONTIER = 'trainer = "centralised"\nid_lmid = [0.1, 0.5]\nreduced_leakage = [1]\n'
+ROWS = ("reduced_leakage = { trees = 1 }", "id_lmid = { xi = [0.1, 0.5] }")
+#: The audit with the quickest attacks.
+QUICK = '[audit]\nattacks = ["uni"]\nsettings = {starts = 1}\n'
 #: Tests of one document run in one worker, which makes it once.
 of_one_document = pytest.mark.xdist_group("frontier-document")
-#: The same with the quickest attacks.
-QUICK = FRONTIER + 'attacks = ["uni"]\nsettings = {starts = 1}\n'
 
 
 def _file(
     folder: Path,
-    frontier: str = FRONTIER,
+    rows: tuple[str, ...] = ROWS,
     job: str = JOB,
     data: str = DATA,
     more: str = "",
@@ -49,8 +49,14 @@ def _file(
     parties = '[[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a", "kind"]\n'
     parties += "".join(f'[[party]]\nname = "{name}"\nshare = 0.5\n' for name in others)
     path = folder / "sweep.toml"
-    path.write_text(f"[data]\n{data}{parties}[job]\n{job}[frontier]\n{frontier}{more}", encoding="utf-8")
+    defences = "".join(f"[[defence]]\n{row}\n" for row in rows)
+    path.write_text(f"[data]\n{data}{parties}[job]\n{job}{defences}{more}", encoding="utf-8")
     return path
+
+
+def _run(file: Path, folder: Path, *, resume: bool = False, as_json: bool = True) -> None:
+    places = {"workdir": None, "resume": folder} if resume else {"workdir": folder, "resume": None}
+    frontier.run_file(file, as_json=as_json, trainer="centralised", **places)
 
 
 @pytest.fixture
@@ -80,124 +86,109 @@ def encoded() -> str:
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The trainings that are done from now on, by name."""
     done: list[str] = []
-    real: Callable[..., Any] = trainings.trained_centrally
+    real: Callable[..., Any] = defence_points.trained_centrally
 
-    def train(experiment: Any, table: Any, training: Any, folder: Path) -> Any:
-        done.append(training.word)
-        return real(experiment, table, training, folder)
+    def train(experiment: Any, table: Any, plan: Plan, seed: int, *more: Any) -> Any:
+        done.append(frontier.training_name(plan, seed))
+        return real(experiment, table, plan, seed, *more)
 
-    monkeypatch.setattr(trainings, "trained_centrally", train)
+    monkeypatch.setattr(defence_points, "trained_centrally", train)
     return done
 
 
 @pytest.mark.parametrize(
-    ("frontier", "job", "expected"),
+    ("rows", "job", "expected"),
     [
-        ("id_lmind = [0.5]\n", JOB, "frontier.id_lmind: unknown key"),
-        ("id_lmid = [0.5, -0.1]\n", JOB, "frontier.id_lmid.[2]: Input should be greater than or equal to 0"),
-        ("id_lmid = [inf]\n", JOB, "frontier.id_lmid.[1]: Input should be a finite number"),
-        ("reduced_leakage = [0]\n", JOB, "frontier.reduced_leakage.[1]: Input should be greater than or equal to 1"),
-        ("id_lmid = [0.5, 0.5]\n", JOB, "id_lmid names a value twice"),
-        ("none = false\n", JOB, "has no point"),
-        ("min_cell_records = [1]\n", JOB, "frontier.min_cell_records.[1]: Input should be greater than or equal to 2"),
-        ("job = [{max_depth = 2}, {max_depth = 2}]\n", JOB, "job names settings twice"),
-        ("job = [{protocol = 'boosting'}]\n", JOB, "job sets protocol, which all points of a frontier share"),
-        ("job = [{gradient_bits = 5}]\n", JOB, "frontier.job, {'gradient_bits': 5}: "),
-        ("job = [{max_bin = 1}]\n", "key_bits = 1024\n", "frontier.job, {'max_bin': 1}: "),
-        ("sums = {second = 1}\n", JOB, "second"),
-        ("label_dp = [0.0]\n", JOB, "frontier.label_dp.[1]: Input should be greater than 0"),
-        ("grafting = true\n", JOB, "grafting = true repairs models of noisy labels: add label_dp"),
-        ('attacks = ["guess"]\n', JOB, "guess"),
-        ("settings = {alpha = -1.0}\n", JOB, "alpha must be a number"),
-        ("", 'objective = "reg:squarederror"\n', "a regression has numbers for labels"),
+        (("id_lmind = { xi = 0.5 }",), JOB, "defence.[1].id_lmind: unknown key"),
+        (("id_lmid = { xi = [0.5, -0.1] }",), JOB, "id_lmid.xi: Input should be greater than or equal to 0"),
+        (
+            ("reduced_leakage = { trees = 0 }",),
+            JOB,
+            "trees: Input should be greater than or equal to 1",
+        ),
+        (("id_lmid = { xi = [0.5, 0.5] }",), JOB, "[[defence]] has id_lmid-0.5-shown twice"),
+        (("id_lmid = { xi = 0.5 }\nmin_cell_records = 3",), JOB, "must have one defence, or job"),
+        (("",), JOB, "must have one defence, or job"),
+        (("min_cell_records = [1]",), JOB, "min_cell_records: Input should be greater than or equal to 2"),
+        (("job = { max_depth = 2 }",) * 2, JOB, "[[defence]] has job-max_depth-2 twice"),
+        (("job = { protocol = 'boosting' }",), JOB, "job sets protocol, which all points of a frontier share"),
+        (("job = { gradient_bits = 5 }",), JOB, "[[defence]] job {'gradient_bits': 5}: "),
+        (("job = { max_bin = 1 }",), "key_bits = 1024\n", "[[defence]] job {'max_bin': 1}: "),
+        (("label_dp = { epsilon = 0.0 }",), JOB, "label_dp.epsilon: Input should be greater than 0"),
+        (
+            ("id_lmid = { xi = 1 }\ngrafting = true",),
+            JOB,
+            "repairs models of noisy labels: add label_dp",
+        ),
+        (ROWS, 'objective = "reg:squarederror"\n', "a regression: not for rows [[defence]]"),
     ],
 )
-def test_points_that_cannot_be_trained(frontier: str, job: str, expected: str, folder: Path) -> None:
-    """An unknown defence, a parameter out of range, an unknown attack and a regression are refused by name."""
+def test_points_that_cannot_be_trained(rows: tuple[str, ...], job: str, expected: str, folder: Path) -> None:
+    """An unknown defence, a parameter out of range, a point that is there twice and a regression are refused."""
     with pytest.raises(ConfigError, match="wrong:") as raised:
-        load(_file(folder, frontier, job), FrontierFile)
+        load(_file(folder, rows, job), ExperimentFile)
     assert expected in str(raised.value)
 
 
-def test_protocols_and_tables_that_a_frontier_does_not_have(folder: Path) -> None:
-    """A frontier of PIVODL is refused, and a file that says what the frontier sets itself."""
-    file = folder / "sweep.toml"
-    shared = "".join(f'[[party]]\nname = "{name}"\nlabel_share = 0.5\nshare = 0.5\n' for name in "pq")
-    job = '[job]\nprotocol = "pivodl"\nepsilon = 8\ndelta = 1e-5\nclip = 2\ninstance_threshold = 10\n'
-    file.write_text(f"[data]\n{DATA}{shared}{job}[frontier]\n")
-    with pytest.raises(ConfigError, match="its labels have no one holder"):
-        load(file, FrontierFile)
-    for more, expected in (
-        ("[predict]\n", "[predict] is not for a frontier"),
-        ("[defences]\nreduced_leakage = {trees = 1}\n", "[defences] is not for a frontier"),
-    ):
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"more": "[predict]\n"}, "[predict]"),
+        ({"more": "[defences]\nreduced_leakage = {trees = 1}\n"}, "[defences]"),
+        ({"data": DATA + "cv = 3\n"}, "cv in [data]"),
+        ({"job": "key_bits = 1024\nmax_sample_weight = 2.0\n", "data": DATA + 'weight = "w"\n'}, "weight in [data]"),
+    ],
+)
+def test_what_rows_do_not_have(changes: dict[str, str], expected: str, folder: Path) -> None:
+    """A file that says what the rows set themselves, or what some defence cannot have; the usual rows are rows too."""
+    for rows in (ROWS, ()):
+        file = _file(folder, rows, **changes)
         with pytest.raises(ConfigError) as raised:
-            load(_file(folder, more=more), FrontierFile)
-        assert expected in str(raised.value)
-    with pytest.raises(ConfigError, match="cv is not for a frontier"):
-        load(_file(folder, data=DATA + "cv = 3\n"), FrontierFile)
-    with pytest.raises(ConfigError, match=r"weight in \[data\] is not for a frontier"):
-        load(_file(folder, job="key_bits = 1024\n", data=DATA + 'weight = "w"\n'), FrontierFile)
+            load(file, ExperimentFile) if rows else _run(file, folder / "kept")
+        assert f"{expected}: not for rows [[defence]]" in str(raised.value)
 
 
 @pytest.mark.second_tier
 def test_networks_have_no_frontier(folder: Path) -> None:
     """Its attacks and most of its defences are of trees; the refusal names the command that has theirs."""
     pytest.importorskip("torch", reason="needs treetap[neural]")
-    with pytest.raises(ConfigError, match=r"'splitnn' grows no trees, .* 'treetap experiment', once for each point"):
-        load(_file(folder, job='protocol = "splitnn"\n'), FrontierFile)
+    with pytest.raises(ConfigError, match=r"protocol 'splitnn': not for rows .* to 'treetap experiment'"):
+        load(_file(folder, job='protocol = "splitnn"\n'), ExperimentFile)
 
 
 @pytest.mark.second_tier
 def test_a_finished_training_is_not_repeated(
-    folder: Path, encoded: str, trained: list[str], capsys: pytest.CaptureFixture[str]
+    folder: Path, encoded: str, trained: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every point is trained once per seed; the same command then trains nothing, or just what was taken away."""
-    file = _file(folder, QUICK, data=encoded)
-    run.run_file(file, as_json=True, workdir=folder / "kept")
-    first = capsys.readouterr()
-    assert json.loads(first.out) == json.loads((folder / "kept" / "frontier.json").read_text())
-    assert len(trained) == len(set(trained)) == 8
-    assert "10/10 id_lmid-0.5-shown-seed-1: AUC 0." in first.err
-    run.run_file(file, as_json=True, workdir=folder / "kept")
-    assert capsys.readouterr().out == first.out
-    assert len(trained) == 8
-    (folder / "kept" / "points" / "none-seed-1.json").unlink()
-    run.run_file(file, as_json=True, workdir=folder / "kept")
-    assert trained[8:] == ["none-seed-1"]
-    wider = _file(folder, QUICK.replace("0.5]", "0.5, 2]"), data=encoded)
-    run.run_file(wider, as_json=True, workdir=folder / "kept")
-    assert trained[9:] == ["id_lmid-2.0-shown-seed-0", "id_lmid-2.0-shown-seed-1"]
-
-
-@pytest.mark.second_tier
-def test_what_ctrl_c_leaves_is_kept(
-    folder: Path, encoded: str, monkeypatch: pytest.MonkeyPatch, trained: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An interruption in the third training leaves two; the same command goes on with the third."""
-    real = trainings.trained_centrally
+    """Each is kept as it ends, also where Ctrl-C comes: --resume trains what is missing, and rows that are new."""
+    file, kept = _file(folder, data=encoded, more=QUICK), folder / "kept"
+    real = defence_points.trained_centrally
 
     def stopping(*given: Any) -> Any:
         if len(trained) == 2:
             raise KeyboardInterrupt
         return real(*given)
 
-    file = _file(folder, QUICK, data=encoded)
     with monkeypatch.context() as patch:
-        patch.setattr(trainings, "trained_centrally", stopping)
+        patch.setattr(defence_points, "trained_centrally", stopping)
         with pytest.raises(KeyboardInterrupt):
-            run.run_file(file, as_json=True, workdir=folder / "kept")
+            _run(file, kept)
     said = capsys.readouterr()
     assert said.out == ""
-    assert "the same command goes on with the trainings that are missing" in said.err
-    assert sorted(path.name for path in (folder / "kept" / "points").iterdir()) == [
-        "alone-seed-0.json",
-        "alone-seed-1.json",
-        "none-seed-0.json",
-        "none-seed-1.json",
-    ]
-    run.run_file(file, as_json=True, workdir=folder / "kept")
-    assert len(trained) == 8
+    assert f"go on with the trainings that are missing: treetap frontier {file} --trainer centralised" in said.err
+    assert list(json.loads((kept / "points.json").read_text())["points"]) == ["none-seed-0", "none-seed-1"]
+    _run(file, kept, resume=True)
+    first = capsys.readouterr()
+    assert json.loads(first.out) == json.loads((kept / "frontier.json").read_text())
+    assert len(trained) == len(set(trained)) == 8
+    assert "8/8 id_lmid-0.5-shown-seed-1: AUC 0." in first.err
+    _run(file, kept, resume=True)
+    assert capsys.readouterr().out == first.out
+    wider = _file(folder, (*ROWS, "id_lmid = { xi = 2 }"), data=encoded, more=QUICK)
+    _run(wider, kept, resume=True)
+    assert trained[8:] == ["id_lmid-2.0-shown-seed-0", "id_lmid-2.0-shown-seed-1"]
+    with pytest.raises(BadInput, match='trainer was "centralised", now "federation"'):
+        frontier.run_file(wider, as_json=True, trainer="federation", workdir=None, resume=kept)
 
 
 def test_a_full_disk(
@@ -208,37 +199,10 @@ def test_a_full_disk(
     def write(path: Path, *_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr(run, "write_whole", write)
-    small = 'trainer = "centralised"\nattacks = ["uni"]\nsettings = {starts = 1}\n'
+    monkeypatch.setattr(frontier, "write_whole", write)
     with pytest.raises(TreetapError, match=r"frontier\.json: No space left on device"):
-        run.run_file(_file(folder, small, data=encoded), as_json=True, workdir=folder / "kept")
+        _run(_file(folder, ROWS[:1], data=encoded, more=QUICK), folder / "kept")
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.second_tier
-def test_points_of_other_data_or_settings_are_refused(folder: Path, encoded: str) -> None:
-    """Another cell, job, split or attack than the folder's points have is refused by name, before any training."""
-    kept, small = folder / "kept", 'trainer = "centralised"\n'
-    run.run_file(_file(folder, small, data=encoded), as_json=True, workdir=kept)
-
-    def refusal(**changes: Any) -> str:
-        with pytest.raises(BadInput) as raised:
-            run.run_file(_file(folder, **({"frontier": small, "data": encoded} | changes)), as_json=True, workdir=kept)
-        return str(raised.value)
-
-    assert "job.max_depth was 4, now 5. " in refusal(job=JOB.replace("depth = 4", "depth = 5"))
-    assert "data.test_share was 0.2, now 0.3" in refusal(data=encoded + "test_share = 0.3\n")
-    assert "frontier.attacks was" in refusal(frontier=small + 'attacks = ["uni"]\n')
-    _write_table(folder, seed=2)
-    message = refusal()
-    assert "content of the table was" in message
-    assert "alone-seed-0.json" in message
-    (kept / "points" / "alone-seed-0.json").write_text("{")
-    assert "alone-seed-0.json: is no finished training" in refusal()
-    (folder / "other").mkdir()
-    (folder / "other" / "thesis.txt").touch()
-    with pytest.raises(BadInput, match="is not empty and holds no frontier"):
-        run.run_file(_file(folder, small, data=encoded), as_json=True, workdir=folder / "other")
 
 
 @pytest.fixture(scope="module")
@@ -246,9 +210,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FrontierDocume
     """A frontier: its folder and its document."""
     folder = tmp_path_factory.mktemp("frontier")
     _write_table(folder)
-    frontier = FRONTIER + "settings = {starts = 1}\n"
     kept = folder / "kept"
-    run.run_file(_file(folder, frontier, data=DATA + 'encode = "ordinal"\n'), as_json=False, workdir=kept)
+    more = "[audit]\nsettings = {starts = 1}\n"
+    _run(_file(folder, data=DATA + 'encode = "ordinal"\n', more=more), kept, as_json=False)
     return kept, load_frontier(kept / "frontier.json")
 
 
@@ -291,34 +255,37 @@ def test_one_training_with_label_dp_gives_four_points(
     folder: Path, encoded: str, trained: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Noisy labels are drawn once per ε and seed; repairs share what was seen, and have other AUCs."""
-    frontier = 'trainer = "centralised"\nnone = false\nattacks = ["id2graph"]\nsettings = {starts = 1}\n'
-    more = "label_dp = [0.5, 64]\nstages = 2\ngrafting = true\n"
-    run.run_file(_file(folder, frontier + more, data=encoded), as_json=True, workdir=folder / "kept")
-    assert len(trained) == 4
+    rows = ("label_dp = { epsilon = [0.5, 64], stages = 2 }\ngrafting = true",)
+    more = '[audit]\nattacks = ["id2graph"]\nsettings = {starts = 1}\n'
+    _run(_file(folder, rows, data=encoded, more=more), folder / "kept")
+    assert len(trained) == 6
     document = FrontierDocument.model_validate_json(capsys.readouterr().out)
-    assert [(point.defence, point.settings["epsilon"]) for point in document.points] == [
+    assert [(point.defence, point.settings["epsilon"]) for point in document.points[1:]] == [
         (name, epsilon) for epsilon in (0.5, 64.0) for name in LABEL_DP_VARIANTS
     ]
-    noisy = document.points[:4]
+    noisy = document.points[1:5]
     assert all(point.v_measure == noisy[0].v_measure for point in noisy)
     assert len({point.auc.mean for point in noisy}) > 1
-    same = document.points[4:]  # at ε = 64 no label changes, so nothing is repaired
+    same = document.points[5:]  # at ε = 64 no label changes, so nothing is repaired
     assert all(point.auc == same[0].auc for point in same)
     assert any("ledger of its own" in sentence for sentence in document.says)
 
 
 def test_defences_that_a_job_cannot_have(folder: Path, encoded: str) -> None:
     """More own trees than the job has, and priors or trees from columns that the label holder lacks, are refused."""
-    for frontier, expected in (
-        ("reduced_leakage = [4]\n", "the job has 3 trees"),
-        ("label_dp = [1]\nstages = 2\n", "set stages = 1"),
-        ("reduced_leakage = [1]\n", "reduced_leakage and a table without columns of features do not go together"),
+    for row, expected in (
+        ("reduced_leakage = { trees = 4 }", "the job has 3 trees"),
+        ("label_dp = { epsilon = 1, stages = 2 }", "set stages = 1"),
+        (
+            "reduced_leakage = { trees = 1 }",
+            "and a table without columns of features do not go together",
+        ),
     ):
-        file = _file(folder, frontier, data=encoded)
+        file = _file(folder, (row,), data=encoded)
         if "columns" in expected or "stages" in expected:
             file.write_text(file.read_text().replace('columns = ["a", "kind"]', "columns = []"))
         with pytest.raises(ConfigError) as raised:
-            run.run_file(file, as_json=True, workdir=folder / "kept")
+            _run(file, folder / "kept")
         assert expected in str(raised.value)
     assert not (folder / "kept").exists()
 
@@ -401,7 +368,6 @@ def test_what_is_recommended() -> None:
     assert recommend(worse, made.alone, 0.2, "bank").says.startswith("Together the parties are no better than bank")
     calm = [it.model_copy(update={"added": Measured(mean=0.04)}) for it in made.points]
     assert "There is little to lower: what others can guess" in recommend(calm, made.alone, 0.2, "bank").says
-    assert "none = false" in recommend(made.points[1:], made.alone, 0.2, "bank").says
     blind = [it.model_copy(update={"gain": Measured(mean=None)}) for it in made.points]
     assert "undefined" in recommend(blind, made.alone, 0.2, "bank").says
 
@@ -470,36 +436,29 @@ def test_no_text_of_a_panel_lies_under_a_line() -> None:
     assert drawn.rindex('class="limit"') < drawn.index("without the training"), "what is drawn later is on top"
 
 
-def test_an_experiment_file_without_points_has_the_recommended_ones(folder: Path) -> None:
-    """It keeps compare and [audit], whose attacks count where [frontier] names none; own columns or not matter."""
-    file = _file(folder, more="[audit]\nattacks = ['uni']\nsettings = {starts = 2}\n", data=DATA + "compare = true\n")
-    both = load(file, FrontierFile)
-    assert (both.frontier.attacks, both.frontier.settings) == (["uni"], {"starts": 2})
-    assert both.planned(both.frontier.plans()[0]).data.compare is False
-    text = file.read_text()
-    file.write_text(text.replace("[frontier]\n" + FRONTIER, ""))
-    alone = load(file, FrontierFile)
-    assert alone.frontier.model_dump(include=set(RECOMMENDED)) == RECOMMENDED
-    assert alone.frontier.attacks == ["uni"]
-    assert [training.plan for training in alone.trainings()[:2]] == [Plan(ALONE), Plan(ALONE)]
-    file.write_text(file.read_text().replace('columns = ["a", "kind"]', "columns = []"))
-    assert load(file, FrontierFile).frontier.stages == 1
+def test_the_usual_rows() -> None:
+    """Where the label holder has no columns nothing is known of a label before its noise."""
+    for bare, stages in ((False, 2), (True, 1)):
+        plans = [plan for row in recommended_rows(bare=bare) for plan in row.plans()]
+        assert [plan.settings["xi"] for plan in plans[:5]] == [0.1, 0.25, 0.5, 0.75, 1.0]
+        assert [plan.settings for plan in plans[5:]] == [{"epsilon": it, "stages": stages} for it in (0.5, 1.0)]
 
 
-@pytest.mark.parametrize("columns", ['["a", "kind"]', "[]"])
-def test_the_label_holder_alone(columns: str, folder: Path, encoded: str) -> None:
+def test_the_label_holder_alone(folder: Path, encoded: str) -> None:
     """By its own columns; without any it guesses the class shares, with an AUC of one half."""
-    path = _file(folder, data=encoded)
-    path.write_text(path.read_text().replace('["a", "kind"]', columns))
-    experiment = load(path, FrontierFile)
-    (folder / "tables").mkdir()
-    result = trainings.trained(
-        experiment, read_table(experiment, folder), experiment.trainings()[0], folder / "tables", 120
-    )
-    auc = result.test[ALONE]["auc"]
-    assert auc is not None
-    assert (auc == 0.5) == (columns == "[]")
-    assert (result.guesses, result.v_measure, result.records) == ({}, {}, {"train": 120, "test": 30})
+    for number, columns in enumerate(('["a", "kind"]', "[]")):
+        path = _file(folder, data=encoded, rows=("id_lmid = { xi = 1 }",))
+        path.write_text(path.read_text().replace('["a", "kind"]', columns))
+        experiment = load(path, ExperimentFile)
+        known = opened(experiment, folder / f"kept-{number}", base=folder, place="empty", name="sweep")
+        (tables := folder / f"tables-{number}").mkdir()
+        result = defence_points.trained(known.experiment, known.table, Plan(), 0, tables, "centralised")
+        auc = result.test[ALONE]["auc"]
+        assert auc is not None
+        assert (auc == 0.5) == (columns == "[]")
+        assert result.records == {"train": 120, "test": 30}
+    shares = by_shares(np.array([0, 0, 1]), np.array([0, 1]), load(_file(folder, job=""), ExperimentFile).job.params())
+    assert shares["accuracy"] == 0.5
 
 
 def test_what_is_guessed() -> None:
@@ -518,9 +477,9 @@ def test_what_is_guessed() -> None:
 
 def test_the_grid_has_both_directions(folder: Path) -> None:
     """A point for each m and for each table of the job, with its own files; the label holder records for the attack."""
-    frontier = "min_cell_records = [3, 2]\njob = [{max_depth = 2, max_bin = 8}, {max_bin = 5}]\n"
-    experiment = load(_file(folder, frontier, "key_bits = 1024\n"), FrontierFile)
-    plans = experiment.frontier.plans()
+    rows = ("min_cell_records = [2, 3]", "job = { max_depth = 2, max_bin = 8 }", "job = { max_bin = [5] }")
+    experiment = load(_file(folder, rows, "key_bits = 1024\n"), ExperimentFile)
+    plans = experiment.plans
     assert [plan.word for plan in plans] == [
         *("none", "min_cell_records-2", "min_cell_records-3", "job-max_depth-2-max_bin-8", "job-max_bin-5")
     ]
@@ -529,11 +488,6 @@ def test_the_grid_has_both_directions(folder: Path) -> None:
     assert (shallow.min_cell_records, shallow.job.max_depth, shallow.job.max_bin) == ({}, 2, 8)
     assert shallow.job.key_bits == 1024
     assert [party.record for party in merged.party] == ["received", None, None]
-    assert experiment.reads_cells
-    assert len({json.dumps(training.asked) for training in experiment.trainings()}) == 12
-    path = _file(folder, frontier, "key_bits = 1024\n")
-    path.write_text(path.read_text().replace("labels = true", 'labels = true\nrecord = "off"'))
-    assert not load(path, FrontierFile).reads_cells
 
 
 def _audited(read: float | None, why: str = "") -> dict[str, Any]:
@@ -550,17 +504,17 @@ def test_cells_are_those_of_the_audit() -> None:
     without columns of numbers.
     """
     nothing = Cells(read=0.0, left_sets=0.0, given=0.0, explained=0.0)
-    assert trainings.cells_of(_audited(0.05)) == Cells(read=0.1, left_sets=0.1, given=0.1, explained=0.8)
+    assert defence_points.cells_of(_audited(0.05)) == Cells(read=0.1, left_sets=0.1, given=0.1, explained=0.8)
     texts = _audited(0.5) | {"explained": None}
-    assert trainings.cells_of(texts) == Cells(read=0.5, left_sets=0.1, given=0.5, explained=None)
-    assert trainings.cells_of(_audited(None, "the party offered no sums")) == nothing
-    assert trainings.cells_of(_audited(None, "too many cells")) is None
+    assert defence_points.cells_of(texts) == Cells(read=0.5, left_sets=0.1, given=0.5, explained=None)
+    assert defence_points.cells_of(_audited(None, "the party offered no sums")) == nothing
+    assert defence_points.cells_of(_audited(None, "too many cells")) is None
 
 
 def _result(cells: dict[str, float]) -> TrainingResult:
     explained = {"shop": 0.8}
     return TrainingResult(
-        test={"none": {"auc": 0.9, "accuracy": 0.8}},
+        test={"none": {"auc": 0.9, "accuracy": 0.8}, ALONE: {"auc": 0.7, "accuracy": 0.6}},
         v_measure={name: {"uni": 0.4, "cl": 0.2} for name in ("lab", "shop")},
         measure="accuracy",
         guesses={"lab": Guess(before=0.5, after=0.6), "shop": Guess(before=0.4, after=0.7)},
@@ -578,18 +532,11 @@ def _result(cells: dict[str, float]) -> TrainingResult:
     )
 
 
-_ALONE = TrainingResult.model_validate(
-    _result({}).model_dump()
-    | {"test": {ALONE: {"auc": 0.7, "accuracy": 0.6}}, "guesses": {}, "v_measure": {}, "unread": {}}
-)
-
-
 def test_both_directions_of_a_document(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Cells of the party of which most is read, a column and a panel for them; unmeasured ones are said to be so."""
-    experiment = load(_file(folder, 'attacks = ["uni"]\n'), FrontierFile)
-    (plan,) = experiment.frontier.plans()
+    experiment, plan = load(_file(folder, (), more=QUICK), ExperimentFile), Plan()
     results = [_result({"lab": 0.5, "shop": 0.3}), _result({"lab": 0.2, "shop": 0.3})]
-    document = run.document(experiment, "00", ["uni", "cl"], {Plan(ALONE): [_ALONE] * 2, plan: results})
+    document = frontier.document(experiment, "00", "federation", {plan: results})
     path = tmp_path / "frontier.json"
     path.write_text(document.model_dump_json())
     assert load_frontier(path) == document
@@ -611,12 +558,9 @@ def test_both_directions_of_a_document(folder: Path, tmp_path: Path, capsys: pyt
     told = capsys.readouterr().out
     assert "Cells read: the share of the cells" in told
     assert "Variance explained: of the places" in told
-    lacking = run.document(
-        experiment, "00", ["uni", "cl"], {Plan(ALONE): [_ALONE] * 2, plan: [_result({"lab": 0.5})] * 2}
-    )
+    lacking = frontier.document(experiment, "00", "federation", {plan: [_result({"lab": 0.5})] * 2})
     assert "Cells of shop were not read, none: too many cells." in lacking.says
-    central = load(_file(folder, 'trainer = "centralised"\nattacks = ["uni"]\n'), FrontierFile)
-    unmeasured = run.document(central, "00", ["uni", "cl"], {Plan(ALONE): [_ALONE], plan: [_result({})]})
+    unmeasured = frontier.document(experiment, "00", "centralised", {plan: [_result({})]})
     assert any(said.startswith("Cells read are not measured") for said in unmeasured.says)
     assert of_columns(unmeasured) == []
     assert unmeasured.points[0].cells is None
@@ -633,13 +577,13 @@ def test_figures_over_seeds() -> None:
 @pytest.mark.second_tier
 def test_the_table_for_people(folder: Path, encoded: str) -> None:
     """Without --json there is a table of all points and the place of the page; progress is on standard error."""
-    file = _file(folder, QUICK.replace("id_lmid", "# id_lmid"), data=encoded)
-    outcome = treetap("frontier", file, folder=folder)
+    outcome = treetap("frontier", _file(folder, ROWS[:1], data=encoded, more=QUICK), folder=folder)
     assert outcome.status == 0
     assert "no defence" in outcome.out
-    assert "frontier: sweep-frontier/frontier.html" in outcome.out
-    assert "6 trainings, 0 of them finished already" in outcome.err
-    assert "names a value twice" in refused(treetap("frontier", _file(folder, "reduced_leakage = [1, 1]\n")))
+    assert "frontier: runs/sweep/frontier.html" in outcome.out
+    assert "4 trainings, 0 of them finished already" in outcome.err
+    twice = _file(folder, ("reduced_leakage = { trees = [1, 1] }",))
+    assert "has reduced_leakage-1 twice" in refused(treetap("frontier", twice))
 
 
 @pytest.mark.campaign
@@ -648,24 +592,25 @@ def test_a_federation_gives_the_points_of_the_joined_table(folder: Path, encoded
 
     A second training, with label DP, gives the points of all repairs, whose predictions the run has checked.
     """
-    one, data = "none = false\nid_lmid = [0.1]\nsettings = {starts = 1}\n", encoded.replace("[0, 1]", "3")
-    two: Any = {"data": data, "others": ("lab",)}
-    run.run_file(_file(folder, 'trainer = "centralised"\n' + one, **two), as_json=True, workdir=folder / "joined")
-    both = _file(folder, one + "label_dp = [2]\nstages = 2\ngrafting = true\n", **two)
-    outcome = treetap("frontier", both, "--json", folder=folder)
+    one, two = "id_lmid = { xi = 0.1 }", "label_dp = { epsilon = 2, stages = 2 }\ngrafting = true"
+    data, more = encoded.replace("[0, 1]", "3"), "[audit]\nsettings = {starts = 1}\n"
+    _run(_file(folder, (one,), data=data, more=more, others=("lab",)), folder / "joined")
+    both = _file(folder, (one, two), data=data, more=more, others=("lab",))
+    outcome = treetap("frontier", both, "--trainer", "federation", "--json", folder=folder)
     assert outcome.status == 0, outcome.err
-    there = load_frontier(folder / "joined" / "frontier.json")
-    here = load_frontier(folder / "sweep-frontier" / "frontier.json")
-    assert [here.points[0].model_copy(update={"cells": None, "cells_of": {}})] == there.points
+    kept = folder / "runs" / "sweep"
+    there, here = load_frontier(folder / "joined" / "frontier.json"), load_frontier(kept / "frontier.json")
+    unread = [point.model_copy(update={"cells": None, "cells_of": {}}) for point in here.points[:2]]
+    assert unread == there.points
     assert here.alone == there.alone
     assert here.trainer == "federation"
     assert all(point.cells is not None and point.cells.read.mean is not None for point in here.points)
-    assert [point.defence for point in here.points[1:]] == list(LABEL_DP_VARIANTS)
-    assert all(point.v_measure == here.points[1].v_measure for point in here.points[1:])
+    assert [point.defence for point in here.points[2:]] == list(LABEL_DP_VARIANTS)
+    assert all(point.v_measure == here.points[2].v_measure for point in here.points[2:])
     assert all(point.auc.mean is not None for point in here.points)
     results = [
-        json.loads((folder / name / "points" / "id_lmid-0.1-shown-seed-3.json").read_text())["result"]
-        for name in ("joined", "sweep-frontier")
+        json.loads((folder_of / "points.json").read_text())["points"]["id_lmid-0.1-shown-seed-3"]
+        for folder_of in (folder / "joined", kept)
     ]
     assert results[0]["local_subtrees"] == results[1]["local_subtrees"] > 0
     assert results[0]["hidden_nodes"] == results[1]["hidden_nodes"]

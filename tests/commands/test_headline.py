@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tests.commands.experiment_documents import experiment, run
-from treetap.lab.experiment.all_runs import MOST_RECORDS, with_usual
-from treetap.lab.experiment.experiment_file import AuditTable, ExperimentFile
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.file_tables import AuditTable
 from treetap.lab.experiment.headline import Gain, compared, gain_of, headline
+from treetap.lab.experiment.kept import MOST_RECORDS, with_usual
 from treetap.lab.experiment.results import Results
 from treetap.trees import metrics
 from treetap.version import install
@@ -156,11 +157,11 @@ def test_what_cannot_be_audited_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = ExperimentFile.model_validate(content)
     expected = ["Not audited: lab has record = 'off' and keeps no transcript."]
     assert with_usual(silent, 10)[1] == expected
-    monkeypatch.setattr("treetap.lab.experiment.all_runs.lacking", lambda: "scipy")
+    monkeypatch.setattr("treetap.lab.experiment.kept.lacking", lambda: "scipy")
     usual, said = with_usual(experiment(), 10)
     assert (usual.data.compare, usual.audited) == (True, False)
     assert said == [f"Not audited: it needs scipy: {install('audit')}."]
-    monkeypatch.setattr("treetap.lab.experiment.experiment_file.lacking", lambda: "scipy")
+    monkeypatch.setattr("treetap.lab.experiment.file_tables.lacking", lambda: "scipy")
     AuditTable(run=False)
     with pytest.raises(ValueError, match="needs scipy"):
         AuditTable()

@@ -457,7 +457,7 @@ def test_input_that_cannot_be(tmp_path: Path) -> None:
     file = write(tmp_path / "noise.toml", {"measure": [LABELS | {"runs": 40}]})
     assert "cannot be used" in refused(treetap("measure-epsilon", file, "--workdir", file))
     assert treetap("measure-epsilon", file, folder=tmp_path).status == 0
-    kept = next((tmp_path / "noise-epsilon").glob("label_dp-runs-*.jsonl"))
+    kept = next((tmp_path / "runs" / "noise").glob("label_dp-runs-*.jsonl"))
     kept.write_text(kept.read_text().replace("0", "1", 1))
     assert f"{kept.name}: line 1 is damaged" in refused(treetap("measure-epsilon", file, folder=tmp_path))
     assert "absent.toml: there is no such file" in refused(treetap("measure-epsilon", "absent.toml"))

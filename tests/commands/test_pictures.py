@@ -12,7 +12,7 @@ from renderers.rendering import texts
 from tests.attacks.frontiers import frontier, point
 from tests.commands.command import python
 from tests.needs import needs_libraries
-from treetap.lab.frontier.run import picture
+from treetap.lab.experiment.frontier import picture
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredAlone, Recommended
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from treetap.lab.experiment import command
-from treetap.lab.experiment.data_check import auc_alone, leaks
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.joined_encodings import codes_in
+from treetap.lab.experiment.joined_encodings import auc_alone, codes_in, leaks
 from treetap.lab.experiment.joined_table import read_table
 from treetap.lab.experiment.results import Importance, RunResult, warnings
 

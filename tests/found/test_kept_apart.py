@@ -12,7 +12,6 @@ import yaml
 
 from treetap.commands.certs.authority import write_new
 from treetap.lab.experiment.kept import new_folder
-from treetap.lab.frontier.stored import Store
 from treetap.lab.local_federation import empty_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +21,6 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "keys": lambda folder: write_new(folder / "tls" / "a.key", b"secret", 0o600),
     "an experiment": lambda folder: (new_folder(folder / "runs") / "a.key").write_text("secret"),
     "a workdir": lambda folder: (empty_folder(folder) / "a.key").write_text("secret"),
-    "a frontier": lambda folder: (Store(folder, {}), (folder / "a.key").write_text("secret")),
 }
 
 

@@ -17,12 +17,13 @@ from tests.attacks.frontiers import frontier, point
 from tests.commands.command import treetap
 from tests.commands.experiment_documents import experiment, run
 from treetap.attacks.report.verdict import bar
-from treetap.lab.experiment import local_job
+from treetap.lab.experiment import audited, defence_points
+from treetap.lab.experiment import frontier as frontier_run
+from treetap.lab.experiment.defence_rows import TrainingResult
+from treetap.lab.experiment.frontier import html, picture, print_frontier
 from treetap.lab.experiment.page import html as experiment_html
-from treetap.lab.frontier import run as frontier_run
-from treetap.lab.frontier.panels import of_guesses
-from treetap.lab.frontier.recommended import recommend
-from treetap.lab.frontier.run import html, picture, print_frontier
+from treetap.lab.experiment.panels import of_guesses
+from treetap.lab.experiment.recommended import recommend
 from treetap.pages.page import drawn
 from treetap.pages.pictures import Frame, Linear, Log, Scale, Table, dots, heat, lines, percent
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredAlone
@@ -125,7 +126,7 @@ def _noise(folder: Path) -> Path:
     (folder / "e.toml").write_text(
         '[data]\npath = "t.csv"\nlabel = "y"\n[[party]]\nname = "bank"\nlabels = true\ncolumns = ["x"]\n'
         '[[party]]\nname = "telco"\nshare = 1.0\n[job]\nn_estimators = 10\nmax_depth = 4\n'
-        '[frontier]\ntrainer = "centralised"\nid_lmid = [1.0]\nattacks = ["uni"]\nsettings = {starts = 1}\n'
+        '[[defence]]\nid_lmid = { xi = 1.0 }\n[audit]\nattacks = ["uni"]\nsettings = {starts = 1}\n'
     )
     return folder / "e.toml"
 
@@ -136,7 +137,14 @@ def test_a_frontier_of_noise_ends_with_its_advice(tmp_path: Path) -> None:
     done = treetap("frontier", _noise(tmp_path), folder=tmp_path)
     assert (done.status, "Traceback" in done.err) == (0, False), done.err
     assert "train alone" in " ".join(done.out.split())
-    assert (tmp_path / "e-frontier" / "frontier.html").is_file()
+    assert (tmp_path / "runs" / "e" / "frontier.html").is_file()
+
+
+#: What a training came to, which no document is made of.
+TRAINED = TrainingResult(
+    test={"none": {"auc": None}}, v_measure={}, measure="AUC", guesses={}, cells={}, unread={}, classes=2,
+    local_subtrees=0, hidden_nodes=0, ciphertexts={}, records={},
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -152,10 +160,12 @@ def test_a_verdict_is_said_before_its_page(
         raise OverflowError("cannot convert float infinity to integer")
 
     document = _worse(without=0.8, points=(), alone=0.9)
-    for name, stand_in in (("_train_missing", None), ("_by_plan", {}), ("document", document)):
-        monkeypatch.setattr(frontier_run, name, lambda *_, found=stand_in: found)
+    monkeypatch.setattr(defence_points, "trained", lambda *_: TRAINED)
+    monkeypatch.setattr(frontier_run, "document", lambda *_: document)
     monkeypatch.setattr(frontier_run, "html", draws)
-    frontier_run.run_file(_noise(tmp_path), as_json=as_json, workdir=tmp_path / "kept")
+    frontier_run.run_file(
+        _noise(tmp_path), as_json=as_json, trainer="centralised", workdir=tmp_path / "kept", resume=None
+    )
     assert "train alone" in " ".join(said[0].split())
     left = capsys.readouterr()
     assert (left.out, left.err.count("frontier.html: could not be drawn")) == ("", 1)
@@ -172,7 +182,7 @@ def test_a_fault_in_a_picture_costs_the_page_alone(
     assert drawn(tmp_path / "p.html", lambda: "<p>") == "<p>"
     monkeypatch.setattr("treetap.attacks.report.html", fails)
     monkeypatch.setattr("treetap.attacks.audit.audit", lambda *_, **__: made(trees=1))
-    assert local_job.run(tmp_path, None, by_tree=False)["protocol"] == "boosting"  # type: ignore[arg-type]
+    assert audited.run_audit(tmp_path, None, by_tree=False)["protocol"] == "boosting"  # type: ignore[arg-type]
     assert [path.name for path in tmp_path.iterdir()] == ["audit.json"]
     (line,) = [it for it in capsys.readouterr().err.splitlines() if "drawn" in it]
     assert line.startswith(f"{tmp_path / 'audit.html'}: could not be drawn")

@@ -21,8 +21,8 @@ from treetap.attacks.verdict import Compared, FirstNamed, Verdict, judged
 from treetap.lab.experiment.baselines import CENTRALISED, UNDEFENDED, concluded
 from treetap.lab.experiment.command import print_report
 from treetap.lab.experiment.headline import Gain, conclusion, headline
+from treetap.lab.experiment.recommended import recommend, told_apart
 from treetap.lab.experiment.results import Defended
-from treetap.lab.frontier.recommended import recommend, told_apart
 from treetap.privacy.frontiers import Measured, MeasuredAlone, MeasuredPoint
 from treetap.tables.labels import Labels
 

@@ -70,12 +70,12 @@ LIMITS = {
     "words of the README": 697,
     "files that monotone costs": 14,
     "files that partitions costs": 29,  # the policy that `treetap new` writes
-    "files that base_model costs": 13,
+    "files that base_model costs": 12,
     "files that eval_table costs": 12,
     "files that party_dropout costs": 6,
     "files that early stopping costs": 9,
     "files that id_lmid costs": 14,
-    "files that label_dp costs": 26,
+    "files that label_dp costs": 25,
 }
 
 

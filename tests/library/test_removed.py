@@ -13,7 +13,6 @@ import treetap.commands.approvals.client
 import treetap.commands.certs.authority
 import treetap.commands.jobs.job_file
 import treetap.lab.experiment.experiment_file
-import treetap.lab.frontier.frontier_file
 import treetap.ops.relay.command
 import treetap.party.config  # noqa: F401 - all schemas of files, as those below
 from treetap.commands.cli import app

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from treetap.coordinator import config as coordinator_config
 from treetap.errors import ConfigError
-from treetap.lab.experiment.experiment_file import OutputTable
+from treetap.lab.experiment.file_tables import OutputTable
 from treetap.party import config as party_config
 from treetap.strict import faults_of
 

@@ -20,8 +20,7 @@ from treetap.attacks.registry import EXACT_UP_TO, attack
 from treetap.attacks.scores import score
 from treetap.attacks.view.expected_leakage import expected_views
 from treetap.lab.experiment import joint_model
-from treetap.lab.frontier.stored import kept
-from treetap.lab.frontier.trainings import repaired
+from treetap.lab.experiment.defence_points import measured, repaired
 from treetap.models.own_split import OwnSplit
 from treetap.protocols.registry import training as protocol_of
 from treetap.trees import metrics
@@ -54,7 +53,7 @@ def run(cell: Cell) -> dict[str, Any]:
     objective, test = it.model.params.objective, {}
     for name, each in it.variants.items():
         outcome = each.outcome(joint_model.scores(each, it.meaning, asked))
-        test[name] = kept(metrics.evaluate(objective, outcome, world.wanted))
+        test[name] = measured(metrics.evaluate(objective, outcome, world.wanted))
     return {
         "trial": cell.key(),
         "records": [len(world.labels.values), len(world.wanted)],

@@ -42,7 +42,7 @@ from treetap.attacks.view.own_table import load_labels, load_own_table  # noqa: 
 from treetap.attacks.view.pivodl_view import PivodlTree, Weight  # noqa: E402
 from treetap.attacks.view.view import View, read_view  # noqa: E402
 from treetap.errors import BadInput, TreetapError  # noqa: E402
-from treetap.lab.experiment.experiment_file import AuditTable  # noqa: E402
+from treetap.lab.experiment.file_tables import AuditTable  # noqa: E402
 from treetap.lab.experiment.joined_table import ID  # noqa: E402
 from treetap.lab.experiment.party_tables import labels_file, write_tables  # noqa: E402
 from treetap.lab.local_federation import LocalFederation, clean_end, working_folder  # noqa: E402

@@ -62,11 +62,7 @@ def recommend(
     `before`: what can be guessed of the labels without the training. `apart`: see `told_apart`; smaller differences of
     AUC rank nothing.
     """
-    without = next((point for point in points if point.defence == NO_DEFENCE), None)
-    if without is None:
-        return Recommended(
-            point=None, says="Nothing is recommended: none = false leaves out the point to which the others compare."
-        )
+    without = next(point for point in points if point.defence == NO_DEFENCE)
     gain, added, auc = without.gain.mean, without.added.mean, without.auc.mean
     if gain is None or added is None or auc is None or alone.auc.mean is None or before is None:
         return Recommended(point=None, says="Nothing is recommended: the AUC of the held-out rows is undefined.")

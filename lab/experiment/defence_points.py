@@ -1,4 +1,4 @@
-"""A training of a frontier, by a federation, on the joined table or alone, and the attacks on what others saw.
+"""A training of a row `[[defence]]`, by a federation or on the joined table, and the attacks on what others saw.
 
 The labels that a feature party can guess before a training and after it, by the measure of an audit's verdict.
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,39 +36,50 @@ from treetap.attacks.view.known_trees import TreeView
 from treetap.attacks.view.own_table import one_hot
 from treetap.errors import TreetapError
 from treetap.lab.experiment import joint_model
-from treetap.lab.experiment.experiment_file import AuditTable
-from treetap.lab.experiment.joined_table import ID, labels_of, split
+from treetap.lab.experiment.baselines import ALONE as ALONE_ROW
+from treetap.lab.experiment.baselines import Comparison
+from treetap.lab.experiment.defence_rows import REFERENCE, Cells, Guess, Plan, Trainer, TrainingResult
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.file_tables import AuditTable
 from treetap.lab.experiment.joined_table import Split as Drawn
+from treetap.lab.experiment.joined_table import labels_of, split
 from treetap.lab.experiment.joint_model import REPAIRED, Meaning
 from treetap.lab.experiment.party_tables import read_as_party, write_tables
 from treetap.lab.experiment.results import OF_COLUMNS
 from treetap.lab.experiment.run import run_seed
-from treetap.lab.experiment.spread_labels import truth
-from treetap.lab.frontier.frontier_file import ALONE, REFERENCE, FrontierFile, Training
-from treetap.lab.frontier.stored import Cells, Guess, TrainingResult, kept
 from treetap.models.durable import make_folder
 from treetap.models.own_split import OwnSplit
 from treetap.party.defences.noisy_labels import NoisyLabels
 from treetap.party.defences.settings import LabelDp
 from treetap.party.growth.split_table import SplitTable
 from treetap.party.runtime.ledger import Occasion
+from treetap.privacy.frontiers import NO_DEFENCE
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import training as protocol_of
 from treetap.tables.binned import bin_columns
 from treetap.tables.config import text_as
-from treetap.tables.labels import Labels, read_labels
+from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 from treetap.trees import metrics
 from treetap.trees.ensemble import ROOT, Ensemble, Split, route
 from treetap.trees.grafting import NoisyModel
 from treetap.trees.grower import CentralTrees, Entry
-from treetap.trees.job_params import BINARY
+from treetap.trees.job_params import BINARY, JobParams
 from treetap.trees.local_values import Bools, Floats, Ints
 from treetap.trees.params import TreeParams
 from treetap.trees.repair import repair
 
 #: The AUC of guessing.
 CHANCE = 0.5
+#: The measures of the held-out rows that a frontier has.
+MEASURES = ("auc", "accuracy")
+#: The label holder's own columns without a federation: measured with every training that has no defence.
+ALONE = "alone"
+
+
+def measured(outcome: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Those of all measures that a frontier has; an undefined AUC is None."""
+    return {name: value if (value := outcome.get(name)) == value else None for name in MEASURES}
 
 
 def measure_of(labels: Ints) -> Measure:
@@ -105,43 +116,52 @@ def named_centrally(trees: Sequence[TreeView], features: Floats, labels: Labels,
 
 
 def trained(
-    experiment: FrontierFile, table: pa.Table, training: Training, folder: Path, records: int
+    experiment: ExperimentFile, table: pa.Table, plan: Plan, seed: int, folder: Path, trainer: Trainer
 ) -> TrainingResult:
-    """One training by the file's trainer; the label holder alone needs none. `folder`: empty; gets what is written."""
-    if training.plan.name == ALONE:
-        return trained_alone(experiment, table, training, folder)
-    if experiment.frontier.trainer == "centralised":
-        return trained_centrally(experiment, table, training, folder)
-    return trained_by_federation(experiment, table, training, folder, records)
+    """One training of a plan. `folder`: empty; gets what is written."""
+    started, drawn = time.monotonic(), split(experiment, table, seed)
+    labels = labels_of(experiment, table)
+    train = trained_centrally if trainer == "centralised" else trained_by_federation
+    result = train(experiment, table, plan, seed, folder, drawn, labels)
+    if plan.name == NO_DEFENCE and ALONE not in result.test:  # it has no columns, and guesses the class shares
+        shares = by_shares(labels.values[drawn.train], labels.values[drawn.test], experiment.job.params())
+        result.test[ALONE] = measured(shares)
+    return result.model_copy(update={"seconds": time.monotonic() - started})
+
+
+def by_shares(train: Ints, test: Ints, params: JobParams) -> dict[str, float]:
+    """The measures of held-out labels where each row is given the shares of the classes among those of the training."""
+    shares = np.bincount(train) / len(train)
+    outcome = np.full(len(test), shares[1]) if params.objective in BINARY else np.tile(shares, (len(test), 1))
+    return metrics.evaluate(params.objective, outcome, test)
 
 
 def trained_by_federation(
-    experiment: FrontierFile, table: pa.Table, training: Training, folder: Path, records: int
+    experiment: ExperimentFile, table: pa.Table, plan: Plan, seed: int, folder: Path, drawn: Drawn, labels: Labels
 ) -> TrainingResult:
     """One training with its prediction and audit. `folder`: empty; gets all files of the federation."""
-    started = time.monotonic()
-    names = attacks_of(experiment, records)
-    given = experiment.frontier
-    audit = AuditTable(
-        attacks=names, by_tree=False, settings=given.settings, sums=given.sums, known_labels=given.known_labels
-    )
-    asked = experiment.planned(training.plan).model_copy(update={"audit": audit})
-    run = run_seed(asked, table, training.seed, folder, title=training.word)
+    names, of_file = attacks_of(experiment, len(drawn.train)), audit_of(experiment)
+    audit = of_file.model_copy(update={"run": True, "attacks": names, "by_tree": False})
+    asked = experiment.planned(plan).model_copy(update={"audit": audit})
+    title = f"{plan.word}, seed {seed}"
+    run = run_seed(asked, table, seed, folder, title=title)
     if run.audit_fault is not None:
-        raise TreetapError(f"{training.word}: the audit failed: {run.audit_fault}")
+        raise TreetapError(f"{title}: the audit failed: {run.audit_fault}")
     defended = run.defences
     # one training with noisy labels has the points of its repairs too
     figures = {
         name: it for attacks in (run.audit or {}).values() for name, it in attacks.get("columns_read", {}).items()
     }
-    tested = {training.plan.name: run.metrics["test"]} | ({} if defended is None else defended.variants)
-    labels = labels_of(experiment, table)
-    trained_on = labels.values[split(experiment, table, training.seed).train]
+    tested = {plan.name: run.metrics["test"]} | ({} if defended is None else defended.variants)
+    test = {name: measured(tested[name]) for name in plan.points}
+    if ALONE_ROW in run.metrics:
+        test[ALONE] = measured(run.metrics[ALONE_ROW])
+    trained_on = labels.values[drawn.train]
     on_labels = {party: it for party, it in (run.audit or {}).items() if not it.keys() & set(OF_COLUMNS)}
     measure = measure_of(trained_on)
     verdicts = {it.party: it for it in run.verdicts if it.learned == "labels"}
     return TrainingResult(
-        test={name: kept(tested[name]) for name in training.plan.points},
+        test=test,
         v_measure={party: {name: it[name]["v_measure"] for name in names} for party, it in on_labels.items()},
         measure=measure,
         guesses={
@@ -156,8 +176,7 @@ def trained_by_federation(
         local_subtrees=(defended and defended.local_subtrees) or 0,
         hidden_nodes=(defended and defended.hidden_nodes) or 0,
         ciphertexts=run.ciphertexts,
-        records={"train": run.records["train"], "test": run.records["test"]},
-        seconds=time.monotonic() - started,
+        records={name: run.records[name] for name in ("train", "test")},
     )
 
 
@@ -184,15 +203,20 @@ def cells_of(figures: Mapping[str, Any]) -> Cells | None:
 _OTHERS = ("uni", "uni+cl", OWN_CUTS)
 
 
-def attacks_of(experiment: FrontierFile, records: int) -> list[str]:
+def audit_of(experiment: ExperimentFile) -> AuditTable:
+    """The settings of the attacks."""
+    return experiment.audit or AuditTable()
+
+
+def attacks_of(experiment: ExperimentFile, records: int) -> list[str]:
     """The attacks on trainings of `records` records; the reference is the last."""
     usual = ("id2graph" if records <= EXACT_UP_TO else "id2graph-quotient", *_OTHERS)
-    chosen = experiment.frontier.attacks or usual
+    chosen = audit_of(experiment).attacks or usual
     return [*(name for name in chosen if name != REFERENCE), REFERENCE]
 
 
 def attacked(
-    experiment: FrontierFile,
+    experiment: ExperimentFile,
     names: Sequence[str],
     views: Mapping[str, Sequence[TreeView]],
     features: Mapping[str, Floats],
@@ -204,7 +228,7 @@ def attacked(
     `views`: per party every tree as it knows it. `features`: per party its columns (N, d), categories one-hot.
     `labels`: class numbers (N,), which only score.
     """
-    given: dict[str, Any] = {"discount": usual_discount(experiment.job.protocol)} | experiment.frontier.settings
+    given: dict[str, Any] = {"discount": usual_discount(experiment.job.protocol)} | audit_of(experiment).settings
     settings = Settings.read(given)
     by_party: dict[str, dict[str, Scores]] = {}
     for party, trees in views.items():
@@ -218,81 +242,21 @@ def attacked(
     return by_party
 
 
-@dataclass(frozen=True)
-class _Tables:
-    """Rows of one split as the parties read them, label holder first: those of the training and the held-out ones.
-
-    `settings`: of each party's two tables. `truth`: labels of the held-out rows.
-    """
-
-    drawn: Drawn
-    params: TreeParams
-    settings: dict[str, Any]
-    before: dict[str, Table]
-    after: dict[str, Table]
-    labels: Labels
-    truth: Ints
-
-    @classmethod
-    def read(
-        cls, experiment: FrontierFile, table: pa.Table, training: Training, folder: Path, names: Sequence[str]
-    ) -> _Tables:
-        """The tables of some parties, the first of which holds the labels. `folder`: empty; gets them."""
-        drawn = split(experiment, table, training.seed)
-        settings = write_tables(experiment, table, drawn, folder)
-        params = experiment.job.model_copy(update={"seed": experiment.job.seed + training.seed}).params()
-        assert isinstance(params, TreeParams)  # a check of the file
-        given = {name: settings[name]["tables"] for name in names}
-        before = {name: read_as_party(own["train"], params.missing) for name, own in given.items()}
-        after = {name: read_as_party(own["predict"], params.missing, before[name]) for name, own in given.items()}
-        column = experiment.data.label
-        labels = read_labels(before[names[0]], column, params.objective)
-        wanted = truth(table.take(pa.array(drawn.test)), ID, column, after[names[0]].ids, labels)
-        return cls(drawn, params, given, before, after, labels, wanted)
-
-    @property
-    def records(self) -> dict[str, int]:
-        return {"train": len(self.drawn.train), "test": len(self.drawn.test)}
-
-
-def trained_alone(experiment: FrontierFile, table: pa.Table, training: Training, folder: Path) -> TrainingResult:
-    """The model of the label holder's own columns, and no attack; without columns each row has the class shares."""
-    started, (holder, *_) = time.monotonic(), experiment.in_order
-    own = _Tables.read(experiment, table, training, folder, [holder])
-    labels, count, params = own.labels.values, len(own.labels.classes), own.params
-    if own.before[holder].sources:
-        before, after = ([(holder, tables[holder])] for tables in (own.before, own.after))
-        _, outcome = protocol_of(experiment.job.protocol).centrally.predict(before, after, labels, count, params)
-    else:
-        shares = np.bincount(labels, minlength=count) / len(labels)
-        every = len(own.truth)
-        outcome = np.full(every, shares[1]) if params.objective in BINARY else np.tile(shares, (every, 1))
-    return TrainingResult(
-        test={ALONE: kept(metrics.evaluate(params.objective, outcome, own.truth))},
-        v_measure={},
-        measure=measure_of(labels),
-        guesses={},
-        cells={},
-        unread={},
-        classes=count,
-        local_subtrees=0,
-        hidden_nodes=0,
-        ciphertexts={},
-        records=own.records,
-        seconds=time.monotonic() - started,
-    )
-
-
-def trained_centrally(experiment: FrontierFile, table: pa.Table, training: Training, folder: Path) -> TrainingResult:
+def trained_centrally(
+    experiment: ExperimentFile, table: pa.Table, plan: Plan, seed: int, folder: Path, drawn: Drawn, labels: Labels
+) -> TrainingResult:
     """One training. `folder`: empty; gets the tables of the parties, which are read as parties read them."""
-    started = time.monotonic()
-    experiment = experiment.planned(training.plan)
+    experiment = experiment.planned(plan)
     holder, *others = experiment.in_order
-    tables = _Tables.read(experiment, table, training, folder, experiment.in_order)
-    before, labels, count = tables.before, tables.labels, len(tables.labels.classes)
+    settings = write_tables(experiment, table, drawn, folder)
+    tables = Comparison(experiment, settings, seed, table.take(pa.array(drawn.test)))
+    before, labels, params = tables.trained, tables.learned, tables.params
+    assert isinstance(params, TreeParams)  # a check of the file
+    count = len(labels.classes)
 
-    defences, learned, column = training.plan.defences, labels, experiment.data.label
+    defences, learned = plan.defences, labels
     if defences.label_dp is not None:
+        column = experiment.data.label
         learned = noisy_labels(holder, before[holder], labels, column, defences.label_dp, folder / "ledger")
     train_centrally = protocol_of(experiment.job.protocol).centrally.train
     assert train_centrally is not None  # a check of the file
@@ -300,40 +264,41 @@ def trained_centrally(experiment: FrontierFile, table: pa.Table, training: Train
         list(before.items()),
         learned.values,
         count,
-        tables.params,
+        params,
         defences.withholding,
         min_cell_records=experiment.min_cell_records,
     )
-    variants, meaning = {training.plan.name: model.ensemble}, _meaning(model)
+    variants, meaning = {plan.name: model.ensemble}, _meaning(model)
     if defences.private_values:
         repairs, meaning = repaired(holder, before, model, learned, labels)
         variants |= repairs
-    asked = {name: it.features for name, it in tables.after.items()}
-    test = {
-        name: metrics.evaluate(
-            tables.params.objective, variant.outcome(joint_model.scores(variant, meaning, asked)), tables.truth
-        )
-        for name, variant in variants.items()
+    features = {name: it.features for name, it in tables.asked.items()}
+    outcomes = {
+        name: variant.outcome(joint_model.scores(variant, meaning, features)) for name, variant in variants.items()
     }
+    if plan.name == NO_DEFENCE:
+        outcomes.update((ALONE, outcome) for outcome in tables.each_alone().values())
 
     raw = [(name, it.features) for name, it in before.items()]
     views = {name: expected_views(model, raw, name, before[name].columns) for name in others}
     own = {}
     for name in others:
-        given = tables.settings[name]["train"]
+        given = settings[name]["tables"]["train"]
         encode = text_as("ordinal", given.get("encode"))
-        own[name] = one_hot(read_as_party(given | {"encode": encode}, tables.params.missing))
+        own[name] = one_hot(read_as_party(given | {"encode": encode}, params.missing)).features
     names = attacks_of(experiment, len(labels.values))
-    features = {name: it.features for name, it in own.items()}
-    scores, measure = attacked(experiment, names, views, features, labels.values, count), measure_of(labels.values)
+    scores, measure = attacked(experiment, names, views, own, labels.values, count), measure_of(labels.values)
     return TrainingResult(
-        test={name: kept(measured) for name, measured in test.items()},
+        test={
+            name: measured(metrics.evaluate(params.objective, outcome, tables.truth))
+            for name, outcome in outcomes.items()
+        },
         v_measure={party: {name: it.v_measure for name, it in reached.items()} for party, reached in scores.items()},
         measure=measure,
         guesses={
             party: by_groups({name: it.accuracy for name, it in reached.items()}, REFERENCE, labels.values)
             if measure == "accuracy"
-            else named_centrally(views[party], features[party], labels, experiment.frontier.known_labels)
+            else named_centrally(views[party], own[party], labels, audit_of(experiment).known_labels)
             for party, reached in scores.items()
         },
         cells={},
@@ -341,8 +306,7 @@ def trained_centrally(experiment: FrontierFile, table: pa.Table, training: Train
         classes=count,
         **joint_model.hidden(model.ensemble),
         ciphertexts={},
-        records=tables.records,
-        seconds=time.monotonic() - started,
+        records={"train": len(drawn.train), "test": len(drawn.test)},
     )
 
 

@@ -5,27 +5,26 @@ A frontier as one HTML file, as a picture, and in the terminal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from treetap import terminal
 from treetap.attacks.advice.names import named
 from treetap.attacks.report import glossary
 from treetap.attacks.report.glossary import ATTACKS
 from treetap.commands.jobs import progress_view
-from treetap.errors import TreetapError
-from treetap.lab.experiment.defended import check
-from treetap.lab.experiment.joined_table import content_digest, labels_of, read_table, refuse_constant, split
+from treetap.errors import BadInput, ConfigError, TreetapError
+from treetap.lab.experiment import defence_points
+from treetap.lab.experiment.defence_points import ALONE, MEASURES, attacks_of
+from treetap.lab.experiment.defence_rows import Cells, Plan, Trainer, TrainingResult, recommended_rows
+from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joined_table import content_digest
+from treetap.lab.experiment.kept import RUNS, Opened, opened, shown
+from treetap.lab.experiment.panels import LOOKS, RING, explained, of_attacks, of_columns, of_guesses, placed, written
+from treetap.lab.experiment.recommended import RULE, recommend, told_apart
 from treetap.lab.experiment.results import spread
-from treetap.lab.frontier import trainings
-from treetap.lab.frontier.frontier_file import ALONE, FrontierFile, Plan, Training
-from treetap.lab.frontier.panels import LOOKS, RING, explained, of_attacks, of_columns, of_guesses, placed, written
-from treetap.lab.frontier.recommended import RULE, recommend, told_apart
-from treetap.lab.frontier.stored import MEASURES, Cells, Store, TrainingResult, made_with
-from treetap.lab.frontier.trainings import attacks_of
 from treetap.lab.local_federation import clean_end, working_folder
 from treetap.models.durable import write_whole
 from treetap.pages.page import drawn, render
@@ -38,7 +37,7 @@ from treetap.privacy.frontiers import (
     MeasuredCells,
     MeasuredPoint,
 )
-from treetap.strict import load
+from treetap.strict import load, text_of
 
 
 def html(document: FrontierDocument) -> str:
@@ -53,7 +52,7 @@ def picture(document: FrontierDocument) -> str:
 
 def _render(template: str, document: FrontierDocument) -> str:
     return render(
-        "treetap.lab.frontier",
+        "treetap.lab.experiment",
         template,
         document=document,
         main=[of_guesses(document), *of_columns(document)],
@@ -185,71 +184,93 @@ NO_RECORD = 'record = "off" keeps no sums'
 DOCUMENT, PAGE = "frontier.json", "frontier.html"
 
 
-def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
-    """Train what is missing of a frontier, write its document and its page, print them.
+def run_file(file: Path, *, as_json: bool, trainer: Trainer, workdir: Path | None, resume: Path | None) -> None:
+    """Compare the rows of a file, or the usual ones where it has none, and print what to take.
 
-    `workdir`: by default `NAME-frontier` in the current folder, for a file NAME.toml.
+    Results are kept in `runs/NAME` unless an option says otherwise.
     """
-    experiment = load(file, FrontierFile)
-    table = read_table(experiment, file.absolute().parent, file)
-    labels = labels_of(experiment, table)
-    # a fault in the last split is reported before the first training
-    runs = [(run, split(experiment, table, run.seed)) for run in experiment.runs]
-    refuse_constant(experiment, table, runs)
-    for _, rows in runs:
-        for plan in experiment.frontier.plans():
-            check(file, experiment.planned(plan), rows, len(labels.classes))
-    folder = workdir or Path(f"{file.stem}-frontier")
-    attacks, digest = attacks_of(experiment, len(rows.train)), content_digest(table)
-    store = Store(folder, made_with(experiment, digest, attacks))
+    if workdir is not None and resume is not None:
+        raise BadInput("--workdir and --resume exclude each other: give one")
+    experiment = load(file, ExperimentFile)
+    if not experiment.defence:
+        bare = any(party.labels and party.columns == [] for party in experiment.party)
+        experiment = experiment.model_copy(update={"defence": recommended_rows(bare=bare)})
+        try:
+            experiment.check_rows()
+        except ValueError as fault:
+            raise ConfigError(f"{file}: {fault}") from None
+    known = opened(
+        experiment,
+        resume or workdir or RUNS / file.stem,
+        base=file.absolute().parent,
+        place="resumed" if resume else "empty" if workdir else "numbered",
+        name=str(file),
+        file=text_of(file),
+        trainer=trainer,
+    )
+    say = (lambda made: print(made.model_dump_json(indent=1), flush=True)) if as_json else print_frontier
+    folder = known.kept.folder
     try:
         with clean_end():
-            _train_missing(experiment, table, store, len(rows.train))
-        # the rarest class of the held-out rows is what differences of AUC hang on
-        rarest = min(np.unique(labels.values[rows.test], return_counts=True)[1].min() for _, rows in runs)
-        made = document(experiment, digest, attacks, _by_plan(experiment, store), int(rarest))
-        write_whole(folder / DOCUMENT, made.model_dump_json(indent=1).encode(), mode=0o644)
-        if as_json:
-            print(made.model_dump_json(indent=1), flush=True)
-        else:
-            print_frontier(made)
-        if (page := drawn(folder / PAGE, lambda: html(made))) is not None:
-            write_whole(folder / PAGE, page.encode(), mode=0o644)
-            if not as_json:
-                terminal.out.print(f"frontier: {folder / PAGE}", soft_wrap=True)
+            compare_rows(known, trainer, say)
     except OSError as failure:
         raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
-
-
-def _train_missing(experiment: FrontierFile, table: pa.Table, store: Store, records: int) -> None:
-    """Train what the folder lacks; each result is on disk before the next training begins."""
-    every = experiment.trainings()
-    missing = [training for training in every if store.get(training) is None]
-    done = len(every) - len(missing)
-    if not missing:
-        return
-    terminal.err.print(f"{len(every)} trainings, {done} of them finished already", soft_wrap=True)
-    try:
-        for number, training in enumerate(missing, done + 1):
-            with working_folder(None, "treetap-frontier-") as folder:
-                if experiment.frontier.trainer == "centralised":
-                    with progress_view.steps("frontier") as progress:
-                        progress(number - 1, len(every), training.word)
-                        result = trainings.trained(experiment, table, training, folder, records)
-                else:
-                    result = trainings.trained(experiment, table, training, folder, records)
-            store.add(training, result)
-            terminal.err.print(f"{number}/{len(every)} {_line(training, result)}", soft_wrap=True)
     except BaseException:
-        terminal.err.print("stopped; the same command goes on with the trainings that are missing", soft_wrap=True)
+        again = f"treetap frontier {file} --trainer {trainer} --resume {shown(folder)}"
+        terminal.err.print(f"stopped; go on with the trainings that are missing: {again}", soft_wrap=True)
         raise
+    if not as_json and (folder / PAGE).exists():
+        terminal.out.print(f"frontier: {shown(folder / PAGE)}", soft_wrap=True)
 
 
-def _line(training: Training, result: TrainingResult) -> str:
+def compare_rows(known: Opened, trainer: Trainer, say: Callable[[FrontierDocument], None] = lambda _: None) -> None:
+    """Train what is missing of the rows, write their document and their page. `say`: prints it before it is drawn."""
+    experiment, kept = known.experiment, known.kept
+    _train_missing(known, trainer)
+    # the rarest class of the held-out rows is what differences of AUC hang on
+    classes = known.labels.values
+    rarest = min(np.unique(classes[rows.test], return_counts=True)[1].min() for _, rows in known.splits)
+    by_plan = {
+        plan: [kept.points[training_name(plan, seed)] for seed in experiment.data.seeds] for plan in experiment.plans
+    }
+    made = document(experiment, content_digest(known.table), trainer, by_plan, int(rarest))
+    write_whole(kept.folder / DOCUMENT, made.model_dump_json(indent=1).encode(), mode=0o644)
+    say(made)
+    if (page := drawn(kept.folder / PAGE, lambda: html(made))) is not None:
+        write_whole(kept.folder / PAGE, page.encode(), mode=0o644)
+
+
+def training_name(plan: Plan, seed: int) -> str:
+    """The name of a training among those of a folder."""
+    return f"{plan.word}-seed-{seed}"
+
+
+def _train_missing(known: Opened, trainer: Trainer) -> None:
+    """Train what the folder lacks; each result is on disk before the next training begins."""
+    experiment, kept = known.experiment, known.kept
+    every = [
+        (training_name(plan, seed), plan, seed)  # seeds of one plan together
+        for plan in experiment.plans
+        for seed in experiment.data.seeds
+    ]
+    missing = [row for row in every if row[0] not in kept.points]
+    done = len(every) - len(missing)
+    if missing:
+        terminal.err.print(f"{len(every)} trainings, {done} of them finished already", soft_wrap=True)
+    for number, (name, plan, seed) in enumerate(missing, done + 1):
+        with working_folder(None, "treetap-frontier-") as folder, progress_view.steps("frontier") as progress:
+            if trainer == "centralised":  # a federation shows its own
+                progress(number - 1, len(every), name)
+            result = defence_points.trained(experiment, known.table, plan, seed, folder, trainer)
+        kept.add_point(name, result)
+        terminal.err.print(f"{number}/{len(every)} {_line(name, result)}", soft_wrap=True)
+
+
+def _line(name: str, result: TrainingResult) -> str:
     several = len(result.test) > 1
     test = "AUC " + ", ".join(
-        f"{name} {_figure(measures['auc'])}" if several else _figure(measures["auc"])
-        for name, measures in result.test.items()
+        f"{point} {_figure(measures['auc'])}" if several else _figure(measures["auc"])
+        for point, measures in result.test.items()
     )
     largest = {
         name: max(party[name] for party in result.v_measure.values())
@@ -261,67 +282,55 @@ def _line(training: Training, result: TrainingResult) -> str:
     if (most := _most_read(result)) is not None:
         shown += f", cells read {most.read:.1%}"
         shown += "" if most.explained is None else f", variance explained {most.explained:.1%}"
-    return f"{training.word}: {test}{shown} ({result.seconds:.1f} s)"
+    return f"{name}: {test}{shown} ({result.seconds:.1f} s)"
 
 
 def _figure(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.3f}"
 
 
-def _by_plan(experiment: FrontierFile, store: Store) -> dict[Plan, list[TrainingResult]]:
-    """The results of all trainings, those of one plan in the order of the seeds."""
-    by_plan: dict[Plan, list[TrainingResult]] = {}
-    for training in experiment.trainings():
-        result = store.get(training)
-        assert result is not None  # just trained
-        by_plan.setdefault(training.plan, []).append(result)
-    return by_plan
-
-
 def document(
-    experiment: FrontierFile,
+    experiment: ExperimentFile,
     digest: str,
-    attacks: Sequence[str],
-    by_plan: dict[Plan, list[TrainingResult]],
+    trainer: Trainer,
+    by_plan: Mapping[Plan, list[TrainingResult]],
     rarest: int = 0,
 ) -> FrontierDocument:
-    """The points of all plans. `by_plan`: plan, the label holder alone included → a result for each seed, in order.
+    """The points of all plans. `by_plan`: plan, that without a defence first → a result for each seed, in order.
 
     `rarest`: held-out rows of the class with the fewest; 0: unknown.
     """
-    holder, alone = experiment.in_order[0], by_plan[Plan(ALONE)]
-    by_plan = {plan: results for plan, results in by_plan.items() if plan.name != ALONE}
-    first = next(iter(by_plan.values()))[0]
+    holder, undefended = experiment.in_order[0], next(iter(by_plan.values()))
+    first = undefended[0]
+    attacks, central = attacks_of(experiment, first.records["train"]), trainer == "centralised"
+    reads_cells = not central and all(party.record != "off" for party in experiment.party)
     says = [LARGEST] if len(first.v_measure) > 1 else []
-    says += [CENTRALISED] if experiment.frontier.trainer == "centralised" else []
-    says += [CELLS_READ] if experiment.reads_cells else []
-    if not experiment.reads_cells:
-        says.append(CELLS_UNREAD.format(NO_SUMS if experiment.frontier.trainer == "centralised" else NO_RECORD))
+    says += [CENTRALISED] if central else []
+    says.append(CELLS_READ if reads_cells else CELLS_UNREAD.format(NO_SUMS if central else NO_RECORD))
     says += _unread(by_plan)
     says += [RANKED if first.measure == "AUC" else GROUPED]
-    says += [NOISY] if experiment.frontier.label_dp else []
-    says += [REPAIRED] if experiment.frontier.grafting else []
+    says += [NOISY] if any(plan.defences.label_dp for plan in by_plan) else []
+    says += [REPAIRED] if any(plan.defences.grafting for plan in by_plan) else []
     points = [
-        _point(plan, name, results, alone, attacks, experiment.data.seeds)
+        _point(plan, name, results, undefended, attacks, experiment.data.seeds)
         for plan, results in by_plan.items()
         for name in plan.points
     ]
-    undefended = next(iter(by_plan.values()))
     told = [max(it.guesses.values(), key=lambda guess: guess.after - guess.before) for it in undefended]
     before = measured(it.before for it in told)
-    reached = MeasuredAlone(**{name: measured(it.test[ALONE][name] for it in alone) for name in MEASURES})
+    reached = MeasuredAlone(**{name: measured(it.test[ALONE][name] for it in undefended) for name in MEASURES})
     return FrontierDocument(
         version=VERSION,
         table=Path(experiment.data.title).name,
         data_digest=digest,
         protocol=experiment.job.protocol,
         label_holder=holder,
-        trainer=experiment.frontier.trainer,
+        trainer=trainer,
         job=experiment.job.params().to_dict(),
         classes=first.classes,
         records=first.records,
         seeds=experiment.data.seeds,
-        attacks=list(attacks),
+        attacks=attacks,
         measure=first.measure,
         before=before,
         says=says,
