@@ -16,6 +16,7 @@ from treetap.errors import BadInput, Malformed
 from treetap.lab.local_federation import to_toml
 from treetap.models.durable import write_whole
 from treetap.pages.page import drawn
+from treetap.pages.section import Section
 
 REPORT, DOCUMENT = "audit.html", "audit.json"
 
@@ -50,11 +51,11 @@ def run(folder: Path, file: AuditFile, *, by_tree: ByTree) -> dict[str, Any]:
 
 
 def verdict_lines(document: Mapping[str, Any]) -> list[str]:
-    """Print what each side learned, by an audit's document."""
+    """Say what each side learned, by an audit's document."""
     from treetap.attacks.document import parse
-    from treetap.attacks.report import verdict
+    from treetap.attacks.report.verdict import short_form
 
-    return verdict.verdict_lines(parse(document))
+    return [str(part) for part in Section("", short_form(parse(document))).shown("terminal")]
 
 
 def audit_folder(folder: Path, *, attacks: Sequence[str] | None = None, by_tree: ByTree = "few") -> dict[str, Any]:
