@@ -27,8 +27,8 @@ def predictions(document: Document) -> Section | None:
         if (inverted := figures.prediction_inversion) is not None:
             paths.append([name, figures.recipient, "before inversion", *_paths(inverted.before)])
             paths.append([name, figures.recipient, "after inversion", *_paths(inverted.after)])
-            found = (inverted.leaves, inverted.unknown, inverted.solved)
-            weights.append([name, figures.recipient, *map(count, found), share(inverted.solved, inverted.unknown)])
+            sizes = (inverted.leaves, inverted.unknown, inverted.solved)
+            weights.append([name, figures.recipient, *map(count, sizes), share(inverted.solved, inverted.unknown)])
     noise = (
         "Leaf weights below its own splits came to the recipient with noise: scores of records that share a leaf "
         "give the exact ones."
