@@ -17,8 +17,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from treetap.attacks import sections
-from treetap.attacks.advice.advise import AdvisedJob, advise, told
-from treetap.attacks.advice.frontiers_at_hand import given
+from treetap.attacks.advice.advise import AdvisedJob, advise, given, told
 from treetap.attacks.audit_file import AuditFile
 from treetap.attacks.case import (
     ByTree,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from treetap.attacks.advice.defence_lines import check_written
+from treetap.attacks.advice.names import check_written
 from treetap.attacks.files import AuditedParty, LabelTable, ScoredPrediction, Victim
 from treetap.attacks.registry import Needs, chosen, rows
 from treetap.errors import BadInput

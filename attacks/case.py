@@ -19,7 +19,7 @@ from treetap.attacks.id2graph.own_cuts import left_out
 from treetap.attacks.id2graph.schema import AttackResult, Settings, usual_discount
 from treetap.attacks.known_labels.compared import compared_names
 from treetap.attacks.known_labels.evidence import SignatureEvidence, of_others
-from treetap.attacks.known_labels.labels import labels_at_hand
+from treetap.attacks.known_labels.names import labels_at_hand
 from treetap.attacks.known_labels.schema import KnownLabelFigures, KnownSettings
 from treetap.attacks.networks.schema import NetworkFigures, NetworkSettings
 from treetap.attacks.pivodl.evidence import SharedLabelEvidence, Weights

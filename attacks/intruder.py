@@ -13,9 +13,8 @@ from datetime import UTC, datetime
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from treetap.attacks.published.model import Target
+from treetap.attacks.published.model import SEED, Bounds, Clock, Intruder, Target, affordable, shadows
 from treetap.attacks.published.schema import HELD, ColumnGuess, Membership, PublishedDocument
-from treetap.attacks.published.shadows import SEED, Bounds, Clock, Intruder, affordable, shadows
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.verdict import Compared, Verdict, judged
 from treetap.version import package_version

@@ -13,7 +13,7 @@ from treetap.attacks.features.schema import FeatureSettings, VictimFigures
 from treetap.attacks.files import AuditedParty, Victim
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.sums.attack import SumsEvidence
-from treetap.attacks.sums.kept import Kept
+from treetap.attacks.sums.propagation import Kept
 from treetap.attacks.sums.schema import SumsSettings
 from treetap.attacks.sums.scoring import TrueColumns
 from treetap.attacks.view.own_table import as_numbers, check_names, load_own_table

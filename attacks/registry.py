@@ -43,8 +43,8 @@ from treetap.protocols.papers import Paper
 from treetap.protocols.registry import training
 
 if TYPE_CHECKING:
+    from treetap.attacks.id2graph.clustering import Leaves
     from treetap.attacks.id2graph.grouping import Outcome
-    from treetap.attacks.id2graph.leaves import Leaves
     from treetap.attacks.id2graph.own_cuts import OwnCuts
     from treetap.attacks.view.view import View
 
@@ -229,19 +229,19 @@ ROWS: tuple[Attack, ...] = (
         "first-component",
         "First component",
         "order of records by the first principal component of own splits, of leaves and of nodes, without a label",
-        _later("treetap.attacks.known_labels.rankings", "first_component"),
+        _later("treetap.attacks.known_labels.naming", "first_component"),
     ),
     _without_labels(
         "vote",
         "Vote of own splits",
         "order of records by the weighted sides of own splits, each turned to agree with the heaviest, without a label",
-        _later("treetap.attacks.known_labels.rankings", "vote"),
+        _later("treetap.attacks.known_labels.naming", "vote"),
     ),
     _without_labels(
         "heaviest-cut",
         "Heaviest own split",
         "the sides of the own split of the largest weight, without a label",
-        _later("treetap.attacks.known_labels.rankings", "heaviest_cut"),
+        _later("treetap.attacks.known_labels.naming", "heaviest_cut"),
     ),
     _on_shared_labels(
         "label_guess",
@@ -257,14 +257,14 @@ ROWS: tuple[Attack, ...] = (
         "gain_inversion",
         "Gain inversion",
         "exact leaf weights from announced gains",
-        _later("treetap.attacks.pivodl.gain_inversion", "gain_inversion"),
+        _later("treetap.attacks.pivodl.evidence", "gain_inversion"),
         GainInversionFigures,
     ),
     _on_shared_labels(
         "differential",
         "Differential attack",
         "labels from sums over sets that differ in few records",
-        _later("treetap.attacks.pivodl.differential", "differential"),
+        _later("treetap.attacks.pivodl.evidence", "differential"),
         DifferentialFigures,
         published="differential attack (Theorem 2)",
         paper=papers.PIVODL,
@@ -273,7 +273,7 @@ ROWS: tuple[Attack, ...] = (
         "disclosed",
         "What the messages disclose",
         "counts of what the messages disclose: bins, records of nodes, sums",
-        _later("treetap.attacks.pivodl.disclosed", "disclosed"),
+        _later("treetap.attacks.pivodl.evidence", "disclosed"),
         DisclosedFigures,
     ),
     _on_shared_labels(
@@ -288,7 +288,7 @@ ROWS: tuple[Attack, ...] = (
         "gradient-clusters",
         "Gradients: clusters",
         "k-means on the directions of the gradients of an epoch, without a label",
-        _later("treetap.attacks.networks.gradient_clusters", "cluster_figures"),
+        _later("treetap.attacks.networks.gradients", "cluster_figures"),
         ClusterFigures,
         limit="the V-measure of the clusters of gradients",
     ),
@@ -296,7 +296,7 @@ ROWS: tuple[Attack, ...] = (
         "gradient-labels",
         "Gradients: inferred labels",
         "labels of all training records from gradients and few known labels, and a model of one's own",
-        _later("treetap.attacks.networks.gradient_labels", "label_figures"),
+        _later("treetap.attacks.networks.gradients", "label_figures"),
         LabelFigures,
         limit="the share of other training labels that follow from gradients and the known ones",
     ),
@@ -304,7 +304,7 @@ ROWS: tuple[Attack, ...] = (
         "norm-scoring",
         "Gradients: norm-based scoring",
         "two classes: AUC of the length of gradients",
-        _later("treetap.attacks.networks.binary_scores", "norm_scoring"),
+        _later("treetap.attacks.networks.gradients", "norm_scoring"),
         ScoreFigures,
         published="norm-based scoring",
         paper=papers.SPLIT_SCORING,
@@ -313,7 +313,7 @@ ROWS: tuple[Attack, ...] = (
         "direction-scoring",
         "Gradients: direction-based scoring",
         "two classes: AUC of the cosine with the gradient of one known record of the second class",
-        _later("treetap.attacks.networks.binary_scores", "direction_scoring"),
+        _later("treetap.attacks.networks.gradients", "direction_scoring"),
         ScoreFigures,
         published="direction-based scoring",
         paper=papers.SPLIT_SCORING,
@@ -388,7 +388,7 @@ ROWS: tuple[Attack, ...] = (
         "path-decoding",
         "Path decoding",
         "the leaves, and so other parties' splits, behind each score of eini or lattice, by the label holder's weights",
-        _later("treetap.attacks.predictions.on_scores", "path_decoding"),
+        _later("treetap.attacks.predictions.evidence", "path_decoding"),
         DecodedPaths,
         limit="the share of the records of a prediction whose whole path is known",
     ),
@@ -396,7 +396,7 @@ ROWS: tuple[Attack, ...] = (
         "prediction-inversion",
         "Prediction inversion",
         "exact leaf weights from the scores that the recipient of a masked prediction got, then its records' leaves",
-        _later("treetap.attacks.predictions.on_scores", "prediction_inversion"),
+        _later("treetap.attacks.predictions.evidence", "prediction_inversion"),
         InvertedWeights,
         limit="the share of leaf weights that came with noise and follow exactly from scores",
     ),

@@ -25,8 +25,7 @@ from columns_from_sums import PARTY, Case, opened_sums
 
 from treetap.attacks.sums import attack
 from treetap.attacks.sums.attack import SumsEvidence, read_columns
-from treetap.attacks.sums.kept import Kept
-from treetap.attacks.sums.propagation import PASSES, Linked
+from treetap.attacks.sums.propagation import PASSES, Kept, Linked
 from treetap.attacks.sums.schema import SumsSettings
 from treetap.attacks.sums.scoring import Named, TrueColumns, Truth
 from treetap.attacks.sums.sketches import sums_of

@@ -21,11 +21,10 @@ import numpy as np
 from beaten_tables import HOLDER, PARTY, Best, Floats, Ints, Row, Table
 
 from treetap.attacks.known_labels.evidence import SignatureEvidence
-from treetap.attacks.known_labels.labels import KnownLabels
+from treetap.attacks.known_labels.names import KnownLabels
 from treetap.attacks.known_labels.schema import KnownSettings
 from treetap.attacks.registry import Needs, rows
-from treetap.attacks.view.expected_leakage import expected_views
-from treetap.attacks.view.known_trees import TreeView
+from treetap.attacks.view.known_trees import TreeView, expected_views
 from treetap.tables.labels import Labels
 from treetap.trees import metrics
 from treetap.trees.binning import bin_table

@@ -26,7 +26,7 @@ from treetap.attacks.audit_file import read
 from treetap.attacks.case import held
 from treetap.attacks.document import Document, parse
 from treetap.attacks.known_labels.evidence import SignatureEvidence
-from treetap.attacks.known_labels.labels import labels_at_hand
+from treetap.attacks.known_labels.names import labels_at_hand
 from treetap.attacks.known_labels.schema import KnownLabelResult, KnownSettings, RankedResult
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.scores import score

@@ -41,7 +41,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from treetap import terminal
 from treetap.attacks.sums.attack import ALONE, SumsEvidence, read_columns
-from treetap.attacks.sums.kept import Kept
+from treetap.attacks.sums.propagation import Kept
 from treetap.attacks.sums.schema import ColumnFigures, SumsSettings
 from treetap.attacks.sums.scoring import TrueColumns
 from treetap.errors import Interrupted

@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from treetap import terminal
 from treetap.attacks.sums.attack import SumsEvidence, read_columns
-from treetap.attacks.sums.kept import Kept
+from treetap.attacks.sums.propagation import Kept
 from treetap.attacks.sums.schema import ColumnFigures, SumsSettings
 from treetap.attacks.sums.scoring import TrueColumns
 from treetap.attacks.view.opened_sums import LeftSet, OpenedSums, OpenedTree, WonSplit

@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.crafted_gradients import CraftedRounds
 from treetap import terminal
 from treetap.attacks.sums.attack import SumsEvidence
-from treetap.attacks.sums.kept import Kept
+from treetap.attacks.sums.propagation import Kept
 from treetap.attacks.sums.reverse_sum import read_marks
 from treetap.attacks.sums.schema import MarkedCells, SumsSettings
 from treetap.attacks.sums.scoring import TrueColumns

@@ -31,11 +31,11 @@ from rich.progress import Progress
 from rich.table import Table
 
 from treetap import terminal, usage
-from treetap.attacks.id2graph.leaves import Ints
+from treetap.attacks.id2graph.clustering import Ints
 from treetap.attacks.id2graph.schema import SEQUENTIAL_DISCOUNT, Settings
 from treetap.attacks.registry import GROUPING, OWN_CUTS, attack
 from treetap.attacks.scores import score
-from treetap.attacks.view.expected_leakage import expected_views
+from treetap.attacks.view.known_trees import expected_views
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.params import BoostingParams

@@ -28,10 +28,10 @@ import numpy.typing as npt
 
 from treetap import terminal
 from treetap.attacks.known_labels.evidence import SignatureEvidence
-from treetap.attacks.known_labels.labels import KnownLabels
+from treetap.attacks.known_labels.names import KnownLabels
 from treetap.attacks.known_labels.schema import KnownLabelResult, KnownSettings
 from treetap.attacks.registry import Needs, rows
-from treetap.attacks.view.expected_leakage import expected_views
+from treetap.attacks.view.known_trees import expected_views
 from treetap.tables.labels import Labels
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import train

@@ -26,12 +26,15 @@ from treetap.errors import BadInput
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import AuditTable, DataTable, PartyTable
 from treetap.lab.experiment.joined_table import read_table
-from treetap.lab.experiment.report import metrics_table, received_table, seconds_table
-from treetap.lab.experiment.results import Importance, Results, RunResult
+from treetap.lab.experiment.page import importances, metric_table, phases, traffic
+from treetap.lab.experiment.results import Results, RunResult
 from treetap.lab.experiment.run import run_seed
 from treetap.lab.local_federation import clean_end, keep_table, working_folder
 from treetap.models.durable import make_ignored_folder
 from treetap.neural.params import SplitnnParams
+from treetap.pages.printing import print_section
+from treetap.pages.section import Section
+from treetap.pages.section import Text as Sentence
 from treetap.protocols.key_options import KEY_LENGTHS, LATTICE, PAILLIER, SCHEMES, key_faults
 from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training
@@ -298,16 +301,15 @@ def learned_table(verdicts: Sequence[Verdict]) -> Table:
 def detail(run: RunResult, audit: dict[str, Any] | None) -> None:
     """Print metrics, costs, disclosures, importances and the audit's figures."""
     terminal.out.print()
-    shown = {"federation, train": run.metrics["train"], "federation, test": run.metrics["test"]}
-    shown |= {name: row for name, row in run.metrics.items() if name not in ("train", "test")}
-    terminal.out.print(metrics_table(shown, "What federating gains"))
-    for sentence in run.privacy:
-        terminal.out.print(terminal.text(sentence))
-    if run.importance:
-        terminal.out.print(importance_table(run.importance))
-    terminal.out.print(seconds_table(run.seconds))
-    terminal.out.print(terminal.text(backends_line(run.arithmetic)))
-    terminal.out.print(received_table(run.traffic))
+    parts = [
+        metric_table([run]),
+        *(Sentence("{}", sentence, where="terminal") for sentence in run.privacy),
+        importances([run])[0],
+        phases([run]),
+        Sentence("{}", backends_line(run.arithmetic), where="terminal"),
+        traffic([run]),
+    ]
+    print_section(Section("", parts), terminal.out)
     if audit is not None:
         from treetap.attacks.report import print_summary
 
@@ -320,14 +322,3 @@ def following() -> str:
     from treetap.lab.experiment.kept import shown
 
     return f"treetap experiment {shown(STORY)}" if STORY.exists() else "treetap new party --table YOUR.csv"
-
-
-def importance_table(rows: Sequence[Importance]) -> Table:
-    """The features that the model looks at most; bars are of gain or, where no party keeps gains, of splits."""
-    heads = ["feature", "party", "splits", *(["mean gain"] if any(row.gain is not None for row in rows) else []), ""]
-    top = Table(*heads, title="What the model looks at")
-    most = max(row.size for row in rows)
-    for row in rows[:8]:
-        gain = [] if len(heads) == 4 else ["–" if row.gain is None else f"{row.gain:.2f}"]
-        top.add_row(row.feature, row.party, str(row.weight), *gain, "█" * max(1, round(24 * row.size / most)))
-    return top

@@ -1,17 +1,18 @@
-"""Suggestions from a measured frontier: of this table, or of the nearest one; effects of each setting there, on labels
-and on columns.
+"""Suggestions from a measured frontier: of this table, or of the nearest one, with the effects of each setting there.
 
-Only what is stricter than the settings of the audited job is suggested.
+Frontiers are the one that an audit was given, and the project's own, which are installed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
 from typing import Any, get_args
 
 from treetap.attacks.advice import networks
-from treetap.attacks.advice.defence_lines import (
+from treetap.attacks.advice.names import (
     APART,
     CELLS,
     JOB,
@@ -21,7 +22,6 @@ from treetap.attacks.advice.defence_lines import (
     lines_of,
     settings_of,
 )
-from treetap.attacks.advice.frontiers_at_hand import shipped
 from treetap.attacks.advice.results import (
     Advice,
     Defence,
@@ -36,8 +36,42 @@ from treetap.attacks.advice.results import (
     Withheld,
 )
 from treetap.attacks.verdict import WORDS, Compared, Word
-from treetap.privacy.frontiers import FrontierDocument, MeasuredPoint
+from treetap.errors import BadInput
+from treetap.privacy.frontiers import FrontierDocument, MeasuredPoint, load_frontier
 from treetap.protocols.registry import training
+from treetap.removed import removed
+
+# The frontiers that advice is from: the one that an audit was given, and the project's own, which are installed.
+
+
+def shipped(protocol: str) -> list[FrontierDocument]:
+    """The project's frontiers of public tables for a protocol; `python benchmarks/measured_frontiers.py` makes them."""
+    folder = resources.files("treetap.attacks.advice") / "frontiers"
+    files = sorted((it for it in folder.iterdir() if it.name.endswith(f"-{protocol}.json")), key=lambda it: it.name)
+    return [FrontierDocument.model_validate_json(it.read_bytes()) for it in files]
+
+
+def given(path: Path, protocol: str, data_digest: str | None) -> tuple[Whose, FrontierDocument]:
+    """The frontier that an audit was given, and whether it is of the audited table: by the digest of the content.
+
+    Raises:
+        BadInput: it cannot be read, its defences were measured with another protocol, a point has a parameter that was
+            taken out, or nothing in it says what they take away.
+    """
+    document = load_frontier(path)
+    for name in sorted({name for point in document.points for name in point.settings}):
+        if (gone := removed(["Parameters"], name)) is not None:
+            raise BadInput(f"{path}: {name} of a point {gone}, and make the frontier anew")
+    if document.protocol != protocol:
+        raise BadInput(
+            f"{path}: was measured with protocol {document.protocol!r}, but the job's is {protocol!r}, where defences "
+            "have other effects: run treetap frontier with the job's protocol, or leave the frontier out"
+        )
+    if document.undefended is None:
+        raise BadInput(
+            f"{path}: lacks the point without a defence, to which the others compare: make it with none = true"
+        )
+    return "this table" if data_digest == document.data_digest else "given", document
 
 
 @dataclass(frozen=True)

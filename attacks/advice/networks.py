@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from treetap.attacks.advice.defence_lines import policy_lines, toml
+from treetap.attacks.advice.names import policy_lines, toml
 from treetap.attacks.advice.results import Lines, NetworkAdvice, NetworkSuggestion
 from treetap.attacks.schema import Findings
 

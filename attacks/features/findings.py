@@ -23,9 +23,8 @@ from sklearn.metrics import accuracy_score, precision_recall_fscore_support, r2_
 from torch.nn import functional
 
 from treetap.attacks.features.attributes import AttributeGuess
-from treetap.attacks.features.evidence import SCALES, FeatureEvidence
+from treetap.attacks.features.evidence import SCALES, FeatureEvidence, RealBottom
 from treetap.attacks.features.guesses import Attacker, Progress
-from treetap.attacks.features.real_bottom import RealBottom
 from treetap.attacks.features.record_space import Column, Records, check_columns, columns_of
 from treetap.attacks.features.schema import (
     Attribute,

@@ -20,9 +20,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from treetap.attacks.features.attributes import AttributeGuess, guessed
+from treetap.attacks.features.attributes import AttributeGuess, batches_of, decoded, falling, fit_of, fitted, guessed
 from treetap.attacks.features.evidence import SCALES, FeatureEvidence, Scaling
-from treetap.attacks.features.fitting import batches_of, decoded, falling, fit_of, fitted
 from treetap.attacks.features.record_space import Records, RecordSpace, columns_of
 from treetap.attacks.features.schema import Scale
 from treetap.attacks.view.received_rows import attack_draws, some_of
@@ -34,7 +33,7 @@ from treetap.neural.optimiser import Adam
 from treetap.neural.params import Bottom
 
 if TYPE_CHECKING:
-    from treetap.attacks.features.real_bottom import RealBottom
+    from treetap.attacks.features.evidence import RealBottom
 
 #: Records that the fit of a surrogate passes over, and its least rate: a weight can go about 1 in all steps.
 _PASSED, _RATE = 20_000, 3e-3

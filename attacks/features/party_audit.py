@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from treetap.attacks.features.evidence import FeatureEvidence
+from treetap.attacks.features.evidence import FeatureEvidence, load_real_bottom
 from treetap.attacks.features.findings import findings
 from treetap.attacks.features.guesses import Attacker
-from treetap.attacks.features.real_bottom import load_real_bottom
 from treetap.attacks.features.schema import FeatureSettings, VictimFigures
 from treetap.attacks.files import Victim
 from treetap.attacks.view.own_table import as_numbers, check_names

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from treetap.attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
-from treetap.attacks.id2graph.leaves import Floats, Ints, Leaves
+from treetap.attacks.id2graph.clustering import Floats, Ints, Leaves
 from treetap.attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 from treetap.trees import sampling

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from treetap.attacks.id2graph.adjacency import union
 from treetap.attacks.id2graph.attack import Groups, in_chunks, quotient, whole
-from treetap.attacks.id2graph.clustering import k_means, normalised
-from treetap.attacks.id2graph.leaves import Ints, Leaves, checked
+from treetap.attacks.id2graph.clustering import Ints, Leaves, checked, k_means, normalised
 from treetap.attacks.id2graph.own_cuts import OwnCuts, signatures
 from treetap.attacks.id2graph.schema import Settings
 from treetap.errors import BadInput

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from treetap.attacks.id2graph.leaves import Floats, Ints
+from treetap.attacks.id2graph.clustering import Floats, Ints
 from treetap.errors import BadInput
 
 

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.attacks.id2graph.own_cuts import OwnCut
-from treetap.attacks.known_labels.labels import KnownLabels
-from treetap.attacks.known_labels.names import Named
+from treetap.attacks.known_labels.names import KnownLabels, Named
 from treetap.attacks.known_labels.schema import DrawnLabels, KnownSettings
 from treetap.attacks.scores import majority
 from treetap.attacks.view.known_trees import TreeView

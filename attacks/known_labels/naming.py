@@ -1,22 +1,34 @@
-"""`known-neighbours` and `known-regression`: from few known labels and the nodes of trees to all other labels.
+"""From few known labels, or none, and the nodes of trees to all other labels.
 
-The nodes are those of which a party knows the records, over all trees: together they are the record's signature. Both
-attacks are fitted by nodes, by the party's own columns alone, which is what it can do without the protocol, and by the
-two together.
+`known-neighbours` and `known-regression` name labels; `first-component`, `vote` and `heaviest-cut` order records
+without a known label.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from treetap.attacks.id2graph.clustering import k_means
+from treetap.attacks.id2graph.own_cuts import sides, weighed
+from treetap.attacks.id2graph.schema import INDEPENDENT_DISCOUNT, SEQUENTIAL_DISCOUNT
 from treetap.attacks.known_labels.evidence import Rows, SignatureEvidence
-from treetap.attacks.known_labels.names import Named, named_by
-from treetap.attacks.known_labels.schema import Averaged, KnownLabelResult, KnownSettings, Naming
+from treetap.attacks.known_labels.names import Named, macro_auc, named_by, precision_first
+from treetap.attacks.known_labels.schema import (
+    Averaged,
+    KnownLabelResult,
+    KnownSettings,
+    Naming,
+    Ranked,
+    RankedBy,
+    RankedResult,
+)
+from treetap.attacks.scores import auc, v_measure
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -165,3 +177,242 @@ WAYS: dict[str, Way] = {
     "known-neighbours": _nearest,
     "known-regression": lambda _, known, rows, labels: regressed(known, rows, labels),
 }
+
+
+# `first-component`, `vote` and `heaviest-cut`: the order of records without a known label.
+#
+# Splits are chosen because their sides differ in the label: what they have in common is the label, up to its side.
+#
+# 1. Points: of each own winning split −1, 0 or 1 by record, as `treetap.attacks.id2graph.own_cuts` has them, the trees
+#    discounted or alike; of each leaf, and of each node, whether a record is in it; of own columns, for what a party
+#    could do before the training, the ranks of the values.
+# 2. Order: `heaviest-cut` has the one split of the largest weight, `vote` the weighted sum of all, each turned to agree
+#    with the heaviest, `first-component` the direction of the largest variance (principal component).
+# 3. Side: of two classes the rarer one is at the end of which as many records as it has differ more from all others.
+#    Where this is wrong, known labels may tell it; a verdict counts both sides as tries. Of several classes each is
+#    ordered against all others, and a verdict counts all choices of their sides: few known labels tell no rare class's.
+# 4. Groups: by k-means, one for each class, on the order, the first `_GROUPED` components or all columns; or as many
+#    records at one end as the rarest class has, and the others. The best counts, and a verdict makes no use of it.
+#
+# Not from a paper. One pass over N records and k points takes N·k operations, and there are some tens of passes; points
+# are at most `_MOST_NUMBERS` numbers or `SignatureEvidence`'s memberships. 30,000 records × 50 own splits: 3 CPU s, of
+# which 2 are for groups.
+
+
+#: Numbers of a matrix of splits at most: 120 MB.
+_MOST_NUMBERS = 15_000_000
+#: Records, drawn, whose means are the centres of groups.
+_FITTED = 4000
+#: Principal components that records are grouped by.
+_GROUPED = 6
+#: Factor of the weight of each further tree's leaves.
+_LEAVES_DISCOUNT = 0.9
+#: Sets of points (n, k), of which the first has the order alone.
+Points = list[Floats]
+#: Rounds of the subspace iteration, and directions beside those that are wanted.
+_ROUNDS, _SPARE = 12, 4
+#: Classes whose sides are counted as tries, 2 each, at most: a whole number of 64 bits; z is 9 then.
+_MOST_SIDES = 62
+#: Discounts of trees by kind.
+_DISCOUNTS: dict[RankedBy, float] = {"splits": SEQUENTIAL_DISCOUNT, "splits-alike": INDEPENDENT_DISCOUNT}
+
+
+def first_component(evidence: SignatureEvidence) -> RankedResult | None:
+    """The first principal component of own splits, leaves and nodes; of own columns the second one too."""
+    return _ranked_result(evidence, "first-component", _components)
+
+
+def vote(evidence: SignatureEvidence) -> RankedResult | None:
+    """The vote of own splits; of own columns one that each has a like part in."""
+    return _ranked_result(evidence, "vote", _votes)
+
+
+def heaviest_cut(evidence: SignatureEvidence) -> RankedResult | None:
+    """The own split of the largest weight."""
+    return _ranked_result(evidence, "heaviest-cut", _heaviest)
+
+
+class Splits(NamedTuple):
+    """Own splits of the records that take part: points (n, k), heaviest first, and weights (k,)."""
+
+    points: npt.NDArray[np.float32]
+    weights: Floats
+
+    @classmethod
+    def of(cls, evidence: SignatureEvidence, discount: float) -> Splits | None:
+        """Those of a view; None without any. What does not fit is left out, which the evidence counts."""
+        records = len(evidence.places)
+        cuts = weighed(evidence.own_cuts, records, discount)
+        kept = cuts[: max(1, _MOST_NUMBERS // records)]
+        evidence.left_out["splits"] = len(cuts) - len(kept)
+        if not kept:
+            return None
+        return cls(
+            np.stack([sides(cut, records) for _, cut in kept], axis=1).astype(np.float32),
+            np.array([weight for weight, _ in kept]),
+        )
+
+
+def turned(points: npt.NDArray[Any], to: int) -> Floats:
+    """1 or −1 for each point (n, k) by its correlation with the one of this number; 0 without any."""
+    centred = points - points.mean(axis=0)
+    signs: Floats = np.sign(centred[:, to] @ centred).astype(np.float64)
+    return signs
+
+
+def principal(points: Any, count: int) -> Floats:
+    """Records (n, ≤ count) on the first principal components of points (n, k), a dense or sparse matrix.
+
+    By subspace iteration (Halko, Martinsson, Tropp 2011, "Finding structure with randomness", algorithm 4.4).
+    """
+    records, many = points.shape
+    mean = np.asarray(points.mean(axis=0), dtype=points.dtype).ravel()
+    basis = np.random.default_rng(0).normal(size=(many, min(many, count + _SPARE))).astype(points.dtype)
+    for _ in range(_ROUNDS):
+        basis = np.linalg.qr(points.T @ (points @ basis) - records * np.outer(mean, mean @ basis))[0]
+    scores = np.asarray(points @ basis - mean @ basis, dtype=np.float64)
+    directions = np.linalg.eigh(scores.T @ scores)[1]  # ascending by variance
+    return np.asarray(scores @ directions[:, ::-1][:, :count])
+
+
+def _components(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Points]]:
+    if (own := Splits.of(evidence, SEQUENTIAL_DISCOUNT)) is not None:
+        yield "splits", _first(principal(own.points * np.sqrt(own.weights).astype(np.float32), _GROUPED))
+    if leaves := evidence.leaves:
+        weights = [_LEAVES_DISCOUNT**tree / np.sqrt(len(rows)) for tree, rows in leaves]
+        yield "leaves", _first(principal(evidence.inside([rows for _, rows in leaves], weights), _GROUPED))
+    # every set with variance 1
+    parts = np.array([len(rows) for rows in evidence.nodes]) / len(evidence.known.truth)
+    yield "nodes", _first(principal(evidence.inside(evidence.nodes, 1 / np.sqrt(parts * (1 - parts))), _GROUPED))
+    if (columns := evidence.ranks) is not None and (values := evidence.standardised) is not None:
+        first, *others = principal(columns, 2).T
+        # values group records in another way than their ranks do
+        yield "columns", [first[:, None], columns, principal(values, 1), values]
+        for second in others:
+            yield "columns-second", [second[:, None]]
+
+
+def _votes(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Points]]:
+    for kind, discount in _DISCOUNTS.items():
+        if (own := Splits.of(evidence, discount)) is not None:
+            yield kind, [(own.points @ (own.weights * turned(own.points, 0)))[:, None]]
+    if (columns := evidence.ranks) is not None:
+        # the column that explains most of all others stands for the heaviest split
+        heaviest = int(((columns.T @ columns) ** 2).sum(axis=1).argmax())
+        yield "columns", [(columns @ turned(columns, heaviest))[:, None]]
+
+
+def _heaviest(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Points]]:
+    if (own := Splits.of(evidence, SEQUENTIAL_DISCOUNT)) is not None:
+        yield "splits", [own.points[:, :1].astype(np.float64)]
+
+
+def _first(directions: Floats) -> Points:
+    """The first of directions (n, k), and all."""
+    return [directions[:, :1], directions]
+
+
+def _ranked_result(evidence: SignatureEvidence, name: str, orders: Any) -> RankedResult | None:
+    """The attack by each kind of points; None, with a reason, where it has none of the training."""
+    if evidence.obstacle:
+        evidence.reasons[name] = evidence.obstacle
+        return None
+    start, by = time.perf_counter(), dict[RankedBy, Ranked]()
+    for kind, points in orders(evidence):
+        figures, evidence.named[name, kind] = ranked(evidence, points[0][:, 0])
+        by[kind] = figures.model_copy(update={"v_measure": grouped(evidence, points)})
+    if all(kind.startswith("columns") for kind in by):
+        evidence.reasons[name] = "the party won no split"
+        return None
+    return RankedResult(by=by, left_out=evidence.left_out["splits"], seconds=time.perf_counter() - start)
+
+
+def grouped(evidence: SignatureEvidence, points: Points) -> float:
+    """The V-measure (Rosenberg and Hirschberg 2007) of the best groups by any of these points, as step 4 has them."""
+    rows, truth = evidence.named_rows, evidence.truth
+    classes, rare = len(np.unique(truth)), int((truth == evidence.rarest).sum())
+    groups: list[npt.NDArray[Any]] = [k_means(some.copy(), None, classes, fitted=_FITTED) for some in points]
+    for order in (some[:, 0] for some in points if some.shape[1] == 1):
+        ascending = np.sort(order)
+        groups += [order <= ascending[rare - 1], order >= ascending[-rare]]
+    return max(v_measure(truth[rows], some[rows].astype(np.int64)) for some in groups)
+
+
+def ranked(evidence: SignatureEvidence, scores: Floats) -> tuple[Ranked, Named]:
+    """An order of the records that take part, by scores (n,), as a guess of their classes."""
+    value, counts = np.unique(scores, return_inverse=True, return_counts=True)[1:]
+    ascending = (np.cumsum(counts) - counts / 2) / len(scores)
+    present = np.flatnonzero(np.bincount(evidence.truth))
+    if len(present) == 2:
+        return _of_two(evidence, scores, (ascending, value), int(present[present != evidence.rarest][0]))
+    return _of_several(evidence, ascending[value], present)
+
+
+def _of_two(
+    evidence: SignatureEvidence, scores: Floats, by_value: tuple[Floats, Ints], other: int
+) -> tuple[Ranked, Named]:
+    """Of two classes: the better side counts, and who tells it.
+
+    `by_value`: places (u,) in (0, 1) of the values of scores, ascending, and the number (n,) of each record's value.
+    """
+    ascending, of_record = by_value
+    order = ascending[of_record]
+    rows, rare = evidence.named_rows, evidence.truth == evidence.rarest
+    value = auc(order[rows], rare[rows].astype(np.int64)) or 0.5
+    upper = value >= 0.5
+    by_sizes = extreme_end(scores, int(rare.sum())) == upper
+    by_known = np.mean([_upper(order[known], rare[known]) == upper for known, _ in evidence.drawn])
+    directed = ascending if upper else 1 - ascending
+    chances = np.zeros((len(directed), len(evidence.known.classes)))
+    # as many records are named for the rarer class as it has
+    chances[:, evidence.rarest] = (directed + rare.mean()) / 2
+    chances[:, other] = 1 - chances[:, evidence.rarest]
+    named = named_by([(rows, chances, of_record[rows])], evidence.truth, evidence.rarest, evidence.settings.first)
+    told = "no label known" if by_sizes else f"its side by known labels in {100 * by_known:.0f} % of draws"
+    figures = Ranked(
+        auc=named.auc, precision=named.first, accuracy=named.accuracy, by_sizes=by_sizes, by_known=float(by_known)
+    )
+    return figures, replace(named, tries=2, known=not by_sizes, told=told)
+
+
+def _of_several(evidence: SignatureEvidence, order: Floats, present: Ints) -> tuple[Ranked, Named]:
+    """Each class against the rest, as `_of_two`: the better sides count, and who tells them; means over classes."""
+    rows, first, truth = evidence.named_rows, evidence.settings.first, evidence.truth
+    scored = [number for number in present if 0 < (truth[rows] == number).sum() < len(rows)]
+    aucs, influence, told = list[float](), np.zeros(len(order)), list[bool]()
+    precision = float((truth[rows] == evidence.rarest).mean())
+    for number in scored:
+        of_class = truth == number
+        value = auc(order[rows], of_class[rows].astype(np.int64)) or 0.5
+        directed = order if value >= 0.5 else 1 - order
+        aucs.append(max(value, 1 - value))
+        chances = np.stack([1 - directed, directed], axis=1)[rows]
+        influence[rows] += macro_auc(chances, of_class[rows].astype(np.int64))[1] / len(scored)
+        for known, _ in evidence.drawn:
+            seen = 0 < of_class[known].sum() < len(known)
+            told.append(bool(seen) and _upper(order[known], of_class[known]) == (value >= 0.5))
+        if number == evidence.rarest:
+            precision = precision_first(directed[rows], of_class[rows], first)
+    by_known = float(np.mean(told)) if told else None
+    named = Named(
+        [float(np.mean(aucs)) if aucs else 0.5],
+        [precision],
+        [],
+        [influence],
+        tries=2 ** min(len(scored), _MOST_SIDES),
+        told=f"its sides by known labels in {100 * (by_known or 0.0):.0f} % of classes and draws",
+    )
+    return Ranked(auc=named.auc, precision=named.first, by_known=by_known), named
+
+
+def _upper(order: Floats, of_class: npt.NDArray[np.bool_]) -> bool:
+    """True if records of the class have larger numbers than the others on average."""
+    known = bool(of_class.any()) and not of_class.all()
+    return known and bool(order[of_class].mean() > order[~of_class].mean())
+
+
+def extreme_end(scores: Floats, many: int) -> bool:
+    """True if this many of the largest scores (n,) differ more from all others than as many of the smallest."""
+    ascending = np.sort(scores)
+    upper = ascending[-many:].mean() - ascending[:-many].mean()
+    return bool(upper >= ascending[many:].mean() - ascending[:many].mean())

@@ -2,7 +2,7 @@
 
 1. The bins of the records that it labels were sent to it.
 2. The sets that other parties' splits send left and right bound the bins of all records
-   (`treetap.attacks.pivodl.left_sets`).
+   (`treetap.attacks.pivodl.bin_domains`).
 3. As split party it has opened sums, if it recorded them (`treetap.attacks.pivodl.opened_sums`); what they tell narrows
    the sets' columns, scores and sums again.
 
@@ -18,9 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from treetap.attacks.pivodl.bin_domains import BinDomains
-from treetap.attacks.pivodl.known_scores import possible_scores
-from treetap.attacks.pivodl.left_sets import KnownCuts, left_sets
+from treetap.attacks.pivodl.bin_domains import BinDomains, KnownCuts, left_sets, possible_scores
 from treetap.attacks.pivodl.opened_sums import NodeReader, OpenedNode
 from treetap.attacks.view.known_trees import Ints
 from treetap.attacks.view.pivodl_view import PivodlView

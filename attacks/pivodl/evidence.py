@@ -1,19 +1,30 @@
-"""The evidence of one party of a PIVODL job, which its attacks share."""
+"""What a party of a PIVODL job has, what announced gains and known sums give away, and what messages disclose."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from treetap.attacks.pivodl.solved_gains import SolvedGains
+from treetap.attacks.pivodl.schema import (
+    DifferentialFigures,
+    DisclosedFigures,
+    GainInversionFigures,
+    InvertedTreeFigures,
+)
+from treetap.attacks.pivodl.solved_gains import InvertedTree, SolvedGains, closed
+from treetap.attacks.scores import UNKNOWN
 from treetap.attacks.verdict import Compared
 from treetap.attacks.view.known_trees import Ints
-from treetap.attacks.view.pivodl_view import PivodlView
+from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView
 from treetap.tables.labels import Labels
+from treetap.trees.ensemble import ROOT
+from treetap.trees.loss import UNIT
+from treetap.trees.pivodl_rules import barred
 
 Floats = npt.NDArray[np.float64]
 #: Weights by (tree, leaf).
@@ -65,3 +76,178 @@ def exact_weights(views: Mapping[str, PivodlView]) -> dict[tuple[int, int], Floa
         for leaf, weight in tree.weights.items()
         if weight.exact
     }
+
+
+# Figures of gain inversion: how many splits' gains give sums away, and how much noise the exact weights undo.
+
+
+def gain_inversion(evidence: SharedLabelEvidence) -> GainInversionFigures:
+    """Count what `SolvedGains` solved, and of it by the labels what is right."""
+    view, solved, truth = evidence.view, evidence.solved, evidence.truth
+    by_tree = [_of_tree(tree, truth) for tree in solved.trees]
+    return GainInversionFigures(
+        possible=solved.possible and view.params.gain_comparison == "announce",
+        splits=sum(tree.splits for tree in by_tree),
+        announced=sum(tree.announced for tree in by_tree),
+        tried=sum(tree.tried for tree in by_tree),
+        solved=sum(tree.solved for tree in by_tree),
+        exact=None if truth is None else sum(tree.exact or 0 for tree in by_tree),
+        noised_weights=sum(not weight.exact for tree in view.trees for weight in tree.weights.values()),
+        noise_removed=sum(_noise_removed(*pair) for pair in zip(view.trees, solved.trees, strict=True)),
+        by_tree=by_tree,
+    )
+
+
+def _of_tree(tree: InvertedTree, truth: Ints | None) -> InvertedTreeFigures:
+    right = None
+    if truth is not None:
+        right = sum(int((truth[records] == 1).sum()) == positives for records, positives in tree.solved)
+    return InvertedTreeFigures(
+        tree=tree.index,
+        splits=tree.splits,
+        announced=tree.announced,
+        tried=tree.tried,
+        solved=len(tree.solved),
+        exact=right,
+    )
+
+
+def _noise_removed(seen: PivodlTree, solved: InvertedTree) -> int:
+    """Leaves that came with noise and whose exact weight follows from gains, not from received sums alone."""
+    told = closed(seen.sums, seen.splits)  # these weights follow without a gain: `exact_weight_known`
+    return sum(leaf in seen.weights and not seen.weights[leaf].exact for leaf in solved.weights if leaf not in told)
+
+
+# The differential attack (Zhu et al. 2023, Theorem 2): sums over two sets that differ in a few records.
+#
+# With known scores a sum of g = p − y over known records is the number k of records of the second class among them. Two
+# nested sets give the number in their difference, and where that is 0, or all, the labels of the records.
+#
+# A source whose candidates' sums are open to it has such sets: consecutive candidates of a column differ in the records
+# of one bin. In PIVODL the split party opens them, which knows no record of a candidate; a transcript of an honest run
+# holds no sum of a candidate, and the sets that are left are nodes of trees, of at least as many records as the
+# thresholds permit.
+
+
+#: Records, and how many of them are of the second class.
+Count = tuple[Ints, int]
+
+
+def counted(records: Ints, sums: Ints, negative: Ints, one: int = UNIT) -> Count | None:
+    """The records of the second class behind a sum (2,) of g and h over records with known scores.
+
+    `negative`: (n, 2) their g and h if all were of the first class. `one`: the difference that the class makes to g.
+    None where the sum is none of these records.
+    """
+    positives = round((int(negative[:, 0].sum()) - int(sums[0])) / one)
+    return (records, positives) if 0 <= positives <= len(records) else None
+
+
+def differences(nested: Sequence[Count]) -> list[Count]:
+    """The sets between consecutive ones of a chain, each of which holds the one before it."""
+    between = list(nested[:1])
+    for (inner, few), (outer, more) in pairwise(nested):
+        between.append((np.setdiff1d(outer, inner, assume_unique=True), more - few))
+    return between
+
+
+def recovered(counts: Iterable[Count], total: int) -> Ints:
+    """(N,) labels 0 and 1 of the records in sets of one class; `UNKNOWN` of others."""
+    labels = np.full(total, UNKNOWN, dtype=np.int64)
+    for records, positives in counts:
+        if len(records) and positives in (0, len(records)):
+            labels[records] = 1 if positives else 0
+    return labels
+
+
+def differential(evidence: SharedLabelEvidence) -> DifferentialFigures:
+    """The attack on the sets of a transcript: by messages alone, and with the sums that solved gains give away."""
+    sets, inverted = _sets(evidence, inverted=False), _sets(evidence, inverted=True)
+    labels, right = _revealed(evidence, sets)
+    by_inversion, right_by_inversion = _revealed(evidence, inverted)
+    return DifferentialFigures(
+        opened_by_source=sum(tree.opened_by_source for tree in evidence.view.trees),
+        known_sums=len(sets),
+        smallest_set=min((len(rows) for rows, _ in sets), default=None),
+        labels=labels,
+        labels_right=right,
+        labels_by_inversion=by_inversion,
+        labels_right_by_inversion=right_by_inversion,
+    )
+
+
+def _revealed(evidence: SharedLabelEvidence, sets: list[Count]) -> tuple[int, int | None]:
+    """The number of records of other parties whose label follows, and how many of these labels are right."""
+    labels, truth = recovered(sets, evidence.records), evidence.truth
+    labels[evidence.view.own] = UNKNOWN
+    known = labels != UNKNOWN
+    return int(known.sum()), None if truth is None else int((labels[known] == truth[known]).sum())
+
+
+def _sets(evidence: SharedLabelEvidence, *, inverted: bool) -> list[Count]:
+    """The known nodes with known sums, whose records' scores are known: by messages, or by solved gains as well."""
+    solved, counts = evidence.solved, []
+    for tree, scores, solution in zip(evidence.view.trees, solved.scores, solved.trees, strict=True):
+        sums = solution.sums if inverted else tree.sums
+        counts += [count for node in sums if (count := _of_node(solved, tree, node, sums[node], scores)) is not None]
+    return counts
+
+
+def _of_node(solved: SolvedGains, tree: PivodlTree, node: int, sums: Ints, scores: Floats) -> Count | None:
+    rows = tree.records(node)
+    if rows is None or np.isnan(scores[rows]).any():
+        return None
+    return counted(rows, sums, solved.negative(rows, scores), UNIT)
+
+
+# What PIVODL discloses to a party by its messages: bins, records of nodes, and sums that give exact weights away.
+
+
+def disclosed(evidence: SharedLabelEvidence) -> DisclosedFigures:
+    """Count it."""
+    view = evidence.view
+    continuing = [tree.view.nodes[node].records for tree in view.trees for node in _received(view, tree)]
+    leaves = [(tree, leaf) for tree in view.trees for leaf in tree.leaves]
+    sums = {tree.view.index: closed(tree.sums, tree.splits) for tree in view.trees}
+    own = [(tree, leaf) for tree, leaf in leaves if tree.source_above(leaf) == view.party]
+    barred_at = [_barred(view, tree, node) for tree in view.trees for node in tree.open]
+    return DisclosedFigures(
+        bins=sum(view.bins.values()),
+        bins_from=dict(view.bins),
+        listed=view.listed,
+        continuing_nodes=len(continuing),
+        continuing_ids=sum(map(len, continuing)),
+        leaves=len(leaves),
+        leaves_as_source=len(own),
+        exact_weight_known=sum(leaf in sums[tree.view.index] for tree, leaf in own),
+        exact_beside_open=sum(_exact_beside_open(view, tree, leaf) for tree, leaf in leaves),
+        barred=sum(view.party in names for names in barred_at),
+        without_split_party=sum(set(view.parties) - {view.party} <= names for names in barred_at),
+    )
+
+
+def _exact_beside_open(view: PivodlView, tree: PivodlTree, leaf: int) -> bool:
+    """True for a leaf below another party's split whose records and exact weight the party knows."""
+    weight = tree.weights.get(leaf)
+    known = weight is not None and weight.exact and tree.records(leaf) is not None
+    return known and tree.source_above(leaf) not in (None, view.party)
+
+
+def _received(view: PivodlView, tree: PivodlTree) -> list[int]:
+    """Open nodes that another party's split made."""
+    return [node for node in tree.open if node != ROOT and tree.source_above(node) != view.party]
+
+
+def _barred(view: PivodlView, tree: PivodlTree, node: int) -> frozenset[str]:
+    """The parties that no draw names at a node, by the leaves that were known when its level began."""
+    if view.params.as_published:
+        return frozenset()
+    sources = {split: it.source for split, it in tree.splits.items()}
+    may_be_split = set(tree.open)
+    level = node.bit_length()
+    known = [
+        leaf
+        for leaf in tree.leaves
+        if leaf.bit_length() < level or (leaf.bit_length() == level and leaf not in may_be_split)
+    ]
+    return barred(node, sources, known)

@@ -28,8 +28,7 @@ from itertools import combinations_with_replacement, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from treetap.attacks.pivodl.bin_domains import BinDomains
-from treetap.attacks.pivodl.known_scores import PossibleScores
+from treetap.attacks.pivodl.bin_domains import BinDomains, PossibleScores
 from treetap.attacks.view.known_trees import Ints
 from treetap.trees.loss import UNIT
 from treetap.trees.shared_label_loss import SharedLabelLoss

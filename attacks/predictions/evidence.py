@@ -1,13 +1,9 @@
-"""The evidence of a prediction's recipient: scores as whole sums, and the leaves that each record can have reached.
-
-The label holder of a prediction by encrypted sums (`eini`, `lattice`) knows every leaf weight and its own splits; what
-it opens is one sum per record. The recipient of masked sums knows what is on its own disk: its shard has the shape of
-all trees, its own splits and the weights of leaves that it keeps; its transcript of the training the weights that it
-received; its transcript of the prediction the records that arrived at its nodes.
-"""
+"""The attacks on scores of predictions, and their evidence: whole sums, and leaves that records can have reached."""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.attacks.files import ScoredPrediction
-from treetap.attacks.predictions.masked_trees import Ints, MaskedTree, possible_leaves
-from treetap.attacks.predictions.schema import DecodingSettings
+from treetap.attacks.predictions.decoding import Ints, MaskedTree, decode_paths, invert, possible_leaves
+from treetap.attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
 from treetap.attacks.view.own_table import model_table
 from treetap.attacks.view.pivodl_view import PivodlView
 from treetap.attacks.view.received_rows import attack_draws, some_of
@@ -315,3 +311,58 @@ def _known_trees(ensemble: Ensemble, trees: ValuedTrees, party: str, table: Tabl
         possible = candidate_leaves(tree, len(table.ids), goes_left)
         known.append(MaskedTree(leaves, possible, weights, np.ones(len(leaves), dtype=bool)))
     return known
+
+
+# The attacks on the scores of a prediction: path decoding, and prediction inversion with path decoding after it.
+#
+# Path decoding says how many records' leaves follow from their score, prediction inversion how many hidden leaf
+# weights.
+
+
+def path_decoding(evidence: ScoreEvidence) -> DecodedPaths | None:
+    """Decode the scores that the label holder opened; None, with a reason, of masked sums."""
+    if not evidence.is_of("path-decoding", ENCRYPTED):
+        return None
+    return decoded(evidence, evidence.trees)
+
+
+def decoded(evidence: ScoreEvidence, trees: Sequence[MaskedTree]) -> DecodedPaths:
+    """Decode some records by trees with weights; of a record with a possible leaf of unknown weight nothing follows."""
+    records, settings = evidence.tried, evidence.settings
+    outcomes: Counter[str] = Counter()
+    shares, begun = [], time.perf_counter()
+    for record in records.tolist():
+        paths = decode_paths(trees, evidence.sums, record, work=settings.work, rounds=settings.rounds)
+        outcomes["undecided" if paths is None else paths.outcome] += 1
+        shares.append(0.0 if paths is None or not len(paths.leaves) else float((paths.leaves >= 0).mean()))
+    bits = np.sum([np.log2(tree.possible[records].sum(axis=1)) for tree in trees], axis=0)
+    return DecodedPaths(
+        records=len(records),
+        left_out=len(evidence.sums) - len(records),
+        trees=len(trees),
+        unique=outcomes["unique"],
+        several=outcomes["several"],
+        undecided=outcomes["undecided"],
+        contradicted=outcomes["none"],
+        leaves_known=float(np.mean(shares)) if shares else 0.0,
+        candidate_bits=float(np.median(bits)) if len(records) else 0.0,
+        output_bits=evidence.output_bits,
+        seconds=time.perf_counter() - begun,
+    )
+
+
+def prediction_inversion(evidence: ScoreEvidence) -> InvertedWeights | None:
+    """Find weights by the scores of all records; None, with a reason, of encrypted sums, whose reader has them."""
+    if not evidence.is_of("prediction-inversion", MASKED):
+        return None
+    before = evidence.trees
+    after = invert(before, evidence.sums)
+    unknown, left = (sum(int((~tree.known).sum()) for tree in trees) for trees in (before, after))
+    return InvertedWeights(
+        records=len(evidence.sums),
+        leaves=sum(len(tree.leaves) for tree in before),
+        unknown=unknown,
+        solved=unknown - left,
+        before=decoded(evidence, before),
+        after=decoded(evidence, after),
+    )

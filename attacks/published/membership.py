@@ -23,9 +23,8 @@ from typing import Literal
 import numpy as np
 
 from treetap.attacks.known_labels.names import macro_auc
-from treetap.attacks.published.model import Bools, Floats, Ints, Target
+from treetap.attacks.published.model import SEED, Bools, Floats, Intruder, Ints, Target
 from treetap.attacks.published.schema import HELD, Artefact, ColumnGuess, Membership
-from treetap.attacks.published.shadows import SEED, Intruder
 from treetap.attacks.verdict import Compared, Measure, half_width, paired_error
 from treetap.trees.metrics import auc
 

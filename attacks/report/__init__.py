@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from treetap.attacks.report.page import html
-from treetap.attacks.report.terminal import print_summary, print_verdict
+from treetap.attacks.report.page import html, print_summary, print_verdict
 
 __all__ = ["html", "print_summary", "print_verdict"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from treetap.attacks.advice.names import DEFENCES, named, of_network, setting
@@ -14,12 +13,12 @@ from treetap.attacks.advice.results import (
     Measure,
     NetworkAdvice,
     NetworkSuggestion,
-    Parameter,
     Source,
     Suggestion,
 )
 from treetap.attacks.document import Document
-from treetap.attacks.report.glossary import ADVICE_TERMS, count, score, share, title
+from treetap.attacks.report.glossary import count, score, share, title
+from treetap.pages.section import Cell, Code, Entry, Section, Table, Terms, Text
 
 #: How labels are guessed.
 _MEASURES: Mapping[Measure, str] = {
@@ -41,105 +40,161 @@ NETWORK_TERMS = {
 }
 
 
+#: Terms of the advice.
+TERMS = {
+    "Labels guessed": "by the best attack on the measured table, without the defence → with it: the share of right "
+    "ones or, where a class is rare, the AUC by few known labels. At least what own columns give, which a party has.",
+    "Taken away": "of what the training adds to what a party can guess without it. At 100 % taking part no longer "
+    "helps these attacks; –: the training adds next to nothing, less than 0.02.",
+    "Cells read": "the share of a feature party's cells (record, column) that the label holder placed in their bins on "
+    "the measured table, without the setting → with it. A setting that hides labels may tell more of columns.",
+    "Variance explained": "of the places of values among the bins of columns of numbers, by those that the label "
+    "holder expects, there too; 0 before the training. Where no cell is placed the order may be known all the same.",
+    "Price": "how much of the model's AUC on held-out records is lost. AUC: the chance that of two records of "
+    "different classes the model ranks the right one higher; 0.5 is guessing, 1 perfect.",
+}
+#: Most suggestions that a terminal shows.
+MOST = 3
+
+
 class Row(NamedTuple):
-    """A suggestion: its setting, its figures under `HEADS`, its lines."""
+    """A suggestion: its defence, its settings alone and below its name, its figures under the heads, its lines.
 
-    setting: str
-    figures: list[str]
-    lines: list[Lines]
-
-
-@dataclass(frozen=True)
-class Advised:
-    """The section's content. `basis`: sentences on where the figures are from. `heads`, `terms`: of the figures.
-    `useless`: rows that name a defence.
-
-    `where`: the table that was measured. `measures`: name and meaning of each defence that helps, and its suggestions.
+    `helps`: it is to be taken; others are listed, but for those `dearer` than another repair of the same noise.
     """
 
-    basis: list[str]
-    heads: tuple[str, ...]
-    terms: dict[str, str]
-    where: str
-    measures: list[tuple[str, str, list[Row]]]
-    useless: list[Row]
-    parameters: list[Parameter]
+    defence: str
+    setting: str
+    named: str
+    figures: list[str]
+    lines: list[Lines]
+    helps: bool
+    dearer: bool = False
 
 
-def advised(document: Document) -> Advised | None:
+def advised(document: Document) -> Section | None:
     """The section of a document; None where it has no advice."""
-    advice = document.advice
+    advice, source, rows = document.advice, None, list[Row]()
     if advice is None:
         return None
-    if advice.network is not None:
-        return _of_network(advice, advice.network)
-    helping = [it for it in advice.suggestions if it.helps]
-    others = [it for it in advice.suggestions if not it.helps]
-    source = advice.source
-
-    # what helps stands below its defence; what does not names it, in one table
-    def rows(some: Sequence[Suggestion], *, with_name: bool) -> list[Row]:
-        return [
-            _row(it, source, named(it.defence, it.settings) if with_name else setting(it.settings))
-            for it in some
-            if source is not None
-        ]
-
-    return Advised(
-        basis=basis(advice, document.protocol),
-        heads=HEADS,
-        terms=ADVICE_TERMS,
-        where="" if source is None else _where(source),
-        measures=[
-            (*DEFENCES[name], rows([it for it in helping if it.defence == name], with_name=False))
-            for name in dict.fromkeys(it.defence for it in helping)
+    heads: Sequence[str] = HEADS
+    terms, where = TERMS, ""
+    if (network := advice.network) is not None:
+        heads, terms, where = NETWORK_HEADS, NETWORK_TERMS, f"measured elsewhere, on {title(network.table)}"
+        rows = [_network_row(suggestion, network) for suggestion in network.suggestions]
+    elif (source := advice.source) is not None:
+        own = source.whose == "this table"
+        where = "measured on this table" if own else f"measured elsewhere, on {title(source.table)}"
+        rows = [_row(suggestion, source, advice.suggestions) for suggestion in advice.suggestions]
+    helping, useless = [row for row in rows if row.helps], [row for row in rows if not (row.helps or row.dearer)]
+    said = [(f"{parameter.name}: {parameter.tells}", parameter.lines) for parameter in advice.parameters[:MOST]]
+    for row in helping[: max(0, MOST - len(said))]:
+        figures = "; ".join(f"{head} {figure}" for head, figure in zip(heads, row.figures, strict=True))
+        said.append((f"{row.named}: {figures}; {where}", row.lines[:1]))
+    sentences = basis(advice, document.protocol)
+    return Section(
+        "What lowers this",
+        [
+            *(Text("{}", sentence) for sentence in sentences),
+            Text("{}", " ".join(sentences), where="terminal"),
+            *(
+                part
+                for sentence, lines in said
+                for part in (
+                    Text("- {}", sentence, where="terminal"),
+                    *(Code(one.file, one.lines, where="terminal") for one in lines),
+                )
+            ),
+            Terms(terms if rows else {}),
+            *(
+                _measure(defence, [row for row in helping if row.defence == defence], heads, where)
+                for defence in dict.fromkeys(row.defence for row in helping)
+            ),
+            *(
+                Section(
+                    parameter.name,
+                    [Text("{}", parameter.tells), *(Code(one.file, one.lines) for one in parameter.lines)],
+                    where="page",
+                )
+                for parameter in advice.parameters
+            ),
+            Section(
+                "What does not help",
+                [
+                    Text(
+                        "Measured as above: it takes away less than a quarter in each direction, or no more than "
+                        "something above that costs less, or leaves nothing of the gain. Of several repairs of the "
+                        "same noise, which take away the same, the cheapest stands here."
+                    ),
+                    Table(
+                        ("setting", *heads),
+                        [[Cell(row.named, where), *row.figures] for row in useless],
+                        "Settings that do not help",
+                        style="cards",
+                    ),
+                ]
+                if useless
+                else [],
+                where="page",
+            ),
         ],
-        useless=rows([it for it in others if not _dearer(it, advice.suggestions)], with_name=True),
-        parameters=advice.parameters,
+        "lowers",
     )
 
 
-def _of_network(advice: Advice, network: NetworkAdvice) -> Advised:
-    """The section of a split network."""
-    rows = [(*of_network(it.defences), it) for it in network.suggestions]
-    helping = list(dict.fromkeys(kind for kind, _, it in rows if it.helps))
-    return Advised(
-        basis=basis(advice, "splitnn"),
-        heads=NETWORK_HEADS,
-        terms=NETWORK_TERMS,
-        where=f"measured elsewhere, on {title(network.table)}",
-        measures=[
-            (*DEFENCES[name], [_network_row(it, text, network) for kind, text, it in rows if it.helps and kind == name])
-            for name in helping
-        ],
-        useless=[_network_row(it, f"{DEFENCES[kind][0]}, {text}", network) for kind, text, it in rows if not it.helps],
-        parameters=[],
-    )
+def _measure(defence: str, rows: Sequence[Row], heads: Sequence[str], where: str) -> Section:
+    """The settings of one defence that helps."""
+    name, meaning = DEFENCES[defence]
+    content: list[list[Entry]] = [
+        [Cell(row.setting, where), *row.figures, [Code(one.file, one.lines) for one in row.lines]] for row in rows
+    ]
+    label = f"{name}: settings, effect, price and lines"
+    table = Table(("setting", *heads, "lines to write"), content, label, words=(len(heads) + 1,), style="cards")
+    return Section(name, [Text(meaning), table], where="page")
 
 
-def _network_row(it: NetworkSuggestion, name: str, network: NetworkAdvice) -> Row:
+def _network_row(suggestion: NetworkSuggestion, network: NetworkAdvice) -> Row:
     """The figures under `NETWORK_HEADS`."""
 
     def fell(before: float, left: float, taken: float | None) -> str:
         less = "" if taken is None else f" ({'nothing' if taken <= 0 else f'{100 * taken:.0f} %'} taken away)"
         return f"{share(before, 1)} → {share(left, 1)}{less}"
 
-    kept = "–" if it.kept is None else f"{100 * max(0.0, it.kept):.0f} %"
     figures = [
-        fell(network.log, it.log, it.taken_log),
-        fell(network.model, it.model, it.taken_model),
-        f"{share(network.accuracy, 1)} → {share(it.accuracy, 1)}",
-        kept,
+        fell(network.log, suggestion.log, suggestion.taken_log),
+        fell(network.model, suggestion.model, suggestion.taken_model),
+        f"{share(network.accuracy, 1)} → {share(suggestion.accuracy, 1)}",
+        "–" if suggestion.kept is None else f"{100 * max(0.0, suggestion.kept):.0f} %",
     ]
-    return Row(name, figures, it.lines)
+    defence, settings = of_network(suggestion.defences)
+    name = f"{DEFENCES[defence][0]}, {settings}"
+    return Row(defence, settings, name, figures, suggestion.lines, suggestion.helps)
 
 
-def _dearer(it: Suggestion, every: Sequence[Suggestion]) -> bool:
-    """True if it is one of several repairs of the same noise, and not the one that costs least."""
-    if it.defence == "job":
-        return False
-    same = [other for other in every if other.settings == it.settings]
-    return it is not min(same, key=lambda other: 1.0 if other.price is None else other.price)
+def _row(suggestion: Suggestion, source: Source, every: Sequence[Suggestion]) -> Row:
+    """The figures under `HEADS`; `every`: all suggestions, among which are other repairs of the same noise."""
+    effect, taken, price = suggestion.effect, suggestion.taken, suggestion.price
+    before, left = source.cells, effect.cells
+    spread = "" if effect.guessed_sd is None else f" ± {score(effect.guessed_sd)}"
+    same = [other for other in every if other.settings == suggestion.settings]
+    cheapest = min(same, key=lambda other: 1.0 if other.price is None else other.price)
+    figures = [
+        f"{score(source.guessed.after)} → {score(effect.guessed)}{spread}",
+        "–" if taken is None else "nothing" if taken <= 0 else f"{100 * taken:.0f} %",
+        # the cells that the label holder read, without the setting → with it
+        "not measured" if before is None or left is None else f"{share(before.read, 1)} → {share(left.read, 1)}",
+        variance(source, suggestion),
+        "–" if price is None else "none" if round(price, 3) <= 0 else score(price),
+    ]
+    return Row(
+        suggestion.defence,
+        setting(suggestion.settings),
+        named(suggestion.defence, suggestion.settings),
+        figures,
+        suggestion.lines,
+        suggestion.helps,
+        suggestion.defence != "job" and suggestion is not cheapest,
+    )
 
 
 def basis(advice: Advice, protocol: str) -> list[str]:
@@ -220,54 +275,6 @@ def _left_out(advice: Advice) -> Iterator[str]:
         yield f"The label holder has {', '.join(advice.defences)}: only what is stricter stands here."
 
 
-def terminal_lines(document: Document, most: int = 3) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """Sentences on where the figures are from; then for each suggestion a sentence, and lines of TOML to paste."""
-    advice = advised(document)
-    if advice is None:
-        return [], []
-    said = [(f"{it.name}: {it.tells}", _pasted(it.lines)) for it in advice.parameters[:most]]
-    if document.advice is not None and document.advice.network is not None:
-        rows = [(name, row) for name, _, some in advice.measures for row in some]
-        order = [it.lines for it in document.advice.network.suggestions if it.helps]
-        for name, row in sorted(rows, key=lambda pair: order.index(pair[1].lines))[:most]:
-            log, model, accuracy, kept = row.figures
-            text = f"{name}, {row.setting}: labels by the log {log}, by the own model {model}, accuracy {accuracy}, "
-            said.append((f"{text}{kept} of the gain kept; {advice.where}", _pasted(row.lines[:1])))
-        return advice.basis, said
-    helping = [] if document.advice is None else [it for it in document.advice.suggestions if it.helps]
-    for it in helping[:most]:
-        assert document.advice is not None
-        assert document.advice.source is not None
-        row = _row(it, document.advice.source, named(it.defence, it.settings))
-        v, taken, cells, explained, price = row.figures
-        text = f"{row.setting}: labels guessed {v}, {taken} of what the training adds taken away, cells {cells}, "
-        text += "" if it.effect.cells is None else f"variance explained {explained}, "
-        said.append((f"{text}{'no' if price == 'none' else price} AUC lost; {advice.where}", _pasted(row.lines[:1])))
-    return advice.basis, said
-
-
-def _pasted(lines: Sequence[Lines]) -> list[str]:
-    """Lines of a file below a comment that names it."""
-    return [line for it in lines for line in (f"# {it.file}", *it.lines)]
-
-
-def _row(it: Suggestion, source: Source, name: str) -> Row:
-    effect = it.effect
-    left = _with_sd(effect.guessed, effect.guessed_sd)
-    taken = "–" if it.taken is None else "nothing" if it.taken <= 0 else f"{100 * it.taken:.0f} %"
-    price = "–" if it.price is None else "none" if round(it.price, 3) <= 0 else score(it.price)
-    guessed = f"{score(source.guessed.after)} → {left}"
-    return Row(name, [guessed, taken, _cells(source, it), variance(source, it), price], it.lines)
-
-
-def _cells(source: Source, it: Suggestion) -> str:
-    """The cells that the label holder read, without the setting → with it."""
-    before, left = source.cells, it.effect.cells
-    if before is None or left is None:
-        return "not measured"
-    return f"{share(before.read, 1)} → {share(left.read, 1)}"
-
-
 def variance(source: Source, it: Suggestion) -> str:
     """The variance of numbers that the label holder explained, without the setting → with it."""
     before, left = source.cells, it.effect.cells
@@ -278,16 +285,8 @@ def variance(source: Source, it: Suggestion) -> str:
     return f"{share(before.explained, 1)} → {share(left.explained, 1)}"
 
 
-def _where(source: Source) -> str:
-    return "measured on this table" if source.whose == "this table" else f"measured elsewhere, on {title(source.table)}"
-
-
 def _guessed(it: Guessed) -> str:
     return f"labels guessed {score(it.before)} before the training, {score(it.after)} after"
-
-
-def _with_sd(mean: float, sd: float | None) -> str:
-    return score(mean) if sd is None else f"{score(mean)} ± {score(sd)}"
 
 
 def _described(it: Source) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import NamedTuple
 
 from treetap.attacks.document import BoundRow, Document, Party, Source
-from treetap.attacks.report.glossary import count, score, share
+from treetap.attacks.report.glossary import SOURCES, count, score, share, unscored
 from treetap.pages.pictures import (
     BOTTOM,
     LEFT,
@@ -21,12 +19,12 @@ from treetap.pages.pictures import (
     Linear,
     Lines,
     Log,
-    Table,
     Tick,
     lines,
     short,
     thinned,
 )
+from treetap.pages.section import Key, Section, Table, Text
 
 WIDTH, HEIGHT = LINES
 #: Distances in pixels within which points are drawn once: the first that leaves at most `MOST` points, or the last. A
@@ -37,31 +35,19 @@ SOURCE_ORDER: tuple[Source, ...] = ("received", "own", "difference")
 POINTS: dict[Source, str] = {"received": "h0", "own": "h0", "difference": "m0-3.2l3.2 3.2-3.2 3.2-3.2-3.2z"}
 
 
-class Cloud(NamedTuple):
-    """All points of one source, as one path."""
-
-    source: Source
-    path: str
-
-
 @dataclass(frozen=True)
 class Strip:
-    """One picture: clouds within a frame; `ticks` of the x axis, which may be categories."""
+    """One picture: a path of points by source within a frame; `ticks` of the x axis, which may be categories.
+
+    `limit`: the height of a line across and its words, at the `side` of the picture.
+    """
 
     frame: Frame
     x_ticks: list[Tick]
-    clouds: list[Cloud]
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """A party's two pictures, the line of the label's entropy (y, label), and their tables."""
-
-    by_size: Strip
-    by_depth: Strip
-    entropy: tuple[str, str] | None
-    depths: Table
-    top: Table
+    clouds: dict[Source, str]
+    label: str
+    limit: tuple[str, str] | None
+    side: str
 
 
 JOINT_HEADS = ("trees", "signatures", "of the records", "information", "of the entropy", "by chance")
@@ -69,18 +55,43 @@ DEPTH_HEADS = ("depth", "nodes", "received", "own", "derived", "median", "larges
 TOP_HEADS = ("tree", "node", "depth", "records", "known by", "bound", "node", "complement")
 
 
-def ceiling(document: Document) -> float:
-    """The top of all axes in nats: the same for all parties."""
-    values = [row.nats for party in document.on_labels.values() for row in party.bounds]
-    values += [party.signature.label_entropy or 0.0 for party in document.on_labels.values()]
-    return max(values, default=0.0) * 1.06 or 1.0
+def bounds(document: Document) -> Section:
+    """The section of the bounds of single nodes."""
+    unscored_here, on_labels = unscored(document), document.on_labels
+    # the top of all axes in nats is the same for all parties
+    values = [row.nats for party in on_labels.values() for row in party.bounds]
+    values += [party.signature.label_entropy or 0.0 for party in on_labels.values()]
+    top = max(values, default=0.0) * 1.06 or 1.0
+    parts = {name: pictures(document, name, party, top) for name, party in on_labels.items()}
+    none = Text("No node but the root is known, so there is no bound.", style="soft")
+    return Section(
+        "Bounds, node by node",
+        [
+            Text(
+                "How far the classes in a known node, or in its complement, differ from the classes of all records: "
+                "the larger of the two divergences, in nats (1 nat = 1.44 bits). 0: the node carries no information "
+                "on the label. The **label entropy** is the mean information of one record's label; a node of a rare "
+                "class can lie above it. The bound is **per node, not joint**: bounds do not add up, and two nodes "
+                "at 0 can reveal the label together."
+            ),
+            Text(
+                "A node that was **received** came in a message, and a defence can withhold it. The party's **own** "
+                "and **derived** nodes came in none."
+            ),
+            Key("source", list(SOURCES.items())),
+            Text("There are no bounds: see the note at the top." if unscored_here else "", style="notice"),
+            *(Section(name, of_party or [none]) for name, of_party in parts.items() if of_party or not unscored_here),
+        ],
+        "bounds",
+        where="page",
+    )
 
 
-def bounds(document: Document, party: Party, top: float) -> Bounds | None:
-    """The bounds of one party's known nodes; None without known nodes."""
+def pictures(document: Document, name: str, party: Party, top: float) -> list[object]:
+    """The bounds of one party's known nodes, on axes of `top` nats; nothing without known nodes."""
     rows = party.bounds
     if not rows:
-        return None
+        return []
     y = Linear(0, top, HEIGHT - BOTTOM, TOP)
     size = Log(min(row.records for row in rows), document.records, LEFT, WIDTH - RIGHT)
     depths = sorted({row.depth for row in rows})
@@ -88,24 +99,67 @@ def bounds(document: Document, party: Party, top: float) -> Bounds | None:
 
     def by_depth(row: BoundRow) -> float:
         start = LEFT + band * (depths.index(row.depth) + 0.12 + 0.76 * SOURCE_ORDER.index(row.source) / 3)
-        return start + 0.76 * band / 3 * _jitter(row)
+        # a pseudo-random offset by the node's number: the same document gives the same picture
+        return start + 0.76 * band / 3 * math.fmod((row.tree * 0.618034 + row.node * 0.754878), 1.0)
 
     entropy = party.signature.label_entropy
-    return Bounds(
-        by_size=_strip(rows, Frame(WIDTH, HEIGHT, size, y, "records in the node", "nats"), lambda it: size(it.records)),
-        by_depth=_strip(
-            rows,
-            Frame(WIDTH, HEIGHT, size, y, "depth of the node", "nats"),
-            by_depth,
-            [Tick(short(LEFT + band * (k + 0.5)), str(depth)) for k, depth in enumerate(depths)],
+    limit = None if entropy is None else (short(y(entropy)), f"label entropy {score(entropy)}")
+    frame = Frame(WIDTH, HEIGHT, size, y, "records in the node", "nats")
+    bands = [Tick(short(LEFT + band * (k + 0.5)), str(depth)) for k, depth in enumerate(depths)]
+    label = f"Bound of each node known to {name}"
+    return [
+        Section(
+            "",
+            [
+                Strip(
+                    *(frame, size.ticks(), _clouds(rows, frame, lambda row: size(row.records))),
+                    *(f"{label} by its number of records", limit, "end"),
+                ),
+                Strip(
+                    *(replace(frame, x_name="depth of the node"), bands, _clouds(rows, frame, by_depth)),
+                    *(f"{label} by its depth", limit, "start"),
+                ),
+            ],
+            style="grid",
         ),
-        entropy=None if entropy is None else (short(y(entropy)), score(entropy)),
-        depths=Table(DEPTH_HEADS, [_depth_row(depth, [row for row in rows if row.depth == depth]) for depth in depths]),
-        top=Table(TOP_HEADS, [_top_row(row) for row in sorted(rows, key=_by_bound)[:10]]),
+        Table(
+            *(DEPTH_HEADS, [_depth_row(depth, [row for row in rows if row.depth == depth]) for depth in depths]),
+            *("Bounds by depth, nats",),
+            folded=True,
+        ),
+        Table(
+            *(TOP_HEADS, [_top_row(row) for row in sorted(rows, key=lambda row: (-row.nats, row.tree, row.node))[:10]]),
+            *("The nodes with the largest bounds, nats",),
+            folded=True,
+        ),
+    ]
+
+
+def together(document: Document) -> Section:
+    """The section of the information of all nodes."""
+    drawn = {name: joint(document, name, party) for name, party in document.on_labels.items()}
+    return Section(
+        "All nodes together",
+        [
+            Text(
+                "A record's **signature** is the tuple of known nodes that it is in, one per tree. The information "
+                "between signature and label, as counted on these records, measures the joint leakage of all nodes: "
+                "the whole label entropy (1) means that no two records of different classes look alike. It grows by "
+                "itself as signatures become many: **by chance** is its mean under random permutations of the "
+                "labels. Only information above that line was learned."
+            ),
+            Section(
+                "",
+                [picture or Text("{} saw no complete tree.", name, style="soft") for name, picture in drawn.items()],
+                style="grid",
+            ),
+        ],
+        "together",
+        where="page",
     )
 
 
-def joint(document: Document, party: Party) -> Lines | None:
+def joint(document: Document, name: str, party: Party) -> Lines | None:
     """The signature's information and number by number of trees, as shares; None without any tree."""
     steps = party.signature.by_tree
     if not steps:
@@ -128,35 +182,25 @@ def joint(document: Document, party: Party) -> Lines | None:
         ]
         for k in thinned(len(steps))
     ]
-    return lines(series, Table(JOINT_HEADS, rows), ("trees used", "share"), rows=2)
+    table = Table(JOINT_HEADS, rows, "Signatures by number of trees, information in nats")
+    label = f"Signatures and information of {name} by number of trees"
+    return lines(series, table, ("trees used", "share"), name, label, rows=2)
 
 
-def _strip(
-    rows: Iterable[BoundRow], frame: Frame, place: Callable[[BoundRow], float], ticks: list[Tick] | None = None
-) -> Strip:
+def _clouds(rows: Iterable[BoundRow], frame: Frame, place: Callable[[BoundRow], float]) -> dict[Source, str]:
+    """The points of each source as one path."""
     points = [(row.source, place(row), frame.y(row.nats)) for row in rows]
     for grid in GRIDS:
         kept = {(source, round(x / grid), round(y / grid)): (x, y) for source, x, y in reversed(points)}
         if len(kept) <= MOST:
             break
-    taken: defaultdict[Source, list[tuple[float, float]]] = defaultdict(list)
-    for (source, _, _), point in kept.items():
-        taken[source].append(point)
-    clouds = [
-        Cloud(source, "".join(f"M{short(x)} {short(y)}{POINTS[source]}" for x, y in taken[source]))
-        for source in reversed(SOURCE_ORDER)  # received nodes are drawn on top
-        if source in taken
-    ]
-    return Strip(frame, frame.x.ticks() if ticks is None else ticks, clouds)
-
-
-def _jitter(row: BoundRow) -> float:
-    """A pseudo-random offset in [0, 1) from the node's number: the same document gives the same picture."""
-    return math.fmod((row.tree * 0.618034 + row.node * 0.754878), 1.0)
-
-
-def _by_bound(row: BoundRow) -> tuple[float, int, int]:
-    return -row.nats, row.tree, row.node
+    paths: dict[Source, str] = {}
+    for source in reversed(SOURCE_ORDER):  # received nodes are drawn on top
+        if path := "".join(
+            f"M{short(x)} {short(y)}{POINTS[source]}" for (of, _, _), (x, y) in kept.items() if of == source
+        ):
+            paths[source] = path
+    return paths
 
 
 def _depth_row(depth: int, rows: list[BoundRow]) -> list[str]:

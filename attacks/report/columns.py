@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Literal
 
 from treetap.attacks.document import Document
 from treetap.attacks.features.schema import Attribute, Reconstruction, VictimFigures, attribute_figure, record_strength
-from treetap.attacks.report.glossary import count, score, seconds, share
-from treetap.pages.pictures import Dots, DottedTable, Table, dots
+from treetap.attacks.registry import Needs, rows
+from treetap.attacks.report.glossary import count, left_out, score, seconds, share
+from treetap.pages.pictures import dots
+from treetap.pages.section import Entry, Facts, Image, Key, Section, Table, Terms, Text
 
 #: A standardised figure that is so much better than the raw one is named.
 GAP = 0.1
@@ -17,14 +19,13 @@ NAMED = 3
 
 RECORD_HEADS = ("attack", "measure", "raw", "standardised", "floor", "stronger", "records", "time")
 ATTRIBUTE_HEADS = (
-    *("column", "measure", "raw", "standardised", "floor", "stronger"),
+    *("column", "measure", "accuracy or R², 0 to 1", "raw", "standardised", "floor", "stronger"),
     *("records", "left out", "classes", "known"),
 )
 CLASS_HEADS = (
     *("column", "macro F1, raw", "standardised", "floor", "precision, raw", "standardised", "floor"),
     *("recall, raw", "standardised", "floor"),
 )
-REASON_HEADS = ("what", "reason")
 #: Figures in the picture of a column → name and class in the style sheet, the last ones on top.
 DOTS: dict[Literal["raw", "standardised", "floor"], tuple[str, str]] = {
     "floor": ("floor: the most frequent value, of numbers the mean", "cl"),
@@ -43,53 +44,73 @@ RESCALED = (
 )
 
 
-@dataclass(frozen=True)
-class Pictures:
-    """Victims beside their reconstructions, of one column of images.
-
-    `rows`: by victim from the first the data URLs under `heads`, None where the document has none.
-    """
-
-    column: str
-    heads: list[str]
-    rows: list[list[str | None]]
-
-
-@dataclass(frozen=True)
-class Victim:
-    """The section's part on one feature party."""
-
-    name: str
-    holder: str
-    words: list[str]
-    facts: list[tuple[str, str]]
-    records: Table
-    attributes: DottedTable
-    classes: Table
-    pictures: list[Pictures]
-    reasons: Table
+#: Terms of a label holder's attacks on columns.
+TERMS = {
+    **{name: f"{row.line}." for name, row in rows(Needs.EMBEDDINGS).items()},
+    "raw, standardised": "embeddings as they came; with mean 0 and standard deviation 1 in each coordinate, by those "
+    "of the auxiliary records, which every label holder can do.",
+    "floor": "what needs no embedding: the most frequent value, the mean number, the mean auxiliary record.",
+    "SSIM": "likeness of images, 1 for the image itself (Wang et al. 2004). PSNR: the error of pixels in decibels, "
+    "more is nearer. MSE: the mean squared error, less is nearer.",
+    "R²": "the share of a number's variance that the guess explains; below 0 the mean would be nearer.",
+    "macro F1, precision, recall": "means over the classes, so that rare ones count as much as frequent ones.",
+}
 
 
-def columns(document: Document) -> list[Victim]:
-    """The section of a label holder's attacks; empty where no label holder is audited."""
-    return [
-        Victim(
-            name=name,
-            holder=holder,
-            words=words(figures),
-            facts=facts(figures),
-            records=Table(RECORD_HEADS, _record_rows(figures)),
-            attributes=DottedTable(
-                *(ATTRIBUTE_HEADS, 2, "accuracy or R², 0 to 1"),
-                [(_attribute_row(column), _dots(column)) for column in figures.attributes],
-            ),
-            classes=Table(CLASS_HEADS, [_class_row(it) for it in figures.attributes if it.raw is not None]),
-            pictures=_pictures(figures),
-            reasons=Table(REASON_HEADS, list(figures.reasons.items())),
-        )
+def columns(document: Document) -> Section | None:
+    """The section of a label holder's attacks; None where no label holder is audited."""
+    victims = [
+        _victim(holder, name, figures)
         for holder, party in document.parties.items()
         for name, figures in (party.victims or {}).items()
     ]
+    if not victims:
+        return None
+    return Section(
+        "Columns of feature parties",
+        [
+            Text(
+                "In a split network the label holder reads an embedding of each record of every feature party. These "
+                "attacks guess the columns behind it, from the label holder's own transcript and from **auxiliary "
+                "records**, whose columns it is assumed to know. They never read the columns of the **victims**, which "
+                "only score them."
+            ),
+            Terms(TERMS),
+            Text(RESCALED, style="notice", where="both"),
+            *victims,
+        ],
+        "columns",
+    )
+
+
+def _victim(holder: str, name: str, figures: VictimFigures) -> Section:
+    """The section's part on one feature party."""
+    attributes = Table(
+        ATTRIBUTE_HEADS,
+        [_attribute_row(column) for column in figures.attributes],
+        "Columns one by one",
+        names=2,
+        words=(2,),
+        style="cards",
+    )
+    classes = [_class_row(column) for column in figures.attributes if column.raw is not None]
+    one_by_one = [
+        Key("dot", [(style, label) for label, style in DOTS.values()]),
+        attributes,
+        Table(CLASS_HEADS, classes, "Macro F1, precision and recall of classes", folded=True, where="page"),
+    ]
+    return Section(
+        f"What {holder} could read of {name}",
+        [
+            Text("{}", " ".join(words(figures)), where="both"),
+            Facts(facts(figures)),
+            *([Section("Columns one by one", one_by_one)] if attributes else []),
+            Table(RECORD_HEADS, _record_rows(figures), "Whole records", names=2),
+            *_pictures(figures),
+            *left_out({name: figures.reasons}),
+        ],
+        style="victim",
+    )
 
 
 def words(figures: VictimFigures) -> list[str]:
@@ -108,12 +129,20 @@ def words(figures: VictimFigures) -> list[str]:
         ((_gain(column), column) for column in figures.attributes if _gain(column) > 0), key=lambda it: -it[0]
     )
     if gains:
-        said.append("Best read, beside what needs no embedding: " + "; ".join(map(_read, _first(gains))) + ".")
+        said.append(
+            "Best read, beside what needs no embedding: "
+            + "; ".join(_read(column) for _, column in gains[:NAMED])
+            + "."
+        )
     if figures.attributes:
         some = f"{count(len(gains))} of {count(len(figures.attributes))} columns are"
         said.append(f"{some if gains else 'No column is'} guessed better than by the floor.")
-    if (best := _best(figures)) is not None:
-        said.append(_whole(best))
+    # the strongest attack on whole records but the one with the party's own model
+    own = [
+        attack for attack in figures.reconstructions if attack.attack != "match-exact" and attack.headline is not None
+    ]
+    if own:
+        said.append(_whole(max(own, key=lambda attack: record_strength(attack, attack.headline or "raw") or 0.0)))
     if rescaled := [name for name, low, high, floor in _gaps(figures) if high - max(low, floor) >= GAP]:
         named = ", ".join(rescaled[:NAMED]) + (f" and {len(rescaled) - NAMED} more" if len(rescaled) > NAMED else "")
         said.append(f"Better from standardised embeddings than from raw ones, by at least {GAP:g}: {named}.")
@@ -148,11 +177,13 @@ def _record_rows(figures: VictimFigures) -> list[list[str]]:
     return rows
 
 
-def _attribute_row(column: Attribute) -> list[str]:
+def _attribute_row(column: Attribute) -> list[Entry]:
     """A column's figures under `ATTRIBUTE_HEADS`: accuracy of a class, R² of a number."""
+    placed = dots((style, attribute_figure(column, what)) for what, (_, style) in DOTS.items())
     raw, standardised, floor = (attribute_figure(column, what) for what in FIGURES)
     return [
-        *(column.name, "accuracy" if column.kind == "class" else "R²", score(raw), score(standardised), score(floor)),
+        *(column.name, "accuracy" if column.kind == "class" else "R²", placed),
+        *(score(raw), score(standardised), score(floor)),
         *(
             column.headline or "–",
             count(column.records),
@@ -181,10 +212,6 @@ def _gain(column: Attribute) -> float:
     return (reached - floor) / (1 - floor)
 
 
-def _first(gains: list[tuple[float, Attribute]]) -> list[Attribute]:
-    return [column for _, column in gains[:NAMED]]
-
-
 def _read(column: Attribute) -> str:
     reached, floor = attribute_figure(column, column.headline), attribute_figure(column, "floor")
     assert reached is not None
@@ -192,14 +219,6 @@ def _read(column: Attribute) -> str:
     if column.kind == "number":
         return f"{column.name} ({share(reached, 1)} of its variance)"
     return f"{column.name} (right for {share(reached, 1)}; its most frequent value is {share(floor, 1)})"
-
-
-def _best(figures: VictimFigures) -> Reconstruction | None:
-    """The strongest attack on whole records but the one with the party's own model."""
-    own = [
-        attack for attack in figures.reconstructions if attack.attack != "match-exact" and attack.headline is not None
-    ]
-    return max(own, key=lambda attack: record_strength(attack, attack.headline or "raw") or 0.0, default=None)
 
 
 def _whole(attack: Reconstruction) -> str:
@@ -237,16 +256,17 @@ def _gaps(figures: VictimFigures) -> list[tuple[str, float, float, float]]:
     ]
 
 
-def _dots(column: Attribute) -> Dots:
-    return dots((style, attribute_figure(column, what)) for what, (_, style) in DOTS.items())
-
-
-def _pictures(figures: VictimFigures) -> list[Pictures]:
-    """The pictures by column, each victim a row."""
-    pictures = []
+def _pictures(figures: VictimFigures) -> Iterator[Section]:
+    """The pictures by column, each victim a row beside its reconstructions."""
     for column in dict.fromkeys(victim.column for victim in figures.pictures):
         images = [victim.images for victim in figures.pictures if victim.column == column]
         heads = list(dict.fromkeys(what for victim in images for what in victim))
-        rows = [[victim.get(what) for what in heads] for victim in images]
-        pictures.append(Pictures(column, heads, rows))
-    return pictures
+        rows = [
+            [
+                str(number),
+                *(Image(url, f"{what} of victim {number}") if (url := victim.get(what)) else "–" for what in heads),
+            ]
+            for number, victim in enumerate(images, start=1)
+        ]
+        table = Table(("victim", *heads), rows, "Pictures of victims beside their reconstructions", style="pictures")
+        yield Section(f"Victims beside their reconstructions: {column}", [table], where="page")

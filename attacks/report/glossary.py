@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from treetap.attacks.document import Document
-from treetap.attacks.registry import GROUPING, OWN_CUTS, Needs, rows
+from treetap.attacks.registry import GROUPING, OWN_CUTS
+from treetap.pages.section import Text
 from treetap.wire.disclosure import CLASSES
 
 
@@ -43,46 +45,6 @@ SOURCES = {
     "received": "received: a message named the records",
     "own": "own: made by the party's own split",
     "difference": "derived: a known node less a known child, or two known children together",
-}
-#: Terms of the advice.
-ADVICE_TERMS = {
-    "Labels guessed": "by the best attack on the measured table, without the defence → with it: the share of right "
-    "ones or, where a class is rare, the AUC by few known labels. At least what own columns give, which a party has.",
-    "Taken away": "of what the training adds to what a party can guess without it. At 100 % taking part no longer "
-    "helps these attacks; –: the training adds next to nothing, less than 0.02.",
-    "Cells read": "the share of a feature party's cells (record, column) that the label holder placed in their bins on "
-    "the measured table, without the setting → with it. A setting that hides labels may tell more of columns.",
-    "Variance explained": "of the places of values among the bins of columns of numbers, by those that the label "
-    "holder expects, there too; 0 before the training. Where no cell is placed the order may be known all the same.",
-    "Price": "how much of the model's AUC on held-out records is lost. AUC: the chance that of two records of "
-    "different classes the model ranks the right one higher; 0.5 is guessing, 1 perfect.",
-}
-#: Terms of a label holder's attacks on columns.
-COLUMN_TERMS = {
-    **{name: f"{row.line}." for name, row in rows(Needs.EMBEDDINGS).items()},
-    "raw, standardised": "embeddings as they came; with mean 0 and standard deviation 1 in each coordinate, by those "
-    "of the auxiliary records, which every label holder can do.",
-    "floor": "what needs no embedding: the most frequent value, the mean number, the mean auxiliary record.",
-    "SSIM": "likeness of images, 1 for the image itself (Wang et al. 2004). PSNR: the error of pixels in decibels, "
-    "more is nearer. MSE: the mean squared error, less is nearer.",
-    "R²": "the share of a number's variance that the guess explains; below 0 the mean would be nearer.",
-    "macro F1, precision, recall": "means over the classes, so that rare ones count as much as frequent ones.",
-}
-#: Terms of a label holder's attack on columns by opened sums.
-SUMS_TERMS = {
-    "Cell placed": "a record's value in one column is claimed to lie in one bin, rightly.",
-    "Left sets alone": "the records that went left at the splits that the feature party won. They are sent as they "
-    "are, so no noise on sums lowers this figure.",
-    "Cut learned": "a left set names the records on one side of one cut: of the node, or of all records where instance "
-    "spaces are withheld. A cell between two learned cuts, or beyond the last one, is known that far.",
-    "Differences": "two sums that differ in few records say which records these are, once candidates of one column "
-    "are put in order.",
-    "All equations": "what does not follow exactly is estimated by least squares over all sums.",
-    "Links": "the attacker has to find out which candidates, of all trees, are neighbours on one column. Links right: "
-    "the share of its neighbours that are. With all links given by the audit: a bound on what a better attacker "
-    "would read.",
-    "Contradictions": "sums that no set of records had, by which the attacker itself sees that links are wrong.",
-    "Rank correlation": "Spearman's, of a column's values and their estimates; 1: their order was read.",
 }
 #: Word beside the figure of a guess that is right where it is inverted.
 INVERTED = "inverted"
@@ -127,6 +89,13 @@ def title(table: str) -> str:
 def seconds(value: float) -> str:
     """A duration."""
     return f"{value:.2f} s" if value < 100 else f"{value:,.0f} s"
+
+
+def left_out(reasons: Mapping[str, Mapping[str, str]]) -> Iterator[Text]:
+    """A sentence for each attack that was left out: by whose it is, name and reason."""
+    for name, of_one in reasons.items():
+        for what, why in of_one.items():
+            yield Text("{}: {} is left out: {}.", name, what, why, style="soft", where="both")
 
 
 def unscored(document: Document) -> str:

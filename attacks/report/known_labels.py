@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from treetap.attacks.document import Document
 from treetap.attacks.known_labels.schema import (
@@ -11,19 +10,18 @@ from treetap.attacks.known_labels.schema import (
     DrawnLabels,
     KnownLabelFigures,
     KnownLabelResult,
-    Naming,
     RankedBy,
     RankedResult,
 )
 from treetap.attacks.registry import Needs, rows
-from treetap.attacks.report.glossary import count, score, share
-from treetap.pages.pictures import Dots, DottedTable, Table, dots
+from treetap.attacks.report.glossary import count, left_out, score, share
+from treetap.pages.pictures import dots
+from treetap.pages.section import Entry, Key, Section, Table, Terms, Text
 
 LABEL_HEADS = (
     *("party", "known labels", "draws", "classes without one", "records named", "left out", "nodes"),
     *("rarest class", "named first", "its share", "largest class"),
 )
-REASON_HEADS = ("party", "left out", "reason")
 #: Field of a result → what the attack goes by, and its class in the style sheet.
 KINDS = {
     "nodes": ("nodes", "graph"),
@@ -32,7 +30,7 @@ KINDS = {
     "reassigned": ("nodes, reassigned", "received"),
     "reassigned_columns": ("own columns, reassigned", "chunked"),
 }
-HEADS = ("party", "attack", "figure", "guessing", *(label for label, _ in KINDS.values()))
+HEADS = ("party", "attack", "figure", "0 to 1", "guessing", *(label for label, _ in KINDS.values()))
 #: What orders records without a label → its words.
 RANKED_BY: dict[RankedBy, str] = {
     "splits": "own splits",
@@ -64,48 +62,52 @@ TERMS = {
 }
 
 
-@dataclass(frozen=True)
-class KnownSection:
-    """The section's content."""
-
-    title: str
-    terms: dict[str, str]
-    kinds: list[tuple[str, str]]
-    figures: DottedTable
-    ranked: Table
-    labels: Table
-    reasons: Table
-
-
-def known_labels(document: Document) -> KnownSection | None:
+def known_labels(document: Document) -> Section | None:
     """The section of a training of trees; None of another job."""
-    parties = {name: it.known_labels for name, it in document.parties.items() if it.known_labels is not None}
+    parties = {name: party.known_labels for name, party in document.parties.items() if party.known_labels is not None}
     if not parties:
         return None
     figures = [
         row
         for name, known in parties.items()
         if known.drawn is not None
-        for attack, result in _results(known)
+        for attack, result in (("neighbours", known.known_neighbours), ("regression", known.known_regression))
+        if result is not None
         for row in _rows(name, attack, result, known.drawn)
     ]
-    drawn = {(it.drawn.known, it.drawn.draws) for it in parties.values() if it.drawn is not None}
-    return KnownSection(
-        title="; ".join(["Few known labels", *(f"{known} in each of {draws} draws" for known, draws in sorted(drawn))]),
-        terms={row.label: f"{row.line}." for row in rows(Needs.KNOWN_LABELS).values()} | TERMS,
-        kinds=list(KINDS.values()),
-        figures=DottedTable(HEADS, 3, "0 to 1", figures),
-        ranked=Table(RANKED_HEADS, [row for name, known in parties.items() for row in _ranked(name, known)]),
-        labels=Table(LABEL_HEADS, [_labels(name, it.drawn) for name, it in parties.items() if it.drawn is not None]),
-        reasons=Table(REASON_HEADS, [[name, *pair] for name, it in parties.items() for pair in it.reasons.items()]),
+    drawn = {(known.drawn.known, known.drawn.draws) for known in parties.values() if known.drawn is not None}
+    title = "; ".join(["Few known labels", *(f"{known} in each of {draws} draws" for known, draws in sorted(drawn))])
+    labels = [_labels(name, known.drawn) for name, known in parties.items() if known.drawn is not None]
+    scored = [
+        Key("dot", [(style, label) for label, style in KINDS.values()]),
+        Table(HEADS, figures, title, names=3, words=(3,), style="cards"),
+        Text(
+            "Means over the draws of the known labels, ± the standard deviation. The line is **guessing**: 0.5, the "
+            "share of the rarest class, and that of the largest one.",
+            style="soft",
+        ),
+        Table(
+            *(RANKED_HEADS, [row for name, known in parties.items() for row in _ranked(name, known)]),
+            *("Orders of records without a label", 3),
+        ),
+        Table(LABEL_HEADS, labels, "Known labels by party", where="page"),
+        Terms({row.label: f"{row.line}." for row in rows(Needs.KNOWN_LABELS).values()} | TERMS),
+    ]
+    return Section(
+        "Few known labels, or none",
+        [
+            Text(
+                "A party that knows the labels of few records names those of the others by the nodes in which its "
+                "records lie, over all trees. The same attack by the party's **own columns alone** takes no part in "
+                "the training. The control **reassigns** labels after the training, by own columns alone: what the "
+                "attack by nodes scores there was there before the training. Without any label a party puts records "
+                "in order by what its own splits, or the nodes that it knows, have in common."
+            ),
+            *(scored if figures else []),
+            *left_out({name: known.reasons for name, known in parties.items()}),
+        ],
+        "known",
     )
-
-
-def _results(known: KnownLabelFigures) -> Iterator[tuple[str, KnownLabelResult]]:
-    """Each attack that was run."""
-    for label, result in (("neighbours", known.known_neighbours), ("regression", known.known_regression)):
-        if result is not None:
-            yield label, result
 
 
 def _ranked(name: str, known: KnownLabelFigures) -> Iterator[list[str]]:
@@ -122,17 +124,10 @@ def _ranked(name: str, known: KnownLabelFigures) -> Iterator[list[str]]:
             yield [name, attack.label, f"{RANKED_BY[kind]}{left}", *figures]
 
 
-def _namings(result: KnownLabelResult) -> Iterator[tuple[str, Naming]]:
-    """Each kind of rows that the attack went by."""
-    for key in KINDS:
-        naming: Naming | None = getattr(result, key)
-        if naming is not None:
-            yield key, naming
-
-
-def _rows(name: str, attack: str, result: KnownLabelResult, drawn: DrawnLabels) -> Iterator[tuple[list[str], Dots]]:
+def _rows(name: str, attack: str, result: KnownLabelResult, drawn: DrawnLabels) -> Iterator[list[Entry]]:
     """Three figures of an attack under `HEADS`, each with what guessing reaches."""
-    namings = dict(_namings(result))
+    # each kind of rows that the attack went by
+    namings = {key: getattr(result, key) for key in KINDS if getattr(result, key) is not None}
     for field, label, guessed in (
         ("auc", "AUC", 0.5),
         ("precision", f"precision of the first {count(drawn.first)}", drawn.chance),
@@ -140,8 +135,8 @@ def _rows(name: str, attack: str, result: KnownLabelResult, drawn: DrawnLabels) 
     ):
         by: dict[str, Averaged] = {key: getattr(naming, field) for key, naming in namings.items()}
         cells = [_figure(by[key]) if key in by else "–" for key in KINDS]
-        placed = ((KINDS[key][1], by[key].mean) for key in reversed(KINDS) if key in by)
-        yield [name, attack, label, score(guessed), *cells], dots(placed, limit=guessed)
+        placed = dots(((KINDS[key][1], by[key].mean) for key in reversed(KINDS) if key in by), limit=guessed)
+        yield [name, attack, label, placed, score(guessed), *cells]
 
 
 def _figure(averaged: Averaged) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from treetap.attacks.document import Document, Party
 from treetap.attacks.id2graph.schema import AttackResult
-from treetap.attacks.networks.schema import ClusterFigures, CompletionRow, Measured, NetworkFigures
-from treetap.attacks.report.glossary import count, either_way, score
+from treetap.attacks.networks.schema import ClusterFigures, CompletionRow, GainFigures, Measured, NetworkFigures
+from treetap.attacks.report.glossary import count, either_way, left_out, score, unscored
 from treetap.attacks.scores import SCORES
-from treetap.pages.pictures import Dots, DottedTable, Lines, Table, dots, lines
+from treetap.pages.pictures import Lines, dots, lines
+from treetap.pages.section import Dots, Entry, Key, Section, Table, Text
 
 CLUSTER_HEADS = (
     *("party", "attack", "V-measure", "epoch", "homogeneity", "completeness", "ARI", "NMI", "accuracy"),
@@ -21,11 +20,10 @@ LABEL_HEADS = (
 )
 SCORE_HEADS = ("party", "score", "AUC", "epoch", "draws", "left out")
 COMPLETION_HEADS = (
-    *("party", "head", "bottom", "labels", "completed", "±", "untrained bottom", "from scratch"),
+    *("party", "head", "bottom", "labels", "accuracy, 0 to 1", "completed", "±", "untrained bottom", "from scratch"),
     *("from scratch, all labels", "largest class", "records", "measured on"),
 )
 GAIN_HEADS = ("together", "label holder alone", "gain", "without defence", "gain kept")
-REASON_HEADS = ("party", "left out", "reason")
 #: The places on the axis of accuracy: field → its name and its class in the style sheet.
 DOTS = {
     "completed": ("completed", "graph"),
@@ -41,46 +39,92 @@ COVERED = (
 )
 
 
-@dataclass(frozen=True)
-class Networks:
-    """The section's content. `amplified`: parties with that optimiser."""
-
-    curves: dict[str, Lines]
-    clusters: Table
-    labels: Table
-    scores: Table
-    completions: DottedTable
-    gain: Table
-    gain_reason: str
-    reasons: Table
-    amplified: list[str]
-
-
-def networks(document: Document) -> Networks | None:
+def networks(document: Document) -> Section | None:
     """The section of a split network; None of another job, and where a label holder alone is audited."""
     parties = {name: party.network for name, party in document.parties.items() if party.network is not None}
     if document.gain is None or (document.parties and not document.on_labels):
         return None
-    # parties without scores have tables and no curves
-    drawn = {name: _curves(own.gradient_clusters) for name, own in parties.items() if own.gradient_clusters}
-    completions = [
-        (figures, _dots(row))
-        for name, own in parties.items()
-        if own.completion is not None
-        for row, figures in zip(own.completion.rows, _completion_rows(name, own), strict=True)
-    ]
-    return Networks(
-        curves={name: curves for name, curves in drawn.items() if curves is not None},
-        clusters=Table(CLUSTER_HEADS, [row for name in parties for row in _cluster_rows(name, document.parties[name])]),
-        labels=Table(LABEL_HEADS, [row for name, own in parties.items() for row in _label_rows(name, own)]),
-        scores=Table(SCORE_HEADS, [row for name, own in parties.items() for row in _score_rows(name, own)]),
-        completions=DottedTable(COMPLETION_HEADS, 4, "accuracy, 0 to 1", completions),
-        gain=Table(GAIN_HEADS, [row] if (row := gain_row(document)) else []),
-        gain_reason=document.gain.reason,
-        reasons=Table(
-            REASON_HEADS, [[name, what, why] for name, own in parties.items() for what, why in own.reasons.items()]
+    curves = [_curves(name, own.gradient_clusters) for name, own in parties.items() if own.gradient_clusters]
+    clusters = [row for name in parties for row in _cluster_rows(name, document.parties[name])]
+    labels = [row for name, own in parties.items() for row in _label_rows(name, own)]
+    scores = [row for name, own in parties.items() for row in _score_rows(name, own)]
+    completions = [row for name, own in parties.items() for row in _completion_rows(name, own)]
+    by_clusters = [
+        Table(CLUSTER_HEADS, clusters, "Gradients: clusters", names=2),
+        Text(
+            "The number of clusters is a setting: of the labels at hand, of the audit's file, or that with the "
+            "largest silhouette, which an attacker can compute alone. The figures are those of the epoch, or of all "
+            "epochs side by side, with the largest V-measure.",
+            style="soft",
         ),
-        amplified=[name for name, own in parties.items() if own.amplified],
+    ]
+    from_few = Section(
+        "Labels from few known ones",
+        [
+            Text(
+                "With some labels known, a record gets the label of the known gradients that are nearest. **Kept "
+                "out** is the share of known labels that were named right when kept out, by which the attacker "
+                "itself can judge. **Own model** is the accuracy, on the records of evaluation, of a model of its "
+                "own columns that was fitted to the inferred labels."
+            ),
+            Table(LABEL_HEADS, labels, "Gradients: inferred labels"),
+        ],
+    )
+    single = Section(
+        "Norm-based and direction-based scoring of single gradients",
+        [
+            Text(
+                "AUC for the second of two classes; 0.5 is no knowledge. Below it the opposite guess is knowledge: its "
+                "AUC stands here, “inverted”."
+            ),
+            Table(SCORE_HEADS, scores, "Gradients: norm-based and direction-based scoring", names=2),
+        ],
+    )
+    completion = Section(
+        "Model completion",
+        [
+            Text(
+                "A head on the party's own published model, fitted to known labels. An untrained model of the same "
+                "architecture, and a model that is trained from scratch by the party alone, need no federation: only "
+                "what exceeds these was learned by taking part."
+            ),
+            Key("dot", [(style, label) for label, style in DOTS.values()]),
+            Table(COMPLETION_HEADS, completions, "Model completion", names=4, words=(4,), style="cards"),
+        ],
+    )
+    reason = document.gain.reason
+    return Section(
+        "Gradients and the own model",
+        [
+            Text(
+                "In a split network the label holder returns to each feature party the gradient of the loss with "
+                "respect to every embedding. The direction of such a gradient follows from the record's label. "
+                "**Gradient clusters** sorts the records by it without a label; its V-measure compares the groups "
+                "with the classes as those of attacks on trees do. **CL** clusters the party's own columns, without "
+                "taking part."
+            ),
+            Text("See the note at the top on what is scored." if unscored(document) else "", style="notice"),
+            Section("", curves, style="grid"),
+            *(by_clusters if clusters else []),
+            *(section for section, rows in ((from_few, labels), (single, scores), (completion, completions)) if rows),
+            *(
+                Text('{} trained with `optimizer = "amplified"`: its completion is the active one.', name, where="both")
+                for name, own in parties.items()
+                if own.amplified
+            ),
+            Text(COVERED, where="both" if document.on_labels else "page"),
+            Section(
+                "What the federation gains",
+                [
+                    Table(
+                        GAIN_HEADS, _gain(document.gain), "Accuracy of the model, and gain over the label holder alone"
+                    ),
+                    Text(f"Gain over alone that is kept: {reason}." if reason else "", style="soft", where="both"),
+                ],
+            ),
+            *left_out({name: own.reasons for name, own in parties.items()}),
+        ],
+        "network",
     )
 
 
@@ -124,7 +168,7 @@ def _score_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
     ]
 
 
-def _completion_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
+def _completion_rows(name: str, figures: NetworkFigures) -> list[list[Entry]]:
     """The ways to complete under `COMPLETION_HEADS`."""
     completion = figures.completion
     if completion is None:
@@ -133,6 +177,7 @@ def _completion_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
         [
             *(name, row.head, "tuned" if row.tuned else "frozen"),
             f"all, {count(row.known)}" if row.labels == "all" else count(row.known),
+            _dots(row),
             *_measured(row.completed),
             *(_measured(floor)[0] for floor in (row.untrained, row.scratch, row.scratch_all)),
             *(score(completion.majority), count(completion.records), completion.evaluated_on),
@@ -141,13 +186,12 @@ def _completion_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
     ]
 
 
-def gain_row(document: Document) -> list[str]:
-    """The accuracies of the model under `GAIN_HEADS`; empty where none is at hand."""
-    it = document.gain
-    if it is None or (it.together, it.alone, it.undefended) == (None, None, None):
+def _gain(gain: GainFigures) -> list[list[str]]:
+    """The accuracies of the model under `GAIN_HEADS`; no row where none is at hand."""
+    if (gain.together, gain.alone, gain.undefended) == (None, None, None):
         return []
-    kept = "–" if it.kept is None else f"{100 * it.kept:.0f} %"
-    return [score(it.together), score(it.alone), score(it.gain), score(it.undefended), kept]
+    kept = "–" if gain.kept is None else f"{100 * gain.kept:.0f} %"
+    return [[score(gain.together), score(gain.alone), score(gain.gain), score(gain.undefended), kept]]
 
 
 def _measured(measured: Measured | None) -> list[str]:
@@ -159,7 +203,7 @@ def _epoch(epoch: int | None) -> str:
     return "all together" if epoch is None else str(epoch + 1)
 
 
-def _curves(clusters: ClusterFigures) -> Lines | None:
+def _curves(name: str, clusters: ClusterFigures) -> Lines | None:
     """V-measure by epoch; None without scores."""
     steps = {row.epoch + 1: row.v_measure for row in clusters.by_epoch if row.epoch is not None}
     if all(value is None for value in steps.values()):
@@ -168,10 +212,11 @@ def _curves(clusters: ClusterFigures) -> Lines | None:
         [_epoch(row.epoch), row.outcome, score(row.v_measure), score(row.accuracy), count(row.records)]
         for row in clusters.by_epoch
     ]
-    table = Table(("epoch", "outcome", "V-measure", "accuracy", "records"), rows)
+    table = Table(("epoch", "outcome", "V-measure", "accuracy", "records"), rows, "V-measure by epoch")
+    label = f"V-measure of the gradient clusters of {name} by epoch"
     values = [steps.get(epoch) for epoch in range(min(steps), max(steps) + 1)]
     look = ("gradient\nclusters", "graph")
-    return lines({look: values}, table, ("epoch", "V-measure"), first=min(steps), rows=2)
+    return lines({look: values}, table, ("epoch", "V-measure"), name, label, first=min(steps), rows=2)
 
 
 def _dots(row: CompletionRow) -> Dots:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from treetap.attacks.document import Document, Party
 from treetap.attacks.pivodl.schema import GainInversionFigures, GuessFigures, SourceColumns
 from treetap.attacks.report.glossary import count, either_way, score, share
 from treetap.attacks.schema import Findings
-from treetap.pages.pictures import Dots, DottedTable, Table, dots
+from treetap.pages.pictures import dots
+from treetap.pages.section import Entry, Key, Section, Table, Text
 
 
 class Kind(NamedTuple):
@@ -37,7 +37,7 @@ KINDS = {
 }
 #: Ways to guess that are no attack: the one has what noise hides, the other takes no part.
 _HIDDEN, _ALONE = "without_noise", "own_labels_and_columns"
-GUESS_HEADS = ("party", "records guessed", *(kind.label for kind in KINDS.values()))
+GUESS_HEADS = ("party", "AUC, 0 to 1", "records guessed", *(kind.label for kind in KINDS.values()))
 ACCURACY_HEADS = ("party", "guess", "records", "accuracy", "largest class", "AUC")
 #: Attack → head and field of each of its counts; no field: the share of the splits that is solved.
 COUNTS: dict[str, tuple[tuple[str, str], ...]] = {
@@ -67,40 +67,86 @@ COLUMN_HEADS = (
 )
 
 
-@dataclass(frozen=True)
-class SharedLabels:
-    """The section's content. `noise`: the job has epsilon."""
-
-    noise: bool
-    announced: bool
-    kinds: list[Kind]
-    guesses: DottedTable
-    accuracies: Table
-    inversions: Table
-    differentials: Table
-    disclosed: Table
-    columns: Table
-
-
-def shared_labels(document: Document) -> SharedLabels | None:
+def shared_labels(document: Document) -> Section | None:
     """The section of a PIVODL job; None of another one."""
     parties = {name: party for name, party in document.parties.items() if party.label_guess is not None}
     if not parties:
         return None
     # a job without noise has fewer ways to guess
-    used = [key for key in KINDS if any(_guess(party, key) is not None for party in parties.values())]
-    return SharedLabels(
-        noise=any(party.label_guess.epsilon is not None for party in parties.values() if party.label_guess),
-        announced=any(party.gain_inversion.announced for party in parties.values() if party.gain_inversion),
-        kinds=[KINDS[key] for key in used],
-        guesses=DottedTable(
-            GUESS_HEADS, 1, "AUC, 0 to 1", [(_guess_row(name, party), _dots(party)) for name, party in parties.items()]
-        ),
-        accuracies=Table(ACCURACY_HEADS, [row for name, party in parties.items() for row in _accuracies(name, party)]),
-        inversions=_counts(parties, "gain_inversion"),
-        differentials=_counts(parties, "differential"),
-        disclosed=_counts(parties, "disclosed"),
-        columns=_columns(parties),
+    used = [KINDS[key] for key in KINDS if any(_guess(party, key) is not None for party in parties.values())]
+    noise = (
+        "The job adds noise to the weight that a leaf's source receives (partial differential privacy), and to no "
+        "other message. "
+        if any(party.label_guess.epsilon is not None for party in parties.values() if party.label_guess)
+        else "The job adds no noise to leaf weights. "
+    )
+    equations = (
+        "An announced gain is an equation for the sums of a split's children: **gain inversion** solves it, and has "
+        "the exact weights of the leaves below."
+        if any(party.gain_inversion.announced for party in parties.values() if party.gain_inversion)
+        else "No gain is announced to these parties, so that gain inversion has no equation."
+    )
+    guesses = [_guess_row(name, party) for name, party in parties.items()]
+    accuracies = [row for name, party in parties.items() for row in _accuracies(name, party)]
+    told = [
+        (name, column_words(party.source_columns))
+        for name, party in parties.items()
+        if party.source_columns is not None
+    ]
+    return Section(
+        "Labels of other parties",
+        [
+            Text(
+                "In this job several parties have labels. Each learns weights of leaves and adds up those of a "
+                "record that another party labels: the **label guess** names the second class where the sum is above "
+                "0. The **AUC** is the chance that a record of the second class has a larger sum than one of the "
+                "first; 0.5 (the line) is no knowledge. Where the opposite guess does better, its figure stands "
+                "here, “inverted”. What a party's own labels tell about the others is beside it: only what exceeds "
+                "that came from the weights."
+            ),
+            Key("dot", [(kind.style, f"{kind.label}: {kind.meaning}") for kind in used]),
+            Table(GUESS_HEADS, guesses, "Guesses of other parties' labels: AUC", words=(1,), style="cards"),
+            Table(ACCURACY_HEADS, accuracies, "Accuracies of the guesses", folded=True, where="page"),
+            Text(noise + equations),
+            _counts(parties, "gain_inversion", "Gain inversion"),
+            Text(
+                "The **differential attack** needs sums over two known sets that differ in few records. A source "
+                "would have them if it opened its own candidates; a split party opens them and knows no record."
+            ),
+            _counts(parties, "differential", "Differential attack"),
+            Section(
+                "What the messages disclose",
+                [
+                    Text(
+                        "Bins of the records that a party labels, sets of records of nodes that continue, and sums "
+                        "from which the exact weight of an own leaf follows. A leaf beside a sibling that may be "
+                        "split has known records and, at parties other than its source, an exact weight."
+                    ),
+                    _counts(parties, "disclosed", "What the messages disclose"),
+                ],
+            ),
+            Section(
+                "Columns of other parties",
+                [
+                    Text(
+                        "Each party was sent the bins of the records that it labels. **Other cells** are those of "
+                        "the records that it does not label. Some follow from the sets of records that splits sent "
+                        "left and right, and some from sums of candidates that it opened as split party, if its "
+                        "policy recorded them (**told apart**: sums of which it could tell the cut). Claims are "
+                        "compared with the tables of the parties that are audited too."
+                    ),
+                    Table(COLUMN_HEADS, _columns(parties), "Columns of other parties, as far as they are read"),
+                    *(Text("{} {}", name, words[1], where="terminal") for name, words in told if words is not None),
+                    Text(
+                        "A split party opens sums of candidates, and the weights of leaves that it keeps, from "
+                        "ciphertexts. A transcript has no key and does not hold them, unless the party's policy says "
+                        "`record_sums`: the counts above are of what plaintext messages say.",
+                        style="soft",
+                    ),
+                ],
+            ),
+        ],
+        "shared",
     )
 
 
@@ -123,18 +169,13 @@ def column_words(columns: SourceColumns) -> tuple[str, str] | None:
     )
 
 
-def _guess_row(name: str, party: Party) -> list[str]:
-    """Party, records, AUC of each way to guess."""
-    guess = party.label_guess
-    guesses = [_guess(party, key) for key in KINDS]
-    records = None if guess is None else guess.records
-    return [name, count(records), *(either_way(None if it is None else it.auc) for it in guesses)]
-
-
-def _dots(party: Party) -> Dots:
-    aucs = {key: None if (guess := _guess(party, key)) is None else guess.auc for key in reversed(KINDS)}
-    placed = ((KINDS[key].style, None if auc is None else max(auc, 1 - auc)) for key, auc in aucs.items())
-    return dots(placed, limit=0.5)
+def _guess_row(name: str, party: Party) -> list[Entry]:
+    """Party, AUC of each way to guess as dots, records, the AUCs."""
+    guesses = {key: _guess(party, key) for key in KINDS}
+    aucs = {key: None if guess is None else guess.auc for key, guess in guesses.items()}
+    placed = [(KINDS[key].style, None if auc is None else max(auc, 1 - auc)) for key, auc in aucs.items()]
+    records = None if guesses[""] is None else guesses[""].records
+    return [name, dots(reversed(placed), limit=0.5), count(records), *map(either_way, aucs.values())]
 
 
 def _guess(party: Party, key: str) -> GuessFigures | None:
@@ -154,33 +195,33 @@ def _accuracies(name: str, party: Party) -> list[list[str]]:
     return rows
 
 
-def _counts(parties: Mapping[str, Party], attack: str) -> Table:
+def _counts(parties: Mapping[str, Party], attack: str, label: str) -> Table:
     """The counts of an attack by party; dashes for a party without it."""
+
+    def figure(figures: Findings | None, field: str) -> str:
+        if isinstance(figures, GainInversionFigures) and not field:
+            return share(figures.solved, figures.splits)
+        return count(getattr(figures, field, None))
+
     heads = [head for head, _ in COUNTS[attack]]
     rows = [
-        [name, *(_count(getattr(party, attack), field) for _, field in COUNTS[attack])]
+        [name, *(figure(getattr(party, attack), field) for _, field in COUNTS[attack])]
         for name, party in parties.items()
     ]
-    return Table(("party", *heads), rows)
+    return Table(("party", *heads), rows, label)
 
 
-def _columns(parties: Mapping[str, Party]) -> Table:
-    """The columns of each party as each other one reads them."""
+def _columns(parties: Mapping[str, Party]) -> list[list[str]]:
+    """The columns of each party as each other one reads them, under `COLUMN_HEADS`."""
     rows = []
     for name, party in parties.items():
-        for source, it in (party.source_columns.sources if party.source_columns is not None else {}).items():
-            best = "" if it.best_column is None else f" (column {it.best_column})"
+        for source, read in (party.source_columns.sources if party.source_columns is not None else {}).items():
+            best = "" if read.best_column is None else f" (column {read.best_column})"
             rows.append(
                 [
-                    *(name, source, count(it.columns), count(it.received), count(it.cells)),
-                    *(share(it.by_left_sets, it.cells), share(it.placed, it.cells), count(it.wrong)),
-                    *(count(it.opened), count(it.linked), f"{score(it.rank_correlation)}{best}"),
+                    *(name, source, count(read.columns), count(read.received), count(read.cells)),
+                    *(share(read.by_left_sets, read.cells), share(read.placed, read.cells), count(read.wrong)),
+                    *(count(read.opened), count(read.linked), f"{score(read.rank_correlation)}{best}"),
                 ]
             )
-    return Table(COLUMN_HEADS, rows)
-
-
-def _count(figures: Findings | None, field: str) -> str:
-    if isinstance(figures, GainInversionFigures) and not field:
-        return share(figures.solved, figures.splits)
-    return count(getattr(figures, field, None))
+    return rows

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from treetap.attacks.published.schema import HELD, PublishedDocument
 from treetap.attacks.report.glossary import NOT_A_PROOF, count, score, share
-from treetap.attacks.report.verdict import TERMS, lines
+from treetap.attacks.report.verdict import TERMS, learned
 from treetap.attacks.verdict import Compared
-from treetap.pages.page import render
-from treetap.pages.pictures import Table
+from treetap.pages import page
+from treetap.pages.section import Listed, Section, Table, Terms, Text, Where
 
 _BEFORE = "without it, and how"
 MEMBERSHIP_HEADS = ("a holder of", "AUC", "95 %", "found at 1 % false", "95 %", _BEFORE, "by", "word")
@@ -21,58 +23,66 @@ _TERMS = {name: TERMS[name] for name in ("Nothing found", "Little, notable, seve
 }
 
 
-def membership(document: PublishedDocument) -> Table:
-    """A row of each artefact."""
-    rows = [
+def report(document: PublishedDocument, *, details: bool = True) -> Section:
+    """The audit under its three headings; `details`: a terminal shows each column's figures too."""
+    members = [
         [
-            *(HELD[it.artefact][0], score(it.auc), _range(it.low, it.high, 3)),
-            *(share(it.found, 1), _range(100 * it.found_low, 100 * it.found_high, 1)),
-            *(f"{score(it.compared.before)}, {it.compared.before_how}", it.how, it.compared.word),
+            *(HELD[row.artefact][0], score(row.auc), _range(row.low, row.high, 3)),
+            *(share(row.found, 1), _range(100 * row.found_low, 100 * row.found_high, 1)),
+            *(f"{score(row.compared.before)}, {row.compared.before_how}", row.how, row.compared.word),
         ]
-        for it in document.membership
+        for row in document.membership
     ]
-    return Table(MEMBERSHIP_HEADS, rows)
-
-
-def member_columns(document: PublishedDocument) -> Table:
-    """A row of each column, artefact and measure; what gained most of what was left comes first."""
-    every = sorted(document.member_columns, key=lambda it: -it.compared.share)
-    rows = [
+    # what gained most of what was left comes first
+    columns = [
         [
-            HELD[it.artefact][0],
-            f"{it.party}: {it.column}" if it.party else it.column,
-            *(MEASURES[it.compared.measure], count(it.bins), count(it.records)),
-            f"{share(it.compared.before, 1)}, by {it.compared.before_how.rpartition(', by ')[2]}",
-            *(share(it.compared.after, 1), _gain(it.compared), it.compared.word),
+            HELD[row.artefact][0],
+            f"{row.party}: {row.column}" if row.party else row.column,
+            *(MEASURES[row.compared.measure], count(row.bins), count(row.records)),
+            f"{share(row.compared.before, 1)}, by {row.compared.before_how.rpartition(', by ')[2]}",
+            *(share(row.compared.after, 1), _gain(row.compared), row.compared.word),
         ]
-        for it in every
+        for row in sorted(document.member_columns, key=lambda row: -row.compared.share)
     ]
-    return Table(COLUMN_HEADS, rows)
-
-
-def tables(document: PublishedDocument) -> list[tuple[str, str, Table]]:
-    """The tables with their titles and their places on the page."""
-    return [
-        ("Whether a record was of the training", "membership", membership(document)),
-        ("Columns of records of the training", "member-columns", member_columns(document)),
+    tables: list[tuple[str, Sequence[str], list[list[str]], Where]] = [
+        ("Whether a record was of the training", MEMBERSHIP_HEADS, members, "both"),
+        ("Columns of records of the training", COLUMN_HEADS, columns, "both" if details else "page"),
     ]
+    return Section(
+        "",
+        [
+            Text("{}", title(document), where="terminal"),
+            *(
+                Section(head, [Listed([(sentence, "") for sentence in sentences])], head.lower())
+                for head, sentences in (("Knew", document.knew), ("Tried", document.tried))
+            ),
+            Section(
+                "Got",
+                [
+                    *learned(document.verdicts),
+                    *(
+                        Section(label, [Table(heads, rows, label, 2, where=where)])
+                        for label, heads, rows, where in tables
+                        if rows
+                    ),
+                    Section("How the words are chosen", [Terms(_TERMS)], folded=True),
+                ],
+                "got",
+            ),
+            Text(NOT_A_PROOF, where="terminal"),
+        ],
+    )
 
 
 def html(document: PublishedDocument) -> str:
     """The audit as a page that loads nothing; all names are escaped."""
-    return render(
-        "treetap.attacks.report",
-        "published.html.j2",
-        document=document,
-        title=title(document),
-        verdicts=lines(document.verdicts),
-        tables=tables(document),
-        terms=_TERMS,
-        not_a_proof=NOT_A_PROOF,
-    )
+    made = f"treetap {document.treetap}, {document.created:%Y-%m-%d %H:%M %Z}, seed {document.seed}."
+    closing = [Text(NOT_A_PROOF), Text("{} Protect this file as you protect the labels.", made)]
+    return page.html(title(document), Section("", []), [report(document)], Section("", closing))
 
 
 def title(document: PublishedDocument) -> str:
+    """The model, its parties and its protocol."""
     parties = ", ".join(document.parties)
     return f"Motivated intruder test of {document.model}, a model of {parties} by {document.protocol}"
 

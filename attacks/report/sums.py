@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from treetap.attacks.document import Document
-from treetap.attacks.report.glossary import count, score, seconds, share
-from treetap.attacks.sums.schema import CellsRead, ColumnFigures, ColumnPicture
-from treetap.pages.pictures import Table
+from treetap.attacks.report.glossary import count, left_out, score, seconds, share
+from treetap.attacks.sums.schema import CellsRead, ColumnFigures, MarkedCells
+from treetap.pages.section import Facts, Image, Section, Table, Terms, Text
 
 #: Way of reading → its name in tables; each way but the last has what those before it have.
 WAYS: dict[Literal["left_sets", "differences", "together", "given"], str] = {
@@ -22,7 +21,6 @@ NOISED, ALLOWED = "noised sums, links given", "largest share of cells that ε al
 WAY_HEADS = ("reading", "cells placed", "claims", "wrong", "wrong, of claims")
 GLANCE_HEADS = ("of", "cells placed", "wrong, of claims", "left sets alone", "all links given", "best column", "rank")
 CUT_HEADS = ("column", "cuts learned", "cells between two of them", "cells in one bin")
-REASON_HEADS = ("what", "reason")
 #: The sentence that a reader of the figures must have.
 WHO_KNOWS = (
     "Which cells are placed and which claims are wrong the audit alone knows, by the feature party's table; the label "
@@ -30,38 +28,116 @@ WHO_KNOWS = (
 )
 
 
-@dataclass(frozen=True)
-class ColumnsRead:
-    """The section's part on one feature party."""
+#: Records whose g or h can have bits of their own in an honest training: of weights or labels like no others.
+CHANCE = 3
+#: Terms of a label holder's attack on columns by opened sums.
+TERMS = {
+    "Cell placed": "a record's value in one column is claimed to lie in one bin, rightly.",
+    "Left sets alone": "the records that went left at the splits that the feature party won. They are sent as they "
+    "are, so no noise on sums lowers this figure.",
+    "Cut learned": "a left set names the records on one side of one cut: of the node, or of all records where instance "
+    "spaces are withheld. A cell between two learned cuts, or beyond the last one, is known that far.",
+    "Differences": "two sums that differ in few records say which records these are, once candidates of one column "
+    "are put in order.",
+    "All equations": "what does not follow exactly is estimated by least squares over all sums.",
+    "Links": "the attacker has to find out which candidates, of all trees, are neighbours on one column. Links right: "
+    "the share of its neighbours that are. With all links given by the audit: a bound on what a better attacker "
+    "would read.",
+    "Contradictions": "sums that no set of records had, by which the attacker itself sees that links are wrong.",
+    "Rank correlation": "Spearman's, of a column's values and their estimates; 1: their order was read.",
+}
 
-    name: str
-    holder: str
-    words: str
-    facts: list[tuple[str, str]]
-    ways: Table
-    best: str | None
-    picture: ColumnPicture | None
-    reasons: Table
-    cuts: Table
 
-
-def columns_read(document: Document) -> list[ColumnsRead]:
-    """The section of a label holder's attacks by opened sums; empty where no label holder of trees is audited."""
-    return [
-        ColumnsRead(
-            name=name,
-            holder=holder,
-            words=words(name, figures),
-            facts=_facts(figures),
-            ways=Table(WAY_HEADS, way_rows(figures)),
-            best=figures.best,
-            picture=figures.picture,
-            reasons=Table(REASON_HEADS, list(figures.reasons.items())),
-            cuts=Table(CUT_HEADS, cut_rows(figures)),
-        )
+def columns_read(document: Document) -> Section | None:
+    """The section of a label holder's attacks by opened sums; None where no label holder of trees is audited."""
+    victims = [
+        _victim(holder, name, figures)
         for holder, party in document.parties.items()
         for name, figures in (party.columns_read or {}).items()
     ]
+    if not victims:
+        return None
+    return Section(
+        "Columns of feature parties",
+        [
+            Text(
+                "In a job of trees the label holder opens the sums of every split candidate, and gets the left set "
+                "of every split that a feature party wins. This attack works out from its own transcript alone in "
+                f"which bin a record's value lies. {WHO_KNOWS}"
+            ),
+            Terms(TERMS),
+            *victims,
+            *(
+                Text("{} {}", holder, mark_words(name, figures), style="notice", where="both")
+                for holder, party in document.parties.items()
+                for name, figures in (party.marks_read or {}).items()
+                if figures.marks
+            ),
+        ],
+        "columns",
+    )
+
+
+def _victim(holder: str, name: str, figures: ColumnFigures) -> Section:
+    """The section's part on one feature party."""
+    picture = []
+    if figures.picture is not None:
+        alts = (f"ranks of {figures.best} of {name}", f"the same as {holder} read them")
+        images = [Image(url, alt) for url, alt in zip((figures.picture.truth, figures.picture.read), alts, strict=True)]
+        label = "A column beside its reconstruction"
+        pixels = (
+            "A pixel is a record, from dark, the least value, to light, the largest; white has no value. Equal "
+            "pictures: the order was read."
+        )
+        table = Table(("its values", "as read"), [images], label, style="pictures large", where="page")
+        title = f"The best-read column beside its reconstruction: {figures.best}"
+        picture = [Section(title, [table, Text(pixels, style="soft")], where="page")]
+    return Section(
+        f"What {holder} read of {name}",
+        [
+            Text("{} {}", holder, words(name, figures), where="both"),
+            Facts(_facts(figures)),
+            Table(WAY_HEADS, way_rows(figures), f"Cells of {name}, read by opened sums"),
+            Table(CUT_HEADS, cut_rows(figures), f"Columns of {name}, by left sets alone"),
+            *picture,
+            *left_out({name: figures.reasons}),
+        ],
+        style="victim",
+    )
+
+
+def mark_words(name: str, figures: MarkedCells) -> str:
+    """The sentence follows the label holder's name."""
+    if figures.records <= CHANCE:
+        said = (
+            f"summed bits of g and h that {count(figures.records)} of the records alone have, as odd weights give them"
+        )
+    else:
+        said = (
+            f"marked {count(figures.records)} records by bits of g and h of their own in {count(figures.trees)} trees"
+        )
+    if figures.read is None:
+        return f"{said}, and read none of {name}'s cells by them: {'; '.join(figures.reasons.values())}."
+    bound = "" if figures.given is None else f", {share(figures.given.placed, 1)} with all links given"
+    return (
+        f"{said}, and by these placed {share(figures.read.placed, 1)} of {name}'s cells"
+        f"{bound}; {count(figures.read.wrong)} of its {count(figures.read.claims)} claims are wrong."
+    )
+
+
+def room(document: Document) -> str:
+    """The sentence on the room of a plaintext, of the first party whose transcript tells it; empty without one."""
+    rooms = [party.room for party in document.parties.values() if party.room is not None]
+    if not rooms:
+        return ""
+    here, trees = rooms[0], -(-document.records // rooms[0].sum_bits)
+    holds = f"{count(here.sums)} sums, in a ciphertext" if here.sums > 1 else "one sum"
+    return (
+        "The label holder could craft g and h, which no party detects. Only the room of a plaintext bounds "
+        f"what sums would tell it then: {count(here.sum_bits)} bits a sum, {count(here.query_bits)} of {holds}. "
+        f"With a bit for each record, {count(trees)} {'tree tells' if trees == 1 else 'trees tell'} every bin of all "
+        f"{count(document.records)}."
+    )
 
 
 def words(name: str, figures: ColumnFigures) -> str:
@@ -132,9 +208,18 @@ def way_rows(figures: ColumnFigures) -> list[list[str]]:
     return rows if figures.noise is None else [*rows, [ALLOWED, share(figures.noise.allowed, 1), *"–" * 3]]
 
 
-def glance_table(document: Document) -> Table:
+def at_a_glance(document: Document) -> Section:
     """The attacks in a line each, under `GLANCE_HEADS`."""
-    return Table(GLANCE_HEADS, [_glance(name, figures) for name, figures in document.columns_read.items()])
+    rows = [_glance(name, figures) for name, figures in document.columns_read.items()]
+    holders = [name for name, party in document.parties.items() if party.columns_read is not None]
+    title = f"Columns, as {' and '.join(holders)} could read them"
+    words = Text(
+        f"{WHO_KNOWS} Left sets alone: what no noise on sums lowers. All links given: a bound on better attackers of "
+        "this kind.",
+        style="soft",
+        where="both",
+    )
+    return Section(title, [Table(GLANCE_HEADS, rows, title, style="cards"), words] if rows else [])
 
 
 def _glance(name: str, figures: ColumnFigures) -> list[str]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from treetap.attacks.document import Document, Party, SeenTree, TreeNode
-from treetap.attacks.report.glossary import count
-from treetap.pages.pictures import BOTTOM, LEFT, RIGHT, TOP, Frame, Linear, Table, Tick, short
+from treetap.attacks.report.glossary import SOURCES, count
+from treetap.pages.pictures import BOTTOM, LEFT, RIGHT, TOP, Frame, Linear, Tick, short
+from treetap.pages.section import Key, Section, Table, Text
 
 #: Most nodes drawn in one file (the first tree of every party always), most trees drawn of a party.
 MOST_NODES, MOST_TREES = 2000, 20
@@ -18,16 +19,11 @@ LETTERS, LETTER = 22, 7.4  # of a split's text in a picture, and the width of on
 OVERVIEW = (440, 150)
 
 
-class Segment(NamedTuple):
-    """One class's share of a box's bar."""
-
-    x: str
-    width: str
-    number: int
-
-
 class Box(NamedTuple):
-    """A node: its corner, its source (`root`, `received`, `own`, `difference`, `hidden`), and its content."""
+    """A node: its corner, its source (`root`, `received`, `own`, `difference`, `hidden`), and its content.
+
+    `segments`: the bar of its classes: place, width and number of each.
+    """
 
     x: str
     y: str
@@ -36,24 +32,22 @@ class Box(NamedTuple):
     text: str
     split: str
     title: str
-    segments: list[Segment]
+    segments: list[tuple[str, str, int]]
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """One tree of one party as a picture and as a table.
+class Tree:
+    """One tree of one party as a picture.
 
     `links`: from parents to children: path, width by the child's share of records, and whether the child is hidden.
     """
 
-    tree: int
-    known: int
-    hidden: int
     width: int
     height: int
     boxes: list[Box]
     links: list[tuple[str, str, bool]]
-    table: Table
+    label: str
+    box: tuple[int, int] = (BOX, BOX_HEIGHT)
 
 
 @dataclass(frozen=True)
@@ -63,11 +57,69 @@ class Overview:
     frame: Frame
     ticks: list[Tick]
     piles: dict[str, str]
-    totals: dict[str, int]
+    label: str
+    caption: str
 
 
 TABLE_HEADS = ("node", "depth", "known by", "records", "records by label", "own split")
 STYLES = ("received", "own", "difference", "hidden")
+#: Source of a node → how the party knows it.
+KNOWN_BY = {None: "hidden", "root": "root", "received": "received", "own": "own split", "difference": "derived"}
+
+
+#: Colours of classes, distinct on light and dark backgrounds; further ones follow at golden angles.
+CLASS_COLOURS = (
+    *("#3f7fd9", "#e8912d", "#2aa37a", "#c2559b", "#8d6cc9"),
+    *("#b8a12a", "#d9574a", "#5fa8b8", "#8a6a4a", "#7d8791"),
+)
+
+
+def class_colours(classes: int) -> list[str]:
+    """A colour for each class."""
+    further = range(len(CLASS_COLOURS), classes)
+    return [*CLASS_COLOURS[:classes], *(f"hsl({137.5 * k % 360:.0f} 55% 55%)" for k in further)]
+
+
+def trees(document: Document) -> Section:
+    """The section of the trees as each party sees them."""
+    chosen, names = choose(document), document.class_names or []
+    bar = "as a bar, their classes (which the party does not see)"
+    parties = []
+    for name, party in document.on_labels.items():
+        drawn, every = len(chosen[name]), len(party.trees)
+        left_out = f"{drawn} of {every} trees are drawn, to keep this file small; the JSON document has all."
+        parties.append(
+            Section(
+                name,
+                [
+                    overview(name, party),
+                    Text("" if party.trees else "No complete tree is in the transcript.", style="soft"),
+                    Section(
+                        "Show",
+                        [draw(document, name, tree, k == 0) for k, tree in enumerate(chosen[name])],
+                        style="choose",
+                    ),
+                    Text(left_out if drawn < every else "", style="soft"),
+                ],
+            )
+        )
+    return Section(
+        "The trees as each party sees them",
+        [
+            Text(
+                f"A box is a node: how many records it has and{f', {bar}' if names else ' how it is known'}. Its "
+                "frame says how the party knows it; a heavy frame is a leaf to this party: known, with no known "
+                "children. Attacks work on these leaves. Splits of the party's own are written below their node; "
+                "records below the threshold go up, the others down. Splits of others have no name here, because the "
+                "party does not learn it."
+            ),
+            Key("source", [*SOURCES.items(), ("hidden", "hidden: must exist, its records are unknown")]),
+            Key("class", [(f"c{k}", name) for k, name in enumerate(names)], "Labels"),
+            *parties,
+        ],
+        "trees",
+        where="page",
+    )
 
 
 def choose(document: Document) -> dict[str, list[SeenTree]]:
@@ -84,8 +136,11 @@ def choose(document: Document) -> dict[str, list[SeenTree]]:
     return chosen
 
 
-def draw(document: Document, tree: SeenTree) -> Drawing:
-    """Draw a tree: root on the left, a column per depth, leaves at equal distances from top to bottom."""
+def draw(document: Document, name: str, tree: SeenTree, first: bool = False) -> Section:
+    """Draw a tree: root on the left, a column per depth, leaves at equal distances from top to bottom.
+
+    `first`: shown at once.
+    """
     nodes = {node.node: node for node in tree.nodes}
     children: dict[int, list[int]] = {number: [] for number in nodes}
     tops = []
@@ -106,19 +161,21 @@ def draw(document: Document, tree: SeenTree) -> Drawing:
     ]
     leaves = sum(not below for below in children.values())
     depth = max((node.depth for node in tree.nodes), default=0)
-    return Drawing(
-        tree=tree.tree,
-        known=sum(node.known for node in tree.nodes),
-        hidden=sum(not node.known for node in tree.nodes),
+    known = sum(node.known for node in tree.nodes)
+    picture = Tree(
         width=2 * MARGIN + (depth + 1) * column,
         height=2 * MARGIN + max(1, leaves) * ROW,
         boxes=boxes,
         links=links,
-        table=Table(TABLE_HEADS, [_table_row(nodes[number], names) for number in sorted(nodes)]),
+        label=f"Tree {tree.tree} as {name} sees it",
     )
+    rows = [_table_row(nodes[number], names) for number in sorted(nodes)]
+    table = Table(TABLE_HEADS, rows, f"Nodes of tree {tree.tree}", folded=True)
+    title = f"Tree {tree.tree}: {known} nodes known, {len(tree.nodes) - known} hidden"
+    return Section(title, [picture, table], folded=True, open=first)
 
 
-def overview(party: Party) -> Overview | None:
+def overview(name: str, party: Party) -> Overview | None:
     """A bar per tree, stacked by source; the root, which every party knows, is left out."""
     if not party.trees:
         return None
@@ -146,7 +203,11 @@ def overview(party: Party) -> Overview | None:
     step = -(-len(node_counts) // 10)
     ticks = [Tick(short(x(k + 0.5)), str(party.trees[k].tree)) for k in range(0, len(node_counts), step)]
     frame = Frame(width, height, x, y, "tree", "nodes")
-    return Overview(frame, ticks, piles, {style: sum(counts[style] for counts in node_counts) for style in STYLES})
+    totals = [sum(counts[style] for counts in node_counts) for style in STYLES]
+    words = "{} received, {} own, {} derived, {} hidden.".format
+    label = f"Nodes of each tree by how {name} knows them. In all: {words(*totals)}"
+    caption = words(f"{count(totals[0])} nodes", *map(count, totals[1:]))
+    return Overview(frame, ticks, piles, label, f"Over all trees: {caption}")
 
 
 def _rows(nodes: dict[int, TreeNode], children: dict[int, list[int]], tops: list[int]) -> dict[int, float]:
@@ -169,37 +230,27 @@ def _rows(nodes: dict[int, TreeNode], children: dict[int, list[int]], tops: list
     return y
 
 
-def _left(node: TreeNode, column: int) -> float:
-    return MARGIN + node.depth * column
-
-
 def _box(node: TreeNode, y: float, column: int, names: Sequence[str]) -> Box:
     text = "hidden" if not node.known else count(node.records)
     split = _split(node)
-    known = _known_by(node)
     classes = "" if node.classes is None else f" ({_classes(node, names)})"
-    title = f"node {node.node}, {known}"
+    title = f"node {node.node}, {KNOWN_BY[node.source]}"
     if node.known:
         title += f", {count(node.records)} records{classes}"
     if split:
         title += f", own split {split}"
-    x, top = _left(node, column), y - BOX_HEIGHT / 2 - 3
-    return Box(short(x), short(top), node.source or "hidden", node.leaf, text, _brief(node), title, _segments(node))
-
-
-def _segments(node: TreeNode) -> list[Segment]:
-    total = sum(node.classes or [])
-    segments, start = [], 0.0
+    total, segments, start = sum(node.classes or []), [], 3.0
     for number, size in enumerate(node.classes or []):
         width = (BOX - 6) * size / total if total else 0.0
         if size:
-            segments.append(Segment(short(3 + start), f"{width:.2f}", number))
+            segments.append((short(start), f"{width:.2f}", number))
         start += width
-    return segments
+    x, top = MARGIN + node.depth * column, y - BOX_HEIGHT / 2 - 3
+    return Box(short(x), short(top), node.source or "hidden", node.leaf, text, _brief(node), title, segments)
 
 
 def _link(parent: TreeNode, y: float, child: TreeNode, end: float, records: int, column: int) -> tuple[str, str, bool]:
-    x0, x1 = _left(parent, column) + BOX, _left(child, column)
+    x0, x1 = MARGIN + parent.depth * column + BOX, MARGIN + child.depth * column
     y0, y1 = y - 3, end - 3
     bend = x0 + 22
     path = f"M{short(x0)} {short(y0)}C{short(bend)} {short(y0)} {short(x1 - 24)} {short(y1)} {short(x1)} {short(y1)}"
@@ -224,17 +275,12 @@ def _brief(node: TreeNode) -> str:
     return f"{node.feature[: max(1, LETTERS - len(end) - 1)]}…{end}"
 
 
-def _known_by(node: TreeNode) -> str:
-    words = {None: "hidden", "root": "root", "received": "received", "own": "own split", "difference": "derived"}
-    return words[node.source]
-
-
 def _classes(node: TreeNode, names: Sequence[str]) -> str:
     """Records by class, under the labels' own names."""
     return ", ".join(f"{name}: {count(size)}" for name, size in zip(names, node.classes or [], strict=False))
 
 
 def _table_row(node: TreeNode, names: Sequence[str]) -> list[str]:
-    known = _known_by(node) + (", a leaf to this party" if node.leaf else "")
+    known = KNOWN_BY[node.source] + (", a leaf to this party" if node.leaf else "")
     cells = (known, count(node.records), _classes(node, names) or "–", _split(node) or "–")
     return [str(node.node), str(node.depth), *cells]

@@ -13,6 +13,7 @@ from treetap.attacks.document import Document
 from treetap.attacks.report.advice import variance
 from treetap.attacks.report.glossary import count, score, share, title
 from treetap.attacks.verdict import LITTLE, NOTABLE, OTHERS, WORDS, Compared, FirstNamed, Learned, Verdict, Word
+from treetap.pages.section import Text
 
 TITLE = "What each side learned"
 #: Letters of a bar in a terminal, and its three parts: guessed before, gained, left.
@@ -78,6 +79,25 @@ class Line(NamedTuple):
         return self.word.replace(" ", "-")
 
 
+class Verdicts(NamedTuple):
+    """Verdicts on a page. `page`: the address of the audit's page, whose sections they name; empty on that page.
+
+    `key`: with the legend of the bars.
+    """
+
+    lines: list[Line]
+    page: str = ""
+    key: bool = True
+
+
+class Cure(NamedTuple):
+    """What to do, on a page; `page`: as of verdicts."""
+
+    words: str
+    page: str = ""
+    style: str = ""
+
+
 def lines(verdicts: Iterable[Verdict]) -> list[Line]:
     """The verdicts, and those that were not measured of one party for one reason in one line."""
     measured, unmeasured = list[Line](), dict[tuple[str, str, str], list[Verdict]]()
@@ -89,14 +109,24 @@ def lines(verdicts: Iterable[Verdict]) -> list[Line]:
     return [*measured, *(_unmeasured(several) for several in unmeasured.values())]
 
 
-def verdict_lines(document: Document) -> list[str]:
-    """The lines of a terminal: a title, a sentence and a bar for each party and direction, what to do.
+def learned(verdicts: Iterable[Verdict]) -> list[Verdicts | Text]:
+    """The verdicts for a page and for a terminal."""
+    every = list(verdicts)
+    return [Verdicts(lines(every)), *(Text("{}", line, where="terminal") for line in told(every))]
 
-    Below the verdicts all faults of transcripts, which make figures too small.
-    """
-    said = [f"{TITLE}:", *told(document.verdicts)]
-    said += [f"{name}: {fault}" for name, party in document.parties.items() for fault in party.faults]
-    return [*said, *to_do(document).values()]
+
+def short_form(document: Document) -> list[object]:
+    """The audit in short: the verdicts, what to do, and all faults of transcripts, which make figures too small."""
+    return [
+        Text(f"{TITLE}:", where="terminal"),
+        *learned(document.verdicts),
+        *(
+            Text("{}: {}", name, fault, style="notice fault", where="both")
+            for name, party in document.parties.items()
+            for fault in party.faults
+        ),
+        *(part for cure in to_do(document).values() for part in (Cure(cure), Text("{}", cure, where="terminal"))),
+    ]
 
 
 def told(verdicts: Iterable[Verdict]) -> list[str]:

@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from treetap.attacks.sums.kept import Kept
 from treetap.attacks.sums.learned_cuts import LearnedCuts, learned_cuts
 from treetap.attacks.sums.least_squares import SURE, Singles, even, shares
 from treetap.attacks.sums.linking import Identities, chains
 from treetap.attacks.sums.noised import NoisedCells, posteriors, sweeps_within
-from treetap.attacks.sums.propagation import PASSES, Knowledge, Linked, differences, left_sets
+from treetap.attacks.sums.propagation import PASSES, Kept, Knowledge, Linked, differences, left_sets
 from treetap.attacks.sums.schema import NOT_RECORDED, NOTHING_OFFERED, ColumnFigures, NoiseFigures, SumsSettings
 from treetap.attacks.sums.scoring import (
     Named,

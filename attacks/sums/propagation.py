@@ -1,18 +1,17 @@
 """Cells that follow from sums exactly: differences of few records, empty and full bins, left sets of won splits.
 
-A chain of candidates divides the records into cells: those left of the first candidate, those between it and the next
-one, …, those right of the last. Of each record the label holder keeps the cells that are possible. In a node the sum
-over a cell is a difference of two sums; less the records that are known to be in it, it is a sum over few others. Of
-records that may be in the cell those are told apart whose sets have this sum: in all of these sets, a record is in the
-cell; in none, it is not. So no step guesses, as long as the candidates are linked rightly.
+Results of finished steps are kept in a folder: an audit that was interrupted goes on from them.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -346,3 +345,58 @@ def keys_of(values: Ints, part: int = 0) -> Keys:
 def _factors(count: int) -> Keys:
     """The same odd numbers (count,) every time."""
     return np.random.default_rng(0).integers(0, 2**64, count, dtype=np.uint64) | np.uint64(1)
+
+
+# Results of finished steps of an attack, kept in a folder: an audit that was interrupted goes on from them.
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A folder, None: nothing is kept; `digest`: of all that the steps depend on, by which files are named."""
+
+    folder: Path | None = None
+    digest: str = ""
+
+    @classmethod
+    def of(cls, folder: Path, *parts: object) -> Kept:
+        """Files of an attack on what the parts say."""
+        return cls(folder, hashlib.sha256(repr(parts).encode()).hexdigest()[:24])
+
+    def array(self, step: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """The array of a step, made unless a run before has kept it."""
+        return self._of(step, lambda: {"array": make()})["array"]
+
+    def knowledge(self, step: str, chains: Sequence[Ints], make: Callable[[], Knowledge]) -> Knowledge:
+        """The knowledge after a step, made unless a run before has kept it."""
+
+        def made() -> dict[str, npt.NDArray[Any]]:
+            new = make()
+            return {"possible": np.packbits(new.possible, axis=1), "contradictions": np.array(new.contradictions)}
+
+        arrays = self._of(step, made)
+        nothing = Knowledge.nothing(len(arrays["possible"]), chains)
+        bits = np.unpackbits(arrays["possible"], axis=1, count=nothing.possible.shape[1]).astype(bool)
+        return Knowledge.of(nothing.first, bits, int(arrays["contradictions"]))
+
+    def clear(self) -> None:
+        """Delete the files, and the folder with the last of them: the attack is finished."""
+        if self.folder is not None:
+            for path in self.folder.glob(f"{self.digest}-*.npz"):
+                path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self.folder.rmdir()
+
+    def _of(self, step: str, make: Callable[[], dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
+        if self.folder is None:
+            return make()
+        path = self.folder / f"{self.digest}-{step}.npz"
+        if path.is_file():
+            with np.load(path, allow_pickle=False) as kept:
+                return {name: kept[name] for name in kept.files}
+        arrays = make()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        with part.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type] # numpy's stub takes no mapping of arrays
+        os.replace(part, path)  # a file under its name is whole
+        return arrays

@@ -14,7 +14,7 @@ import numpy as np
 
 from treetap.attacks.features.schema import png_url
 from treetap.attacks.sums.linking import Identities
-from treetap.attacks.sums.noised_links import cuts_of_columns
+from treetap.attacks.sums.noised import cuts_of_columns
 from treetap.attacks.sums.propagation import Keys, keys_of
 from treetap.attacks.sums.schema import CellsRead, ColumnPicture
 from treetap.attacks.sums.sketches import Bools, Floats, Ints, PartySums

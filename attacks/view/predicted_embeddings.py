@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from treetap.attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
+from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages, Numbers
 from treetap.attacks.view.received_rows import EmbeddingsView, EpochRows, Ints, Rows, decoded
 from treetap.attacks.view.replay import TranscriptReplay, read_replay
 from treetap.attacks.view.transcripts import located

@@ -15,8 +15,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from treetap.attacks.view.kept_messages import MemoryBudget
-from treetap.attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
+from treetap.attacks.view.kept_messages import EMBEDDINGS, MemoryBudget, NetworkMessages, Numbers
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.neural.draws import Draws
 from treetap.neural.params import SplitnnParams

@@ -1,7 +1,6 @@
 """The replay of a transcript: a training's messages and own records put in order, in one pass without ciphertexts.
 
-Messages come in numbered series, late, repeated or before the step that waited for them; a tree may be begun again in
-a later attempt, and a job's name used again for another submission.
+Whose transcript it is: the transcript may not say it, and each kind of view is of one role.
 """
 
 from __future__ import annotations
@@ -14,16 +13,15 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import Message
 
-from treetap.attacks.view.kept_messages import MemoryBudget, Series
+from treetap.attacks.view.kept_messages import MemoryBudget, NetworkMessages, Series
 from treetap.attacks.view.known_trees import Ints
-from treetap.attacks.view.network_messages import NetworkMessages
 from treetap.attacks.view.opened_sums import ENTRIES
-from treetap.attacks.view.pivodl_messages import OF_TREES, SENT, JobMessages
+from treetap.attacks.view.pivodl_view import OF_TREES, SENT, JobMessages
 from treetap.attacks.view.tree_replay import Messages, TreeReplay
 from treetap.errors import BadInput, Malformed
 from treetap.models.keyed_ids import HashedIds
 from treetap.privacy.column_privacy import ColumnPrivacy
-from treetap.protocols.registry import training_name
+from treetap.protocols.registry import training, training_name
 from treetap.wire.frame import name_of
 from treetap.wire.own_rows import ENTRY, FORGOTTEN, kept, path_of
 from treetap.wire.records import rows_of
@@ -302,3 +300,64 @@ def checked(record: TranscriptRecord) -> Message:
         if of_message != (record.job, record.attempt, record.round, record.stage):
             raise Malformed("its message is of job {!r}, attempt {}, tree {}, stage {}".format(*of_message))
     return message
+
+
+# The party whose transcript is read: the transcript may not say it, and each kind of view is of one role.
+
+
+def feature_party(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec, party: str | None) -> str:
+    """The transcript's party, which is not the label holder; `party`: its name, where it is given.
+
+    Raises:
+        BadInput: it is the label holder's or another party's, or the transcript does not say whose it is.
+        Malformed: it is several parties'.
+    """
+    possible = _possible(path, replay, spec, party)
+    chosen = party or possible[0]
+    # where all parties label records, none of them is left out as the one that knows the labels
+    if training(training_name(spec)).one_role:
+        if party is None and len(possible) > 1:
+            raise BadInput(f"{path}: does not say whose transcript it is; name one of {', '.join(possible)}")
+        return chosen
+    if chosen == spec.aggregator and (party or len(possible) == 1):
+        raise BadInput(
+            f"{path}: is the transcript of {chosen}, the label holder, which knows the labels; it attacks other "
+            "parties' columns: add [[victim]]"
+        )
+    features = [name for name in possible if name != spec.aggregator]
+    if party is None and len(features) > 1:
+        raise BadInput(f"{path}: does not say whose transcript it is; name one of {', '.join(features)}")
+    return party or features[0]
+
+
+def label_holder(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec, party: str | None) -> str:
+    """The transcript's party, which is a label holder; `party`: its name, where it is given.
+
+    Raises:
+        BadInput: it is another party's, or of a protocol in which all parties label records.
+        Malformed: it is several parties'.
+    """
+    possible, holder = _possible(path, replay, spec, party), spec.aggregator
+    if training(training_name(spec)).one_role:
+        raise BadInput(
+            f"{path}: is of protocol {training_name(spec)}, in which all parties have one role: leave [[victim]] out"
+        )
+    if holder not in possible or party not in (None, holder):
+        raise BadInput(
+            f"{path}: is the transcript of {' or '.join(name for name in possible if name != holder)}; columns of "
+            f"other parties are attacked by that of the label holder, {holder}"
+        )
+    return holder
+
+
+def _possible(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec, party: str | None) -> list[str]:
+    """The parties whose transcript it can be: none receives its own messages, or is asked to apply another's splits."""
+    if len(replay.owners) > 1:
+        raise Malformed(f"holds records of several parties: {', '.join(sorted(replay.owners))}")
+    members = [spec.aggregator, *spec.feature_parties]
+    possible = [name for name in members if name not in replay.peers and replay.owners <= {name}]
+    if not possible:
+        raise Malformed("holds records of several parties")
+    if party is not None and party not in possible:
+        raise BadInput(f"{path}: is not the transcript of {party}, but of {' or '.join(possible)}")
+    return possible

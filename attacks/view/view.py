@@ -17,13 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 from treetap.attacks.id2graph.own_cuts import OwnCut
+from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages
 from treetap.attacks.view.known_trees import Ints, TreeView
-from treetap.attacks.view.network_messages import EMBEDDINGS, NetworkMessages
 from treetap.attacks.view.opened_sums import OpenedSums, opened_sums
-from treetap.attacks.view.owner import feature_party, label_holder
 from treetap.attacks.view.pivodl_view import PivodlView, pivodl_view
 from treetap.attacks.view.received_rows import EmbeddingsView, ReceivedRows, embeddings_view, lost_batches
-from treetap.attacks.view.replay import TranscriptReplay, read_replay
+from treetap.attacks.view.replay import TranscriptReplay, feature_party, label_holder, read_replay
 from treetap.attacks.view.room import Room, room_of, room_opened
 from treetap.attacks.view.transcripts import located
 from treetap.attacks.view.tree_replay import TreeReplay

@@ -18,11 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from id2graph_sets import SETS, left_share, stored, table_of
 
-from treetap.attacks.id2graph.leaves import Ints, Leaves
+from treetap.attacks.id2graph.clustering import Ints, Leaves
 from treetap.attacks.id2graph.schema import Settings, usual_discount
 from treetap.attacks.registry import EXACT_UP_TO, attack
 from treetap.attacks.scores import score
-from treetap.attacks.view.expected_leakage import expected_views
+from treetap.attacks.view.known_trees import expected_views
 from treetap.attacks.view.view import read_view
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joined_table import ID, Split, read_table, split

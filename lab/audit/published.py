@@ -16,7 +16,6 @@ from treetap.attacks import limits as gate
 from treetap.attacks.intruder import intrude
 from treetap.attacks.published.model import OpenTrees, Target
 from treetap.attacks.report import published as report
-from treetap.attacks.report.terminal import print_published
 from treetap.attacks.view.own_table import check_names
 from treetap.commands.jobs import progress_view
 from treetap.commands.options import reading
@@ -27,6 +26,7 @@ from treetap.lab.experiment.joint_model import JointModel, shards_in
 from treetap.models.kept import CELLS, COLUMN_PRIVACY, HIDES_CONSTANTS, VALUES
 from treetap.models.store import MANIFEST, read_manifest
 from treetap.pages.page import drawn
+from treetap.pages.printing import print_section
 from treetap.protocols.registry import training
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels, read_classes, read_targets
@@ -62,7 +62,7 @@ def audit_published(
     above = gate.exceeded_by_published(document, limits)
     text = json.dumps(document.plain(), indent=1)
     if not as_json:
-        print_published(document, terminal.out, details=asked.details)
+        print_section(report.report(document, details=asked.details), terminal.out)
     page = asked.html or folder / "intruder.html"
     told = drawn(page, partial(report.html, document))
     if write_report(page, told, "--html", named=asked.html is not None) and not as_json:

@@ -30,6 +30,7 @@ from treetap.lab.experiment.results import Measures, RunResult
 from treetap.lab.local_federation import keep_table, to_toml
 from treetap.models.durable import write_whole
 from treetap.pages.page import drawn
+from treetap.pages.section import Section
 from treetap.protocols.registry import training
 from treetap.trees import sampling
 
@@ -66,11 +67,11 @@ def run_audit(folder: Path, file: AuditFile, *, by_tree: ByTree) -> dict[str, An
 
 
 def verdict_lines(document: Mapping[str, Any]) -> list[str]:
-    """Print what each side learned, by an audit's document."""
+    """Say what each side learned, by an audit's document."""
     from treetap.attacks.document import parse
-    from treetap.attacks.report import verdict
+    from treetap.attacks.report.verdict import short_form
 
-    return verdict.verdict_lines(parse(document))
+    return [str(part) for part in Section("", short_form(parse(document))).shown("terminal")]
 
 
 def audit_folder(folder: Path, *, attacks: Sequence[str] | None = None, by_tree: ByTree = "few") -> dict[str, Any]:

@@ -23,26 +23,24 @@ from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.headline import compared, headline
 from treetap.lab.experiment.headline import written as worth
 from treetap.lab.experiment.kept import RUNS, Kept, shown
+from treetap.lab.experiment.page import metric_table, phases, traffic
 from treetap.lab.experiment.report import (
-    metrics_table,
     predict_table,
-    received_table,
-    seconds_table,
     written,
 )
 from treetap.lab.experiment.results import (
     OF_COLUMNS,
     Results,
     RunResult,
-    measures,
     spread,
-    summary,
     to_lower,
     warnings,
     worst_verdicts,
 )
 from treetap.lab.experiment.xgboost_export import check_exportable
 from treetap.lab.local_federation import clean_end, working_folder
+from treetap.pages.printing import print_section
+from treetap.pages.section import Section
 from treetap.strict import load, text_of
 
 
@@ -63,7 +61,7 @@ def print_report(runs: Sequence[RunResult], *, details: bool) -> None:
     """The report of finished runs, at least one, for a person; tables are of all runs together."""
     for line in _verdict(runs):
         terminal.out.print(terminal.text(line), soft_wrap=True)
-    terminal.out.print(_metrics(runs))
+    print_section(Section("", [metric_table(runs)]), terminal.out)
     for line in dict.fromkeys(line for run in runs for line in _about(run)):
         terminal.out.print(terminal.text(line), soft_wrap=True)
     if best := ", ".join(f"{row.feature} ({row.party})" for row in runs[0].importance[:5]):
@@ -97,18 +95,6 @@ def _verdict(runs: Sequence[RunResult]) -> list[str]:
     return [*said, *dict.fromkeys(left_out for run in runs for left_out in run.left_out)]
 
 
-def _metrics(runs: Sequence[RunResult]) -> Table:
-    """Measures of each model, over several runs their means and standard deviations."""
-    if len(runs) == 1:
-        return metrics_table(runs[0].metric_rows, "Metrics")
-    rows = summary(runs).metrics
-    names = measures(rows.values())
-    table = Table("", *names, title=f"Mean ± standard deviation of {len(runs)} runs")
-    for label, row in rows.items():
-        table.add_row(label, *(row[name].written() if name in row else "–" for name in names))
-    return table
-
-
 def _about(run: RunResult) -> list[str]:
     """Sentences about a run's model, each of which says something that is not as usual."""
     used = "" if run.trees is None else trees_used(**run.trees)
@@ -118,8 +104,7 @@ def _about(run: RunResult) -> list[str]:
 
 def _print_details(runs: Sequence[RunResult]) -> None:
     """Costs, and of each run its predictions, bounds and attacks."""
-    terminal.out.print(seconds_table({name: it.mean or 0.0 for name, it in summary(runs).seconds.items()}))
-    terminal.out.print(received_table([row for run in runs for row in run.traffic], len(runs)))
+    print_section(Section("", [phases(runs), traffic(runs)]), terminal.out)
     for run in runs:
         if len(runs) > 1 and (run.predict or run.leakage or run.audit):
             terminal.out.rule(run.planned.title)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from treetap.lab.experiment.report import written
 from treetap.lab.experiment.results import Bin, Evaluation, Roc, RunResult, spread
-from treetap.pages.pictures import Frame, Table, polyline, short
+from treetap.pages.pictures import Frame, polyline, short
+from treetap.pages.section import Table
 
 SIZE = (440, 320)
 #: Most classes of which the page has curves; those with the most records come first.
@@ -63,13 +64,6 @@ class Picture:
     table: Table
 
 
-class ClassCurves(NamedTuple):
-    """The pictures of a class against the rest."""
-
-    name: str
-    pictures: list[Picture]
-
-
 @dataclass(frozen=True)
 class Ranked:
     """Held-out rows of a run from the largest probability of a class to the smallest.
@@ -104,7 +98,7 @@ class Ranked:
         return {cost: cost * missed + alarms for cost in COSTS}
 
 
-def class_curves(runs: Sequence[RunResult]) -> list[ClassCurves]:
+def class_curves(runs: Sequence[RunResult]) -> dict[str, list[Picture]]:
     """Four pictures for each class shown, the classes with the most held-out rows first."""
     support: dict[str, int] = {}
     for evaluation in (run.evaluation for run in runs):
@@ -112,12 +106,15 @@ def class_curves(runs: Sequence[RunResult]) -> list[ClassCurves]:
         for name in (own.name for own in evaluation.roc):
             support[name] = support.get(name, 0) + sizes[name]
     names = sorted(support, key=lambda name: -support[name])[:MOST_CLASSES]
-    made = []
+    curves = {}
     for name in names:
         ranked = ranked_rows(runs, name)
         pictures = [roc_picture(ranked), gains_picture(ranked), precision_picture(ranked)]
-        made.append(ClassCurves(name, [*pictures, calibration_picture(runs, name)]))
-    return made
+        curves[name] = [
+            replace(picture, table=replace(picture.table, label=f"{picture.title} of class {name}", style="cards"))
+            for picture in (*pictures, calibration_picture(runs, name))
+        ]
+    return curves
 
 
 def ranked_rows(runs: Sequence[RunResult], name: str) -> list[Ranked]:
@@ -254,7 +251,7 @@ def thresholds(runs: Sequence[RunResult]) -> tuple[str, Table] | None:
         threshold = "none" if not means[1] else f"{means[0]:.2f}"
         rows.append([f"{cost} false alarm{'s' if cost > 1 else ''}", threshold, *map(_percent, means[1:])])
     heads = ["a missed row costs", "threshold", "rows flagged", "found", "right of these", "cost beside ½"]
-    return name, Table(heads, rows)
+    return name, Table(heads, rows, "The threshold of least cost", style="cards")
 
 
 def _at(it: Ranked, k: int, cost: int, evaluation: Evaluation) -> tuple[float | None, ...]:
@@ -290,7 +287,9 @@ def history_pictures(runs: Sequence[RunResult]) -> list[Picture]:
         names = (f"{unit}, from 0", "")  # the title says it, and figures of this axis may be long
         frame = Frame.linear(SIZE, (0, max(last, 1)), (low - margin, high + margin), names, whole=True)
         curves = [_course(run, name, frame) for name in given for run in runs if _has([run], name)]
-        pictures.append(Picture(measure, "", frame, curves, "", Table(["run", *given], _ends(runs, given))))
+        label = f"{measure} after each round, last figures of each run"
+        table = Table(["run", *given], _ends(runs, given), label, style="cards")
+        pictures.append(Picture(measure, "", frame, curves, "", table))
     return pictures
 
 

@@ -23,16 +23,14 @@ from treetap.attacks.advice.results import Measure
 from treetap.attacks.id2graph.schema import Settings, usual_discount
 from treetap.attacks.known_labels.compared import compared_names
 from treetap.attacks.known_labels.evidence import SignatureEvidence
-from treetap.attacks.known_labels.labels import KnownLabels
-from treetap.attacks.known_labels.naming import WAYS, named_by_rows
-from treetap.attacks.known_labels.rankings import first_component, heaviest_cut, vote
+from treetap.attacks.known_labels.names import KnownLabels
+from treetap.attacks.known_labels.naming import WAYS, first_component, heaviest_cut, named_by_rows, vote
 from treetap.attacks.known_labels.schema import KnownSettings
 from treetap.attacks.registry import EXACT_UP_TO, OWN_CUTS, attack
 from treetap.attacks.scores import Scores, majority, score
 from treetap.attacks.sums.schema import NOTHING_OFFERED
 from treetap.attacks.verdict import Compared, Verdict, unbalanced
-from treetap.attacks.view.expected_leakage import expected_views
-from treetap.attacks.view.known_trees import TreeView
+from treetap.attacks.view.known_trees import TreeView, expected_views
 from treetap.attacks.view.own_table import one_hot
 from treetap.errors import TreetapError
 from treetap.lab.experiment import joint_model

@@ -28,7 +28,8 @@ from treetap.lab.experiment.results import spread
 from treetap.lab.local_federation import clean_end, working_folder
 from treetap.models.durable import write_whole
 from treetap.pages.page import drawn, render
-from treetap.pages.pictures import Table
+from treetap.pages.printing import print_section
+from treetap.pages.section import Section, Table, Text
 from treetap.privacy.frontiers import (
     VERSION,
     FrontierDocument,
@@ -91,6 +92,8 @@ def table_of(document: FrontierDocument) -> Table:
             ]
             for number, point in enumerate(document.points)
         ],
+        "All points",
+        style="cards",
     )
 
 
@@ -106,6 +109,8 @@ def by_attack(document: FrontierDocument) -> Table:
             ]
             for number, point in enumerate(document.points)
         ],
+        "V-measure by attack",
+        style="cards",
     )
 
 
@@ -116,13 +121,8 @@ def print_frontier(document: FrontierDocument) -> None:
     for file, lines in document.recommended.lines.items():
         for line in (f"# {file}", *lines):
             terminal.out.print(terminal.text(f"    {line}"), soft_wrap=True)
-    heads, rows = table_of(document)
-    table = terminal.table(*heads)
-    for row in rows:
-        table.add_row(*map(terminal.text, row))
-    terminal.out.print(table)
-    for sentence in document.says:
-        terminal.out.print(terminal.text(sentence), soft_wrap=True)
+    points = Section("", [table_of(document), *(Text("{}", sentence, where="terminal") for sentence in document.says)])
+    print_section(points, terminal.out)
 
 
 def _name(document: FrontierDocument, number: int) -> str:

@@ -292,7 +292,7 @@ def with_frontier(experiment: ExperimentFile, base: Path) -> ExperimentFile:
     """The experiment with the place of the audit's frontier, if it has one, which is read before the first run."""
     if experiment.audit is None or experiment.audit.frontier is None:
         return experiment
-    from treetap.attacks.advice.frontiers_at_hand import given
+    from treetap.attacks.advice.advise import given
 
     path = base / experiment.audit.frontier
     given(path, experiment.job.protocol, None)

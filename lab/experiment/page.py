@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from treetap import terminal
@@ -37,8 +36,9 @@ from treetap.lab.experiment.results import (
     worst_verdicts,
 )
 from treetap.neural.params import SplitnnParams
-from treetap.pages.page import render
-from treetap.pages.pictures import Bar, Cell, Matrix, Table, heat, percent
+from treetap.pages import page
+from treetap.pages.pictures import Bar, Bars, Matrix, heat, percent
+from treetap.pages.section import Cell, Facts, Key, Listed, Section, Table, Terms, Text
 from treetap.tables.labels import class_name
 from treetap.trees.params import TreeParams
 from treetap.wire.disclosure import CLASSES
@@ -46,53 +46,187 @@ from treetap.wire.disclosure import CLASSES
 
 def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> str:
     """The page of an experiment's finished runs; at least one. `name`: the experiment's."""
-    importance, left_out = importances(runs)
-    gains, verdicts = [run.gain for run in runs], worst_verdicts(runs)
-    return render(
-        "treetap.lab.experiment",
-        "results.html.j2",
-        name=name,
-        runs=len(runs),
-        warnings=warnings(runs),
-        headline=headline(gains),
-        conclusion=concluded(runs),
-        beside=beside(gains),
-        model=_model(experiment, runs),
-        learned=learned(verdicts),
-        to_do=[(advice, _near(run.audit_report or "")) for advice, run in to_lower(verdicts)],
-        not_done=list(dict.fromkeys(line for run in runs for line in run.left_out)),
-        folds=experiment.data.cv,
-        weight=experiment.data.weight,
-        facts=_facts(experiment, runs),
-        says=list(dict.fromkeys(line for run in runs for line in run.says)),
-        faults=[(run.planned.title, run.audit_fault) for run in runs if run.audit_fault is not None],
-        audits=[(run.planned.title, _near(run.audit_report)) for run in runs if run.audit_report],
-        metrics=metric_table(runs),
-        by_run=run_table(runs),
-        stability=_stability(runs),
-        confusion=confusion(runs),
-        classes=class_table(runs),
-        residuals=residuals(runs),
-        seeds=seeds_of(runs),
-        thresholds=thresholds(runs),
-        curves=class_curves(runs),
-        most_classes=MOST_CLASSES,
-        history=history_pictures(runs),
-        legend=legend(runs),
-        importance=importance,
-        left_out=left_out,
-        phases=phases(runs),
-        traffic=traffic(runs),
-        kinds=KINDS,
-        terms=_terms(runs),
-        predictions=predictions(runs),
+    gains, faults = [run.gain for run in runs], [run for run in runs if run.audit_fault is not None]
+    header = Section(
+        "",
+        [
+            *(Text("{}", sentence, style="notice") for sentence in warnings(runs)),
+            *(Text("{}", sentence, style="lead head") for sentence in [headline(gains)] if sentence),
+            Text("{}", _model(experiment, runs)),
+            *(
+                Text("{}", line, style="notice")
+                for line in dict.fromkeys(line for run in runs for line in run.left_out)
+            ),
+            *(Text("{}", line, style="notice") for line in dict.fromkeys(line for run in runs for line in run.says)),
+            *(
+                Text("{}: the audit failed: {}", run.planned.title, run.audit_fault or "", style="notice fault")
+                for run in faults
+            ),
+        ],
+    )
+    closing = Text(
+        "This file counts labels of held-out rows by class: protect it as you protect the labels. results.json "
+        "beside it has every figure, predictions/ every prediction."
+    )
+    return page.html(f"Experiment {name}", header, sections(experiment, runs), Section("", [closing]))
+
+
+def sections(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[Section]:
+    """The sections of the page in order."""
+    several, verdicts = len(runs) > 1, worst_verdicts(runs)
+    audits = [(f"What attacks found, {run.planned.title}", _near(run.audit_report)) for run in runs if run.audit_report]
+    every = [
+        Section("", [_together(runs), learned(verdicts, len(runs))], style="cards-of"),
+        _metrics(experiment, runs),
+        _classes(runs),
+        Section("Residuals", [residuals(runs)], "residuals"),
+        _threshold(runs),
+        _curves(runs),
+        _history(runs),
+        Section(
+            "",
+            [_importance(runs), Section("Time", [phases(runs), Section("Predictions", [predictions(runs)])], "time")],
+            style="cards-of",
+        ),
+        Section(
+            "Who received what",
+            [
+                Text(
+                    "Bytes that each process received, by the class of what their reader learns"
+                    f"{'; the mean of the runs' if several else ''}. The stronger a cell's colour, the more bytes "
+                    "(logarithmic). Bytes measure volume, not harm."
+                ),
+                Key("chip", list(KINDS.items())),
+                traffic(runs),
+                Section("What the reader of each class learns", [_terms(runs)], folded=True),
+            ],
+            "traffic",
+        ),
+        Section("Audits", [Listed(audits)], "audits"),
+    ]
+    return [section for section in every if section]
+
+
+def _together(runs: Sequence[RunResult]) -> Section:
+    """The gain over each party alone."""
+    bars = beside([run.gain for run in runs])
+    return Section("Together and alone", [bars, Text("{}", " ".join(concluded(runs)))] if bars else [], "verdict")
+
+
+def _metrics(experiment: ExperimentFile, runs: Sequence[RunResult]) -> Section:
+    """Measures of every model, beside the settings."""
+    folds = " Folds of one cross-validation share training rows: their deviation is no standard error."
+    spread_words = f"Mean ± standard deviation (n − 1) over {len(runs)} runs.{folds if experiment.data.cv else ''}"
+    weighed = "These measures weigh each row by column {}; what follows counts each row once."
+    known = [run.stability for run in runs if run.stability is not None]
+    stability = (
+        f"Population stability index of the scores of held-out rows beside those of training rows: "
+        f"{spread(known).written(3) if known else ''}. Up to 0.1 the two are alike; above 0.25 they are not, and "
+        "probabilities should not be trusted."
+    )
+    figures = [metric_table(runs), run_table(runs), Text(stability if known else "", style="soft")]
+    return Section(
+        "Metrics",
+        [
+            Text(spread_words if len(runs) > 1 else "", style="soft"),
+            *(Text(weighed, column, style="notice") for column in [experiment.data.weight] if column),
+            Section(
+                "",
+                [
+                    Section("", figures, style="side"),
+                    Section("", [Facts(_facts(experiment, runs), "settings")], style="side"),
+                ],
+                style="sides",
+            ),
+        ],
+        "metrics",
     )
 
 
-def _stability(runs: Sequence[RunResult]) -> str:
-    """The stability index, over several runs with its spread; empty where no run has one."""
-    known = [run.stability for run in runs if run.stability is not None]
-    return spread(known).written(3) if known else ""
+def _classes(runs: Sequence[RunResult]) -> Section:
+    """The confusion matrix beside the figures of each class."""
+    mean = f", the mean of {seeds_of(runs)} seeds" if seeds_of(runs) > 1 else ""
+    rule = "predicted is the most probable class"
+    if thresholds(runs):
+        rule = "a row is predicted to be of the class that has more than ½ of its probability"
+    matrix, table = confusion(runs), class_table(runs)
+    beside_matrix = Text(
+        f"Held-out rows{mean}: true classes in rows, predicted ones in columns; {rule}. Shares, and the strength of "
+        "the colour, are of the true class."
+    )
+    words = Text(
+        "Precision: share right of those predicted to be of the class. Recall: share found of those that are. F1: "
+        "their harmonic mean. Support: held-out rows that are of the "
+        f"class{', the mean of the seeds' if mean else ''}.",
+        style="soft",
+    )
+    sides = [
+        Section("", [beside_matrix, matrix] if matrix else [], style="side"),
+        Section("", [table, words], style="side"),
+    ]
+    return Section("Classes", [Section("", sides, style="sides")] if table else [], "classes")
+
+
+def _threshold(runs: Sequence[RunResult]) -> Section | None:
+    """Thresholds with their costs; None but of two classes."""
+    if (best := thresholds(runs)) is None:
+        return None
+    name, table = best
+    words = [
+        Text(
+            "A row is flagged as {} if its probability reaches a threshold. ½ is the best one if a missed row costs "
+            "as much as a false alarm, and probabilities can be trusted. The table has the best ones for other costs.",
+            name,
+        ),
+        Text(
+            f"Chosen by the held-out rows themselves{', run by run, and averaged' if len(runs) > 1 else ''}: new rows "
+            "do a little worse. “Cost beside ½”: 60 % means that it costs 60 % of what the threshold ½ does.",
+            style="soft",
+        ),
+    ]
+    sides = [Section("", [table], style="side"), Section("", words, style="words")]
+    return Section("Threshold", [Section("", sides, style="sides")], "thresholds")
+
+
+def _curves(runs: Sequence[RunResult]) -> Section:
+    """Curves of the classes with the most rows."""
+    shown, several = class_curves(runs), len(runs) > 1
+    every = [
+        Section(f"class {name}", [Section("", pictures, style="grid")], folded=len(shown) > 1, open=number == 0)
+        for number, (name, pictures) in enumerate(shown.items())
+    ]
+    classes = {name for run in runs for name in run.evaluation.classes}
+    left_out = f" Shown are the {MOST_CLASSES} classes with the most rows."
+    words = Text(
+        f"Held-out rows, one class against the rest{', a line for each run' if several else ''}. Dashed: chance or, "
+        "of calibration, probabilities that come true. Above that line: more rows are of the class than predicted. A "
+        f"larger dot has more rows{' of all runs' if several else ''}, a hollow one fewer than "
+        f"20.{left_out if 1 < len(every) < len(classes) else ''}"
+    )
+    return Section("Curves", [words, *every] if every else [], "curves")
+
+
+def _history(runs: Sequence[RunResult]) -> Section:
+    """The course of each measure over the rounds."""
+    pictures, key = history_pictures(runs), [(style, label) for label, style in legend(runs)]
+    parts = [
+        Key("line", key),
+        Section("", pictures, style="grid"),
+        Listed([("All figures: history.csv", "history.csv")]),
+    ]
+    return Section("History", parts if pictures else [], "history")
+
+
+def _importance(runs: Sequence[RunResult]) -> Section:
+    """The features that the model looks at most."""
+    bars, left_out = importances(runs)
+    mean = "; mean ± standard deviation over the runs" if len(runs) > 1 else ""
+    words = Text(
+        f"Each feature's share of the gain of all splits, or of their number where no party keeps gains{mean}. It "
+        "needs the models of all parties, which no party of a real federation has."
+    )
+    rest = f"{left_out} features with smaller shares are in results.json." if left_out else ""
+    return Section("Importance", [words, bars, Text(rest, style="soft")] if bars else [], "importance")
 
 
 def _facts(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[tuple[str, str]]:
@@ -137,9 +271,6 @@ def _model(experiment: ExperimentFile, runs: Sequence[RunResult]) -> str:
     )
 
 
-if TYPE_CHECKING:
-    from treetap.attacks.report.verdict import Line
-
 #: Kind of disclosure class → its legend.
 KINDS = {
     "open": "readable: tells of records",
@@ -156,15 +287,15 @@ BESIDE: dict[str, tuple[str, float, float | None]] = {
 }
 
 
-def beside(gains: Sequence[Gain | None]) -> tuple[str, list[Bar]] | None:
-    """Bars of together and of each party alone, and their head."""
+def beside(gains: Sequence[Gain | None]) -> Bars | None:
+    """Bars of together and of each party alone."""
     means = compared(gains)
     if means is None:
         return None
     head, low, high = BESIDE[means.measure]
     figures = {"together": means.together, **{f"{name} alone": value for name, value in means.alone.items()}}
     whole = (max(figures.values()) if high is None else high) - low
-    return head, [
+    bars = [
         Bar(
             name,
             "",
@@ -174,24 +305,32 @@ def beside(gains: Sequence[Gain | None]) -> tuple[str, list[Bar]] | None:
         )
         for name, value in figures.items()
     ]
+    return Bars(("model", "held-out rows"), bars, "Together and alone", head)
 
 
-def learned(verdicts: Sequence[tuple[Verdict, RunResult]]) -> list[tuple[str, list[Line]]]:
-    """The verdicts as lines, those of a run together, and the address of the run's audit."""
+def learned(verdicts: Sequence[tuple[Verdict, RunResult]], runs: int) -> Section | None:
+    """The verdicts, those of a run together, with the address of the run's audit, and what to do."""
     if not verdicts:
-        return []
-    from treetap.attacks.report.verdict import lines  # the attacks need an extra
+        return None
+    from treetap.attacks.report.verdict import Cure, Verdicts, lines  # the attacks need an extra
 
     addresses = {run.planned: _near(run.audit_report or "") for _, run in verdicts}
-    return [
-        (address, lines(it for it, run in verdicts if run.planned == planned)) for planned, address in addresses.items()
+    last = list(addresses)[-1]
+    parts = [
+        Text(f"The worst of {runs} runs." if runs > 1 else "", style="soft"),
+        *(
+            Verdicts(lines(one for one, run in verdicts if run.planned == planned), address, planned == last)
+            for planned, address in addresses.items()
+        ),
+        *(Cure(advice, _near(run.audit_report or ""), "notice") for advice, run in to_lower(verdicts)),
     ]
+    return Section("What each side learned", parts, "learned")
 
 
-def _terms(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
+def _terms(runs: Sequence[RunResult]) -> Terms:
     """The classes of bytes that were received, and the information that a reader of each learns."""
     totals, _ = received([row for run in runs for row in run.traffic])
-    return [(kind, CLASSES[kind].tells) for kind in totals]
+    return Terms({kind: CLASSES[kind].tells for kind in totals})
 
 
 def _near(report: str) -> str:
@@ -211,6 +350,8 @@ def metric_table(runs: Sequence[RunResult]) -> Table:
     return Table(
         ["", *names],
         [[label, *(row[name].written() if name in row else "–" for name in names)] for label, row in rows.items()],
+        f"Mean ± standard deviation of {len(runs)} runs" if len(runs) > 1 else "Metrics of each model",
+        style="cards",
     )
 
 
@@ -228,6 +369,9 @@ def run_table(runs: Sequence[RunResult]) -> Table:
             ]
             for run in runs
         ],
+        "Held-out rows, run by run",
+        style="cards",
+        folded=True,
     )
 
 
@@ -248,7 +392,8 @@ def confusion(runs: Sequence[RunResult]) -> Matrix | None:
             for predicted, count in zip(evaluation.classes, row, strict=True):
                 counts[place[true]][place[predicted]] += count
     seeds = seeds_of(runs)
-    return Matrix(names, [(name, "", "", _shares(counts[k], k, seeds)) for k, name in enumerate(names)])
+    rows = [(name, "", "", _shares(counts[k], k, seeds)) for k, name in enumerate(names)]
+    return Matrix("true \\ predicted", names, rows, "Confusion matrix", "confusion")
 
 
 def class_table(runs: Sequence[RunResult]) -> Table | None:
@@ -265,7 +410,7 @@ def class_table(runs: Sequence[RunResult]) -> Table | None:
     for kind in ("macro", "weighted"):
         means = [spread(evaluation.averages[kind][head] for evaluation in evaluations).written(3) for head in shares]
         rows.append([f"{kind} average", *means, "", ""])
-    return Table(["class", *shares, *counts], rows)
+    return Table(["class", *shares, *counts], rows, "Figures of each class", style="cards")
 
 
 def residuals(runs: Sequence[RunResult]) -> Table | None:
@@ -275,10 +420,11 @@ def residuals(runs: Sequence[RunResult]) -> Table | None:
         return None
     values = [spread(row["value"] for row in of_runs).written() for of_runs in quantiles]
     heads = [f"{of_runs[0]['share']:.0%}" for of_runs in quantiles]
-    return Table(["quantile", *heads], [["target less prediction", *values]])
+    rows = [["target less prediction", *values]]
+    return Table(["quantile", *heads], rows, "Quantiles of the residuals", style="cards")
 
 
-def importances(runs: Sequence[RunResult]) -> tuple[list[Bar], int]:
+def importances(runs: Sequence[RunResult]) -> tuple[Bars, int]:
     """Features by their share of the model's gain, or of its splits where no party keeps gains; how many are left out.
 
     Over several runs the mean of the shares ± standard deviation; a run that does not use a feature counts as 0.
@@ -304,17 +450,19 @@ def importances(runs: Sequence[RunResult]) -> tuple[list[Bar], int]:
         )
         for party, feature in order[:MOST_FEATURES]
     ]
-    return bars, max(0, len(order) - MOST_FEATURES)
+    heads = ("feature", "share of the gain, splits")
+    return Bars(heads, bars, "Importance of features"), max(0, len(order) - MOST_FEATURES)
 
 
-def phases(runs: Sequence[RunResult]) -> list[Bar]:
+def phases(runs: Sequence[RunResult]) -> Bars:
     """Seconds by phase."""
     seconds = summary(runs).seconds
     most = max((figure.mean or 0.0 for figure in seconds.values()), default=0.0)
-    return [
+    bars = [
         Bar(name, "", [f"{figure.written(2)} s"], percent(figure.mean or 0.0, most), "sealed")
         for name, figure in seconds.items()
     ]
+    return Bars(("phase", "seconds"), bars, "Seconds by phase")
 
 
 def traffic(runs: Sequence[RunResult]) -> Matrix:
@@ -323,11 +471,13 @@ def traffic(runs: Sequence[RunResult]) -> Matrix:
     means = {kind: {party: size / len(runs) for party, size in row.items()} for kind, row in totals.items()}
     most = max((size for row in means.values() for size in row.values()), default=0.0)
     return Matrix(
+        "class",
         parties,
         [
             (kind, "", CLASSES[kind].kind, [_received(row.get(party, 0.0), most) for party in parties])
             for kind, row in means.items()
         ],
+        "Who received what: bytes by class and receiver",
     )
 
 
@@ -344,7 +494,8 @@ def predictions(runs: Sequence[RunResult]) -> Table | None:
         worst = f"{max(known):.1e}" if len(known) == len(every) else "not comparable"
         size = terminal.size(sum(one.bytes for one in every) / len(every))
         rows.append([protocol, spread(one.seconds for one in every).written(2), size, worst])
-    return Table(["protocol", "seconds", "sent", "largest difference from the centralised model"], rows)
+    heads = ["protocol", "seconds", "sent", "largest difference from the centralised model"]
+    return Table(heads, rows, "Predictions by protocol", style="cards")
 
 
 def _shares(row: list[int], own: int, seeds: int) -> list[Cell]:

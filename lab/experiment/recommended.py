@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from treetap.attacks.advice.advise import EQUAL, LEAST
-from treetap.attacks.advice.defence_lines import WRITTEN, lines_of, settings_of, strictness
-from treetap.attacks.advice.names import DEFENCES, named
+from treetap.attacks.advice.names import DEFENCES, WRITTEN, lines_of, named, settings_of, strictness
 from treetap.attacks.report.glossary import share
 from treetap.attacks.verdict import LITTLE
 from treetap.privacy.frontiers import NO_DEFENCE, MeasuredAlone, MeasuredCells, MeasuredPoint, Recommended

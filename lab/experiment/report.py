@@ -12,10 +12,8 @@ from rich.table import Table
 from treetap import terminal
 from treetap.lab.experiment.results import (
     Importance,
-    Measures,
     Prediction,
     Traffic,
-    measures,
 )
 from treetap.models.store import WEIGHTS, read_manifest, read_model
 from treetap.trees import ensemble
@@ -118,15 +116,6 @@ def received(traffic: Sequence[Traffic]) -> tuple[dict[str, Counter[str]], list[
     return {kind: sizes[kind] for kind in sorted(sizes, key=lambda kind: (kind in PLAIN, kind))}, parties
 
 
-def received_table(traffic: Sequence[Traffic], runs: int = 1) -> Table:
-    """Bytes received by disclosure class, a column per receiver; of several `runs` the mean."""
-    sizes, parties = received(traffic)
-    table = Table("class", *parties, title="Who received what")
-    for kind, row in sizes.items():
-        table.add_row(kind, *(terminal.size(row[party] / runs) if row[party] else "·" for party in parties))
-    return table
-
-
 def _splits_by_feature(models: Mapping[str, tuple[dict[str, Any], list[dict[str, Any]]]]) -> list[Importance]:
     """Number of splits by feature, of models in which no party keeps gains."""
     counted = Counter(
@@ -139,14 +128,6 @@ def _splits_by_feature(models: Mapping[str, tuple[dict[str, Any], list[dict[str,
         Importance(party=party, feature=name, weight=weight, gain=None, cover=None)
         for (party, name), weight in counted.most_common()
     ]
-
-
-def seconds_table(seconds: Mapping[str, float]) -> Table:
-    """Wall time by phase."""
-    table = Table("phase", "seconds", title="Time")
-    for phase, value in seconds.items():
-        table.add_row(phase, f"{value:.2f}")
-    return table
 
 
 def predict_table(predictions: Mapping[str, Prediction]) -> Table:
@@ -162,15 +143,6 @@ def predict_table(predictions: Mapping[str, Prediction]) -> Table:
     for kind in sorted({row.disclosure for one in every for row in one.traffic} - {*PLAIN}):
         sizes = [sum(row.bytes for row in one.traffic if row.disclosure == kind) for one in every]
         table.add_row(kind, *(terminal.size(value) if value else "·" for value in sizes))
-    return table
-
-
-def metrics_table(rows: Mapping[str, Measures], title: str) -> Table:
-    """Models, a row each; a dash where a model has not the measure."""
-    names = measures(rows.values())
-    table = Table("", *names, title=title)
-    for label, row in rows.items():
-        table.add_row(label, *(written(row[name]) if name in row else "–" for name in names))
     return table
 
 

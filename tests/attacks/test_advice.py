@@ -15,15 +15,15 @@ from benchmarks import measured_networks
 from tests.attacks.documents import made
 from tests.attacks.frontiers import DIGEST, frontier, point
 from treetap.attacks.advice import networks
-from treetap.attacks.advice.advise import AdvisedJob, advise, told
-from treetap.attacks.advice.frontiers_at_hand import given, shipped
+from treetap.attacks.advice.advise import AdvisedJob, advise, given, shipped, told
 from treetap.attacks.advice.results import Advice, Guessed
 from treetap.attacks.document import Document, parse
 from treetap.attacks.report import html, print_summary
-from treetap.attacks.report.advice import advised, basis, terminal_lines
+from treetap.attacks.report.advice import advised, basis
 from treetap.attacks.verdict import Compared, Word
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput
+from treetap.pages.section import Cell, Code, Section, Table, Text
 from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy
 from treetap.privacy.frontiers import FrontierDocument, Measured
@@ -191,7 +191,7 @@ def test_an_attacker_that_is_misled_uses_its_own_columns() -> None:
     advice = _advice(point("label_dp", {"epsilon": 0.5}, 0.8, 0.05))
     (it,) = advice.suggestions
     assert (it.taken, it.effect.guessed) == (1.0, 0.2)
-    assert "labels guessed 0.600 → 0.200 ± 0.010," in terminal_lines(_with(advice))[1][0][0]
+    assert "labels guessed 0.600 → 0.200 ± 0.010;" in _said(_with(advice))[1]
 
 
 def test_of_one_noise_the_cheapest_repair_is_suggested() -> None:
@@ -205,9 +205,7 @@ def test_of_one_noise_the_cheapest_repair_is_suggested() -> None:
     )
     helping = [(name, epsilon) for name, epsilon, helps in _own(found) if helps]
     assert helping == [("grafting", 1.0), ("label_dp", 0.5)]
-    shown = advised(_with(found))
-    assert shown is not None
-    assert not any("ε 1.0" in row.setting for row in shown.useless)
+    assert not any("ε 1.0" in setting for setting, _ in _rows(found, "What does not help"))
 
 
 HAS = {
@@ -384,10 +382,9 @@ def test_the_shipped_frontiers_are_whole() -> None:
 def test_what_does_not_help_is_not_suggested() -> None:
     """By the figures of FARS a lower learning rate, fewer records, dropout and depth 2 are what does not help."""
     document = _with(advise(_like(_of("fars")), None))
-    found = advised(document)
-    assert found is not None
-    assert not any(name == "settings of the job" for name, _, _ in found.measures)
-    assert {"learning_rate 0.05", "subsample 0.5", "party_dropout 0.5"} <= {row.setting for row in found.useless}
+    useless = {setting for setting, _ in _rows(document.advice, "What does not help")}
+    assert {"learning_rate 0.05", "subsample 0.5", "party_dropout 0.5"} <= useless
+    assert "<h3><bdi>settings of the job</bdi></h3>" not in html(document)
     page = html(document)
     assert page.index("id_lmid = {xi = 0.5}") < page.index("What does not help") < page.index("learning_rate 0.05")
 
@@ -409,14 +406,15 @@ def test_the_report_of_defences_has_the_shipped_figures() -> None:
 
 def test_a_terminal_has_three_suggestions() -> None:
     """The first three, each with its effect, price and table, and its lines below the name of the file."""
-    said, found = terminal_lines(_with(_advice(LOOSE, STRICT, SHALLOW, MILD, point("id_lmid", {"xi": 0.1}, 0.8, 0.21))))
-    assert len(found) == 3
-    assert said[0].startswith("Measured by treetap frontier on this very table: bank (")
-    assert found[0] == (
-        "ID-LMID, ξ 0.5: labels guessed 0.600 → 0.350 ± 0.010, 62 % of what the training adds taken away, "
-        "cells not measured, 0.020 AUC lost; measured on this table",
-        ["# party file of bank", "[defences]", "id_lmid = {xi = 0.5}"],
-    )
+    printed = _said(_with(_advice(LOOSE, STRICT, SHALLOW, MILD, point("id_lmid", {"xi": 0.1}, 0.8, 0.21))))
+    assert sum(line.startswith("- ") for line in printed) == 3
+    assert printed[0].startswith("Measured by treetap frontier on this very table: bank (")
+    assert printed[1:4] == [
+        "- ID-LMID, ξ 0.5: labels guessed 0.600 → 0.350 ± 0.010; taken away 62 %; cells read not measured; variance "
+        "explained not measured; price in AUC 0.020; measured on this table",
+        "[defences]",
+        "id_lmid = {xi = 0.5}",
+    ]
 
 
 CELLS = {"min_cell_records": 3}
@@ -434,9 +432,9 @@ def test_a_suggestion_names_both_directions() -> None:
     assert [it.taken_cells for it in advice.suggestions] == [pytest.approx(0.75), pytest.approx(-1.15)]
     files = [(part.file, part.lines) for part in advice.suggestions[0].lines]
     assert files == [(f"party file of {name}", ["[defences]", "min_cell_records = 3"]) for name in ("telco", "shop")]
-    _, said = terminal_lines(_with(advice))
-    assert "cells 50.0 % → 20.0 %, variance explained 90.0 % → 90.0 %, 0.010 AUC lost" in said[0][0]
-    assert "75 % of what the training adds taken away, cells 50.0 % → 96.0 %, variance explained" in said[1][0]
+    said = [line for line in _said(_with(advice)) if line.startswith("- ")]
+    assert "cells read 50.0 % → 20.0 %; variance explained 90.0 % → 90.0 %; price in AUC 0.010" in said[0]
+    assert "taken away 75 %; cells read 50.0 % → 96.0 %; variance explained" in said[1]
     page = html(_with(advice))
     assert "90.0&#160;% → 90.0&#160;%" in page
     assert "50.0&#160;% → 96.0&#160;%" in page
@@ -452,13 +450,30 @@ def test_what_costs_less_and_reads_more_columns_is_no_better() -> None:
     unmeasured = [it.model_copy(update={"cells": None}) for it in (cheap, dear)]
     advice = advise(replace(JOB, params={}), ("this table", frontier(*unmeasured)))
     assert {next(iter(it.settings)): it.helps for it in advice.suggestions} == {"xi": True, "max_depth": False}
-    assert all(row.figures[2] == "not measured" for row in _rows(advice))
+    assert all(figures[2] == "not measured" for _, figures in _rows(advice))
 
 
-def _rows(advice: Advice) -> list[Any]:
+def _rows(advice: Advice | None, title: str = "") -> list[tuple[str, list[Any]]]:
+    """The settings and their figures, of all tables or of that below one title."""
+    assert advice is not None
     shown = advised(_with(advice))
     assert shown is not None
-    return [*shown.useless, *(row for _, _, rows in shown.measures for row in rows)]
+    tables = [
+        part
+        for section in shown.parts
+        if isinstance(section, Section) and title in section.title
+        for part in section.parts
+        if isinstance(part, Table)
+    ]
+    return [(cell.figure, figures) for table in tables for cell, *figures in table.rows if isinstance(cell, Cell)]
+
+
+def _said(document: Document) -> list[str]:
+    """What a terminal shows of the advice: sentences and lines of files."""
+    shown = advised(document)
+    assert shown is not None
+    texts = [part for part in shown.shown("terminal") if isinstance(part, (Text, Code))]
+    return [line for part in texts for line in (part.lines if isinstance(part, Code) else [str(part)])]
 
 
 def test_documents_without_advice() -> None:
@@ -499,10 +514,10 @@ def test_networks_are_advised_by_the_nearest_measured_one() -> None:
         for part in it.lines:
             _taken("\n".join(part.lines), "splitnn")
     shown = _with(_network(), protocol="splitnn")
-    said, lines = terminal_lines(shown)
-    assert said[0].startswith("Measured elsewhere, on Fashion-MNIST (20,000 records, 10 classes): 97.5 %")
-    assert lines[0][0].startswith("DIMIP, λ 0.03: labels by the log 97.5 % → 69.2 % (32 % taken away)")
-    assert lines[0][1] == ["# party file of bank", "[defences]", "dimip = {telco = 0.03, shop = 0.03}"]
+    lines = _said(shown)
+    assert lines[0].startswith("Measured elsewhere, on Fashion-MNIST (20,000 records, 10 classes): 97.5 %")
+    assert lines[1].startswith("- DIMIP, λ 0.03: labels by the log 97.5 % → 69.2 % (32 % taken away)")
+    assert lines[2:4] == ["[defences]", "dimip = {telco = 0.03, shop = 0.03}"]
     section = html(shown).partition('<section id="lowers"')[2].partition("</section>")[0]
     assert "labels by the own model" in section
     assert section.index("DIMIP") < section.index("What does not help") < section.index("label DP, ε 2")

@@ -11,8 +11,7 @@ import pytest
 
 from tests.attacks.recorded import known, train, transcript
 from tests.worlds import PARTIES, World, world
-from treetap.attacks.view.expected_leakage import expected_views
-from treetap.attacks.view.known_trees import TreeView
+from treetap.attacks.view.known_trees import TreeView, expected_views
 from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput
 from treetap.trees import centralised

@@ -27,8 +27,7 @@ from treetap.attacks.audit_file import AuditFile
 from treetap.attacks.document import Document, parse
 from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.known_labels.evidence import Rows, SignatureEvidence, of_others
-from treetap.attacks.known_labels.labels import KnownLabels
-from treetap.attacks.known_labels.names import macro_auc, precision_first
+from treetap.attacks.known_labels.names import KnownLabels, macro_auc, precision_first
 from treetap.attacks.known_labels.naming import known_neighbours, known_regression, regressed
 from treetap.attacks.known_labels.schema import KnownLabelResult, KnownSettings
 from treetap.attacks.limits import exceeded

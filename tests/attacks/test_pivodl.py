@@ -18,8 +18,7 @@ from tests.pivodl.federations import centralised, job_of, transparent
 from tests.pivodl.jobs import policies
 from tests.simulator import Federation, run
 from tests.worlds import World
-from treetap.attacks.pivodl.differential import counted, differences, recovered
-from treetap.attacks.pivodl.evidence import SharedLabelEvidence
+from treetap.attacks.pivodl.evidence import SharedLabelEvidence, counted, differences, recovered
 from treetap.attacks.pivodl.label_guess import label_guess
 from treetap.attacks.pivodl.solved_gains import SolvedGains
 from treetap.attacks.scores import UNKNOWN

@@ -17,13 +17,11 @@ from tests.attacks.recorded import rewritten, transcript
 from tests.pivodl.worlds import binned
 from tests.worlds import World
 from treetap.attacks.pivodl import column_claims
-from treetap.attacks.pivodl.bin_domains import UNPLACED, BinDomains
+from treetap.attacks.pivodl.bin_domains import UNPLACED, BinDomains, PossibleScores
 from treetap.attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
-from treetap.attacks.pivodl.known_scores import PossibleScores
 from treetap.attacks.pivodl.opened_sums import NodeReader, OpenedNode
 from treetap.attacks.pivodl.source_columns import scored
-from treetap.attacks.view.pivodl_messages import ReceivedBins
-from treetap.attacks.view.pivodl_view import PivodlView
+from treetap.attacks.view.pivodl_view import PivodlView, ReceivedBins
 from treetap.attacks.view.view import View, read_view
 from treetap.errors import Malformed
 from treetap.trees.candidates import Shape

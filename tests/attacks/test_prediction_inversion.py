@@ -17,8 +17,8 @@ from tests.masked.predictions import scores_of
 from tests.pivodl.federations import job_of, transparent
 from tests.pivodl.jobs import policies
 from tests.simulator import Federation, run
+from treetap.attacks.predictions.decoding import MaskedTree, decode_paths, invert, possible_leaves
 from treetap.attacks.predictions.evidence import read_arrivals, recipient_trees
-from treetap.attacks.predictions.masked_trees import MaskedTree, decode_paths, invert, possible_leaves
 from treetap.attacks.view.view import read_view
 from treetap.models.store import read_manifest, read_model
 from treetap.party.masked.passing import FRACTION

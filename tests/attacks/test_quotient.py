@@ -5,7 +5,7 @@ import pytest
 
 from tests.attacks.worlds import dense, ids, modularity, random_trees
 from treetap.attacks.id2graph.adjacency import exact, signatures
-from treetap.attacks.id2graph.leaves import checked
+from treetap.attacks.id2graph.clustering import checked
 from treetap.errors import BadInput
 
 

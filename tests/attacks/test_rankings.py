@@ -10,11 +10,11 @@ import pytest
 from scipy import sparse
 
 from tests.attacks.worlds import planted, random_trees
-from treetap.attacks.known_labels import rankings
+from treetap.attacks.known_labels import naming
 from treetap.attacks.known_labels.compared import compared_names
 from treetap.attacks.known_labels.evidence import SignatureEvidence, of_others
-from treetap.attacks.known_labels.labels import KnownLabels
-from treetap.attacks.known_labels.rankings import extreme_end, principal, turned
+from treetap.attacks.known_labels.names import KnownLabels
+from treetap.attacks.known_labels.naming import extreme_end, principal, turned
 from treetap.attacks.known_labels.schema import KnownSettings, RankedResult
 from treetap.attacks.registry import Needs, row, rows
 from treetap.attacks.report.verdict import lines
@@ -197,7 +197,7 @@ def test_a_party_that_labels_records_orders_those_of_others() -> None:
 
 def test_what_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records and the lightest splits beyond the bounds: the figure is called a floor, with what was left out."""
-    monkeypatch.setattr(rankings, "_MOST_NUMBERS", 600)
+    monkeypatch.setattr(naming, "_MOST_NUMBERS", 600)
     evidence = _evidence(_with_splits(_noisy(LABELS, 12, 0.3)), LABELS, most_records=60, draws=2)
     found = _found(evidence)
     many = len(evidence.places)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from functools import cache
+from html import unescape
 from html.parser import HTMLParser
 from importlib import resources
 from typing import Any
@@ -69,13 +68,6 @@ def test_nothing_is_fetched() -> None:
     assert "default-src 'none'" in policy[1]
     rest = page.replace(policy[1], "")
     assert re.findall(r"https?:|//|@import|url\(|@font-face|<iframe|<object|<embed", rest) == []
-
-
-def test_the_policy_names_the_one_script() -> None:
-    """The script's digest stands in the policy: no other one would run."""
-    (script,) = re.findall(r"<script>(.*?)</script>", _ordinary()[1], re.DOTALL)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert f"script-src 'sha256-{digest}'" in _ordinary()[1]
 
 
 @pytest.mark.second_tier(but=1)
@@ -142,7 +134,7 @@ def test_a_large_job_is_a_small_file() -> None:
 )
 def test_what_is_missing_is_said(options: dict[str, Any], sentence: str) -> None:
     """Without labels, classes, attacks, parties or trees the page says so."""
-    page = html(made(**{"trees": 2, **options}))
+    page = unescape(html(made(**{"trees": 2, **options})))
     assert sentence in page
     assert sentence not in _ordinary()[1]
 

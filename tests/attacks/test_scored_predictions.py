@@ -26,9 +26,8 @@ from treetap.attacks.document import parse
 from treetap.attacks.files import AuditedParty, ScoredPrediction
 from treetap.attacks.limits import exceeded
 from treetap.attacks.predictions import evidence as scored
-from treetap.attacks.predictions.evidence import ScoreEvidence, read_scores
-from treetap.attacks.predictions.masked_trees import decode_paths
-from treetap.attacks.predictions.on_scores import path_decoding, prediction_inversion
+from treetap.attacks.predictions.decoding import decode_paths
+from treetap.attacks.predictions.evidence import ScoreEvidence, path_decoding, prediction_inversion, read_scores
 from treetap.attacks.predictions.schema import DecodingSettings
 from treetap.attacks.registry import row
 from treetap.attacks.report import html, print_summary

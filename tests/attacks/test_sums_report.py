@@ -15,7 +15,6 @@ from treetap.attacks.limits import exceeded
 from treetap.attacks.limits import parse as limits
 from treetap.attacks.pivodl.schema import SourceColumns, SourceFigures
 from treetap.attacks.report import html, print_summary
-from treetap.attacks.report.glance import glances
 from treetap.attacks.report.pivodl import column_words
 from treetap.attacks.report.sums import WHO_KNOWS, words
 from treetap.attacks.sums.schema import CellsRead
@@ -76,7 +75,6 @@ def test_both_directions_are_shown(document: Document) -> None:
     for fact in ("links right 87.6 %", "contradictions 19", "equations 77", "processor time 12.34 s"):
         assert fact in text_of(page)
     assert "telco 84.2 % 1.1 % 2.1 % 99.5 % systolic 0.964 insurer – – – – – –" in text_of(page)
-    assert [it.party for it in glances(document)] == ["telco", "insurer"]
     assert "<dt>feature parties</dt><dd><bdi>2</bdi></dd>" in page
 
 

@@ -22,9 +22,10 @@ from treetap.attacks import audit_file
 from treetap.attacks.audit import audit
 from treetap.attacks.document import Document, parse
 from treetap.attacks.report import html, print_verdict
-from treetap.attacks.report.verdict import lines, verdict_lines
+from treetap.attacks.report.verdict import lines, short_form
 from treetap.attacks.verdict import WORDS, Verdict
 from treetap.lab.local_federation import to_toml
+from treetap.pages.section import Section
 from treetap.terminal import PlainConsole
 from treetap.trees.params import BoostingParams
 
@@ -164,7 +165,7 @@ def test_terminal_page_and_json_say_the_same(document: Document) -> None:
         assert page.index(gain) < page.index("<nav") < page.index("Attacks on the labels")
         assert f'id="{it.details}"' in page
     assert page.index("<footer>") < page.index("signed up to record")
-    assert len(verdict_lines(document)) <= 2 + 3 * len(document.verdicts)
+    assert len(Section("", short_form(document)).shown("terminal")) <= 2 + 3 * len(document.verdicts)
 
 
 @pytest.mark.second_tier

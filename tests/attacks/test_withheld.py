@@ -18,11 +18,9 @@ from tests.worlds import PARTIES, world
 from treetap.attacks import audit_file
 from treetap.attacks.audit import audit
 from treetap.attacks.document import Document, parse
-from treetap.attacks.report.page import html
-from treetap.attacks.report.terminal import print_summary
+from treetap.attacks.report import html, print_summary
 from treetap.attacks.sums.schema import NOT_RECORDED
-from treetap.attacks.view.expected_leakage import expected_views
-from treetap.attacks.view.known_trees import Ints, OwnSplit, TreeView, WholeCut, known_nodes
+from treetap.attacks.view.known_trees import Ints, OwnSplit, TreeView, WholeCut, expected_views, known_nodes
 from treetap.attacks.view.view import read_label_holder, read_view
 from treetap.errors import Malformed
 from treetap.lab.local_federation import to_toml

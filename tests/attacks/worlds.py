@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from treetap.attacks.id2graph.leaves import Floats, Ints
+from treetap.attacks.id2graph.clustering import Floats, Ints
 
 
 def ids(*records: int) -> Ints:

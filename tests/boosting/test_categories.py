@@ -25,7 +25,7 @@ from tests.worlds import (
     spec,
 )
 from treetap.attacks.sections import tree_rows
-from treetap.attacks.view.expected_leakage import expected_views
+from treetap.attacks.view.known_trees import expected_views
 from treetap.attacks.view.view import read_view
 from treetap.models.kept import read_history
 from treetap.models.own_split import OwnSplit

@@ -18,9 +18,8 @@ from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.attacks import audit_file
 from treetap.attacks.audit import audit
 from treetap.attacks.document import Document, parse
-from treetap.attacks.report.marks import CHANCE, _words
-from treetap.attacks.report.page import html
-from treetap.attacks.report.terminal import print_summary
+from treetap.attacks.report import html, print_summary
+from treetap.attacks.report.sums import CHANCE, mark_words
 from treetap.attacks.sums.reverse_sum import HONEST, marks_of
 from treetap.attacks.sums.schema import MarkedCells
 from treetap.lab.local_federation import to_toml
@@ -132,7 +131,7 @@ def test_a_few_records_of_odd_weights_accuse_nobody(records: int, accused: bool)
     figures = MarkedCells(
         trees=1, marks=31, records=records, read=None, given=None, seconds=0.0, reasons={"links": "?"}
     )
-    assert ("marked" in _words(B, figures)) == accused
+    assert ("marked" in mark_words(B, figures)) == accused
     values = np.full((5, 2), 1 << 31, dtype=np.int64)
     values[2, 0] = round(0.3 * (1 << 31))
     (of_g, of_h) = marks_of(values)

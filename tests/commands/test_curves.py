@@ -34,10 +34,10 @@ def test_a_class_has_four_pictures_of_all_runs() -> None:
     """A line for each run from corner to corner, and bins of all runs together."""
     runs = [run(seed, objective="multi:softprob", classes=CLASSES) for seed in (0, 1)]
     curves = class_curves(runs)
-    assert [it.name for it in curves] == list(CLASSES)
-    for it in curves:
-        roc, gains, precision, calibration = it.pictures
-        assert [drawn.title for drawn in it.pictures] == ["ROC", "Gains", "Precision–recall", "Calibration"]
+    assert list(curves) == list(CLASSES)
+    for it in curves.values():
+        roc, gains, precision, calibration = it
+        assert [drawn.title for drawn in it] == ["ROC", "Gains", "Precision–recall", "Calibration"]
         for curve in (*roc.curves, *gains.curves):
             assert curve.path.startswith("M54 278L")
             assert curve.path.endswith("L428 14")
@@ -48,8 +48,8 @@ def test_a_class_has_four_pictures_of_all_runs() -> None:
 def test_gains_and_precision_are_those_of_the_rows() -> None:
     """Counted over the rows in the order of their probability; precision as scikit-learn has it."""
     chance, labels = _drawn()
-    (it,) = class_curves([_run(chance, labels)])
-    _, gains, precision, _ = it.pictures
+    (it,) = class_curves([_run(chance, labels)]).values()
+    _, gains, precision, _ = it
     order = np.argsort(-chance, kind="stable")
     for row, share in zip(gains.table.rows, (0.01, 0.05, 0.1, 0.2, 0.5), strict=True):
         least = chance[order[int(share * 300) - 1]]
@@ -67,8 +67,8 @@ def test_gains_and_precision_are_those_of_the_rows() -> None:
 def test_bins_of_few_rows_are_hollow_and_off_the_line() -> None:
     """The most visible mark of a page was one of three rows."""
     chance = np.r_[np.full(50, 0.1), np.full(40, 0.5), np.full(3, 0.95)]
-    (it,) = class_curves([_run(chance, np.arange(93) % 2)])
-    (curve,) = it.pictures[3].curves
+    (it,) = class_curves([_run(chance, np.arange(93) % 2)]).values()
+    (curve,) = it[3].curves
     assert [mark.hollow for mark in curve.points] == [False, False, True]
     assert curve.path.count("L") == 1, "the line ends before the hollow mark"
     assert FEW == 20
@@ -124,11 +124,11 @@ def test_the_class_looked_for_is_that_of_the_whole_table() -> None:
         made = run(evaluation=document)
         table = thresholds([made])
         assert table is not None
-        assert (table[0], [it.name for it in class_curves([made])]) == (name, [name])
+        assert (table[0], list(class_curves([made]))) == (name, [name])
     chances = np.eye(3)[np.arange(6) % 3]
     three = Evaluation.model_validate(evaluate("multi:softprob", chances, np.arange(6) % 3, CLASSES, "versicolor"))
     several = [run(evaluation=three)]
-    assert ([it.name for it in class_curves(several)], thresholds(several)) == (["versicolor"], None)
+    assert (list(class_curves(several)), thresholds(several)) == (["versicolor"], None)
     assert "class looked for" in html(experiment(positive="yes"), "exp", [run()])
 
 
@@ -142,4 +142,4 @@ def test_a_rare_first_class_is_the_one_that_is_flagged() -> None:
     assert expected_costs is not None
     assert [row[1:5] for row in costs.rows] == [row[1:5] for row in expected_costs.rows]
     (shown,) = class_curves([turned])
-    assert shown.name == "frauds"
+    assert shown == "frauds"

@@ -148,7 +148,7 @@ def test_what_is_gone_is_found(file: str, line: str, says: str) -> None:
         ),
         ("docs/deploy.md", "coordinator.example.org:7100 writes coordinator.log; cp examples/hosts/operator/* ."),
         ("docs/transcript.md", "`treetap.wire.v2.StepRequest`, `treetap.commands.cli:main`, `wire/tls.py`"),
-        ("attacks/report/templates/trees.html.j2", "{% for tree in party.trees %}"),
+        ("treetap/pages/templates/sections.html.j2", "{% for tree in party.trees %}"),
     ],
 )
 def test_what_is_there_is_left_alone(file: str, line: str) -> None:

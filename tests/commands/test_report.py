@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.commands.command import treetap
+from tests.commands.experiment_documents import run as result
 from tests.published import write_job, write_manifest, write_trees
 from treetap.errors import DataError
-from treetap.lab.demo import importance_table
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.report import importance, metrics_table
+from treetap.lab.experiment.page import metric_table
+from treetap.lab.experiment.report import importance
 from treetap.lab.experiment.results import Importance
 from treetap.lab.experiment.run import test_metrics as measure
 from treetap.models.store import MODEL_FORMAT, TREES
@@ -215,25 +216,15 @@ def test_predictions_are_joined_with_labels_by_id(objective: str) -> None:
         assert found["rmse"] == 0.0
 
 
-def test_a_measure_that_is_not_defined_is_shown_so() -> None:
-    """What a shard has as null, such as the AUC of one class, does not end the report."""
-    table = metrics_table({"train": {"auc": None, "logloss": 0.5}}, "measures")
-    assert table.row_count == 1
-
-
 def test_measures_stand_in_one_order() -> None:
-    """Whatever row has which of them; a dash where a model has not the measure."""
+    """Whatever row has which of them; a dash where a model has not the measure, a word for what a shard has as null."""
     rows = {
         "train": {"accuracy": 0.5, "logloss": 0.1},
-        "test": {"accuracy": 0.5, "auc": 0.6, "ks": 0.2, "logloss": 0.1},
+        "test": {"accuracy": 0.5, "auc": None, "ks": 0.2, "logloss": 0.1},
     }
-    table = metrics_table(rows, "measures")
-    assert [column.header for column in table.columns] == ["", "auc", "ks", "accuracy", "logloss"]
-    assert [next(iter(column.cells)) for column in table.columns] == ["train", "–", "–", "0.5000", "0.1000"]
-
-
-def test_gains_that_no_party_keeps_have_no_column() -> None:
-    """The demo's table of features has mean gains where there are some."""
-    rows = [_row("a", "x", 2, None, None)]
-    assert [column.header for column in importance_table(rows).columns] == ["feature", "party", "splits", ""]
-    assert len(importance_table([_row("a", "x", 2, 1.5, 1.0)]).columns) == 5
+    table = metric_table([result(metrics=rows)])
+    assert table.heads == ["", "auc", "ks", "accuracy", "logloss"]
+    assert table.rows[:2] == [
+        ["train", "–", "–", "0.5000", "0.1000"],
+        ["test", "undefined", "0.2000", "0.5000", "0.1000"],
+    ]

@@ -14,7 +14,7 @@ from tests.attacks.recorded import KEY_BITS, transcript
 from tests.library.trees.repairs import by_number
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, World, spec, world
-from treetap.attacks.view.expected_leakage import expected_views
+from treetap.attacks.view.known_trees import expected_views
 from treetap.attacks.view.view import read_view
 from treetap.models.store import read_model
 from treetap.party.defences.settings import Defences, IdLmid, ReducedLeakage

@@ -25,7 +25,8 @@ from treetap.lab.experiment.page import html as experiment_html
 from treetap.lab.experiment.panels import of_guesses
 from treetap.lab.experiment.recommended import recommend
 from treetap.pages.page import drawn
-from treetap.pages.pictures import Frame, Linear, Log, Scale, Table, dots, heat, lines, percent
+from treetap.pages.pictures import Frame, Linear, Log, Scale, dots, heat, lines, percent
+from treetap.pages.section import Table
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredAlone
 
 ODD = (0.0, -0.0, 1.0, math.nan, math.inf, -math.inf, 5e-324, 1e-310, 1e308, -1e308, 1e16, 1e16 + 2, 1 + 2e-16)
@@ -50,7 +51,7 @@ def test_every_scale_has_a_place_for_every_figure(low: float, high: float, value
 def test_lines_and_dots_leave_out_what_is_no_figure(series: list[list[float | None]], top: float) -> None:
     """No series, none with a figure, one point: what has a place is drawn, and nothing else."""
     looks = {(str(k), "graph"): values for k, values in enumerate(series)}
-    found = lines(looks, Table([""], []), ("k", "V"), top=top)
+    found = lines(looks, Table([""], []), ("k", "V"), "", "", top=top)
     assert len(found.curves) == sum(any(it is not None and math.isfinite(it) for it in values) for values in series)
     placed = dots([("graph", it) for values in series for it in values], limit=top)
     assert not re.search("nan|inf", repr([*found.curves, *found.frame.x.ticks(), *found.frame.y.ticks(), placed]))

@@ -74,7 +74,7 @@ LIMITS = {
     "files that eval_table costs": 12,
     "files that party_dropout costs": 6,
     "files that early stopping costs": 9,
-    "files that id_lmid costs": 14,
+    "files that id_lmid costs": 13,
     "files that label_dp costs": 25,
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -15,9 +15,28 @@ from markupsafe import Markup
 
 from treetap import terminal
 from treetap.names import visible_value
+from treetap.pages.section import Section
 
 #: The space between a figure and its unit, at which no line ends; and what stays as it is.
 _FIGURE = re.compile(r"(<(pre|code|script|style)\b.*?</\2>)|(?<=\d) (?=%)", re.DOTALL)
+
+
+def html(
+    title: str, header: Section, sections: Sequence[Section], footer: Section, *, colours: Sequence[str] = ()
+) -> str:
+    """A page of sections, in the order of which it lists those with an anchor.
+
+    `colours`: of classes c0, c1, … in its pictures.
+    """
+    return render(
+        *(__package__, "page.html.j2", "choose.js", "wide.js"),
+        title=title,
+        heading=header,
+        content=sections,
+        closing=footer,
+        colours=colours,
+        listed=[listed for section in sections for listed in section.anchored],
+    )
 
 
 def render(package: str, template: str, *scripts: str, **content: object) -> str:
@@ -56,7 +75,7 @@ def drawn(path: Path, page: Callable[[], str]) -> str | None:
 @cache
 def _templates(package: str) -> Environment:
     """The templates of a package and of this one, each compiled once."""
-    return Environment(
+    environment = Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader(__package__)]),
         autoescape=True,
         undefined=StrictUndefined,
@@ -64,6 +83,8 @@ def _templates(package: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["kind"] = lambda part: type(part).__name__
+    return environment
 
 
 def _file(package: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Parts of pages: pictures with linear and logarithmic axes, lines and dots in them, tables, matrices and bars."""
+"""Parts of pages: pictures with linear and logarithmic axes, lines and dots in them, matrices and bars."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeGuard
 
+from treetap.pages.section import DOTS, DOTS_MARGIN, Cell, Dots, Table, Where
+
 #: Margins of a plot in pixels of its picture, wide enough for the larger letters of small screens.
 LEFT, RIGHT, TOP, BOTTOM = 54, 12, 14, 42
 #: Size of a picture of lines, and the place for labels at their ends.
 LINES, LABELS = (476, 250), 144
-#: Width of dots on a line, and its margins.
-DOTS, DOTS_MARGIN = 240, 6
 #: Bounds of what an axis tells apart: figures beyond the larger are at its edge, ends nearer than the smaller are one.
 _LARGEST, _SMALLEST = 1e300, 1e-300
 
@@ -177,26 +177,23 @@ class Curve(NamedTuple):
     label_y: str
 
 
-class Table(NamedTuple):
-    """Heads, the first of which is of the rows' names, and rows of text."""
-
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
 @dataclass(frozen=True)
 class Lines:
-    """Lines with labels at their ends in a frame, and a table of their figures."""
+    """Lines with labels at their ends in a frame, and a table of their figures. `label`: what a screen reader hears."""
 
     frame: Frame
     curves: list[Curve]
     table: Table
+    title: str
+    label: str
 
 
 def lines(
     series: Mapping[tuple[str, str], Sequence[float | None]],
     table: Table,
     names: tuple[str, str],
+    title: str,
+    label: str,
     *,
     top: float = 1.0,
     first: int = 1,
@@ -221,52 +218,32 @@ def lines(
         )
         for (look, values), (end, height), place in zip(drawn.items(), ends, places, strict=True)
     ]
-    return Lines(frame, curves, table)
+    return Lines(frame, curves, table, title, label)
 
 
-class Dots(NamedTuple):
-    """Figures from 0 to 1 on a line: classes in the style sheet with places. `limit`: of a line across, or empty."""
-
-    dots: list[tuple[str, str]]
-    limit: str = ""
-    width: int = DOTS
-    start: str = short(DOTS_MARGIN)
-    end: str = short(DOTS - DOTS_MARGIN)
-
-
-def dots(figures: Iterable[tuple[str, float | None]], limit: float | None = None) -> Dots:
+def dots(figures: Iterable[tuple[str, float | None]], limit: float | None = None, *, joined: bool = False) -> Dots:
     """Those figures that are known, the last ones on top."""
     x = Linear(0, 1, DOTS_MARGIN, DOTS - DOTS_MARGIN)
     placed = [(style, short(x(value))) for style, value in figures if known(value)]
-    return Dots(placed, short(x(limit)) if known(limit) else "")
+    return Dots(placed, short(x(limit)) if known(limit) else "", joined)
 
 
-class DottedTable(NamedTuple):
-    """A table with a column of dots behind the first `names` ones, whose head is `axis`."""
+@dataclass(frozen=True)
+class Matrix:
+    """Rows of cells below named columns: name of a row, more on it, its class in the style sheet, its cells.
 
-    heads: Sequence[str]
-    names: int
-    axis: str
-    rows: list[tuple[list[str], Dots]]
-
-
-class Cell(NamedTuple):
-    """A cell of a matrix: a figure, more below it, and from 0 to 1 how strong its colour is; empty of nothing.
-
-    `style`: its class in the style sheet, where it is not its row's.
+    `head`: of the rows' names. `style`: a further class in the style sheet.
     """
 
-    figure: str
-    more: str = ""
-    heat: str = ""
-    style: str = ""
-
-
-class Matrix(NamedTuple):
-    """Rows of cells below named columns: name of a row, more on it, its class in the style sheet, its cells."""
-
+    head: str
     columns: list[str]
     rows: list[tuple[str, str, str, list[Cell]]]
+    label: str
+    style: str = ""
+    where: Where = "both"
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
 
 
 class Bar(NamedTuple):
@@ -277,6 +254,20 @@ class Bar(NamedTuple):
     figures: list[str]
     percent: str
     style: str
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Rows with bars below heads, the first of the rows' names. `scale`: the head of the bars."""
+
+    heads: Sequence[str]
+    rows: Sequence[Bar]
+    label: str
+    scale: str = "beside the largest"
+    where: Where = "both"
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
 
 
 def heat(size: float, most: float) -> str:

@@ -14,11 +14,11 @@ from defended_cells import Cell
 from id2graph_trial import ATTACKER, HOLDER
 from two_parties import World, noisy_labels, params_of, world_of
 
-from treetap.attacks.id2graph.leaves import Leaves
+from treetap.attacks.id2graph.clustering import Leaves
 from treetap.attacks.id2graph.schema import Settings, usual_discount
 from treetap.attacks.registry import EXACT_UP_TO, attack
 from treetap.attacks.scores import score
-from treetap.attacks.view.expected_leakage import expected_views
+from treetap.attacks.view.known_trees import expected_views
 from treetap.lab.experiment import joint_model
 from treetap.lab.experiment.defence_points import measured, repaired
 from treetap.models.own_split import OwnSplit

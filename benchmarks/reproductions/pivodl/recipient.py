@@ -25,7 +25,7 @@ from cells import SPREAD, Cell  # noqa: E402
 from worlds import Joined, experiment_of, joined  # noqa: E402
 
 from treetap import terminal  # noqa: E402
-from treetap.attacks.predictions.masked_trees import MaskedTree, decode_paths, invert, possible_leaves  # noqa: E402
+from treetap.attacks.predictions.decoding import MaskedTree, decode_paths, invert, possible_leaves  # noqa: E402
 from treetap.errors import BadInput, TreetapError  # noqa: E402
 from treetap.party.masked.passing import FRACTION  # noqa: E402
 from treetap.privacy.masks import encode  # noqa: E402

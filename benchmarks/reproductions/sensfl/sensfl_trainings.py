@@ -15,9 +15,8 @@ from sensfl_figures import PREDICTION, TRAINING
 from sensfl_sets import FEATURE, HOLDER, split_of
 from sensfl_settings import AUXILIARY, VICTIMS, attack_settings, defences_of, params_of
 
-from treetap.attacks.features.evidence import Embeddings, FeatureEvidence
+from treetap.attacks.features.evidence import Embeddings, FeatureEvidence, RealBottom
 from treetap.attacks.features.findings import findings
-from treetap.attacks.features.real_bottom import RealBottom
 from treetap.attacks.registry import row
 from treetap.neural.centralised import CentralNetwork, Party
 from treetap.neural.draws import Draws

@@ -23,8 +23,7 @@ from network_settings import params_of
 
 from treetap.attacks.networks.classifier import named
 from treetap.attacks.networks.completion import Known, completed
-from treetap.attacks.networks.gradient_clusters import gradient_clusters
-from treetap.attacks.networks.gradient_labels import gradient_labels
+from treetap.attacks.networks.gradients import gradient_clusters, gradient_labels
 from treetap.attacks.scores import score
 from treetap.attacks.view.received_rows import EpochRows, attack_draws
 from treetap.neural.architectures import bottom_model

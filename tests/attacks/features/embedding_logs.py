@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tests.attacks.network_logs import Floats, Ints, NetworkLog, numbers, training_log
 from tests.worlds import PARTIES
-from treetap.attacks.view.network_messages import EMBEDDINGS
+from treetap.attacks.view.kept_messages import EMBEDDINGS
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams
 from treetap.neural.schedule import Schedule
 from treetap.wire.frame import filled

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from treetap.attacks.features.evidence import FeatureEvidence
+from treetap.attacks.features.evidence import FeatureEvidence, RealBottom
 from treetap.attacks.features.findings import findings
-from treetap.attacks.features.real_bottom import RealBottom
 from treetap.attacks.features.record_space import RecordSpace
 from treetap.attacks.features.schema import FeatureSettings, VictimFigures
 from treetap.attacks.registry import Needs, row, rows

@@ -16,7 +16,7 @@ from tests.attacks.features.embedding_logs import HOLDER, PARAMS, RECORDS, B, C,
 from tests.attacks.network_logs import numbers, training_log
 from tests.attacks.networks.planted import by_class, planted
 from treetap.attacks.view import kept_messages
-from treetap.attacks.view.network_messages import EMBEDDINGS
+from treetap.attacks.view.kept_messages import EMBEDDINGS
 from treetap.attacks.view.received_rows import EmbeddingsView
 from treetap.attacks.view.view import read_label_holder, read_view
 from treetap.errors import BadInput, Malformed

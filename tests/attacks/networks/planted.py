@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from tests.attacks.network_logs import numbers, training_log
 from tests.worlds import PARTIES
-from treetap.attacks.view.network_messages import GRADIENTS
+from treetap.attacks.view.kept_messages import GRADIENTS
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams
 from treetap.neural.schedule import Schedule
 from treetap.wire.v2 import exchange_pb2

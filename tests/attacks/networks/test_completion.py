@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import torch
 
-from treetap.attacks.known_labels.labels import KnownLabels
+from treetap.attacks.known_labels.names import KnownLabels
 from treetap.attacks.networks.completion import Completions, Known, completions
 from treetap.attacks.networks.evidence import Evaluation
 from treetap.attacks.networks.schema import NetworkSettings

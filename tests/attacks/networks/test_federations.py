@@ -26,7 +26,7 @@ from treetap.attacks.audit_file import AuditFile
 from treetap.attacks.document import Document
 from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.limits import exceeded
-from treetap.attacks.networks.own_network import load_own_network
+from treetap.attacks.networks.evidence import load_own_network
 from treetap.attacks.networks.schema import NetworkFigures
 from treetap.attacks.report import html, print_summary
 from treetap.attacks.view.view import read_view
@@ -227,9 +227,7 @@ def test_a_manifest_that_is_no_networks_is_named(
     """Its checksum says nothing about who wrote it: a field of another form is one error, with the file's name."""
     model = own / "state" / "models" / "job"
     manifest, weights = read_weights(model)
-    monkeypatch.setattr(
-        "treetap.attacks.networks.own_network.read_weights", lambda _: ({**manifest, **change}, weights)
-    )
+    monkeypatch.setattr("treetap.attacks.networks.evidence.read_weights", lambda _: ({**manifest, **change}, weights))
     with pytest.raises(DataError, match=r"models/job/manifest\.json: is not that of a network"):
         load_own_network(model, own / "own.parquet", read_view(own / "state"))
 

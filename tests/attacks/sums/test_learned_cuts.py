@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from treetap.attacks.sums.attack import SumsEvidence, read_columns
-from treetap.attacks.sums.kept import Kept
 from treetap.attacks.sums.learned_cuts import learned_cuts
+from treetap.attacks.sums.propagation import Kept
 from treetap.attacks.sums.schema import SumsSettings
 from treetap.attacks.sums.scoring import TrueColumns
 from treetap.attacks.view.opened_sums import LeftSet, OpenedSums

@@ -10,8 +10,8 @@ import pytest
 from treetap.attacks.report.sums import ALLOWED, way_rows, words
 from treetap.attacks.report.sums import NOISED as ROW
 from treetap.attacks.sums.attack import ALONE, NOISED, SumsEvidence, read_columns
-from treetap.attacks.sums.kept import Kept
-from treetap.attacks.sums.noised_links import cuts_of_columns
+from treetap.attacks.sums.noised import cuts_of_columns
+from treetap.attacks.sums.propagation import Kept
 from treetap.attacks.sums.schema import ColumnFigures, SumsSettings
 from treetap.attacks.sums.scoring import TrueColumns
 from treetap.attacks.view.opened_sums import LeftSet, OpenedSums, OpenedTree

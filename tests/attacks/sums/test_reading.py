@@ -18,9 +18,8 @@ from tests.commands.command import python
 from tests.worlds import PARTIES, World, world
 from treetap.attacks.sums import attack, propagation
 from treetap.attacks.sums.attack import SumsEvidence, read_columns
-from treetap.attacks.sums.kept import Kept
 from treetap.attacks.sums.linking import Identities, chains
-from treetap.attacks.sums.propagation import Knowledge, Linked, differences, left_sets
+from treetap.attacks.sums.propagation import Kept, Knowledge, Linked, differences, left_sets
 from treetap.attacks.sums.schema import CellsRead, ColumnFigures, SumsSettings
 from treetap.attacks.sums.scoring import TrueColumns, Truth
 from treetap.attacks.sums.sketches import Ints, PartySums, sums_of

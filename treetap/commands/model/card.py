@@ -23,7 +23,8 @@ from treetap.errors import BadInput, ConfigError, DataError, Malformed
 from treetap.models.durable import make_ignored_folder, write_whole
 from treetap.models.store import read_model
 from treetap.pages.page import drawn, render
-from treetap.pages.pictures import Table, percent
+from treetap.pages.pictures import percent
+from treetap.pages.section import Table
 from treetap.protocols.registry import training
 from treetap.wire.disclosure import CLASSES, disclosure_table
 from treetap.wire.tap_file import files_of
@@ -180,6 +181,7 @@ def page(content: Json) -> str:
     transcript = Table(
         ["direction", "peer", "class", "messages", "bytes"],
         [[str(cell) for cell in row.values()] for row in content["disclosure"]["transcript"] or []],
+        "Messages of the writer by direction, peer and class",
     )
     writer = content.get("party") or content["parties"]["label_holder"]
     return render(
