@@ -26,7 +26,6 @@ from treetap.errors import BadInput
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import AuditTable, DataTable, PartyTable
 from treetap.lab.experiment.joined_table import read_table
-from treetap.lab.experiment.page import importances, metric_table, phases, traffic
 from treetap.lab.experiment.results import Results, RunResult
 from treetap.lab.experiment.run import run_seed
 from treetap.lab.local_federation import clean_end, keep_table, working_folder
@@ -300,6 +299,8 @@ def learned_table(verdicts: Sequence[Verdict]) -> Table:
 
 def detail(run: RunResult, audit: dict[str, Any] | None) -> None:
     """Print metrics, costs, disclosures, importances and the audit's figures."""
+    from treetap.lab.experiment.page import importances, metric_table, phases, traffic  # after the training
+
     terminal.out.print()
     parts = [
         metric_table([run]),

@@ -38,7 +38,7 @@ from treetap.party.protocols import PredictionJob
 from treetap.party.runtime import step_order
 from treetap.party.runtime.context import required
 from treetap.party.runtime.messages import Rows
-from treetap.party.serving.registry import RequestQueue
+from treetap.party.serving.request_queue import RequestQueue
 from treetap.protocols.prediction import check_degraded_serving, degrades_serving
 from treetap.protocols.registry import prediction_name
 from treetap.tables.reading import Floats, Table

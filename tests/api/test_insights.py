@@ -202,7 +202,8 @@ def test_a_library_that_is_missing() -> None:
     """It is named with the extra that has it."""
     program = (
         "import sys; sys.modules['matplotlib'] = sys.modules['shap'] = None\n"
-        "from treetap.lab.api import explanations\nfrom treetap.lab.api.plots import plot_history, plot_importance\n"
+        "from treetap.lab.api import explanations\n"
+        "from treetap.lab.api.explanations import plot_history, plot_importance\n"
         "from treetap.lab.experiment.results import Importance\n"
         "rows = [Importance(party='a', feature='b', weight=1, gain=1.0, cover=1.0)]\n"
         "for call in (\n"

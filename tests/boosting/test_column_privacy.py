@@ -335,7 +335,7 @@ REFUSED: dict[str, tuple[TreeParams, dict[str, Any], dict[str, Any], int, str]] 
         {"labels": {"noised_sums": False}},
         {},
         2,
-        "write noised_sums = true above the tables",
+        "write noised_sums = true under .labels. of",
     ),
     "more trees": (replace(BASE, n_estimators=3), {}, {}, 2, "is for 2 trees, and the job has 3 with sums of it"),
     "classes of a label": (BASE, {}, {"id_lmid": IdLmid(xi=0.5)}, 2, "column_privacy and id_lmid do not go together"),

@@ -162,7 +162,7 @@ def test_details_of_both_directions(narrow: io.StringIO) -> None:
     demo.detail(result, both_directions(figures("lab-north"), trees=2).plain())
     printed = " ".join(narrow.getvalue().split())
     assert "Attacks on the labels" in printed
-    assert "Columns of feature parties, read by opened sums" in printed
+    assert "Columns, as clinic could read them" in printed
 
 
 def test_the_terminal_report_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,7 +177,7 @@ def test_the_terminal_report_of_a_run(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_details_without_gains(capsys: pytest.CaptureFixture[str]) -> None:
-    """Bars are of splits, and the accountant's sentences are printed."""
+    """Shares are of splits, and the accountant's sentences are printed."""
     row = {"auc": 0.9}
     result = run(
         metrics={"train": row, "test": row, "centralised, test": {"auc": 0.95}},
@@ -188,5 +188,5 @@ def test_details_without_gains(capsys: pytest.CaptureFixture[str]) -> None:
     demo.detail(result, None)
     printed = " ".join(capsys.readouterr().out.split())  # lines end where the terminal does
     assert "epsilon 8, as the accountant says." in printed
-    assert "█" * 24 in printed
+    assert "age (north) 100.0 %, 4 splits" in printed
     assert "arithmetic: east ifma, north gmpy2" in printed

@@ -150,7 +150,7 @@ def test_a_party_names_the_schemes_that_it_takes_part_in(tmp_path: Path) -> None
         status = await federation.train(ON_LATTICE)
         assert status.state == "failed"
         assert "feature-b takes no part in a job under scheme 'lattice'" in status.error
-        assert 'write schemes = ["paillier", "lattice"] above the tables' in status.error
+        assert 'write schemes = ["paillier", "lattice"] under [keys]' in status.error
         assert (await federation.train(JOB, "other")).state == "finished"
         await federation.close()
 

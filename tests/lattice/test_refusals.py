@@ -94,10 +94,10 @@ async def test_a_key_below_what_a_policy_demands(policy: str, said: str, party: 
     await federation.train(JOB)
     assert (await federation.predict(asked("p"))).state == "finished"
     keys = [_of_key(parcel) for parcel in parcels if name_of(parcel) == "lattice_key"]
-    bits = {"keys": {"min_lattice_bits": keys[0].secrecy_bits, "min_hiding_bits": keys[0].statistical_bits}}[policy]
+    bits = {"min_lattice_bits": keys[0].secrecy_bits, "min_hiding_bits": keys[0].statistical_bits}[policy]
     for least, state in ((math.floor(bits), "finished"), (math.floor(bits) + 1, "failed")):
         federation.kill(party)
-        federation.policies = {party: {policy: least}}
+        federation.policies = {party: {"keys": {policy: least}}}
         federation.configs[party] = federation.configs[party].under(federation.policy(party))
         federation.start(party)
         parcels.clear()

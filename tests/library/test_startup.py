@@ -31,7 +31,7 @@ NOT_TO_SERVE = {
         "treetap.process.apart",
         "treetap.tables.opening",
     ),
-    *("treetap.protocols.job_spec", "treetap.trees", "treetap.wire.relay", "treetap.wire.credentials"),
+    *("treetap.protocols.job_spec", "treetap.trees", "treetap.wire.relay"),
     *("treetap.party.approvals.overview", "treetap.ops.console", "treetap.wire.v2.overview_pb2"),
 }
 #: Libraries that the demo needs after its training alone.

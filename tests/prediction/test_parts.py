@@ -42,7 +42,6 @@ def test_the_shared_parts_need_no_trees() -> None:
         "steps",
         "opened_model",
         "batch",
-        "outcome",
         "scores_on_disk",
         "query_counts",
     )

@@ -116,7 +116,7 @@ async def test_all_refusals_come_together(tmp_path: Path) -> None:
     assert answers[LABEL_HOLDER] == ""
     for line in (f'`label_holders = ["{LABEL_HOLDER}"]`', f'`peers = ["{OTHER}"]`', "does not send CANDIDATE_SUM"):
         assert line in answers[FEATURE]
-    assert f"name '{LABEL_HOLDER}' under emits.CANDIDATE_SUM" in answers[FEATURE]
+    assert f'CANDIDATE_SUM = ["{LABEL_HOLDER}"]' in answers[FEATURE]
     assert "BLINDED_ID" not in answers[FEATURE]  # which the policy sends to whom it names
     assert "parquet" not in answers[FEATURE]
     assert OTHER in answers[OTHER]

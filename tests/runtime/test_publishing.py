@@ -13,7 +13,8 @@ import pytest
 
 from tests.runtime.stored_jobs import PowerCut, tree, with_trees
 from treetap.errors import DataError
-from treetap.models.store import MODEL_FORMAT, TREES, WEIGHTS, read_model, read_weights, sha256_of
+from treetap.models.document import write_document
+from treetap.models.store import JOB, JOB_SEED, MODEL_FORMAT, TREES, WEIGHTS, read_model, read_weights, sha256_of
 from treetap.party.runtime.job_store import Store
 
 
@@ -153,7 +154,7 @@ def test_progress_beside_its_model_goes(tmp_path: Path, caplog: pytest.LogCaptur
     for start in (False, True):
         job = with_trees(tmp_path, 1)
         job.publish({}, (TREES,))
-        job._write_job({"submission": "one", "digest": "d"})
+        write_document(job.folder / JOB, {"submission": "one", "digest": "d"}, JOB_SEED)
         caplog.clear()
         if start:
             Store(tmp_path)
