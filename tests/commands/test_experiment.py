@@ -146,7 +146,7 @@ def test_held_out_rows_are_measured_after_every_round(report: tuple[Path, Outcom
         assert run["history"][-1]["train_logloss"] == pytest.approx(run["metrics"]["train"]["logloss"])
     lines = (folder / "kept" / "history.csv").read_text().splitlines()
     assert [line.split(",")[:2] for line in lines[1:]] == [[str(seed), str(k)] for seed in (0, 1) for k in range(3)]
-    assert "</svg>held-out rows</li>" in (folder / "kept" / "report.html").read_text()
+    assert "</svg><bdi>held-out rows</bdi></li>" in (folder / "kept" / "report.html").read_text()
 
 
 @pytest.mark.second_tier
