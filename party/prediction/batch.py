@@ -25,7 +25,7 @@ from treetap.models.arrays import Arrays
 from treetap.models.durable import write_whole, writing_whole
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some
 from treetap.party.prediction.opened_model import OpenedModel
-from treetap.party.prediction.scores_on_disk import AT_ONCE, Array, Imputed, Outcome, ScoreStore
+from treetap.party.prediction.scores_on_disk import AT_ONCE, Imputed, Outcome, ScoreStore
 from treetap.party.prediction.steps import LAST_BLOCK, MORE_BLOCKS
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime import step_order
@@ -296,7 +296,10 @@ def _write(path: Path, own: IdColumns, asked: Rows, scored: ScoreStore, opened: 
         done = 0
         for first in range(0, len(known), AT_ONCE):
             part = known[first : first + AT_ONCE]
-            columns = _columns(next(parts), opened)
+            stored = next(parts)
+            outcome = Outcome.of(opened.objective, opened.classes, stored["scores"])
+            predictions = outcome.columns(opened.classes, opened.class_type)
+            columns = pa.table(predictions | {name: stored[name] for name in stored if name != "scores"})
             last = len(asked) if first + AT_ONCE >= len(known) else int(np.searchsorted(asked, part[-1])) + 1
             if schema is None:
                 schema = pa.schema([*own.fields, *columns.schema])
@@ -309,9 +312,3 @@ def _write(path: Path, own: IdColumns, asked: Rows, scored: ScoreStore, opened: 
                 rows = pa.array(places, mask=part[places] != here)
                 write(pa.table([*own.at(here), *columns.take(rows).columns], schema=schema))
             done = last
-
-
-def _columns(stored: dict[str, Array], opened: OpenedModel) -> pa.Table:
-    """The columns of predictions of scored records, beside their ids."""
-    columns = Outcome.of(opened.objective, opened.classes, stored["scores"]).columns(opened.classes, opened.class_type)
-    return pa.table(columns | {name: stored[name] for name in stored if name != "scores"})
