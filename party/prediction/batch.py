@@ -14,6 +14,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +106,14 @@ class EvaluatedPrediction:
                 if value is not None and math.isfinite(value)
             ]
             if self._rules.protect:
-                await self._context.offload(
-                    lambda: self._note(len(known) - document["without_label"], shown), whole=True
+                charge = partial(
+                    self._context.ledger.enter,
+                    Kind.CLEAN_LABELS,
+                    len(known) - document["without_label"],
+                    model=self._opening.model,
+                    measures=[measure.name for measure in shown],
                 )
+                await self._context.offload(charge, whole=True)
             written.metrics.extend(shown)
         elif not self._rules.released:
             log.info(
@@ -115,10 +121,6 @@ class EvaluatedPrediction:
                 "evaluate_clean_labels = false",
                 self._context.job, target,
             )  # fmt: skip
-
-    def _note(self, records: int, measures: list[types_pb2.NamedMetric]) -> None:
-        names = [measure.name for measure in measures]
-        self._context.ledger.enter(Kind.CLEAN_LABELS, records, model=self._opening.model, measures=names)
 
     def _document(self, known: Rows, scored: ScoreStore) -> dict[str, Any]:
         labels = self._labels.take(known)
