@@ -211,9 +211,9 @@ def read_here(keys: SourceKeys) -> Source:
     kinds = {type(source): name for name, source in zip(names, sources, strict=True)}
     if len(kinds) > 1:
         raise DataError(f"{keys.title}: {' and '.join(kinds.values())} are of different formats: write one")
-    files = [source for source in sources if isinstance(source, CsvFile)]
-    if len({file.style for file in files}) > 1:  # each is read as it is read alone
-        ways = {(file.shown.mark, file.shown.separator): file for file in reversed(files)}
+    csv_files = [source for source in sources if isinstance(source, CsvFile)]
+    if len({file.style for file in csv_files}) > 1:  # each is read as it is read alone
+        ways = {(file.shown.mark, file.shown.separator): file for file in reversed(csv_files)}
         for one, other in combinations(reversed(ways.values()), 2):
             if one.shown.contradicts(other.shown):
                 raise DataError(
