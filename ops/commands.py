@@ -60,7 +60,7 @@ def gateway(
     """
     logs.configure(log_level, log_format)
     with needs("serve"):
-        from treetap.ops.gateway.command import run
+        from treetap.ops.gateway.http import run
 
     run(file, until_stdin_closes=until_stdin_closes)
 

@@ -157,7 +157,9 @@ class PartyConfig(WorkerSettings, Relayed):
                 "described in the party's file"
             )
         for key, named in table.elsewhere():
-            if not self._permits(named):
+            beginnings = tuple(source for source in self.tables_folder_sources if source[-1] == "/")
+            within = ".." not in named.split("/") and named.startswith(beginnings)
+            if not within and named not in self.tables_folder_sources:
                 raise ConfigError(
                     f"{file}: {key}: only tables_folder_sources of the party's file permits {named!r}; put a file into "
                     "this folder"
@@ -165,14 +167,6 @@ class PartyConfig(WorkerSettings, Relayed):
         from treetap.process.apart import ReadApart  # with the libraries that read tables
 
         return table.kept_within(folder, ReadApart)
-
-    def _permits(self, named: str) -> bool:
-        """True if a table of the folder of tables may name a database, a variable or a store."""
-        exact, beginnings = (
-            self.tables_folder_sources,
-            [source for source in self.tables_folder_sources if source[-1] == "/"],
-        )
-        return named in exact or (".." not in named.split("/") and named.startswith(tuple(beginnings)))
 
     def table_names(self) -> list[str]:
         """The names of the tables of this configuration and of those that its folder of tables has now."""

@@ -82,18 +82,15 @@ class TextLines(logging.Formatter):
         subject = _subject.get()
         names = (name for name in SUBJECT if name in subject and name != "trace")
         known = " ".join(f"{name}={_shown(subject[name])}" for name in names)
-        head = [self._time(record), record.levelname, record.name, *([f"[{known}]"] if known else [])]
+        second = int(record.created)
+        if second != self._second or not self._said:
+            self._second, self._said = second, self.formatTime(record)[:-4]
+        time = f"{self._said},{int(record.msecs):03d}"
+        head = [time, record.levelname, record.name, *([f"[{known}]"] if known else [])]
         lines = [" ".join([*head, _short(record.getMessage(), LONGEST_MESSAGE)])]
         if record.exc_info:
             lines += [f"    {line}" for line in _trace(self.formatException(record.exc_info)).split("\n")]
         return "\n".join(lines)
-
-    def _time(self, record: logging.LogRecord) -> str:
-        """As `formatTime`."""
-        second = int(record.created)
-        if second != self._second or not self._said:
-            self._second, self._said = second, self.formatTime(record)[:-4]
-        return f"{self._said},{int(record.msecs):03d}"
 
 
 class JsonLines(logging.Formatter):

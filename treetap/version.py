@@ -69,7 +69,10 @@ def install(extra: str) -> str:
     where = "" if root else ", where WHEEL is the file that treetap was installed from"
     said = [where.removeprefix(", "), _BRINGS.get(extra, "") if sys.platform == "linux" else ""]
     notes = "; ".join(filter(None, said))
-    return f"{_pip()} install {'-e ' if kind == 'editable' else ''}'{here}'" + (f" ({notes})" if notes else "")
+    own = Path(sys.executable).with_name("pip")
+    # the pip of this Python, by its name where a shell finds that one
+    pip = "pip" if not own.exists() or shutil.which("pip") == str(own) else _shown(own)
+    return f"{pip} install {'-e ' if kind == 'editable' else ''}'{here}'" + (f" ({notes})" if notes else "")
 
 
 def _origin() -> tuple[Path | None, str]:
@@ -87,9 +90,3 @@ def _origin() -> tuple[Path | None, str]:
 def _shown(path: Path) -> Path:
     """A path from here where it lies below this folder, else the whole."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
-
-def _pip() -> str:
-    """The pip of this Python: by its name where a shell finds that one."""
-    own = Path(sys.executable).with_name("pip")
-    return "pip" if not own.exists() or shutil.which("pip") == str(own) else str(_shown(own))

@@ -37,7 +37,10 @@ class Progress:
         """Begin a new phase; the seconds of the last one are kept."""
         now = asyncio.get_running_loop().time()
         if self.status.phase:
-            self._add(self.status.phase, now - self._phase_started)
+            row = next((row for row in self.status.phases if row.name == self.status.phase), None)
+            if row is None:
+                row = self.status.phases.add(name=self.status.phase)
+            row.amount += now - self._phase_started
         self._phase_started = now
         self.status.phase = name
         self.touch()
@@ -172,10 +175,3 @@ class Progress:
 
     async def changed(self) -> None:
         await self._changed.wait()
-
-    def _add(self, phase: str, seconds: float) -> None:
-        for row in self.status.phases:
-            if row.name == phase:
-                row.amount += seconds
-                return
-        self.status.phases.append(types_pb2.NamedAmount(name=phase, amount=seconds))

@@ -62,7 +62,11 @@ class Job:
 
 def job(asked: approvals_pb2.AskedJob) -> Job:
     """A job that a party was asked for."""
-    document, cut = _document(asked.document)
+    try:
+        whole, cut = json.dumps(json.loads(asked.document), indent=1), False
+    except (ValueError, RecursionError):  # the party has cut it
+        whole, cut = asked.document, True
+    document, cut = clipped(whole, LONGEST_DOCUMENT).split("\n"), cut or len(whole) > LONGEST_DOCUMENT
     signed = f"{clipped(asked.operator)} (certificate {clipped(asked.fingerprint)})" if asked.operator else "nobody"
     return Job(
         name=clipped(asked.job),
@@ -133,15 +137,6 @@ def figure(number: float) -> str:
     if number == round(number, 0) and abs(number) < 1e15:
         return f"{number:,.0f}"
     return f"{number:.6g}"
-
-
-def _document(text: str) -> tuple[list[str], bool]:
-    """The lines of a document, and if there is more of it."""
-    try:
-        whole, cut = json.dumps(json.loads(text), indent=1), False
-    except (ValueError, RecursionError):  # the party has cut it
-        whole, cut = text, True
-    return clipped(whole, LONGEST_DOCUMENT).split("\n"), cut or len(whole) > LONGEST_DOCUMENT
 
 
 def _running(view: View) -> list[Table]:

@@ -1,11 +1,14 @@
-"""The HTTP endpoint for clients: JSON requests go to the party, errors become statuses."""
+"""`treetap gateway`: the HTTP endpoint for clients. JSON requests go to the party, errors become statuses."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from functools import lru_cache, partial
+from pathlib import Path
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
@@ -14,8 +17,9 @@ from pydantic import ValidationError
 
 from treetap import errors, logs
 from treetap.errors import BadInput, Refused
+from treetap.metrics import ProcessMetrics
 from treetap.names import NAME, host_of, one_line
-from treetap.ops.gateway.config import GatewayConfig
+from treetap.ops.gateway.config import GatewayConfig, read
 from treetap.ops.gateway.http_bodies import Bodies, problem, respond
 from treetap.ops.gateway.http_connections import Handler, HttpListener, Waiting, awaits_requests, certificate_of
 from treetap.ops.gateway.http_json import (
@@ -28,6 +32,8 @@ from treetap.ops.gateway.http_json import (
     predict_reply,
 )
 from treetap.ops.gateway.party_calls import PartyCalls
+from treetap.process.lifecycle import serve_until_stopped
+from treetap.process.limits import collect_rarely, raise_descriptors
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import dns_names, ip_addresses
 from treetap.wire.credentials import CredentialSource, Secured
@@ -224,3 +230,47 @@ def asked_by_name(names: Callable[[], frozenset[str]]) -> Middleware:
         return await handler(request)
 
     return check
+
+
+class GatewayMetrics(ProcessMetrics):
+    """Requests by the status of their answer."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("gateway", name)
+        self._requests = self.counter("treetap_gateway_requests_total", "Requests, by their answer's status.", "status")
+
+    def answered(self, status: int) -> None:
+        """Count a request."""
+        self._requests.labels(str(status)).inc()
+
+
+def run(path: Path, *, until_stdin_closes: bool) -> None:
+    """Serve; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
+    config = read(path)
+    config.transport().check(config.name, Role.GATEWAY)
+    raise_descriptors()
+    asyncio.run(_serve(config, until_stdin_closes))
+
+
+async def _serve(config: GatewayConfig, until_stdin_closes: bool) -> None:
+    metrics = GatewayMetrics(config.name)
+    measured = metrics.serve(config.metrics)
+    metrics.certificates(config.transport())
+    collect_rarely()
+    async with listening(config, metrics) as address:
+        where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}
+        await serve_until_stopped("gateway", where, until_stdin_closes=until_stdin_closes)
+
+
+@asynccontextmanager
+async def listening(config: GatewayConfig, metrics: GatewayMetrics) -> AsyncIterator[str]:
+    """Answer clients while the block runs; yields the address, `host:port`. `BadInput` if it cannot listen."""
+    if config.secured is None:
+        log.warning("listen %s: no encryption, and any process on this host can pose as any client", config.listen)
+    party = PartyCalls(config.transport(), config.asked)
+    runner, address = await start(HttpScoring(party, config, metrics.answered), config)
+    try:
+        yield address
+    finally:
+        await runner.cleanup()
+        await party.close()

@@ -67,7 +67,8 @@ class Waiting:
     @contextmanager
     def one(self, address: str, end: Callable[[], None]) -> Iterator[None]:
         """Count a connection; `end` is called if it is to make room."""
-        full = self._by_address[address] >= self._share and not self._proxied(address)
+        caller = ip_address(address.partition("%")[0])
+        full = self._by_address[address] >= self._share and not any(caller in block for block in self._proxies)
         if full or len(self._silent) >= MOST_WAITING:
             oldest = next(one for one, of in self._silent.items() if of == address or not full)
             self._forget(oldest)
@@ -82,10 +83,6 @@ class Waiting:
     def _forget(self, end: Callable[[], None]) -> None:
         if (address := self._silent.pop(end, None)) is not None:
             self._by_address -= Counter([address])
-
-    def _proxied(self, address: str) -> bool:
-        caller = ip_address(address.partition("%")[0])
-        return any(caller in block for block in self._proxies)
 
 
 class HttpConnection(web.RequestHandler):

@@ -47,7 +47,14 @@ def check_own(
     one_role = training(training_name(spec)).one_role
     labelled = own is not None and own.label is not None if one_role else spec.aggregator == party
     embeds = spec.aggregator != party or one_role
-    used = features_of(spec) | _of_tables(own, further)
+    tables = [table for table in (own, further) if table is not None]
+    of_tables = {
+        Feature.MONOTONE: own is not None and bool(own.directions),
+        Feature.CUTS: own is not None and bool(own.cuts),
+        Feature.WEIGHT: any(table.weight is not None for table in tables),
+        Feature.NO_COLUMNS: own is None or not own.columns,
+    }
+    used = features_of(spec) | {feature for feature, has in of_tables.items() if has}
     used |= _of_labels(defences, policy) if labelled else set()
     used |= _of_columns(party, defences, policy, spec) if embeds else set()
     if rows := broken_by(spec, used):
@@ -72,18 +79,14 @@ def check_own(
     if embeds and not isinstance(params, TreeParams):
         policy.check(party, "min_sensitivity", defences.sensitivity)
     if labelled:
-        _check_labels(party, defences, policy, spec)
-
-
-def _of_tables(own: TableConfig | None, further: TableConfig | None) -> set[Feature]:
-    tables = [table for table in (own, further) if table is not None]
-    used = {
-        Feature.MONOTONE: own is not None and bool(own.directions),
-        Feature.CUTS: own is not None and bool(own.cuts),
-        Feature.WEIGHT: any(table.weight is not None for table in tables),
-        Feature.NO_COLUMNS: own is None or not own.columns,
-    }
-    return {feature for feature, has in used.items() if has}
+        rules = LabelRules.of(party, defences, policy)
+        for use in (Use.NOISE if rules.noisy else Use.TRAINING, *((Use.EVAL_TABLE,) if spec.eval_table else ())):
+            rules.check(use)
+        if strangers := [name for name in defences.dimip if name not in spec.feature_parties]:
+            raise ConfigError(
+                f"dimip of {', '.join(strangers)} under [defences]: the feature parties of the job are "
+                f"{', '.join(spec.feature_parties)}; name some of these in {party}'s file, or leave it out"
+            )
 
 
 def _of_labels(defences: Defences, policy: Policy) -> set[Feature]:
@@ -155,18 +158,6 @@ def refuse_noise(noised: Iterable[str], constrained: Sequence[str]) -> NoReturn:
     """Refuse constraints of parties in trees that are grown by noised sums of others."""
     row = between(Feature.COLUMN_PRIVACY, Feature.MONOTONE)
     raise ConfigError(f"{', '.join(noised)} and {', '.join(constrained)}: {row}")
-
-
-def _check_labels(party: str, defences: Defences, policy: Policy, spec: setup_pb2.JobSpec) -> None:
-    """Raise for a use of labels that the policy forbids, and for a defence against a party that the job has not."""
-    rules = LabelRules.of(party, defences, policy)
-    for use in (Use.NOISE if rules.noisy else Use.TRAINING, *((Use.EVAL_TABLE,) if spec.eval_table else ())):
-        rules.check(use)
-    if strangers := [name for name in defences.dimip if name not in spec.feature_parties]:
-        raise ConfigError(
-            f"dimip of {', '.join(strangers)} under [defences]: the feature parties of the job are "
-            f"{', '.join(spec.feature_parties)}; name some of these in {party}'s file, or leave it out"
-        )
 
 
 def check_own_trees(party: str, defences: Defences, params: JobParams, classes: int, before: int = 0) -> None:

@@ -27,7 +27,7 @@ from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import Tree
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.grower import Entry, finish
-from treetap.trees.growing_tree import Floats, GrowingTree, Ints, with_zeros
+from treetap.trees.growing_tree import GrowingTree, Ints, with_zeros
 from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import left_sums_of
 from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2
@@ -222,7 +222,8 @@ class LabelHolderGrowth:
         growing, state = tree.growing, tree.state
         depth = self._params.max_depth
         leaves = [*range(1 << depth, 2 << depth)] if growing.padded else growing.leaves()
-        finished, values = await self._context.offload(lambda: self._finished(tree))
+        outputs, own, members = state.outputs(t), tree.columns.bins, self._parties
+        finished, values = await self._context.offload(lambda: finish(growing, t, outputs, members, own, tree.enter))
         tree.finished = finished
         state.add(finished, values)
         await self._context.offload(lambda: self._tell(tree), whole=True)
@@ -261,11 +262,6 @@ class LabelHolderGrowth:
         sizes = [group.size for group in tree.offered.groups_of(party)]
         self._recorded.offered(tree.index, stage, party, tree.growing.build, sums, sizes)
         return sums
-
-    def _finished(self, tree: PlantedTree) -> tuple[Tree, Floats]:
-        """The tree with the subtrees of withdrawn nodes, and the values that it gives to the records."""
-        outputs, own = tree.state.outputs(tree.index), tree.columns.bins
-        return finish(tree.growing, tree.index, outputs, self._parties, own, tree.enter)
 
     def _tell(self, tree: PlantedTree) -> None:
         """Tell the rules that a tree is finished."""

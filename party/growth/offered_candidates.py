@@ -94,7 +94,10 @@ class OfferedCandidates:
         if first.min_cell_records:
             self._take_cells(party, t, stage, first.min_cell_records)
         if first.marks:
-            self._take_marks(party, t, stage, candidates, list(first.marks))
+            marks = list(first.marks)  # which come once, at the root
+            if stage or party in self.marks or len(marks) != candidates or not set(marks) <= set(MARKS):
+                raise Malformed(f"{party} has sent marks that are not those of its {candidates} candidates in tree {t}")
+            self.marks[party] = np.array(marks, dtype=np.int64)
         if not stage and self._sizes.words and (party in self.cells) != (party in self._sizes.merging):
             raise Malformed(f"{party} does not say of tree {t} what it said with the key, whether it merges its bins")
         # the mailbox bounds the party's next messages by this number
@@ -161,9 +164,3 @@ class OfferedCandidates:
             refuse_classes(self._context.party, Feature.MIN_CELL_RECORDS)
         self.cells[party] = least
         self._growing.sum_both()
-
-    def _take_marks(self, party: str, t: int, stage: int, candidates: int, marks: list[int]) -> None:
-        """Take the marks of a party's candidates, which come once, at the root."""
-        if stage or party in self.marks or len(marks) != candidates or not set(marks) <= set(MARKS):
-            raise Malformed(f"{party} has sent marks that are not those of its {candidates} candidates in tree {t}")
-        self.marks[party] = np.array(marks, dtype=np.int64)

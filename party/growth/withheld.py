@@ -76,23 +76,15 @@ class ShownSpaces:
 
     async def _send(self, parties: list[str], t: int, stage: int, growing: GrowingTree, training: int) -> None:
         for party in parties:
-            self._check(party, growing, training)
-        await together(*(self._relay(party, t, stage, growing) for party in parties))
-
-    def _check(self, party: str, growing: GrowingTree, training: int) -> None:
-        """`Refused` if a node that a feature party would know has too few records: one relayed, or the sibling of one.
-
-        The party has the parent's records, hence also those of a sibling that is not relayed, as the difference.
-        """
-        for parent in sorted({node >> 1 for node in self._relayed(party, growing)}):
-            for child in (2 * parent, 2 * parent + 1):
-                count = int((growing.rows[child] < training).sum())
-                self._context.policy.check_space(self._context.party, party, child, count)
-
-    async def _relay(self, party: str, t: int, stage: int, growing: GrowingTree) -> None:
-        spaces: list[tuple[int, Rows]] = [(node, growing.rows[node]) for node in self._relayed(party, growing)]
-        bodies = space_messages(spaces, len(growing.values))
-        await self._context.outbox.send(party, "instance_spaces", bodies, round=t, stage=stage)
+            # a relayed node and its sibling need enough records: the party has their parent's, hence the difference
+            for parent in sorted({node >> 1 for node in self._relayed(party, growing)}):
+                for child in (2 * parent, 2 * parent + 1):
+                    count = int((growing.rows[child] < training).sum())
+                    self._context.policy.check_space(self._context.party, party, child, count)
+        spaces = {party: [(node, growing.rows[node]) for node in self._relayed(party, growing)] for party in parties}
+        bodies = {party: space_messages(shown, len(growing.values)) for party, shown in spaces.items()}
+        send = self._context.outbox.send
+        await together(*(send(party, "instance_spaces", bodies[party], round=t, stage=stage) for party in parties))
 
     def _relayed(self, party: str, growing: GrowingTree) -> list[int]:
         """The nodes of the frontier that a feature party does not know from its own splits."""

@@ -70,7 +70,9 @@ class Recipient:
         for party in self._members:
             sums = sums + await self._share_of(party, block)
         self._passing.end(block)
-        self._records.keep(rows, self._scores(sums), np.zeros(len(rows)), {})
+        scale, base = self._unit
+        scores: Floats = (self._margin + decode(sums, FRACTION)) * scale + base
+        self._records.keep(rows, scores, np.zeros(len(rows)), {})
         return Outcome(self._records.after_block(block), answer=scored_block(self._context, blocks))
 
     async def close(self) -> None:
@@ -85,9 +87,3 @@ class Recipient:
         if len(content) != 8 * wanted:
             raise Malformed(f"{party} sent {len(content)} bytes of shares, {wanted} outputs have {8 * wanted}")
         return np.frombuffer(content, dtype="<u8").reshape(-1, self._passing.outputs)
-
-    def _scores(self, sums: Ring) -> Floats:
-        """Scores (n, outputs) of sums in the ring; those of a regression in the unit of its label."""
-        scale, base = self._unit
-        scores: Floats = (self._margin + decode(sums, FRACTION)) * scale + base
-        return scores

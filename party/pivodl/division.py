@@ -93,17 +93,13 @@ class Divisions:
             parts = [pivodl_pb2.WinningCandidates(nodes=batch) for batch in batches(nodes)]
             await me.context.outbox.send(source, "winning_candidates", parts, round=tree.index, stage=level)
 
-    async def _places(self, level: int, openers: list[str]) -> dict[int, list[int]]:
-        places: dict[int, list[int]] = {}
-        for opener in openers:
-            async for message in self._me.received(opener, "winning_candidates", self._tree.index, level):
-                places |= {won.node: list(won.places) for won in message.nodes}
-        return places
-
     async def _divide_own(self, level: int, winners: Mapping[int, Winner], nodes: list[int]) -> Made:
         me = self._me
         openers = [party for party in me.others if any(winners[node].opener == party for node in nodes)]
-        places = await self._places(level, openers)
+        places: dict[int, list[int]] = {}
+        for opener in openers:
+            async for message in me.received(opener, "winning_candidates", self._tree.index, level):
+                places |= {won.node: list(won.places) for won in message.nodes}
         made: Made = {}
         taken = {}
         for node in nodes:

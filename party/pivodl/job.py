@@ -140,12 +140,6 @@ class PivodlJob:
         self.own.begin(loss, store)
         self._begun = True
 
-    def _begin_scores_again(self) -> None:
-        """The same in an attempt that has only models left to publish, by the scales on disk."""
-        arrays = required(self._me.context.store.load_arrays(MOMENTS))
-        total, squares, count = (int(number) for number in arrays["numbers"])
-        self.begin_scores(SharedLabelLoss(self._me.params, Moments(total, squares, count) if count else None))
-
     @step()
     async def publish(self) -> setup_pb2.PublishedModel | None:
         """Publish the stored trees as a model; the first party reports it.
@@ -158,32 +152,34 @@ class PivodlJob:
             planned = me.params.n_estimators
             if self.stored.count < planned:
                 raise OutOfOrder(f"publish cannot come now: {self.stored.count} of {planned} trees are stored")
-            if not self._begun:
-                self._begin_scores_again()
-            context.store.publish(self._manifest(), (TREES, HISTORY))
+            if not self._begun:  # an attempt that has only models left to publish takes the scales on disk
+                arrays = required(context.store.load_arrays(MOMENTS))
+                total, squares, count = (int(number) for number in arrays["numbers"])
+                self.begin_scores(SharedLabelLoss(self._me.params, Moments(total, squares, count) if count else None))
+            params, loss = me.params, self.own.loss
+            context.store.publish(
+                {
+                    "role": "party",
+                    "aggregator": me.spec.aggregator,
+                    "parties": me.parties,
+                    "classes": params.class_names,
+                    "class_type": "string",
+                    **manifest_of(me.context, me.spec, self.table, params.missing),
+                    "trees": self.stored.count,
+                    "trees_per_round": 1,
+                    TRAINED_IDS: trained_ids(self.table.ids),
+                    "best_round": None,
+                    "objective": params.objective,
+                    "base_margin": [float(margin) for margin in loss.base],
+                    "label_scale": loss.label_scale,
+                    "base_score": loss.base_score,
+                    "labelled_records": len(self.own.rows),
+                    "params": params.to_dict(),
+                    "training_metrics": self.own.metrics,
+                },
+                (TREES, HISTORY),
+            )
         return published_model(context.store.manifest()) if me.name == me.spec.aggregator else None
-
-    def _manifest(self) -> dict[str, object]:
-        me, params, loss = self._me, self._me.params, self.own.loss
-        return {
-            "role": "party",
-            "aggregator": me.spec.aggregator,
-            "parties": me.parties,
-            "classes": params.class_names,
-            "class_type": "string",
-            **manifest_of(me.context, me.spec, self.table, params.missing),
-            "trees": self.stored.count,
-            "trees_per_round": 1,
-            TRAINED_IDS: trained_ids(self.table.ids),
-            "best_round": None,
-            "objective": params.objective,
-            "base_margin": [float(margin) for margin in loss.base],
-            "label_scale": loss.label_scale,
-            "base_score": loss.base_score,
-            "labelled_records": len(self.own.rows),
-            "params": params.to_dict(),
-            "training_metrics": self.own.metrics,
-        }
 
     def store(self, tree: GrowingTree) -> None:
         """Store this party's part of a tree, then the scores that include it."""

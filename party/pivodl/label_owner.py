@@ -93,12 +93,6 @@ class LabelOwner:
             for (node, places), left in zip(nodes, lefts, strict=True)
         }
 
-    def _permitted(self, sums: OwnSums) -> list[Ints]:
-        """The sums, slot by slot, of the candidates that this party's threshold permits."""
-        params = self._me.params
-        mask = permits(sums.counts, sums.total, params.instance_threshold, as_published=params.as_published)
-        return [np.ascontiguousarray(sums.left[mask, slot]) for slot in range(sums.left.shape[1])]
-
     async def send_shares(self, tree: GrowingTree, level: int) -> None:
         """Send every other source this party's sums of each open node, a ciphertext for each permitted candidate."""
         for source in self._me.others:
@@ -112,7 +106,11 @@ class LabelOwner:
         series = me.context.outbox.open(source, "candidate_shares", tree.index, level)
         for node, sums in by_node.items():
             to = str(tree.split_party(node, source))
-            key, columns = self._keys.of(to), self._permitted(sums)
+            # only candidates that this party's threshold permits
+            params = me.params
+            mask = permits(sums.counts, sums.total, params.instance_threshold, as_published=params.as_published)
+            columns = [np.ascontiguousarray(sums.left[mask, slot]) for slot in range(sums.left.shape[1])]
+            key = self._keys.of(to)
             if to == me.name:  # encrypts faster with the secret key
                 blocks = [block async for _, block in self._keys.holder.encrypt_blocks(columns)]
                 ciphertexts = b"".join(blocks)

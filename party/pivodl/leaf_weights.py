@@ -68,20 +68,25 @@ class Settlement:
         2. Send the sums of open children to their split parties, weights of leaves to the parties with labels.
         3. Receive the same from the other parties.
         """
-        self._open_children(divisions.place, opened)
-        await self._send_sums(level, divisions.open)
-        await self._send_weights(level, divisions.ended)
-        await self._receive_sums(level, divisions.open)
-        await self._receive_weights(level, divisions.ended)
-        self._tree.open = sorted(divisions.open)
-
-    def _open_children(self, places: Mapping[int, int], opened: Mapping[int, Opened]) -> None:
         tree = self._tree
-        for node, place in places.items():
+        for node, place in divisions.place.items():
             left = opened[node].left.get(place)
             if left is None:
                 raise Malformed(f"node {node}: its source has taken a candidate that is not among the winners")
             tree.sums[2 * node], tree.sums[2 * node + 1] = left, tree.sums[node] - left
+        await self._send_sums(level, divisions.open)
+        await self._send_weights(level, divisions.ended)
+        me = self._me
+        mine = [child for child in divisions.open if me.name in self._receivers(child)]
+        for sender in me.others:
+            expected = sorted(child for child in mine if tree.keeper(child) == sender)
+            if expected:
+                sums = await received_sums(me, self._slots, sender, tree.index, level + 1)
+                if sorted(sums) != expected:
+                    raise Malformed(f"{sender} sent sums of nodes {sorted(sums)}, not of {expected}")
+                tree.sums |= sums
+        await self._receive_weights(level, divisions.ended)
+        self._tree.open = sorted(divisions.open)
 
     def _receivers(self, child: int) -> list[str]:
         """The parties that are to know the sums of an open child."""
@@ -100,17 +105,6 @@ class Settlement:
         for party, nodes in bodies.items():
             parts = [pivodl_pb2.NodeSums(nodes=batch) for batch in batches(nodes)]
             await me.context.outbox.send(party, "node_sums", parts, round=tree.index, stage=level + 1)
-
-    async def _receive_sums(self, level: int, children: list[int]) -> None:
-        me, tree = self._me, self._tree
-        mine = [child for child in children if me.name in self._receivers(child)]
-        for sender in me.others:
-            expected = sorted(child for child in mine if tree.keeper(child) == sender)
-            if expected:
-                sums = await received_sums(me, self._slots, sender, tree.index, level + 1)
-                if sorted(sums) != expected:
-                    raise Malformed(f"{sender} sent sums of nodes {sorted(sums)}, not of {expected}")
-                tree.sums |= sums
 
     async def _send_weights(self, level: int, leaves: list[int]) -> None:
         me, tree = self._me, self._tree

@@ -105,6 +105,10 @@ class SplitParty:
         if any(me.name in tree.split_parties(node) for node in tree.open):
             await me.broadcast("best_gains", [body], tree.index, level)
         best = {node: (opened.best.gain, Winner(opened.source, me.name)) for node, opened in self.opened.items()}
+
+        def rank(gain: float, winner: Winner) -> tuple[float, int]:  # the larger gain wins, or the lower source
+            return gain, -me.parties.index(winner.source)
+
         for party in me.others:
             if not any(party in tree.split_parties(node) for node in tree.open):
                 continue
@@ -112,14 +116,9 @@ class SplitParty:
             for announced in (await me.received_once(party, "best_gains", tree.index, level)).gains:
                 self._check(party, announced)
                 theirs = announced.gain, Winner(announced.source, party)
-                if announced.node not in best or self._before(theirs, best[announced.node]):
+                if announced.node not in best or rank(*theirs) > rank(*best[announced.node]):
                     best[announced.node] = theirs
         return {node: winner for node, (_, winner) in best.items()}
-
-    def _before(self, one: tuple[int, Winner], other: tuple[int, Winner]) -> bool:
-        """True if one gain wins: it is larger, or the same of a lower source."""
-        order = self._me.parties
-        return (one[0], -order.index(one[1].source)) > (other[0], -order.index(other[1].source))
 
     def _check(self, party: str, announced: pivodl_pb2.BestGain) -> None:
         me, tree = self._me, self._tree

@@ -14,6 +14,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from treetap.models.arrays import Arrays
 from treetap.models.durable import write_whole, writing_whole
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some
 from treetap.party.prediction.opened_model import OpenedModel
-from treetap.party.prediction.scores_on_disk import AT_ONCE, Array, Imputed, Outcome, ScoreStore
+from treetap.party.prediction.scores_on_disk import AT_ONCE, Imputed, Outcome, ScoreStore
 from treetap.party.prediction.steps import LAST_BLOCK, MORE_BLOCKS
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime import step_order
@@ -105,9 +106,14 @@ class EvaluatedPrediction:
                 if value is not None and math.isfinite(value)
             ]
             if self._rules.protect:
-                await self._context.offload(
-                    lambda: self._note(len(known) - document["without_label"], shown), whole=True
+                charge = partial(
+                    self._context.ledger.enter,
+                    Kind.CLEAN_LABELS,
+                    len(known) - document["without_label"],
+                    model=self._opening.model,
+                    measures=[measure.name for measure in shown],
                 )
+                await self._context.offload(charge, whole=True)
             written.metrics.extend(shown)
         elif not self._rules.released:
             log.info(
@@ -115,10 +121,6 @@ class EvaluatedPrediction:
                 "evaluate_clean_labels = false",
                 self._context.job, target,
             )  # fmt: skip
-
-    def _note(self, records: int, measures: list[types_pb2.NamedMetric]) -> None:
-        names = [measure.name for measure in measures]
-        self._context.ledger.enter(Kind.CLEAN_LABELS, records, model=self._opening.model, measures=names)
 
     def _document(self, known: Rows, scored: ScoreStore) -> dict[str, Any]:
         labels = self._labels.take(known)
@@ -296,7 +298,10 @@ def _write(path: Path, own: IdColumns, asked: Rows, scored: ScoreStore, opened: 
         done = 0
         for first in range(0, len(known), AT_ONCE):
             part = known[first : first + AT_ONCE]
-            columns = _columns(next(parts), opened)
+            stored = next(parts)
+            outcome = Outcome.of(opened.objective, opened.classes, stored["scores"])
+            predictions = outcome.columns(opened.classes, opened.class_type)
+            columns = pa.table(predictions | {name: stored[name] for name in stored if name != "scores"})
             last = len(asked) if first + AT_ONCE >= len(known) else int(np.searchsorted(asked, part[-1])) + 1
             if schema is None:
                 schema = pa.schema([*own.fields, *columns.schema])
@@ -309,9 +314,3 @@ def _write(path: Path, own: IdColumns, asked: Rows, scored: ScoreStore, opened: 
                 rows = pa.array(places, mask=part[places] != here)
                 write(pa.table([*own.at(here), *columns.take(rows).columns], schema=schema))
             done = last
-
-
-def _columns(stored: dict[str, Array], opened: OpenedModel) -> pa.Table:
-    """The columns of predictions of scored records, beside their ids."""
-    columns = Outcome.of(opened.objective, opened.classes, stored["scores"]).columns(opened.classes, opened.class_type)
-    return pa.table(columns | {name: stored[name] for name in stored if name != "scores"})

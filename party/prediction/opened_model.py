@@ -301,7 +301,10 @@ class OpenedModel:
             fault = f"model {opening.model} was trained by {trained_by}, and {name} does not predict with it"
             raise DataError(f"{fault}: use {' or '.join(offered)}")
         if manifest["role"] == "party":
-            self._check_equals()
+            trained, asked = manifest["parties"], [opening.recipient, *opening.feature_parties]
+            if sorted(trained) != sorted(asked):
+                fault = f"model {opening.model} was trained by {', '.join(trained)}, not by {', '.join(asked)}"
+                raise DataError(f"{fault}: predict by the coordinator that trained it")
             return
         role = "label_holder" if opening.recipient == me else "feature_party"
         if manifest["role"] != role:
@@ -314,13 +317,6 @@ class OpenedModel:
         if role == "label_holder" and sorted(manifest["feature_parties"]) != sorted(opening.feature_parties):
             trained = ", ".join(manifest["feature_parties"])
             fault = f"model {opening.model} was trained with {trained}, not with {', '.join(opening.feature_parties)}"
-            raise DataError(f"{fault}: predict by the coordinator that trained it")
-
-    def _check_equals(self) -> None:
-        """`DataError` where a model of parties with equal roles is of others."""
-        trained, asked = self.manifest["parties"], [self._opening.recipient, *self._opening.feature_parties]
-        if sorted(trained) != sorted(asked):
-            fault = f"model {self._opening.model} was trained by {', '.join(trained)}, not by {', '.join(asked)}"
             raise DataError(f"{fault}: predict by the coordinator that trained it")
 
 

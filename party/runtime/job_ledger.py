@@ -113,16 +113,16 @@ class JobLedger:
             past = self.of_day(charge.kind, partner, charge.seconds)
             over = sum(one.amount for one in past) + charge.amount - most
             if over > 0:
-                self._refuse(DAILY[charge.kind], partner, most, _again(past, over))
-
-    def _refuse(self, key: str, partner: str, most: int, again: str) -> None:
-        log.warning(
-            "job %s: refused: the policy says %s = %d, and in 24 hours there were as many with %s; the next may come "
-            "%s, or with a greater number in the policy file",
-            *(self.occasion.job, key, most, partner, again),
-        )
-        # no more than this is said: other coordinators may have asked for them
-        raise Refused(f"{self.party} takes no part: the {key} of its policy are used up; its log says until when")
+                key = DAILY[charge.kind]
+                log.warning(
+                    "job %s: refused: the policy says %s = %d, and in 24 hours there were as many with %s; the next "
+                    "may come %s, or with a greater number in the policy file",
+                    *(self.occasion.job, key, most, partner, _again(past, over)),
+                )
+                # no more than this is said: other coordinators may have asked for them
+                raise Refused(
+                    f"{self.party} takes no part: the {key} of its policy are used up; its log says until when"
+                )
 
 
 def _again(past: Sequence[Charge], over: float) -> str:

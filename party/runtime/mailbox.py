@@ -162,7 +162,13 @@ class Mailbox:
                     f"{kind} part {message.part} from {sender} is marked as the last part, but a later one has come"
                 )
             self._check_size(key, series.size + len(content) + OVERHEAD, most)
-            self._check_ahead(key)
+            sender, kind, *place = key
+            waiting = [other[2:] for other in self._senders[sender].series if other[1] == kind]
+            if tuple(place) not in waiting and len(waiting) >= SERIES_AT_ONCE:
+                unread = " and of ".join(f"round {round}, stage {stage}" for round, stage in sorted(waiting))
+                raise Refused(
+                    f"{kind} of {sender}: round {place[0]}, stage {place[1]} comes while those of {unread} wait unread"
+                )
             self._series[key] = series
             held = self._senders[sender]
             held.heard_at = asyncio.get_running_loop().time()
@@ -241,16 +247,6 @@ class Mailbox:
             raise Refused(
                 f"{kind} of {sender}: round {round}, stage {stage} has more than the {most} bytes "
                 "that this job can need"
-            )
-
-    def _check_ahead(self, key: Key) -> None:
-        """`Refused` for a message of a series that begins while others of its kind wait unread."""
-        sender, kind, *place = key
-        waiting = [other[2:] for other in self._senders[sender].series if other[1] == kind]
-        if tuple(place) not in waiting and len(waiting) >= SERIES_AT_ONCE:
-            unread = " and of ".join(f"round {round}, stage {stage}" for round, stage in sorted(waiting))
-            raise Refused(
-                f"{kind} of {sender}: round {place[0]}, stage {place[1]} comes while those of {unread} wait unread"
             )
 
     def _put(self, sender: _Sender, content: bytes) -> bytes | Place:

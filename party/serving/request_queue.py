@@ -78,7 +78,10 @@ class RequestQueue:
         except TimeoutError:
             raise Silent(f"no prediction within {within_s:g} s") from None
         finally:
-            self._drop(request)
+            self._open.discard(request)
+            if request.left:
+                self._queue.remove(request)
+                self._count(-len(request.left))
         return request.found
 
     async def gather(self, most: int, wait_s: float) -> Rows:
@@ -95,7 +98,17 @@ class RequestQueue:
                 until = min(self._queue[0].asked_at + self._window, self._moved_at + self._window / QUIET)
             complete = self._records >= most or len(self._queue) >= self._expected
             if self._queue and (complete or now >= until):
-                return self._take(most)
+                # take the records of the first requests; one of several requests is taken once
+                self._block = {}
+                while self._queue:
+                    first = self._queue[0]
+                    while first.left and (first.left[-1] in self._block or len(self._block) < most):
+                        self._block.setdefault(first.left.pop(), []).append(first)
+                        self._count(-1)
+                    if first.left:
+                        break
+                    self._queue.popleft()
+                return np.array(sorted(self._block), dtype=np.int64)
             if not self._queue and now >= end:
                 self._expected = 1
                 return np.zeros(0, dtype=np.int64)
@@ -126,26 +139,6 @@ class RequestQueue:
             if not request.answered.done():
                 request.answered.set_exception(NotServed(why))
         self._arrived.set()
-
-    def _take(self, most: int) -> Rows:
-        """Take the records of the first requests; a record of several requests is taken once."""
-        self._block = {}
-        while self._queue:
-            first = self._queue[0]
-            while first.left and (first.left[-1] in self._block or len(self._block) < most):
-                self._block.setdefault(first.left.pop(), []).append(first)
-                self._count(-1)
-            if first.left:
-                break
-            self._queue.popleft()
-        return np.array(sorted(self._block), dtype=np.int64)
-
-    def _drop(self, request: _Request) -> None:
-        """Remove a request whose client has its answer or has gone."""
-        self._open.discard(request)
-        if request.left:
-            self._queue.remove(request)
-            self._count(-len(request.left))
 
     def _count(self, change: int) -> None:
         self._records += change

@@ -292,7 +292,25 @@ class LabelHolder:
             epochs = await self._context.offload(lambda: self._job.states.epochs)
             if epochs < self._params.epochs and not self._figures.stopped:
                 raise OutOfOrder(f"publish cannot come now: {epochs} of {self._params.epochs} epochs are stored")
-            await self._job.publish(self._manifest(epochs), self._clean_metrics())
+            params, data, side = self._params, self.data, required(self._side)
+            await self._job.publish(
+                {
+                    "role": "label_holder",
+                    "feature_parties": list(self._spec.feature_parties),
+                    "classes": data.labels.classes,
+                    "class_type": str(data.labels.kind),
+                    "objective": params.objective,
+                    **manifest_of(self._context, self._spec, data.table, params.missing),
+                    **self._job.described(),
+                    "target": side.objective.to_dict(),
+                    "top": asdict(params.top),
+                    "widths": side.widths,
+                    "params": params.to_dict(),
+                    "epochs": epochs,
+                    **self._figures.summary(),
+                },
+                self._clean_metrics(),
+            )
         return published_network(store.manifest())
 
     async def close(self) -> None:
@@ -359,21 +377,3 @@ class LabelHolder:
             loss_for(self._params.objective, len(data.labels.classes)).check(data.labels.values)
         except BadInput as failure:
             raise failure.at(self._context.party) from None
-
-    def _manifest(self, epochs: int) -> dict[str, Any]:
-        params, data, side = self._params, self.data, required(self._side)
-        return {
-            "role": "label_holder",
-            "feature_parties": list(self._spec.feature_parties),
-            "classes": data.labels.classes,
-            "class_type": str(data.labels.kind),
-            "objective": params.objective,
-            **manifest_of(self._context, self._spec, data.table, params.missing),
-            **self._job.described(),
-            "target": side.objective.to_dict(),
-            "top": asdict(params.top),
-            "widths": side.widths,
-            "params": params.to_dict(),
-            "epochs": epochs,
-            **self._figures.summary(),
-        }

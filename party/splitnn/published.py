@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from treetap.errors import DataError
 from treetap.neural.inputs import InputScaler
 from treetap.neural.objective import Objective
@@ -37,13 +34,15 @@ def trained_top(opened: OpenedModel) -> TrainedTop:
 def _own(opened: OpenedModel) -> TrainedBottom:
     manifest = opened.manifest
     scaler = InputScaler.from_dict(manifest["inputs"])
-    return TrainedBottom(_bottom(manifest["bottom"]), scaler, opened.weights, int(manifest["threads"]))
+    entry = manifest["bottom"]
+    lists = {name: tuple(entry[name]) for name in ("hidden", "channels", "blocks")}
+    return TrainedBottom(
+        Bottom(kind=entry["kind"], width=entry["width"], norm=entry["norm"], pool=entry["pool"], **lists),
+        scaler,
+        opened.weights,
+        int(manifest["threads"]),
+    )
 
 
 def _damaged(opened: OpenedModel, fault: DataError) -> DataError:
     return DataError(f"model {opened.name}: {fault}; bring a back-up of it back").at(opened.party)
-
-
-def _bottom(entry: Mapping[str, Any]) -> Bottom:
-    lists = {name: tuple(entry[name]) for name in ("hidden", "channels", "blocks")}
-    return Bottom(kind=entry["kind"], width=entry["width"], norm=entry["norm"], pool=entry["pool"], **lists)

@@ -81,8 +81,13 @@ class LabelHolder:
         number, context, opened = request.round, self._context, self._opened
         rows, blocks = self._records.block(number)
         await send_block(context, self._present, number, rows, len(opened.aligned.ids))
+        wire, widths = self._wire_type, self._network.widths
         own, *taken = await together(
-            self._own(rows), *(self._take(party, number, len(rows)) for party in self._present)
+            self._own(rows),
+            *(
+                take(context, party, EMBEDDINGS, (len(rows), widths[party]), wire, number, place=f"block {number}")
+                for party in self._present
+            ),
         )
         self._records.leave_out(await take_spent(context, self._opening, number, len(rows)))
         embeddings = dict(zip(self._present, taken, strict=True))
@@ -100,8 +105,3 @@ class LabelHolder:
             await self._context.offload(lambda: self._network.take(self._opened.aligned))
             self._taken = True
         return await self._context.offload(lambda: self._network.embed(rows))
-
-    async def _take(self, party: str, number: int, rows: int) -> torch.Tensor:
-        """The embeddings (n, width) of a feature party for a block."""
-        shape = rows, self._network.widths[party]
-        return await take(self._context, party, EMBEDDINGS, shape, self._wire_type, number, place=f"block {number}")

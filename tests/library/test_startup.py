@@ -107,13 +107,13 @@ def test_a_party_with_served_models_parses_no_http() -> None:
         "assert models.address"
     )
     assert not modules & {"aiohttp", "aiosignal", "multidict", "yarl", "treetap.ops"}
-    assert "aiohttp" in loaded("import treetap.ops.gateway.command")
+    assert "aiohttp" in loaded("import treetap.ops.gateway.http")
 
 
 @pytest.mark.second_tier(but=1)
 def test_a_gateway_holds_no_part_of_a_party() -> None:
     """It needs sockets, TLS, certificates and HTTP: no table, no arithmetic, no server of a party."""
-    modules = loaded("import treetap.commands.cli, treetap.ops.gateway.command")
+    modules = loaded("import treetap.commands.cli, treetap.ops.gateway.http")
     assert not modules & (NOT_TO_SERVE - {"aiohttp", "treetap.wire.credentials"})
     assert not modules & {"treetap.party", "treetap.coordinator", "numpy"}
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from treetap.ops.gateway.command import GatewayMetrics, listening
 from treetap.ops.gateway.config import GatewayConfig
+from treetap.ops.gateway.http import GatewayMetrics, listening
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.metrics import PartyMetrics
 from treetap.party.server.services import ScoringServer

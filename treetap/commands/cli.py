@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
@@ -298,14 +298,6 @@ def transcript(
     terminal.out.print(summary["signed"]["says"], markup=False, highlight=False, soft_wrap=True)
 
 
-def _fail(message: str, *, bad_input: bool) -> NoReturn:
-    if logs.in_json():
-        logging.getLogger("treetap").critical("%s", message)
-    else:
-        print(f"treetap: {visible(message, keep=chr(10))}", file=sys.stderr)
-    raise SystemExit(2 if bad_input else 1)
-
-
 def main() -> None:
     """The entry point: errors raised on purpose become one message and an exit status, never a traceback."""
     while_importing()
@@ -314,4 +306,9 @@ def main() -> None:
         with guarded():
             in_plain_text(typer.main.get_command(app))()
     except TreetapError as error:
-        _fail(str(error), bad_input=isinstance(error, BadInput))
+        message = str(error)
+        if logs.in_json():
+            logging.getLogger("treetap").critical("%s", message)
+        else:
+            print(f"treetap: {visible(message, keep=chr(10))}", file=sys.stderr)
+        raise SystemExit(2 if isinstance(error, BadInput) else 1) from None

@@ -61,14 +61,10 @@ def ledger(
         table.add_row(*(terminal.text(f"{cell:g}" if isinstance(cell, float) else str(cell)) for cell in row.values()))
     terminal.out.print(table)
     for row in left:
-        terminal.out.print(terminal.text(f"{party.name}: {_words(row)}"), soft_wrap=True)
-
-
-def _words(row: dict[str, Any]) -> str:
-    """A row of a limit as a sentence: ε of labels and columns, numbers of a day for partners."""
-    unit = "ε " if row["limit"] in ("label_budget", "column_budget") else ""
-    left = "no limit" if row["left"] is None else f"{row['left']:.10g} left"
-    return f"{row['of']}: {unit}{row['spent']:.10g} spent, {left} ({row['limit']})"
+        unit = "ε " if row["limit"] in ("label_budget", "column_budget") else ""  # others are numbers of a day
+        rest = "no limit" if row["left"] is None else f"{row['left']:.10g} left"
+        words = f"{party.name}: {row['of']}: {unit}{row['spent']:.10g} spent, {rest} ({row['limit']})"
+        terminal.out.print(terminal.text(words), soft_wrap=True)
 
 
 def _sums(charges: list[Charge]) -> list[dict[str, Any]]:

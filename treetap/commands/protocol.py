@@ -294,7 +294,10 @@ def _telling(message: ShownMessage) -> str:
 def show(name: str, svg: Path | None, *, as_json: bool) -> None:
     """Print a protocol, or without a name the list of all; also draw it to a file, if asked."""
     if not name:
-        listed = {protocol: _does(protocol) for protocol in dict.fromkeys([*TRAINING, *PREDICTION])}
+        listed = {
+            protocol: [does for does, names in (("trains", TRAINING), ("predicts", PREDICTION)) if protocol in names]
+            for protocol in dict.fromkeys([*TRAINING, *PREDICTION])
+        }
         lines = (f"{protocol}: {' and '.join(does)}" for protocol, does in listed.items())
         print(json.dumps(listed, indent=1) if as_json else "\n".join(lines), flush=True)
         return
@@ -306,10 +309,6 @@ def show(name: str, svg: Path | None, *, as_json: bool) -> None:
     else:
         for one in described:
             _print(one)
-
-
-def _does(name: str) -> list[str]:
-    return [does for does, names in (("trains", TRAINING), ("predicts", PREDICTION)) if name in names]
 
 
 def _print(one: Shown) -> None:

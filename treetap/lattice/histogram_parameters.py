@@ -91,10 +91,28 @@ class HistogramParameters:
     modulus_bits: int = MODULUS_BITS
 
     def __post_init__(self) -> None:
-        _check_ring(self.degree, self.modulus_bits)
+        if self.degree not in TOTAL_BITS:
+            raise BadInput(f"degree {self.degree} is not one of {', '.join(map(str, TOTAL_BITS))}: take {DEGREE}")
+        if self.modulus_bits > TOTAL_BITS[self.degree]:
+            raise BadInput(
+                f"modulus_bits {self.modulus_bits} at degree {self.degree} is below 128-bit security: at most "
+                f"{TOTAL_BITS[self.degree]}"
+            )
+        if (self.degree, self.modulus_bits) != (DEGREE, MODULUS_BITS):
+            raise BadInput(
+                f"degree {self.degree} and modulus_bits {self.modulus_bits} are not those of the kernels: take "
+                f"{DEGREE} and {MODULUS_BITS}"
+            )
         _check_job(self.records, self.widths, self.bins, self.candidates, self.queries, self.attempts)
         _check_hiding(self.hiding)
-        self._check_ranges()
+        for name, values in (
+            ("words", range(1, MOST_WORDS + 1)),
+            ("word_bits", WORD_BITS),
+            ("flood_bits", FLOOD_BITS),
+            ("reply_bits", range(self.word_bits + 1, MOST_REPLY_BITS + 1)),
+        ):
+            if (value := getattr(self, name)) not in values:
+                raise BadInput(f"{name} {value} is outside of what the kernels take: {values[0]} to {values[-1]}")
         if self.flood_bits < (needed := _flood_bits(self.noise, self.first_halves, self.hiding)):
             hidden = math.floor(10 * self.hiding_bits) / 10
             raise BadInput(
@@ -195,7 +213,10 @@ class HistogramParameters:
     @property
     def places_per_word(self) -> int:
         """Ternary places of u_k that a first half shows to a label holder with a bad zero block: 3^(k+1) ≤ q/w."""
-        return _places(self.flood_bits)
+        places = 0
+        while 3 ** (places + 2) <= 1 << (MODULUS_BITS - self.flood_bits):
+            places += 1
+        return places
 
     @property
     def queries_per_second_half(self) -> int:
@@ -221,16 +242,6 @@ class HistogramParameters:
     def second_half_bytes(self) -> int:
         """Size of a candidate's second half."""
         return self.degree * self.reply_bits // 8
-
-    def _check_ranges(self) -> None:
-        for name, values in (
-            ("words", range(1, MOST_WORDS + 1)),
-            ("word_bits", WORD_BITS),
-            ("flood_bits", FLOOD_BITS),
-            ("reply_bits", range(self.word_bits + 1, MOST_REPLY_BITS + 1)),
-        ):
-            if (value := getattr(self, name)) not in values:
-                raise BadInput(f"{name} {value} is outside of what the kernels take: {values[0]} to {values[-1]}")
 
 
 def secrecy_bits() -> float:
@@ -276,20 +287,6 @@ def _check_hiding(bits: int) -> None:
         raise BadInput(f"hiding {bits} is outside of what the lattice scheme takes: {HIDING[0]} to {HIDING[-1]}")
 
 
-def _check_ring(degree: int, modulus_bits: int) -> None:
-    if degree not in TOTAL_BITS:
-        raise BadInput(f"degree {degree} is not one of {', '.join(map(str, TOTAL_BITS))}: take {DEGREE}")
-    if modulus_bits > TOTAL_BITS[degree]:
-        raise BadInput(
-            f"modulus_bits {modulus_bits} at degree {degree} is below 128-bit security: at most {TOTAL_BITS[degree]}"
-        )
-    if (degree, modulus_bits) != (DEGREE, MODULUS_BITS):
-        raise BadInput(
-            f"degree {degree} and modulus_bits {modulus_bits} are not those of the kernels: take {DEGREE} and "
-            f"{MODULUS_BITS}"
-        )
-
-
 def _root(square: Fraction) -> int:
     """⌈√square⌉."""
     whole = -(-square.numerator // square.denominator)
@@ -314,13 +311,6 @@ def _noise_share(noise: int, word_bits: int, flood_bits: int, reply_bits: int) -
     flood = Fraction(3 * (1 << flood_bits), 2)
     rounding = _root(Fraction(TAIL**2 * DEGREE, 6)) + Fraction(1, 2)
     return ((flood + noise) * reply + rounding) / Fraction(1 << reply_bits, 2 << word_bits)
-
-
-def _places(flood_bits: int) -> int:
-    places = 0
-    while 3 ** (places + 2) <= 1 << (MODULUS_BITS - flood_bits):
-        places += 1
-    return places
 
 
 def _nodes(words: int, candidates: int) -> int:

@@ -60,13 +60,12 @@ def read_history(folder: Path) -> list[dict[str, float | None]]:
         file, rounds = HISTORY, [line.get("metrics") for line in read_kind(folder, HISTORY)]
     else:
         file, rounds = MANIFEST, manifest.get("history", [])
-    if not isinstance(rounds, list) or not all(map(_is_metrics, rounds)):
+    if not isinstance(rounds, list) or not all(
+        isinstance(row, dict) and all(value is None or type(value) in (int, float) for value in row.values())
+        for row in rounds
+    ):
         raise DataError(f"{folder / file}: has no metrics of every round; bring a back-up of it back")
     return rounds
-
-
-def _is_metrics(row: object) -> bool:
-    return isinstance(row, dict) and all(value is None or type(value) in (int, float) for value in row.values())
 
 
 def names_in(rounds: Sequence[Metrics]) -> list[str]:

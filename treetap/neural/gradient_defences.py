@@ -117,7 +117,9 @@ def applied(defence: GradientDefence, gradient: torch.Tensor, draws: Draws, *pat
     elif defence.kind == "ppdl":
         changed = _selected(defence, flat, draws, *path)
     else:
-        changed = _levelled(flat, defence.levels) + _noise(defence, flat, draws, *path)
+        # rounded to multiples of the interval of which `levels` make up two deviations on each side
+        step = 2.0 * _DEVIATIONS * float(flat.std(unbiased=False)) / defence.levels
+        changed = (torch.round(flat / step) * step if step > 0 else flat.clone()) + _noise(defence, flat, draws, *path)
     return changed.reshape(gradient.shape)
 
 
@@ -142,12 +144,6 @@ def _selected(defence: GradientDefence, flat: torch.Tensor, draws: Draws, *path:
     sent = torch.zeros_like(flat)
     sent[chosen] = (flat + _noise(defence, flat, draws, *path, "sent"))[chosen]
     return sent
-
-
-def _levelled(flat: torch.Tensor, levels: int) -> torch.Tensor:
-    """The numbers (n,) rounded to multiples of the interval of which `levels` make up two deviations on each side."""
-    step = 2.0 * _DEVIATIONS * float(flat.std(unbiased=False)) / levels
-    return torch.round(flat / step) * step if step > 0 else flat.clone()
 
 
 def _compressed(flat: torch.Tensor, share: float) -> torch.Tensor:

@@ -140,7 +140,17 @@ class Optimiser:
     def step(self, rate: float) -> None:
         """Apply the gradients at a learning rate; weights without a gradient stay as they are."""
         if self._before is not None:
-            self._amplify(self._before)
+            for name, weight in self._weights.items():
+                gradient = weight.grad
+                if gradient is None:
+                    continue
+                plain = gradient.clone()
+                if name in self._before:
+                    ratio = torch.nan_to_num(
+                        1.0 + plain / self._before[name], nan=1.0, posinf=MOST_AMPLIFIED, neginf=1.0
+                    )
+                    gradient.mul_(ratio.clamp(1.0, MOST_AMPLIFIED))
+                self._before[name] = plain
         self._descent.step(rate)
 
     def state(self) -> dict[str, Array]:
@@ -157,17 +167,6 @@ class Optimiser:
         if self._before is not None:
             before = {key.rpartition("/")[0]: array for key, array in arrays.items() if _is_before(key)}
             self._before = {name: torch.from_numpy(np.array(array)) for name, array in before.items()}
-
-    def _amplify(self, before: dict[str, torch.Tensor]) -> None:
-        for name, weight in self._weights.items():
-            gradient = weight.grad
-            if gradient is None:
-                continue
-            plain = gradient.clone()
-            if name in before:
-                ratio = torch.nan_to_num(1.0 + plain / before[name], nan=1.0, posinf=MOST_AMPLIFIED, neginf=1.0)
-                gradient.mul_(ratio.clamp(1.0, MOST_AMPLIFIED))
-            before[name] = plain
 
 
 def _is_before(key: str) -> bool:

@@ -26,7 +26,12 @@ def put(params: Any, message: Message) -> None:
         if is_dataclass(value):
             put(value, getattr(holder, field.name))
         elif isinstance(value, Mapping):
-            _put_entries(value, getattr(holder, field.name))
+            entries = getattr(holder, field.name)
+            for name, entry in value.items():
+                if is_dataclass(entry):
+                    put(entry, entries[name])
+                else:
+                    entries[name] = entry
         elif isinstance(value, Sequence) and not isinstance(value, str):
             getattr(holder, field.name).extend(value)
         elif value is not None and not (isinstance(value, float) and math.isnan(value)):
@@ -42,15 +47,6 @@ def read(message: Message, kind: type[Params]) -> Params:
             continue
         values[name] = _plain(getattr(holder, name), inner)
     return kind(**values)
-
-
-def _put_entries(entries: Mapping[str, Any], field: Any) -> None:
-    """Write the entries of a mapping into a map field."""
-    for name, value in entries.items():
-        if is_dataclass(value):
-            put(value, field[name])
-        else:
-            field[name] = value
 
 
 @cache

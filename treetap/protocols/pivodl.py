@@ -219,7 +219,10 @@ def predict_centrally(
     Of one party's table the model is boosting's: a candidate of PIVODL needs a second party that opens its sums.
     """
     if len(before) == 1:
-        return boosting.predict_centrally(before, after, labels, classes, _boosted(params))
+        names = {field.name for field in fields(BoostingParams)} & {field.name for field in fields(PivodlParams)}
+        return boosting.predict_centrally(
+            before, after, labels, classes, BoostingParams(**{name: getattr(params, name) for name in names})
+        )
     from treetap.tables.binned import bin_columns
     from treetap.trees.centralised_pivodl import train
 
@@ -233,12 +236,6 @@ def _privacy(params: PivodlParams) -> Sequence[str]:
     from treetap.privacy.zcdp import statement
 
     return statement(params)
-
-
-def _boosted(params: PivodlParams) -> BoostingParams:
-    """The same parameters, as far as boosting has them."""
-    names = {field.name for field in fields(BoostingParams)} & {field.name for field in fields(PivodlParams)}
-    return BoostingParams(**{name: getattr(params, name) for name in names})
 
 
 PROTOCOL = TrainingProtocol(

@@ -320,7 +320,9 @@ def encoded(
         if category is None or category.of_dates:
             made = [name]
             if category is None:
-                block = _present(path, name, column, missing).reshape(-1, 1)
+                values = numbers_of(path, name, column)
+                absent = sentinels(missing, column.type)
+                block = (np.where(np.isin(values, absent), np.nan, values) if absent else values).reshape(-1, 1)
             else:
                 dated = as_written(path, name, column, missing, category.date_format)
                 days, _ = days_of(path, name, dated, category.utc, category.date_format)
@@ -447,13 +449,6 @@ def order_of(path: Origin, name: str, orders: Sequence[pa.Array]) -> dict[str | 
                 "in one order in each"
             )
     return place
-
-
-def _present(path: Origin, name: str, column: pa.ChunkedArray, missing: float | None) -> Floats:
-    """A column of numbers (N,), NaN where a cell is missing or holds the value that means it."""
-    values = numbers_of(path, name, column)
-    absent = sentinels(missing, column.type)
-    return np.where(np.isin(values, absent), np.nan, values) if absent else values
 
 
 def without_missing(path: Origin, name: str, column: pa.ChunkedArray, missing: float | None) -> pa.ChunkedArray:

@@ -149,18 +149,15 @@ def _text(origin: Origin, place: str, column: pa.ChunkedArray) -> pa.ChunkedArra
     if held or pa.types.is_fixed_size_binary(kind):
         if not isinstance(origin, Path) and not origin.typed:
             return _utf8(origin, place, column, pa.string())  # a text file holds text
-        return _text_of_bytes(column)
+        plain = column.cast(pa.binary()) if pa.types.is_fixed_size_binary(kind) else column
+        raw = plain.cast(pa.large_binary())
+        try:
+            text = raw.cast(pa.large_string())
+        except pa.ArrowInvalid:
+            return column
+        return column if pc.any(pc.match_substring(raw, b"\0")).as_py() else text
     text = _TEXT.get(str(kind))
     return column if text is None else _utf8(origin, place, column, text)
-
-
-def _text_of_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    raw = (column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column).cast(pa.large_binary())
-    try:
-        text = raw.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        return column
-    return column if pc.any(pc.match_substring(raw, b"\0")).as_py() else text
 
 
 def _utf8(origin: Origin, place: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

@@ -113,9 +113,12 @@ def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
     elif excel:
         dialect = replace(dialect, delimiter=excel[1])
         says.append(f"its first line, sep={_shown(excel[1])}, is no header: delimiter = {json.dumps(excel[1])}")
-    elif (delimiter := _delimiter(text, dialect, whole)) != ",":
-        dialect = replace(dialect, delimiter=delimiter)
-        says.append(f"cells end at {_shown(delimiter)}: delimiter = {json.dumps(delimiter)}")
+    else:
+        ways = {delimiter: replace(dialect, delimiter=delimiter) for delimiter in DELIMITERS}
+        fitting = [delimiter for delimiter, way in ways.items() if _table(_rows(text, way, whole))]
+        if len(fitting) == 1 and fitting[0] != ",":
+            dialect = ways[fitting[0]]
+            says.append(f"cells end at {_shown(fitting[0])}: delimiter = {json.dumps(fitting[0])}")
     columns = zip(*_rows(text, dialect, whole)[1:], strict=False)
     return Detected(dialect, tuple(says), tuple(columns))
 
@@ -123,13 +126,6 @@ def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
 def marked_encoding(head: bytes) -> str | None:
     """The encoding that a byte order mark names."""
     return next((name for mark, name in _MARKS if head.startswith(mark)), None)
-
-
-def _delimiter(text: str, dialect: Dialect, whole: bool) -> str:
-    fitting = [
-        delimiter for delimiter in DELIMITERS if _table(_rows(text, replace(dialect, delimiter=delimiter), whole))
-    ]
-    return fitting[0] if len(fitting) == 1 else ","
 
 
 def _table(rows: Sequence[Sequence[str]]) -> bool:

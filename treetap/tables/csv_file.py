@@ -127,24 +127,21 @@ class CsvFile(FileSource):
         dialect = self.dialect
         self._check_survey()
         if dialect.delimiter != "," and (self.given.decimal, self.given.thousands) == (None, None):
-            self._check_decided({name for name in wanted if name not in text})
+            # refuse the first of these columns that may have decimal marks or separators of thousands
+            header = next(self._rows(), (0, []))[1]
+            for place, (small, large) in self.shown.undecided.items():
+                if header[place] not in wanted or header[place] in text:
+                    continue
+                (mark, _), rows = small, islice(self._rows(), 1, None)
+                line = next((line for line, cells in rows if mark in cells[place]), 0)
+                raise DataError(
+                    f"{self}: line {line}, column {header[place]!r}: three digits follow each "
+                    f"{'point' if mark == '.' else 'comma'} of its cells, as in 1{mark}234: write {style_keys(small)} "
+                    f"if it is less than 2, or {style_keys(large)} if it is more than 1000"
+                )
         table = self._parsed(wanted, text)
         columns = {name: dialect.numbers(table.column(name)) for name in wanted}
         return pa.table(columns | self._as_written({name: columns[name] for name in wanted if name not in text}))
-
-    def _check_decided(self, names: Collection[str]) -> None:
-        """Raise `DataError` for the first of these columns that may have decimal marks or separators of thousands."""
-        header = next(self._rows(), (0, []))[1]
-        for place, (small, large) in self.shown.undecided.items():
-            if header[place] not in names:
-                continue
-            (mark, _), rows = small, islice(self._rows(), 1, None)
-            line = next((line for line, cells in rows if mark in cells[place]), 0)
-            raise DataError(
-                f"{self}: line {line}, column {header[place]!r}: three digits follow each "
-                f"{'point' if mark == '.' else 'comma'} of its cells, as in 1{mark}234: write {style_keys(small)} if "
-                f"it is less than 2, or {style_keys(large)} if it is more than 1000"
-            )
 
     def _outlines(self) -> dict[int, set[str]]:
         """Place of a column → the `outlines` of its cells; without most columns that no style reads as numbers."""

@@ -211,7 +211,14 @@ def read_here(keys: SourceKeys) -> Source:
     kinds = {type(source): name for name, source in zip(names, sources, strict=True)}
     if len(kinds) > 1:
         raise DataError(f"{keys.title}: {' and '.join(kinds.values())} are of different formats: write one")
-    _check_styles(keys, [source for source in sources if isinstance(source, CsvFile)])
+    csv_files = [source for source in sources if isinstance(source, CsvFile)]
+    if len({file.style for file in csv_files}) > 1:  # each is read as it is read alone
+        ways = {(file.shown.mark, file.shown.separator): file for file in reversed(csv_files)}
+        for one, other in combinations(reversed(ways.values()), 2):
+            if one.shown.contradicts(other.shown):
+                raise DataError(
+                    f"{keys.title}: numbers are written differently in {one} and {other}: write them in one way"
+                )
     return SeveralFiles(keys.title, list(zip(names, sources, strict=True)))
 
 
@@ -223,18 +230,6 @@ def _files(keys: SourceKeys, place: Path | str) -> list[tuple[str, TableFile]]:
     from treetap.tables.several import stored_files  # see `read_here`
 
     return stored_files(place, keys.endpoint_override, any_name)
-
-
-def _check_styles(keys: SourceKeys, files: Sequence[CsvFile]) -> None:
-    """Raise `DataError` where two files write numbers in two ways: each is read as it is read alone."""
-    if len({file.style for file in files}) < 2:
-        return
-    ways = {(file.shown.mark, file.shown.separator): file for file in reversed(files)}
-    for one, other in combinations(reversed(ways.values()), 2):
-        if one.shown.contradicts(other.shown):
-            raise DataError(
-                f"{keys.title}: numbers are written differently in {one} and {other}: write them in one way"
-            )
 
 
 def file_source(

@@ -254,8 +254,10 @@ class _Call:
         mixed = self._with_missing(wanted) if untyped else set[str]()
         columns = ", ".join(_AS_TEXT.format(quoted(name)) if name in mixed else quoted(name) for name in wanted)
         query = f"SELECT {columns} FROM {_rows(self._keys)}"  # noqa: S608
-        if untyped:
-            self._infer_types_from_all(query)
+        if untyped:  # the driver infers SQLite's types from its first batch, which is made to be all rows
+            with self._run(f"SELECT count(*) AS n FROM ({query})") as reader:  # noqa: S608
+                count = reader.read_all().column("n")[0].as_py()
+            self._statement.set_options(**{"adbc.sqlite.query.batch_rows": str(max(1, count))})
         most, size, parts = half_of_memory(), 0, []
         with self._run(query) as reader:
             for batch in reader:
@@ -279,12 +281,6 @@ class _Call:
         asked = ", ".join(f"max(typeof({it}) = 'text' AND trim({it}) IN ({texts}))" for it in map(quoted, names))
         with self._run(f"SELECT {asked} FROM {_rows(self._keys)}") as reader:  # noqa: S608
             return {name for name, has in zip(names, reader.read_all().columns, strict=True) if has[0].as_py()}
-
-    def _infer_types_from_all(self, query: str) -> None:
-        """SQLite's columns have no types: the driver infers them from its first batch, which is made to be all rows."""
-        with self._run(f"SELECT count(*) AS n FROM ({query})") as reader:  # noqa: S608
-            count = reader.read_all().column("n")[0].as_py()
-        self._statement.set_options(**{"adbc.sqlite.query.batch_rows": str(max(1, count))})
 
     @property
     def _statement(self) -> Any:

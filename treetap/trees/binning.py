@@ -142,7 +142,11 @@ def quantile_cuts(
     With fewer values than that there is one between any two.
     """
     last = _last_values(count, max_bin)
-    return _between(present[last], present[last + 1])
+    lower, upper = present[last], present[last + 1]
+    # lower < cut ≤ upper: the midpoint of neighbouring floats may round onto `lower`
+    middle = lower * 0.5 + upper * 0.5
+    cuts: npt.NDArray[np.float64] = np.where((middle > lower) & (middle <= upper), middle, upper)
+    return cuts
 
 
 def _last_values(count: npt.NDArray[np.integer[Any]], bins: int) -> npt.NDArray[np.integer[Any]]:
@@ -180,12 +184,6 @@ def _last_values(count: npt.NDArray[np.integer[Any]], bins: int) -> npt.NDArray[
     shared = [(at, at + n, own) for at, n, own in zip(first, values, given, strict=True) if own > 1]
     inside = [at + _last_values(count[at:end], own) for at, end, own in shared]
     return np.sort(np.concatenate([first[1:] - 1, *inside]))
-
-
-def _between(lower: npt.NDArray[np.float64], upper: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Cuts with lower < cut ≤ upper; the midpoint of neighbouring floats may round onto `lower`."""
-    middle = lower * 0.5 + upper * 0.5
-    return np.where((middle > lower) & (middle <= upper), middle, upper)
 
 
 def bin_table(

@@ -120,18 +120,17 @@ class BoostingRounds:
     def derivatives(self, tree: int) -> tuple[Ints, float, Bools]:
         """Summands (g_0.., h_0.., 1) of the training's records, zero if not sampled; the scale of g; the sample."""
         columns, n, params = list(self.outputs(tree)), self._count, self._params
-        quantised = self._of_round or self._quantise()
+        quantised = self._of_round
+        if quantised is None:
+            labels, weights = self._labels[:n], None if self._weights is None else self._weights[:n]
+            derivatives = self.loss.gradients(self._round_scores[:n], labels)
+            quantised = self.loss.quantise(*derivatives, params.factors(labels, weights))
         self._of_round = quantised if self.trees_per_round > 1 else None
         sampled = sampling.rows(params.seed, tree, n, params.subsample, eligible=self._parts[TRAIN][:n])
         one = np.ones((n, 1), dtype=np.int64)
         values = np.concatenate([quantised.g[:, columns], quantised.h[:, columns], one], axis=1)
         values[~sampled] = 0
         return values, quantised.scale, sampled
-
-    def _quantise(self) -> Quantised:
-        labels, weights = self._labels[: self._count], None if self._weights is None else self._weights[: self._count]
-        derivatives = self.loss.gradients(self._round_scores[: self._count], labels)
-        return self.loss.quantise(*derivatives, self._params.factors(labels, weights))
 
     def add(self, tree: Tree, values: Floats) -> None:
         """Add a finished tree's values (N, outputs); after a round, see whether it is the best one."""

@@ -114,7 +114,10 @@ def train(
     for name, table in tables:
         if len(table.codes) != len(y):
             raise DataError(f"party {name!r} has {len(table.codes)} records, the labels {len(y)}")
-    _check(y, params)
+    if params.regression:
+        check_targets(y, params.objective)
+    elif over := int((~np.isin(y, np.arange(len(params.class_names)))).sum()):
+        raise DataError(f"{over} of {len(y)} labels are not among the {len(params.class_names)} classes")
     owned = _owned(ownership if ownership is not None else {tables[0][0]: np.arange(len(y))}, tables, len(y))
     bins = [(name, GlobalBins(table, np.arange(len(table.features)))) for name, table in tables]
     loss = SharedLabelLoss(params, Moments.of(y) if params.needs_moments else None)
@@ -136,14 +139,6 @@ def train(
             scores[rows] += weight
         trees.append(CentralPivodlTree(dict(sorted(grower.splits.items())), leaves, frozenset(grower.divisible)))
     return CentralPivodlModel(params, loss, tuple(trees))
-
-
-def _check(labels: npt.NDArray[Any], params: PivodlParams) -> None:
-    """DataError unless labels are finite numbers, or numbers of the classes."""
-    if params.regression:
-        check_targets(labels, params.objective)
-    elif over := int((~np.isin(labels, np.arange(len(params.class_names)))).sum()):
-        raise DataError(f"{over} of {len(labels)} labels are not among the {len(params.class_names)} classes")
 
 
 def _owned(ownership: Mapping[str, npt.NDArray[Any]], tables: Tables, records: int) -> dict[str, Ints]:

@@ -457,11 +457,10 @@ class GrowingTree:
         )
 
     def _leaves(self) -> tuple[Leaf, ...]:
+        def value(leaf: int, sums: Ints) -> Floats:  # (outputs,)
+            return self._criterion.leaf(sums) if self.monotone is None else self.monotone.leaf(leaf, sums)
+
         return tuple(
-            Leaf(leaf, tuple(map(float, self._weights(leaf, self.sums[leaf][: self._width]))), self.cover(leaf))
+            Leaf(leaf, tuple(map(float, value(leaf, self.sums[leaf][: self._width]))), self.cover(leaf))
             for leaf in self.leaves()
         )
-
-    def _weights(self, leaf: int, sums: Ints) -> Floats:
-        """The value (outputs,) of a leaf with these sums (S,)."""
-        return self._criterion.leaf(sums) if self.monotone is None else self.monotone.leaf(leaf, sums)

@@ -123,7 +123,10 @@ def masked_terms(
         for split, left in path:
             player = player_of(split)
             zero[player] = zero.get(player, 1.0) * shares[split.node][0 if left else 1]
-        ones = {player: _mask(known, player, column, tree) for player in zero if player not in remote}
+        near = [player for player in zero if player not in remote]
+        if missing := [player for player in near if player not in known]:
+            raise DataError(f"tree {tree.index}: {missing[0]!r} has splits there, and its candidate mask is not given")
+        ones = {player: known[player][:, column].astype(np.float64) for player in near}
         weights = np.array(leaf.weights)
         for group, by_player in _leaf_terms(zero, ones, n).items():
             for player, value in by_player.items():
@@ -136,7 +139,9 @@ def masked_terms(
 
 def _leaf_terms(zero: Mapping[str, float], ones: Mapping[str, Floats], n: int) -> dict[Parties, dict[str, Floats]]:
     """φ_p/w (n,) of one leaf for the players on its path, by the set of remote masks that a term is multiplied with."""
-    t, weight = _quadrature(len(zero))
+    # points and weights on [0, 1] that are exact for polynomials of degree players − 1
+    points, weights = np.polynomial.legendre.leggauss(max(1, -(-len(zero) // 2)))
+    t, weight = (points + 1) / 2, weights / 2
     own = list(ones)
     far = sorted(player for player in zero if player not in ones)
     factors = [(1 - t) * zero[player] + t * ones[player][:, None] for player in own]  # each (n, points)
@@ -172,15 +177,3 @@ def _products(factors: Sequence[Floats], n: int, points: int) -> tuple[list[Floa
     for factor in factors[::-1]:
         after.append(after[-1] * factor)
     return before, after[::-1]
-
-
-def _quadrature(players: int) -> tuple[Floats, Floats]:
-    """Points and weights on [0, 1] that are exact for polynomials of degree players − 1."""
-    points, weights = np.polynomial.legendre.leggauss(max(1, -(-players // 2)))
-    return (points + 1) / 2, weights / 2
-
-
-def _mask(known: Mapping[str, Bools], player: str, column: int, tree: Tree) -> Floats:
-    if player not in known:
-        raise DataError(f"tree {tree.index}: {player!r} has splits there, and its candidate mask is not given")
-    return known[player][:, column].astype(np.float64)

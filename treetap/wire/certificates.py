@@ -276,27 +276,25 @@ def read_lists(path: Path, authorities: Sequence[x509.Certificate]) -> Revoked:
         raise ConfigError(f"{path}: the list of revoked certificates cannot be read: {error.strerror}") from None
     except ValueError:
         raise ConfigError(f"{path}: not a list of revoked certificates in PEM form: {REMEDY}") from None
-    newest = [(_newest(path, lists, authority), authority.public_key()) for authority in authorities]
-    serials = {
-        spki(public): {entry.serial_number: entry.revocation_date_utc for entry in newest_list}
-        for newest_list, public in newest
-    }
-    return Revoked(path, serials, min(_until(path, newest_list) for newest_list, _ in newest))
+    serials, ends = {}, []
+    for authority in authorities:
+        own = [candidate for candidate in lists if _signed(candidate, authority)]
+        if not own:
+            name = authority.subject.rfc4514_string()
+            raise ConfigError(
+                f"{path}: has no list of revoked certificates of the authority {name!r} that is trusted here"
+            )
+        newest = max(own, key=lambda signed: signed.last_update_utc)
+        if newest.next_update_utc is None:
+            raise ConfigError(f"{path}: the list of revoked certificates does not say until when it holds: {REMEDY}")
+        serials[spki(authority.public_key())] = {entry.serial_number: entry.revocation_date_utc for entry in newest}
+        ends.append(newest.next_update_utc)
+    return Revoked(path, serials, min(ends))
 
 
 def now() -> datetime:
     """This host's clock."""
     return datetime.now(UTC)
-
-
-def _newest(
-    path: Path, lists: Sequence[x509.CertificateRevocationList], authority: x509.Certificate
-) -> x509.CertificateRevocationList:
-    own = [candidate for candidate in lists if _signed(candidate, authority)]
-    if not own:
-        name = authority.subject.rfc4514_string()
-        raise ConfigError(f"{path}: has no list of revoked certificates of the authority {name!r} that is trusted here")
-    return max(own, key=lambda signed: signed.last_update_utc)
 
 
 def _signed(revocations: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
@@ -305,9 +303,3 @@ def _signed(revocations: x509.CertificateRevocationList, authority: x509.Certifi
         return revocations.issuer == authority.subject and revocations.is_signature_valid(public)  # type: ignore[arg-type]
     except (TypeError, ValueError, UnsupportedAlgorithm):
         return False
-
-
-def _until(path: Path, revocations: x509.CertificateRevocationList) -> datetime:
-    if revocations.next_update_utc is None:
-        raise ConfigError(f"{path}: the list of revoked certificates does not say until when it holds: {REMEDY}")
-    return revocations.next_update_utc

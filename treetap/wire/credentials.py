@@ -127,7 +127,11 @@ class CredentialSource:
             else:
                 self._seen, self._failed = seen, None
                 log.info("TLS files have changed and are read again")
-                self._warn()
+                own = x509.load_pem_x509_certificate(self._now.certificate)
+                if refused := certificate_fault(own, self._now.authorities, None, None, self._now.revoked):
+                    log.warning(
+                        "%s: other processes will refuse this certificate: %s", self._files.certificate, refused
+                    )
             return self._now
 
     @property
@@ -147,11 +151,6 @@ class CredentialSource:
             return
         self._now = replace(now, number=now.number + 1, revoked=revoked, _known={})
         log.warning("%s is in force, without the other TLS files: those that it names are revoked", revoked.path)
-
-    def _warn(self) -> None:
-        own = x509.load_pem_x509_certificate(self._now.certificate)
-        if fault := certificate_fault(own, self._now.authorities, None, None, self._now.revoked):
-            log.warning("%s: other processes will refuse this certificate: %s", self._files.certificate, fault)
 
     def _look(self) -> _Seen:
         return tuple(map(_stamp, self._paths))

@@ -171,9 +171,11 @@ def certificate_fault(
     signer = next((authority for authority in authorities if signed_by(certificate, authority)), None)
     if signer is None:
         trusted = " or ".join(f"SHA-256 {fingerprint(issuer)}, key {_key_id(issuer)}" for issuer in authorities)
+        named = extension(certificate, x509.AuthorityKeyIdentifier)  # all that a certificate has of its authority
+        key = named.key_identifier.hex(":").upper() if named and named.key_identifier else "unknown"
         return (
             f"the certificate (SHA-256 {fingerprint(certificate)}) is not signed by the authority "
-            f"trusted here ({trusted}) but by another (key {_signer_id(certificate)}); "
+            f"trusted here ({trusted}) but by another (key {key}); "
             "issue it with the authority that all parties trust"
         )
     if fault := _out_of_dates(signer, "the authority's certificate"):
@@ -187,12 +189,6 @@ def _key_id(authority: x509.Certificate) -> str:
     """The authority's key as its certificates name it: subjectKeyIdentifier, in hexadecimal digits."""
     own = extension(authority, x509.SubjectKeyIdentifier)
     return (own or x509.SubjectKeyIdentifier.from_public_key(authority.public_key())).digest.hex(":").upper()
-
-
-def _signer_id(certificate: x509.Certificate) -> str:
-    """The key of the signer: a certificate contains no more of its authority."""
-    named = extension(certificate, x509.AuthorityKeyIdentifier)
-    return named.key_identifier.hex(":").upper() if named and named.key_identifier else "unknown"
 
 
 def _content_fault(certificate: x509.Certificate, expected_name: str | None, role: Role | None) -> str | None:

@@ -179,7 +179,13 @@ class WorkerProcess:
     def __init__(self, forks: ForkServer, prepare: Callable[[], None], remedy: str, worker: int) -> None:
         """Have it forked. `prepare` is called there before the first kernel; `remedy`: against its death."""
         self._remedy = remedy
-        file = _shared_file()
+        # one counter in memory, or in a temporary file
+        if hasattr(os, "memfd_create"):
+            file = os.memfd_create("units")
+        else:
+            with tempfile.TemporaryFile() as temporary:
+                file = os.dup(temporary.fileno())
+        os.ftruncate(file, ctypes.sizeof(ctypes.c_uint64))
         try:
             self._units = _count_in(file)
             self._child = forks.fork(_serve, (worker, prepare), [file])
@@ -239,17 +245,6 @@ class WorkerProcess:
     def end(self) -> None:
         """Kill it, wait until it is gone, and release what this process has of it."""
         self._child.end()
-
-
-def _shared_file() -> int:
-    """A file in memory, or a temporary one, for one counter."""
-    if hasattr(os, "memfd_create"):
-        file = os.memfd_create("units")
-    else:
-        with tempfile.TemporaryFile() as temporary:
-            file = os.dup(temporary.fileno())
-    os.ftruncate(file, ctypes.sizeof(ctypes.c_uint64))
-    return file
 
 
 def _count_in(file: int) -> ctypes.c_uint64:

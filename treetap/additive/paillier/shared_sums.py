@@ -17,7 +17,7 @@ import numpy.typing as npt
 from treetap.additive.paillier.public_key import Packer, PublicKey, TwistedObfuscators
 from treetap.errors import Malformed
 from treetap.process.together import together
-from treetap.workers.engines import Engine
+from treetap.workers.engines import Engine, drop
 
 Ints = npt.NDArray[np.int64]
 
@@ -88,7 +88,7 @@ class SharedSums:
 
     async def close(self) -> None:
         """Make every worker forget the keys' tables."""
-        self._engine.forget(_forget, self._name)
+        self._engine.forget(drop, self._name)
 
     def _parts(self, items: int) -> list[tuple[int, tuple[int, int]]]:
         """Worker and range of each part of some items."""
@@ -130,7 +130,3 @@ def _add(
     for share in shares:
         total = public.ring.multiply(total, public.read(share))
     return bytes(public.write(packer.pack_fresh(total)))
-
-
-def _forget(state: dict[str, Any], name: str) -> None:
-    state.pop(name, None)

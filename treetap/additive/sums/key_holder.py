@@ -17,7 +17,7 @@ from treetap.additive.paillier.secret_key import SecretKey
 from treetap.errors import Malformed
 from treetap.process.together import in_order, together
 from treetap.trees.slots import Slots
-from treetap.workers.engines import Engine, call_all
+from treetap.workers.engines import Engine, call_all, drop
 
 T = TypeVar("T")
 Task = TypeVar("Task")
@@ -156,7 +156,7 @@ class KeyHolder:
 
     async def close(self) -> None:
         """Make every worker forget the key."""
-        self._engine.forget(_forget, self._name)
+        self._engine.forget(drop, self._name)
 
 
 def _take_key(state: dict[str, Any], name: str, key: bytes, slots: Slots, obfuscation: str) -> None:
@@ -193,7 +193,3 @@ def _open_numbers(state: dict[str, Any], name: str, ciphertexts: bytes) -> list[
     secret, _, _ = state[name]
     plains: list[int] = secret.decrypt_many(ciphertexts)
     return plains
-
-
-def _forget(state: dict[str, Any], name: str) -> None:
-    state.pop(name, None)

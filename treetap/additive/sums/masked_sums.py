@@ -30,7 +30,7 @@ from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.trees.slots import Slots
-from treetap.workers.engines import Engine, call_all
+from treetap.workers.engines import Engine, call_all, drop, make
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -173,7 +173,7 @@ class EntryMember:
                 f"{expected} constant entries need {expected * self._public.ciphertext_bytes} bytes of ciphertexts, "
                 f"got {len(constants)}"
             )
-        await call_all(self._engine, _open_plan, self._name, self._plan, constants)
+        await call_all(self._engine, make, self._name, _WorkerState, self._plan, constants)
 
     def block(self, masks: Bools) -> MaskedBlock:
         """Begin a block of records, whose candidate sets are `masks` (records, incoming entries)."""
@@ -181,7 +181,7 @@ class EntryMember:
 
     async def close(self) -> None:
         """Free the workers' memory."""
-        self._engine.forget(_forget, self._name)
+        self._engine.forget(drop, self._name)
 
 
 class MaskedBlock:
@@ -307,10 +307,6 @@ class _WorkerState:
         self.packer = Packer(self.public, plan.slots.bits, groups)
 
 
-def _open_plan(state: dict[str, Any], name: str, plan: _Plan, constants: bytes) -> None:
-    state[name] = _WorkerState(plan, constants)
-
-
 def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) -> tuple[bytes, int]:
     """Equation 13 for a few records, and 14 (10 for one feature party) at the last.
 
@@ -339,7 +335,3 @@ def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) ->
 def _pack(state: dict[str, Any], name: str, sums: bytes) -> bytes:
     worker: _WorkerState = state[name]
     return worker.public.write(worker.packer.pack_fresh(worker.public.read(sums)))
-
-
-def _forget(state: dict[str, Any], name: str) -> None:
-    state.pop(name, None)

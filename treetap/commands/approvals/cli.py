@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -186,7 +186,13 @@ def _job(asked: approvals_pb2.AskedJob) -> dict[str, Any]:
     names = ("job", "kind", "coordinator", "operator", "fingerprint", "since", "state")
     plain: dict[str, Any] = {name: getattr(asked, name) for name in names}
     plain |= {"digest": asked.digest.hex(), "words": list(asked.words), "document": _document(asked.document)}
-    return plain | {"decisions": [_decision(verdict) for verdict in asked.decisions]}
+    parts = ("decision", "approver", "way", "since", "until", "why")
+    decisions = [
+        {name: getattr(verdict, name) for name in parts}
+        | ({"signature": verdict.countersigned.signature.hex()} if verdict.HasField("countersigned") else {})
+        for verdict in asked.decisions
+    ]
+    return plain | {"decisions": decisions}
 
 
 def _document(text: str) -> Any:
@@ -195,12 +201,6 @@ def _document(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def _decision(verdict: approvals_pb2.Verdict) -> dict[str, Any]:
-    names: Sequence[str] = ("decision", "approver", "way", "since", "until", "why")
-    signature = {"signature": verdict.countersigned.signature.hex()} if verdict.HasField("countersigned") else {}
-    return {name: getattr(verdict, name) for name in names} | signature
 
 
 def _standing(approval: approvals_pb2.StandingApproval) -> dict[str, Any]:
