@@ -139,7 +139,11 @@ def run(asked: Asked) -> None:
         transcript = summarise(folder / "federation" / second / "state" / "transcripts" / "experiment")
         kept = None if result.audit_report is None else Path(result.audit_report)
         if page is not None and kept:
-            kept = _copy(kept, page)
+            try:
+                page.write_bytes(kept.read_bytes())
+            except OSError as failure:
+                raise _unwritten(page, failure) from None
+            kept = page
         if asked.as_json:
             document = Results.of([result]).plain()
             document["runs"][0]["transcript"] = transcript
@@ -158,14 +162,6 @@ def run(asked: Asked) -> None:
             terminal.out.print(f"next: {following()}", soft_wrap=True)
         if result.audit_fault is not None:
             raise BadInput(f"the audit failed: {result.audit_fault}")
-
-
-def _copy(kept: Path, page: Path) -> Path:
-    try:
-        page.write_bytes(kept.read_bytes())
-    except OSError as failure:
-        raise _unwritten(page, failure) from None
-    return page
 
 
 def write_breast_cancer(path: Path) -> list[str]:

@@ -171,7 +171,7 @@ class Attacker:
         """
         settings = evidence.settings
         self.evidence, self._settings, self._real = evidence, settings, real
-        self._progress = progress or _silent
+        self._progress = progress or (lambda _part: None)
         self._draws = attack_draws(settings.seed)
         known = _some(len(evidence.auxiliary.ids), settings.most_auxiliary, settings.seed, "auxiliary")
         self.victims = _some(len(evidence.victims), settings.most_victims, settings.seed, "victims")
@@ -304,7 +304,3 @@ def _nothing_to_fit(guess: AttributeGuess) -> str | None:
 def _some(count: int, most: int, seed: int, name: str) -> Ints:
     """Places of at most `most` of `count` records, ascending."""
     return some_of(np.arange(count, dtype=np.int64), most, attack_draws(seed), "columns", name)
-
-
-def _silent(_part: str) -> None:
-    """Ignore progress."""

@@ -145,7 +145,10 @@ def completion_figures(evidence: Evidence) -> CompletionFigures | None:
     # completion with all labels is no attack: it says what the few known ones cost the attacker
     labels = {"n": [_known(evidence, places) for places in evidence.draws]}
     if evidence.known.all:
-        labels["all"] = [_known(evidence, _all(evidence))]
+        every = np.setdiff1d(evidence.view.schedule.training, evidence.set_aside)
+        draws = attack_draws(evidence.settings.seed)
+        places = some_of(every, evidence.settings.most_records, draws, "all labels")
+        labels["all"] = [_known(evidence, places)]
     else:
         evidence.reasons["completion, all labels"] = "not all labels of the training are at hand"
     classes, seed = len(evidence.known.classes), evidence.settings.seed
@@ -194,12 +197,6 @@ def _missing(evidence: Evidence) -> str:
 
 def _known(evidence: Evidence, places: Ints) -> Known:
     return Known(places, evidence.known.truth[places])
-
-
-def _all(evidence: Evidence) -> Ints:
-    """Places of all records of the training but those set aside, at most as many as the settings say."""
-    every = np.setdiff1d(evidence.view.schedule.training, evidence.set_aside)
-    return some_of(every, evidence.settings.most_records, attack_draws(evidence.settings.seed), "all labels")
 
 
 def _row(by_labels: Mapping[str, Completions], head: Head, tuned: bool, labels: str, known: int) -> CompletionRow:

@@ -103,7 +103,8 @@ def _distance(before: Sequence[PartySums], places: Sequence[Ints], tree: PartySu
     axes /= np.sqrt(np.maximum(sizes, sizes.max(initial=0.0) * _RIDGE + 1e-30))
     foretold, offered = (weights @ np.concatenate(sums)).T @ axes, wanted.T @ axes
     square = (foretold**2).sum(axis=1)[:, None] + (offered**2).sum(axis=1)[None] - 2 * foretold @ offered.T
-    share = _shares(tree)
+    # of the records counted at the root each candidate sends this share left
+    share = tree.counts[0] / max(int(tree.totals[0, tree.counting].sum()), 1)
     spread = np.maximum(share * (1 - share), 1 / max(int((tree.draws > 0).sum()), 1))
     distances: Floats = np.maximum(square, 0.0) / (max(len(wanted), 1) * spread[None])
     return distances
@@ -116,12 +117,6 @@ def _strongest(tree: PartySums) -> tuple[csr_array, Floats]:
         return matrix, sums
     largest = np.sort(np.argsort(-np.diff(matrix.indptr), kind="stable")[:MOST_EQUATIONS])
     return matrix[largest], sums[largest]
-
-
-def _shares(tree: PartySums) -> Floats:
-    """The share of the records counted at the root that each candidate sends left."""
-    shares: Floats = tree.counts[0] / max(int(tree.totals[0, tree.counting].sum()), 1)
-    return shares
 
 
 def chains(trees: Sequence[PartySums], identities: Identities) -> list[Ints]:

@@ -101,7 +101,9 @@ def on_disk(
         try:
             yield configs
         except BadInput as failure:
-            raise InvalidInput(_to_caller(str(failure), folder)) from None
+            # in terms of the caller, who gave frames and parameters
+            message = re.sub(rf"{re.escape(folder)}/(\S+?)\.parquet: ", r"\1: ", str(failure))
+            raise InvalidInput(to_caller(message)) from None
 
 
 def cells_of(status: jobs_pb2.JobStatus) -> dict[str, Unlike]:
@@ -127,11 +129,6 @@ def warn_unlike(by_party: Mapping[str, Unlike]) -> None:
                 UserWarning,
                 stacklevel=2,
             )
-
-
-def _to_caller(message: str, folder: str) -> str:
-    """A message about a table in a folder, in terms of the caller, who gave frames and parameters."""
-    return to_caller(re.sub(rf"{re.escape(folder)}/(\S+?)\.parquet: ", r"\1: ", message))
 
 
 class Fitted:
@@ -211,7 +208,9 @@ class Fitted:
     @property
     def stops(self) -> bool:
         """True of a training with early stopping."""
-        return self.manifest.get("best_round") is not None or any(map(_set_aside, self.history))
+        # the measures of a training that sets records aside
+        validated = any(name.startswith(f"{VALIDATION}_") for measures in self.history for name in measures)
+        return validated or self.manifest.get("best_round") is not None
 
     @property
     def importances(self) -> list[Importance]:
@@ -309,11 +308,6 @@ def _sources(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, 
         made = {name: column for column, category in manifest["categories"].items() for name in category["features"]}
         sources[party] = {name: made.get(name, name) for name in manifest["columns"]}
     return sources
-
-
-def _set_aside(measures: Mapping[str, float | None]) -> bool:
-    """True of the measures of a round of a training that sets records aside."""
-    return any(name.startswith(f"{VALIDATION}_") for name in measures)
 
 
 def _digest(tables: Mapping[str, OwnTable], protocol: str) -> str:

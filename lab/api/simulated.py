@@ -28,7 +28,7 @@ from treetap.party.defences.checks import check_own, check_own_trees
 from treetap.party.defences.settings import Defences
 from treetap.party.growth.withheld import mode_of
 from treetap.party.policy import Policy
-from treetap.party.setup.evaluated import EvaluatedLabels, Measured
+from treetap.party.setup.evaluated import EvaluatedLabels
 from treetap.party.setup.evaluated import described as entry_of_evaluated
 from treetap.party.setup.labelled_table import LabelledTable
 from treetap.party.setup.steps import refuse_bins
@@ -137,19 +137,16 @@ def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any]) -> Sha
     assert centrally.train is not None  # `_params` has seen to it
     assert centrally.rounds is not None
     least, measured = rules.labels.min_evaluated_records, data.measured
-    if measured is not None and np.count_nonzero(_weighing(measured)) < least:
-        raise DataError(f"the eval set has fewer than {least} records that all parties have, with a weight above 0")
+    if measured is not None:
+        weighing = len(measured.values) if measured.weights is None else np.count_nonzero(measured.weights)
+        if weighing < least:
+            raise DataError(f"the eval set has fewer than {least} records that all parties have, with a weight above 0")
     weights = data.table.weights
     rounds = centrally.rounds(params, len(classes), labels, weights, measured)
     given = {} if weights is None else {"weights": weights}
     before = [(party, own.table) for party, own in aligned.items()]
     model = centrally.train(before, labels, len(classes), params, own.withholding, rounds=rounds, **given)
     return _shards(model, rounds, spec, data, aligned, hides=own.withholding != NOTHING)
-
-
-def _weighing(measured: Measured) -> np.ndarray[Any, np.dtype[Any]]:
-    """The weights of an eval set's records, 1 where they have none."""
-    return np.ones(len(measured.values)) if measured.weights is None else measured.weights
 
 
 def refuse_noise(defences: Defences) -> None:

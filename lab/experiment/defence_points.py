@@ -339,7 +339,7 @@ def repaired(
         it = meaning(split)
         return np.asarray(it.goes_left(features[split.owner][rows, it.feature]))
 
-    columns = _columns(party, own, params)
+    columns = SplitTable(party, own.columns, bin_columns(own, params.max_bin, params.one_hot_below))
     trees = model.ensemble.trees
     mended = repair(
         NoisyModel(
@@ -360,10 +360,6 @@ def repaired(
         for key, name in REPAIRED.items()
     }
     return variants, meaning
-
-
-def _columns(party: str, table: Table, params: TreeParams) -> SplitTable:
-    return SplitTable(party, table.columns, bin_columns(table, params.max_bin, params.one_hot_below))
 
 
 def _entries(model: CentralTrees, party: str) -> list[Entry]:

@@ -85,7 +85,7 @@ def table_of(document: FrontierDocument) -> Table:
             [
                 _name(document, number),
                 written(point.auc),
-                _signed(point.gain.mean),
+                "–" if point.gain.mean is None else f"{point.gain.mean:+.3f}".replace("-", "−"),
                 _guessed(document, point),
                 _taken(document, point),
                 *([placed(point.cells), explained(point.cells)] if cells else []),
@@ -129,10 +129,6 @@ def _name(document: FrontierDocument, number: int) -> str:
     """A point by its defence and settings; the recommended one is marked."""
     point = document.points[number]
     return named(point.defence, point.settings) + (" ← take this" if number == document.recommended.point else "")
-
-
-def _signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.3f}".replace("-", "−")
 
 
 def _guessed(document: FrontierDocument, point: MeasuredPoint) -> str:

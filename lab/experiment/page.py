@@ -474,7 +474,13 @@ def traffic(runs: Sequence[RunResult]) -> Matrix:
         "class",
         parties,
         [
-            (kind, "", CLASSES[kind].kind, [_received(row.get(party, 0.0), most) for party in parties])
+            (
+                *(kind, "", CLASSES[kind].kind),
+                [
+                    Cell(terminal.size(size), "", heat(size, most)) if (size := row.get(party, 0.0)) else Cell("·")
+                    for party in parties
+                ],
+            )
             for kind, row in means.items()
         ],
         "Who received what: bytes by class and receiver",
@@ -506,10 +512,6 @@ def _shares(row: list[int], own: int, seeds: int) -> list[Cell]:
         Cell(counted(count / seeds), f"{part:.1%}", f"{part:.2f}", "right" if k == own else "wrong")
         for k, (count, part) in enumerate(zip(row, parts, strict=True))
     ]
-
-
-def _received(size: float, most: float) -> Cell:
-    return Cell(terminal.size(size), "", heat(size, most)) if size else Cell("·")
 
 
 def _splits(count: int, runs: int) -> str:
