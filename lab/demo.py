@@ -226,17 +226,14 @@ def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
     terminal.out.print(f"{ALGORITHMS[job.protocol]}: {what}; {records}; {parties}.")
     have: dict[str, list[str]] = {}
     for party in experiment.party:
-        have.setdefault(f"{_labels(party)}{len(party.columns or [])} columns", []).append(party.name)
+        part = f"{100 * party.label_share:.0f} % of the labels and " if party.label_share else ""
+        labels = "the labels and " if party.labels else part
+        have.setdefault(f"{labels}{len(party.columns or [])} columns", []).append(party.name)
     who = [
         f"{' and '.join(names)} have {what} each" if names[1:] else f"{names[0]} has {what}"
         for what, names in have.items()
     ]
     terminal.out.print(terminal.text(f"{'; '.join(who)}."))
-
-
-def _labels(party: PartyTable) -> str:
-    part = f"{100 * party.label_share:.0f} % of the labels and " if party.label_share else ""
-    return "the labels and " if party.labels else part
 
 
 def conclude(run: RunResult, audit: dict[str, Any] | None, params: JobParams) -> None:

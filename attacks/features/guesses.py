@@ -253,8 +253,12 @@ class Attacker:
         for name in columns if self.evidence.attributes is None else self.evidence.attributes:
             self._progress(f"attributes, {name}")
             guess = guessed(columns[name], self._embeddings, self._settings.most_classes, self._draws)
-            if (reason := _nothing_to_fit(guess)) is not None:
-                self.reasons[f"attributes, {name}"] = reason
+            # a column without a classifier
+            if not guess.auxiliary:
+                self.reasons[f"attributes, {name}"] = "no auxiliary record has a value"
+            elif guess.classes is not None and len(guess.classes) == 1:
+                same = "all auxiliary records have the same value, which is guessed of every victim"
+                self.reasons[f"attributes, {name}"] = same
             self.columns.append(guess)
 
     def _reconstruct(
@@ -290,15 +294,6 @@ class Attacker:
         }
         numbers = np.where(np.isfinite(guess.numbers), guess.numbers, floor.numbers).astype(np.float32)
         return Records(numbers, images)
-
-
-def _nothing_to_fit(guess: AttributeGuess) -> str | None:
-    """The reason why a column has no classifier, if it has none."""
-    if not guess.auxiliary:
-        return "no auxiliary record has a value"
-    if guess.classes is not None and len(guess.classes) == 1:
-        return "all auxiliary records have the same value, which is guessed of every victim"
-    return None
 
 
 def _some(count: int, most: int, seed: int, name: str) -> Ints:

@@ -100,7 +100,9 @@ def completed(
     embeddings = outputs(bottom, inputs, known.records)
     scaler = Standardised(embeddings)
     width = embeddings.shape[1]
-    fit = _tuning(len(known.records)) if tuned else _fitting(len(known.records), kind, width)
+    fit = _tuning(len(known.records)) if tuned else Fit(_epochs(len(known.records), _PASSED_FROZEN))
+    if kind == "linear" and not tuned:
+        fit = replace(fit, rate=fit.rate * max(1.0, _WIDE / width))
     top = head(kind, width, classes, fit, draws, *path)
     if tuned:
         whole = nn.Sequential(bottom, scaler, top)
@@ -109,12 +111,6 @@ def completed(
     scaled: torch.Tensor = scaler(embeddings)
     fitted(top, scaled, places, known.labels, fit, draws, *path)
     return nn.Sequential(bottom, scaler, top)
-
-
-def _fitting(records: int, kind: str, width: int) -> Fit:
-    """The fit of a head alone."""
-    plain = Fit(_epochs(records, _PASSED_FROZEN))
-    return replace(plain, rate=plain.rate * max(1.0, _WIDE / width)) if kind == "linear" else plain
 
 
 def _tuning(records: int) -> Fit:

@@ -181,9 +181,7 @@ class CallerRecords(Parameters, ABC):
         """A table of each party, and the labels of the label holder's rows."""
         frames = self._by_party(X)
         self._by_place = any(library_of(frame) is None for frame in frames.values())
-        holder = next(iter(frames)) if self.label_holder is None else self.label_holder
-        if holder not in frames:
-            raise InvalidInput(f"label_holder = {holder!r}: must be one of the parties, {', '.join(frames)}")
+        holder = self._holder(list(frames))
         self._label_column = str(y) if is_label(y) else None
         named = self._parties if isinstance(self._parties, Mapping) else None
         labelled = [holder]
@@ -298,6 +296,12 @@ class CallerRecords(Parameters, ABC):
         if not isinstance(parties, int):
             return list(parties)
         return [f"party-{number}" for number in range(1, (parties if count is None else count) + 1)]
+
+    def _holder(self, names: Sequence[str]) -> str:
+        holder = names[0] if self.label_holder is None else self.label_holder
+        if holder not in names:
+            raise InvalidInput(f"label_holder = {holder!r}: must be one of the parties, {', '.join(names)}")
+        return holder
 
     def _own_table(self, records: pa.Table) -> OwnTable:
         columns = [name for name in records.column_names if name != ID]

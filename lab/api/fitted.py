@@ -155,7 +155,11 @@ class Fitted:
             self.manifest = manifests[label_holder]
             self.history = merged([read_history(folder) for folder in folders.values()])
             self._importances = JointModel(folders).importances() if self._joint else []
-        self.sources = _sources(manifests)
+        # party → feature → the column that it was made of
+        self.sources = dict[str, dict[str, str]]()
+        for party, own in manifests.items():
+            encoded = {name: column for column, category in own["categories"].items() for name in category["features"]}
+            self.sources[party] = {name: encoded.get(name, name) for name in own["columns"]}
         self.dropped = {party: list(manifest.get("dropped_columns", ())) for party, manifest in manifests.items()}
         self._last: tuple[str, pa.Table] | None = None
         self._predicted: jobs_pb2.JobStatus | None = None
@@ -299,15 +303,6 @@ class Fitted:
     def sent(self) -> list[dict[str, Any]]:
         """Bytes by sender, receiver, step and class of the training and of the last prediction."""
         return sent_in({"train": self.training, "predict": self._predicted})
-
-
-def _sources(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """Party → feature → the column that it was made of."""
-    sources = {}
-    for party, manifest in manifests.items():
-        made = {name: column for column, category in manifest["categories"].items() for name in category["features"]}
-        sources[party] = {name: made.get(name, name) for name in manifest["columns"]}
-    return sources
 
 
 def _digest(tables: Mapping[str, OwnTable], protocol: str) -> str:

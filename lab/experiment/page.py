@@ -75,6 +75,8 @@ def sections(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[Sect
     """The sections of the page in order."""
     several, verdicts = len(runs) > 1, worst_verdicts(runs)
     audits = [(f"What attacks found, {run.planned.title}", _near(run.audit_report)) for run in runs if run.audit_report]
+    kinds, _ = received([row for run in runs for row in run.traffic])
+    learns = {kind: CLASSES[kind].tells for kind in kinds}
     every = [
         Section("", [_together(runs), learned(verdicts, len(runs))], style="cards-of"),
         _metrics(experiment, runs),
@@ -98,7 +100,7 @@ def sections(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[Sect
                 ),
                 Key("chip", list(KINDS.items())),
                 traffic(runs),
-                Section("What the reader of each class learns", [_terms(runs)], folded=True),
+                Section("What the reader of each class learns", [Terms(learns)], folded=True),
             ],
             "traffic",
         ),
@@ -325,12 +327,6 @@ def learned(verdicts: Sequence[tuple[Verdict, RunResult]], runs: int) -> Section
         *(Cure(advice, _near(run.audit_report or ""), "notice") for advice, run in to_lower(verdicts)),
     ]
     return Section("What each side learned", parts, "learned")
-
-
-def _terms(runs: Sequence[RunResult]) -> Terms:
-    """The classes of bytes that were received, and the information that a reader of each learns."""
-    totals, _ = received([row for run in runs for row in run.traffic])
-    return Terms({kind: CLASSES[kind].tells for kind in totals})
 
 
 def _near(report: str) -> str:
