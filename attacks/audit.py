@@ -203,7 +203,13 @@ def _say(progress: Progress, number: int, parties: int, name: str, part: str) ->
 
 def _cases(file: AuditFile, holder: str | None) -> list[Case]:
     """The attackers of one job, with all files of theirs read. Raises as `audit` does."""
-    views = _views(file, holder)
+    # that of a label holder, which attacks columns, has the embeddings that it was sent
+    views = {
+        party.name: read_holder(file, party)
+        if party.name == holder
+        else read_view(party.transcript, file.job, party.name, file.ca, file.revoked)
+        for party in file.party
+    }
     first = _one_job(views)
     of_parties = [held(party, views[party.name], file) for party in file.party]
     known = next((labels for _, labels in of_parties if labels is not None), None)
@@ -225,16 +231,6 @@ def _cases(file: AuditFile, holder: str | None) -> list[Case]:
                 f"{case.party.name}: attack cl clusters the party's own columns: say table = …, or leave cl out"
             )
     return cases
-
-
-def _views(file: AuditFile, holder: str | None) -> dict[str, View]:
-    """The parties' views; that of a label holder, which attacks columns, has the embeddings that it was sent."""
-    return {
-        party.name: read_holder(file, party)
-        if party.name == holder
-        else read_view(party.transcript, file.job, party.name, file.ca, file.revoked)
-        for party in file.party
-    }
 
 
 def _attacked(case: Case, say: Say, child: Child | None, *, by_tree: ByTree) -> dict[str, Any]:

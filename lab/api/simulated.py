@@ -40,7 +40,6 @@ from treetap.tables.binned import EXACT_RECORDS, refuse_columns
 from treetap.tables.config import TableConfig
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.labels import label_column, read_classes, read_labels, read_targets
-from treetap.tables.reading import Table
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.grower import CentralTrees
 from treetap.trees.job_params import REGRESSIONS
@@ -190,21 +189,21 @@ def _read(tables: Tables, spec: setup_pb2.JobSpec, params: TreeParams) -> tuple[
                 refuse_bins(table, KeyKind.of(spec))
                 continue
             labels = read_labels(table, column, params.objective)
-            measured = None if further is None else _evaluated(further, column, params.objective, labels.classes)
-            behind = None if further is None else records[party]
+            measured = behind = None
+            if further is not None:
+                targets = (
+                    read_targets(further, column, params.objective)
+                    if params.objective in REGRESSIONS
+                    else read_classes(further, column, labels.classes)  # by the classes of the training
+                )
+                measured = EvaluatedLabels(targets, label_column(further, column), further.weights)
+                behind = records[party]
             bare = replace(table, label=None)
             data = LabelledTable(party, bare, labels, column, params.objective, None, behind, measured)
         except DataError as failure:
             raise failure.at(party) from None
     assert data is not None
     return records, data
-
-
-def _evaluated(table: Table, column: str, objective: str, classes: Sequence[str]) -> EvaluatedLabels:
-    """The labels of an eval table, by its own classes; `classes`: of the training."""
-    regression = objective in REGRESSIONS
-    labels = read_targets(table, column, objective) if regression else read_classes(table, column, classes)
-    return EvaluatedLabels(labels, label_column(table, column), table.weights)
 
 
 def _aligned(
