@@ -62,7 +62,13 @@ def verdicts(cases: Sequence[Case], parties: Mapping[str, Mapping[str, Any]]) ->
     # a label holder may be audited of some feature parties alone, and need not be audited at all
     read = {verdict.of for verdict in judgements if verdict.learned == "columns"}
     if cases and not training(cases[0].view.protocol).one_role:
-        judgements += _unread(cases[0].view.label_holder, [case for case in on_labels if case.party.name not in read])
+        holder = cases[0].view.label_holder
+        reason = f'record = "received" in the [[party]] of {holder}, or a [[victim]] in audit.toml, measures it'
+        judgements += [
+            judged(holder, "columns", case.party.name, [], reason=reason, details="columns")
+            for case in on_labels
+            if case.party.name not in read
+        ]
     return judgements
 
 
@@ -82,16 +88,13 @@ def _of_labels(case: Case) -> Verdict:
             best_of([it for it in every if it.measure == measure])
             for measure in dict.fromkeys(it.measure for it in every)
         ]
-    return judged(case.party.name, "labels", of, every, reason=_unscored(case), details=details)
-
-
-def _unscored(case: Case) -> str:
-    """The reason why nothing that a party learned of labels was compared."""
+    # why nothing was compared
+    reason = "no attack that uses the training was run"
     if case.view.regression:
-        return "the label is a number, and what sets of records tell of numbers is not measured"
-    if case.labels is None:
-        return "no labels were given to compare with"
-    return "no attack that uses the training was run"
+        reason = "the label is a number, and what sets of records tell of numbers is not measured"
+    elif case.labels is None:
+        reason = "no labels were given to compare with"
+    return judged(case.party.name, "labels", of, every, reason=reason, details=details)
 
 
 def _of_columns(party: str, fields: Mapping[str, Any]) -> Iterator[Verdict]:
@@ -119,13 +122,6 @@ def _of_victim(
     verdict = judged(party, "columns", of, known, reason=reason, details=details)
     other = next((it for it in known if it.measure != verdict.measure), None)
     return verdict.model_copy(update={"other": other})
-
-
-def _unread(holder: str, cases: Sequence[Case]) -> Iterator[Verdict]:
-    """Of a label holder whose reading of columns was not audited: that it was not measured."""
-    for case in cases:
-        reason = f'record = "received" in the [[party]] of {holder}, or a [[victim]] in audit.toml, measures it'
-        yield judged(holder, "columns", case.party.name, [], reason=reason, details="columns")
 
 
 #: Callback before each part of the work: parties done, all parties, name of the next part.
@@ -207,7 +203,13 @@ def _say(progress: Progress, number: int, parties: int, name: str, part: str) ->
 
 def _cases(file: AuditFile, holder: str | None) -> list[Case]:
     """The attackers of one job, with all files of theirs read. Raises as `audit` does."""
-    views = _views(file, holder)
+    # that of a label holder, which attacks columns, has the embeddings that it was sent
+    views = {
+        party.name: read_holder(file, party)
+        if party.name == holder
+        else read_view(party.transcript, file.job, party.name, file.ca, file.revoked)
+        for party in file.party
+    }
     first = _one_job(views)
     of_parties = [held(party, views[party.name], file) for party in file.party]
     known = next((labels for _, labels in of_parties if labels is not None), None)
@@ -229,16 +231,6 @@ def _cases(file: AuditFile, holder: str | None) -> list[Case]:
                 f"{case.party.name}: attack cl clusters the party's own columns: say table = …, or leave cl out"
             )
     return cases
-
-
-def _views(file: AuditFile, holder: str | None) -> dict[str, View]:
-    """The parties' views; that of a label holder, which attacks columns, has the embeddings that it was sent."""
-    return {
-        party.name: read_holder(file, party)
-        if party.name == holder
-        else read_view(party.transcript, file.job, party.name, file.ca, file.revoked)
-        for party in file.party
-    }
 
 
 def _attacked(case: Case, say: Say, child: Child | None, *, by_tree: ByTree) -> dict[str, Any]:

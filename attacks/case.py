@@ -64,6 +64,8 @@ def compared_groups(
         before, how = own.right, "own columns"
     best = max(trained, key=lambda name: trained[name].right.mean())
     after = "" if (trees := trained[best].trees) is None else f" after {trees} trees"
+    # of each attack the numbers of trees after which it was scored
+    scored = [[value for value in results[name].accuracy_by_tree or [] if value is not None] for name in trained]
     yield Compared(
         measure="accuracy",
         before=float(before.mean()),
@@ -71,14 +73,9 @@ def compared_groups(
         reached=float(trained[best].right.mean()),
         reached_how=f"{trained[best].label}{after}",
         error=paired_error(trained[best].right.astype(np.int64) - before),
-        tries=max(1, sum(_steps(results[name]) for name in trained)),
+        tries=max(1, sum(len(values) or 1 for values in scored)),
         details="attacks",
     )
-
-
-def _steps(result: AttackResult) -> int:
-    """The numbers of trees after which an attack was scored."""
-    return len([value for value in result.accuracy_by_tree or [] if value is not None]) or 1
 
 
 #: Told what is done next.

@@ -18,7 +18,6 @@ from treetap.attacks.id2graph.grouping import Outcome
 from treetap.attacks.predictions.evidence import read_scores
 from treetap.attacks.predictions.schema import DecodingSettings
 from treetap.attacks.registry import Attack, Needs, attack, row, rows
-from treetap.attacks.schema import Findings
 from treetap.attacks.scores import scores
 from treetap.attacks.view.view import View, read_view
 from treetap.errors import BadInput
@@ -88,8 +87,16 @@ def run(task: Task) -> Done:
     case = _case(task, asked, view)
     if asked.needs in (Needs.COLUMNS, Needs.SETS):
         return _grouped(task, case)
-    kinds = {Needs.GRADIENTS: _on_network, Needs.KNOWN_LABELS: _by_known_labels}
-    figures = kinds.get(asked.needs, _on_shared_labels)(case, asked)
+    chosen = {asked.name: asked}
+    if asked.needs == Needs.GRADIENTS:
+        network = on_network(case, chosen)
+        beside = ("epochs", "attacked", "sat_out", "width", "amplified")
+        figures = _named(asked, network.plain(), network.reasons, beside)
+    elif asked.needs == Needs.KNOWN_LABELS:
+        known = by_known_labels(case, chosen)
+        figures = _named(asked, known.plain(), known.reasons, ("drawn",))
+    else:
+        figures = shared_labels(case, chosen)[asked.name].plain()
     return Done({**_beginning(task, view), **figures, **_end(view)})
 
 
@@ -168,21 +175,6 @@ def _grouped(task: Task, case: Case) -> Done:
         **_end(view),
     }
     return Done(report, view.records, case.table, outcome)
-
-
-def _on_shared_labels(case: Case, asked: Attack) -> dict[str, Any]:
-    figures: Findings = shared_labels(case, {asked.name: asked})[asked.name]
-    return figures.plain()
-
-
-def _by_known_labels(case: Case, asked: Attack) -> dict[str, Any]:
-    figures = by_known_labels(case, {asked.name: asked})
-    return _named(asked, figures.plain(), figures.reasons, ("drawn",))
-
-
-def _on_network(case: Case, asked: Attack) -> dict[str, Any]:
-    network = on_network(case, {asked.name: asked})
-    return _named(asked, network.plain(), network.reasons, ("epochs", "attacked", "sat_out", "width", "amplified"))
 
 
 def _on_scores(task: Task, asked: Attack) -> dict[str, Any]:

@@ -139,7 +139,11 @@ def run(asked: Asked) -> None:
         transcript = summarise(folder / "federation" / second / "state" / "transcripts" / "experiment")
         kept = None if result.audit_report is None else Path(result.audit_report)
         if page is not None and kept:
-            kept = _copy(kept, page)
+            try:
+                page.write_bytes(kept.read_bytes())
+            except OSError as failure:
+                raise _unwritten(page, failure) from None
+            kept = page
         if asked.as_json:
             document = Results.of([result]).plain()
             document["runs"][0]["transcript"] = transcript
@@ -158,14 +162,6 @@ def run(asked: Asked) -> None:
             terminal.out.print(f"next: {following()}", soft_wrap=True)
         if result.audit_fault is not None:
             raise BadInput(f"the audit failed: {result.audit_fault}")
-
-
-def _copy(kept: Path, page: Path) -> Path:
-    try:
-        page.write_bytes(kept.read_bytes())
-    except OSError as failure:
-        raise _unwritten(page, failure) from None
-    return page
 
 
 def write_breast_cancer(path: Path) -> list[str]:
@@ -230,17 +226,14 @@ def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
     terminal.out.print(f"{ALGORITHMS[job.protocol]}: {what}; {records}; {parties}.")
     have: dict[str, list[str]] = {}
     for party in experiment.party:
-        have.setdefault(f"{_labels(party)}{len(party.columns or [])} columns", []).append(party.name)
+        part = f"{100 * party.label_share:.0f} % of the labels and " if party.label_share else ""
+        labels = "the labels and " if party.labels else part
+        have.setdefault(f"{labels}{len(party.columns or [])} columns", []).append(party.name)
     who = [
         f"{' and '.join(names)} have {what} each" if names[1:] else f"{names[0]} has {what}"
         for what, names in have.items()
     ]
     terminal.out.print(terminal.text(f"{'; '.join(who)}."))
-
-
-def _labels(party: PartyTable) -> str:
-    part = f"{100 * party.label_share:.0f} % of the labels and " if party.label_share else ""
-    return "the labels and " if party.labels else part
 
 
 def conclude(run: RunResult, audit: dict[str, Any] | None, params: JobParams) -> None:

@@ -91,7 +91,12 @@ def of_network(
                 lines=lines,
             )
         )
-    judged = [it.model_copy(update={"helps": _helps(it) and not any(_beats(o, it) for o in made)}) for it in made]
+    # what takes enough away, and leaves something of the gain, helps where none takes as much and leaves more
+    enough = [_most(it) >= LEAST and it.kept is not None and it.kept > 0 for it in made]
+    judged = [
+        it.model_copy(update={"helps": helps and not any(_beats(other, it) for other in made)})
+        for it, helps in zip(made, enough, strict=True)
+    ]
     return NetworkAdvice(
         table=table.table,
         classes=table.classes,
@@ -113,11 +118,6 @@ def _taken(before: float, left: float, floor: float) -> float | None:
 
 def _most(it: NetworkSuggestion) -> float:
     return max(it.taken_log or 0.0, it.taken_model or 0.0)
-
-
-def _helps(it: NetworkSuggestion) -> bool:
-    """True if enough is taken away and something of the gain is left."""
-    return _most(it) >= LEAST and it.kept is not None and it.kept > 0
 
 
 def _beats(other: NetworkSuggestion, it: NetworkSuggestion) -> bool:

@@ -171,7 +171,7 @@ class Attacker:
         """
         settings = evidence.settings
         self.evidence, self._settings, self._real = evidence, settings, real
-        self._progress = progress or _silent
+        self._progress = progress or (lambda _part: None)
         self._draws = attack_draws(settings.seed)
         known = _some(len(evidence.auxiliary.ids), settings.most_auxiliary, settings.seed, "auxiliary")
         self.victims = _some(len(evidence.victims), settings.most_victims, settings.seed, "victims")
@@ -253,8 +253,12 @@ class Attacker:
         for name in columns if self.evidence.attributes is None else self.evidence.attributes:
             self._progress(f"attributes, {name}")
             guess = guessed(columns[name], self._embeddings, self._settings.most_classes, self._draws)
-            if (reason := _nothing_to_fit(guess)) is not None:
-                self.reasons[f"attributes, {name}"] = reason
+            # a column without a classifier
+            if not guess.auxiliary:
+                self.reasons[f"attributes, {name}"] = "no auxiliary record has a value"
+            elif guess.classes is not None and len(guess.classes) == 1:
+                same = "all auxiliary records have the same value, which is guessed of every victim"
+                self.reasons[f"attributes, {name}"] = same
             self.columns.append(guess)
 
     def _reconstruct(
@@ -292,19 +296,6 @@ class Attacker:
         return Records(numbers, images)
 
 
-def _nothing_to_fit(guess: AttributeGuess) -> str | None:
-    """The reason why a column has no classifier, if it has none."""
-    if not guess.auxiliary:
-        return "no auxiliary record has a value"
-    if guess.classes is not None and len(guess.classes) == 1:
-        return "all auxiliary records have the same value, which is guessed of every victim"
-    return None
-
-
 def _some(count: int, most: int, seed: int, name: str) -> Ints:
     """Places of at most `most` of `count` records, ascending."""
     return some_of(np.arange(count, dtype=np.int64), most, attack_draws(seed), "columns", name)
-
-
-def _silent(_part: str) -> None:
-    """Ignore progress."""

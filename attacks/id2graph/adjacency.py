@@ -70,7 +70,8 @@ class RecordGraph:
 
     def merged(self, communities: Ints) -> RecordGraph:
         """The graph whose vertex k merges all v with communities[v] = k; communities (V,) from 0 without gaps."""
-        into = _indicator(communities).T
+        n, width = len(communities), int(communities.max(initial=-1)) + 1
+        into = sparse.csr_array((np.ones(n), communities, np.arange(n + 1)), shape=(n, width)).T
         return RecordGraph(
             sparse.csr_array(into @ self.held), self.weights, sparse.csr_array(into @ self.extra @ into.T)
         )
@@ -78,12 +79,6 @@ class RecordGraph:
     def part(self, vertices: Ints) -> RecordGraph:
         """The induced subgraph on the vertices with these numbers (K,)."""
         return RecordGraph(self.held[vertices], self.weights, self.extra[vertices][:, vertices])
-
-
-def _indicator(communities: Ints) -> sparse.csr_array:
-    n = len(communities)
-    width = int(communities.max(initial=-1)) + 1
-    return sparse.csr_array((np.ones(n), communities, np.arange(n + 1)), shape=(n, width))
 
 
 def exact(leaves: Leaves, records: int, discount: float) -> RecordGraph:

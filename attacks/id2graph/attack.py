@@ -247,7 +247,10 @@ class _Moving:
     def move(self, v: int) -> float:
         """Move v to the c of largest k_vc − d_v·K_c/2m (without v), or stay on a tie; return the gain of modularity."""
         here = self.labels[v]
-        self._leave(v, here)
+        for leaf, count in self.held[v]:
+            left = self.inside[leaf].pop(here) - count
+            if left > 0:
+                self.inside[leaf][here] = left
         self.mass[here] -= self.degrees[v]
         pull = self.degrees[v] / self.total
         toward = self._edges(v)
@@ -270,12 +273,6 @@ class _Moving:
             if u != v:
                 toward[self.labels[u]] = toward.get(self.labels[u], 0.0) + weight
         return toward
-
-    def _leave(self, v: int, community: int) -> None:
-        for leaf, count in self.held[v]:
-            left = self.inside[leaf].pop(community) - count
-            if left > 0:
-                self.inside[leaf][community] = left
 
     def _enter(self, v: int, community: int) -> None:
         for leaf, count in self.held[v]:

@@ -75,7 +75,9 @@ def macro_auc(chances: Floats, truth: Ints, row: Ints | None = None) -> tuple[fl
         row: (n,) of each record its row; None: each has its own.
     """
     aucs, influence = list[float](), np.zeros(len(truth))
-    for number in _unlike(chances):
+    # of two classes whose chances add up to 1 each says the same as the other
+    same = chances.shape[1] == 2 and bool(np.abs(chances.sum(axis=1) - 1).max(initial=0) < 1e-8)
+    for number in range(1 if same else chances.shape[1]):
         of_class = truth == number
         inside, outside = int(of_class.sum()), int((~of_class).sum())
         if not inside or not outside:
@@ -89,12 +91,6 @@ def macro_auc(chances: Floats, truth: Ints, row: Ints | None = None) -> tuple[fl
         moved = np.stack([behind / inside - aucs[-1], before / outside - aucs[-1]]) / [[outside], [inside]]
         influence += moved[of_class.astype(np.int8), value]
     return float(np.mean(aucs)) if aucs else 0.5, influence / max(1, len(aucs))
-
-
-def _unlike(chances: Floats) -> range:
-    """The classes to score: of two whose chances add up to 1 each says the same as the other."""
-    same = chances.shape[1] == 2 and bool(np.abs(chances.sum(axis=1) - 1).max(initial=0) < 1e-8)
-    return range(1 if same else chances.shape[1])
 
 
 def _below(counts: Ints) -> Floats:

@@ -100,7 +100,9 @@ def completed(
     embeddings = outputs(bottom, inputs, known.records)
     scaler = Standardised(embeddings)
     width = embeddings.shape[1]
-    fit = _tuning(len(known.records)) if tuned else _fitting(len(known.records), kind, width)
+    fit = _tuning(len(known.records)) if tuned else Fit(_epochs(len(known.records), _PASSED_FROZEN))
+    if kind == "linear" and not tuned:
+        fit = replace(fit, rate=fit.rate * max(1.0, _WIDE / width))
     top = head(kind, width, classes, fit, draws, *path)
     if tuned:
         whole = nn.Sequential(bottom, scaler, top)
@@ -109,12 +111,6 @@ def completed(
     scaled: torch.Tensor = scaler(embeddings)
     fitted(top, scaled, places, known.labels, fit, draws, *path)
     return nn.Sequential(bottom, scaler, top)
-
-
-def _fitting(records: int, kind: str, width: int) -> Fit:
-    """The fit of a head alone."""
-    plain = Fit(_epochs(records, _PASSED_FROZEN))
-    return replace(plain, rate=plain.rate * max(1.0, _WIDE / width)) if kind == "linear" else plain
 
 
 def _tuning(records: int) -> Fit:
@@ -145,7 +141,10 @@ def completion_figures(evidence: Evidence) -> CompletionFigures | None:
     # completion with all labels is no attack: it says what the few known ones cost the attacker
     labels = {"n": [_known(evidence, places) for places in evidence.draws]}
     if evidence.known.all:
-        labels["all"] = [_known(evidence, _all(evidence))]
+        every = np.setdiff1d(evidence.view.schedule.training, evidence.set_aside)
+        draws = attack_draws(evidence.settings.seed)
+        places = some_of(every, evidence.settings.most_records, draws, "all labels")
+        labels["all"] = [_known(evidence, places)]
     else:
         evidence.reasons["completion, all labels"] = "not all labels of the training are at hand"
     classes, seed = len(evidence.known.classes), evidence.settings.seed
@@ -194,12 +193,6 @@ def _missing(evidence: Evidence) -> str:
 
 def _known(evidence: Evidence, places: Ints) -> Known:
     return Known(places, evidence.known.truth[places])
-
-
-def _all(evidence: Evidence) -> Ints:
-    """Places of all records of the training but those set aside, at most as many as the settings say."""
-    every = np.setdiff1d(evidence.view.schedule.training, evidence.set_aside)
-    return some_of(every, evidence.settings.most_records, attack_draws(evidence.settings.seed), "all labels")
 
 
 def _row(by_labels: Mapping[str, Completions], head: Head, tuned: bool, labels: str, known: int) -> CompletionRow:

@@ -263,12 +263,21 @@ def gradient_labels(epochs: Sequence[EpochRows], known: Mapping[int, int]) -> In
 
 def label_figures(evidence: Evidence) -> LabelFigures | None:
     """The labels that follow from the known ones of each draw, scored; None where none is known."""
-    inferred = [(places, labels) for places in evidence.draws if (labels := _inferred(evidence, places)) is not None]
+    truth = evidence.known.truth
+    inferred, scored = list[tuple[Ints, InferredLabels]](), list[tuple[Ints, Ints]]()
+    for places in evidence.draws:
+        labels = gradient_labels(evidence.rows, dict(zip(places.tolist(), truth[places].tolist(), strict=True)))
+        if labels is None:
+            continue
+        inferred.append((places, labels))
+        # guessed and true labels of the other records whose label is at hand
+        others = ~np.isin(labels.records, places) & (truth[labels.records] != UNKNOWN)
+        if others.any():
+            scored.append((labels.labels[others], truth[labels.records[others]]))
     if not inferred:
         evidence.reasons["gradient-labels"] = "no label of a record with a gradient is known"
         return None
     evidence.inferred.extend((labels.records, labels.labels) for _, labels in inferred)
-    scored = [pair for pair in (_scored(evidence, *labels) for labels in inferred) if len(pair[1])]
     from treetap.attacks.networks.completion import own_model_accuracy  # needs PyTorch
 
     known, first = inferred[0]
@@ -288,20 +297,6 @@ def label_figures(evidence: Evidence) -> LabelFigures | None:
         epochs=[labels.epoch for _, labels in inferred],
         own_model=own_model,
     )
-
-
-def _inferred(evidence: Evidence, places: Ints) -> InferredLabels | None:
-    """The labels that follow from those of some records."""
-    return gradient_labels(
-        evidence.rows, dict(zip(places.tolist(), evidence.known.truth[places].tolist(), strict=True))
-    )
-
-
-def _scored(evidence: Evidence, places: Ints, inferred: InferredLabels) -> tuple[Ints, Ints]:
-    """Guessed and true labels of the other records whose label is at hand."""
-    truth = evidence.known.truth[inferred.records]
-    scored = ~np.isin(inferred.records, places) & (truth != UNKNOWN)
-    return inferred.labels[scored], truth[scored]
 
 
 def _known(rows: EpochRows, known: Mapping[int, int]) -> tuple[Rows, Ints]:

@@ -206,7 +206,13 @@ def _of_node(solved: SolvedGains, tree: PivodlTree, node: int, sums: Ints, score
 def disclosed(evidence: SharedLabelEvidence) -> DisclosedFigures:
     """Count it."""
     view = evidence.view
-    continuing = [tree.view.nodes[node].records for tree in view.trees for node in _received(view, tree)]
+    # open nodes that another party's split made
+    continuing = [
+        tree.view.nodes[node].records
+        for tree in view.trees
+        for node in tree.open
+        if node != ROOT and tree.source_above(node) != view.party
+    ]
     leaves = [(tree, leaf) for tree in view.trees for leaf in tree.leaves]
     sums = {tree.view.index: closed(tree.sums, tree.splits) for tree in view.trees}
     own = [(tree, leaf) for tree, leaf in leaves if tree.source_above(leaf) == view.party]
@@ -231,11 +237,6 @@ def _exact_beside_open(view: PivodlView, tree: PivodlTree, leaf: int) -> bool:
     weight = tree.weights.get(leaf)
     known = weight is not None and weight.exact and tree.records(leaf) is not None
     return known and tree.source_above(leaf) not in (None, view.party)
-
-
-def _received(view: PivodlView, tree: PivodlTree) -> list[int]:
-    """Open nodes that another party's split made."""
-    return [node for node in tree.open if node != ROOT and tree.source_above(node) != view.party]
 
 
 def _barred(view: PivodlView, tree: PivodlTree, node: int) -> frozenset[str]:

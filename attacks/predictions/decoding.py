@@ -87,7 +87,8 @@ def _solved(blocks: list[_Block], target: Ints, work: int) -> tuple[list[_Block]
     """The blocks after all equations that the work bound permits, and the others; one without options contradicts."""
     unsolved, tried = set(range(len(target))), set[int]()
     while candidates := unsolved - tried:
-        touched = {e: [b for b in blocks if _varies(b, e)] for e in unsolved}
+        # of each equation the blocks whose terms vary in it
+        touched = {e: [b for b in blocks if (b.terms[:, e] != b.terms[0, e]).any()] for e in unsolved}
         chosen = min(candidates, key=lambda e: (_combinations(touched[e]), e))
         # every equation whose blocks are among those of the chosen one is solved with it
         inside = [e for e in sorted(unsolved) if all(_among(b, touched[chosen]) for b in touched[e])]
@@ -106,11 +107,6 @@ def _solved(blocks: list[_Block], target: Ints, work: int) -> tuple[list[_Block]
 
 def _among(block: _Block, blocks: Sequence[_Block]) -> bool:
     return any(block is other for other in blocks)
-
-
-def _varies(block: _Block, equation: int) -> bool:
-    column = block.terms[:, equation]
-    return bool((column != column[0]).any())
 
 
 def _combinations(blocks: Sequence[_Block]) -> float:
@@ -231,7 +227,8 @@ def _sample(
             _thin(half, work, generator)
         solved = _meet(halves, equations, target, work, len(target))
         if solved is None:  # more solutions than can be kept
-            if _distinct(options):
+            # where no two options of a tree have the same leaf two solutions are two paths
+            if all(len(np.unique(tree.leaves)) == len(tree.leaves) for tree in options):
                 return 2
             continue
         if len(solved):
@@ -249,11 +246,6 @@ def _thin(half: list[_Block], work: int, generator: np.random.Generator) -> None
         block = half[place]
         kept = generator.permutation(len(block))[: -(-len(block) // 2)]
         half[place] = _Block(block.trees, block.choices[kept], block.terms[kept])
-
-
-def _distinct(options: Sequence[Options]) -> bool:
-    """True if no two options of a tree have the same leaf, so that two solutions are two paths."""
-    return all(len(np.unique(tree.leaves)) == len(tree.leaves) for tree in options)
 
 
 # Inversion of masked predictions: the recipient of scores finds exact leaf weights, and the paths of records.

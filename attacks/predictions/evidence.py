@@ -281,16 +281,12 @@ def _of_label_holder(
             f"leave prediction {files.job!r} out"
         )
     places = LeafEntries(ensemble, opening.recipient, list(opening.feature_parties)).fraction_bits
-    scored = _scored(files, table)
+    # the records that the file of predictions has
+    ids = read_table(TableConfig(path=files.scores, id=files.id, columns=[]), with_label=False, missing=None).ids
+    scored = table.take(np.flatnonzero(ids.places_of(table.ids) >= 0))
     sums = _sums(files, scored, ensemble.base_margin, ensemble.divisor, places)
     known = _known_trees(ensemble, trees, opening.recipient, scored, places)
     return known, sums, output_bits(ensemble.used_trees, places)
-
-
-def _scored(files: ScoredPrediction, table: Table) -> Table:
-    """The records of a table that the file of predictions has."""
-    ids = read_table(TableConfig(path=files.scores, id=files.id, columns=[]), with_label=False, missing=None).ids
-    return table.take(np.flatnonzero(ids.places_of(table.ids) >= 0))
 
 
 def _known_trees(ensemble: Ensemble, trees: ValuedTrees, party: str, table: Table, places: int) -> list[MaskedTree]:

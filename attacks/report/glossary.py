@@ -20,17 +20,13 @@ class Attack(NamedTuple):
     meaning: str
 
 
-def _sentence(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}."
-
-
 #: Attack that groups records → its class in the style sheet, where that is not its name.
 _STYLES = {
     **{"uni+cl": "unicl", "id2graph": "graph", "id2graph-chunked": "chunked", "id2graph-quotient": "quotient"},
     OWN_CUTS: "own",
 }
 ATTACKS = {
-    name: Attack(row.label, row.label.split(", ")[-1], _STYLES.get(name, name), _sentence(row.line))
+    name: Attack(row.label, row.label.split(", ")[-1], _STYLES.get(name, name), f"{row.line[0].upper()}{row.line[1:]}.")
     for name, row in GROUPING.items()
 }
 

@@ -47,7 +47,12 @@ def networks(document: Document) -> Section | None:
     curves = [_curves(name, own.gradient_clusters) for name, own in parties.items() if own.gradient_clusters]
     clusters = [row for name in parties for row in _cluster_rows(name, document.parties[name])]
     labels = [row for name, own in parties.items() for row in _label_rows(name, own)]
-    scores = [row for name, own in parties.items() for row in _score_rows(name, own)]
+    scores = [
+        [name, what, either_way(it.auc), _epoch(it.epoch), count(it.draws), count(it.left_out)]
+        for name, own in parties.items()
+        for what, it in (("norm-based", own.norm_scoring), ("direction-based", own.direction_scoring))
+        if it is not None
+    ]
     completions = [row for name, own in parties.items() for row in _completion_rows(name, own)]
     by_clusters = [
         Table(CLUSTER_HEADS, clusters, "Gradients: clusters", names=2),
@@ -156,15 +161,6 @@ def _label_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
             *(name, count(labels.known), *_measured(right), score(labels.majority), score(labels.kept_out)),
             *(count(labels.records), count(labels.left_out), "; ".join(sorted(ways)), score(labels.own_model)),
         ]
-    ]
-
-
-def _score_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
-    """The AUCs of single gradients under `SCORE_HEADS`."""
-    return [
-        [name, what, either_way(scores.auc), _epoch(scores.epoch), count(scores.draws), count(scores.left_out)]
-        for what, scores in (("norm-based", figures.norm_scoring), ("direction-based", figures.direction_scoring))
-        if scores is not None
     ]
 
 

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 
+from treetap import terminal
 from treetap.attacks.document import Document, parse
+from treetap.attacks.predictions.schema import DecodedPaths
+from treetap.attacks.registry import Needs, rows
 from treetap.attacks.report.advice import advised
 from treetap.attacks.report.bounds import bounds, together
 from treetap.attacks.report.columns import columns
-from treetap.attacks.report.glossary import NOT_A_PROOF, count, unscored
-from treetap.attacks.report.known_labels import known_labels
-from treetap.attacks.report.labels import at_a_glance, attacks
+from treetap.attacks.report.glossary import KINDS, NOT_A_PROOF, count, rank, seconds, share, unscored
+from treetap.attacks.report.labels import at_a_glance, attacks, known_labels
 from treetap.attacks.report.networks import networks
 from treetap.attacks.report.pivodl import shared_labels
-from treetap.attacks.report.predictions import predictions
 from treetap.attacks.report.sums import at_a_glance as columns_at_a_glance
 from treetap.attacks.report.sums import columns_read, room
-from treetap.attacks.report.traffic import learned, traffic
 from treetap.attacks.report.trees import class_colours, trees
 from treetap.attacks.report.verdict import TERMS, short_form
 from treetap.pages import page
+from treetap.pages.pictures import Bar, Bars, Matrix, heat, percent
 from treetap.pages.printing import print_section
-from treetap.pages.section import Facts, Section, Terms, Text
+from treetap.pages.section import Cell, Facts, Key, Section, Table, Terms, Text
+from treetap.wire.disclosure import CLASSES
 
 
 def html(document: Document | Mapping[str, Any]) -> str:
@@ -213,4 +216,162 @@ def _closing(document: Document) -> Section:
                 ],
             ),
         ],
+    )
+
+
+# The attacks of recipients on the scores of predictions.
+
+PATH_HEADS = (
+    *("prediction", "by", "attack", "records", "trees", "bits of candidates", "bits of sums"),
+    *("whole path known", "several paths", "undecided", "leaves known", "time"),
+)
+WEIGHT_HEADS = ("prediction", "by", "leaves", "weights not known", "of these found", "share")
+
+
+def predictions(document: Document) -> Section | None:
+    """The section of the predictions; None where the audit names none."""
+    if not document.predictions:
+        return None
+    paths, weights = [], []
+    for name, figures in document.predictions.items():
+        if figures.path_decoding is not None:
+            paths.append([name, figures.recipient, "path decoding", *_paths(figures.path_decoding)])
+        # of an inversion without the weights that it found, and with them
+        if (inverted := figures.prediction_inversion) is not None:
+            paths.append([name, figures.recipient, "before inversion", *_paths(inverted.before)])
+            paths.append([name, figures.recipient, "after inversion", *_paths(inverted.after)])
+            sizes = (inverted.leaves, inverted.unknown, inverted.solved)
+            weights.append([name, figures.recipient, *map(count, sizes), share(inverted.solved, inverted.unknown)])
+    noise = (
+        "Leaf weights below its own splits came to the recipient with noise: scores of records that share a leaf "
+        "give the exact ones."
+    )
+    return Section(
+        "Scores of predictions",
+        [
+            Text(
+                "A score is a sum of one leaf weight of each tree. Its recipient knows weights and its own splits; "
+                "where one choice of leaves alone gives the score, the **whole path** of the record is known, and "
+                "with it what other parties' splits say of the record. More **bits of candidates** than bits of sums "
+                "leave several paths; “undecided” is a bound of this attack, not safety."
+            ),
+            Terms({row.label: f"{row.line}." for row in rows(Needs.SCORES).values()}),
+            Table(PATH_HEADS, paths, "Leaves behind the scores of predictions", names=3),
+            Text(noise if weights else ""),
+            Table(WEIGHT_HEADS, weights, "Leaf weights that scores give away", names=2),
+            *(
+                Text("{}: {}", name, fault, style="notice fault", where="both")
+                for name, figures in document.predictions.items()
+                for fault in figures.faults
+            ),
+            *(
+                Text("{}: {}", name, figures.signed, style="notice")
+                for name, figures in document.predictions.items()
+                if figures.signed
+            ),
+        ],
+        "scores",
+    )
+
+
+def _paths(paths: DecodedPaths) -> list[str]:
+    bits = "–" if paths.output_bits is None else f"{paths.output_bits:.1f}"
+    outcomes = (share(number, paths.records) for number in (paths.unique, paths.several, paths.undecided))
+    sizes = [count(paths.records), count(paths.trees), f"{paths.candidate_bits:.1f}", bits]
+    return [*sizes, *outcomes, share(paths.leaves_known, 1), seconds(paths.seconds)]
+
+
+# Bytes and messages by receiver and disclosure class.
+
+
+def amounts(document: Document) -> dict[str, dict[str, tuple[int, int]]]:
+    """Receiver → class → messages, bytes; of feature parties by their own transcripts, of others by the traffic."""
+    sums: defaultdict[str, defaultdict[str, tuple[int, int]]] = defaultdict(lambda: defaultdict(lambda: (0, 0)))
+    rows = [(name, row) for name, party in document.parties.items() for row in party.received]
+    others = [(row.receiver, row) for row in document.traffic if row.receiver not in document.parties]
+    for receiver, row in [*rows, *others]:
+        messages, size = sums[receiver][row.disclosure]
+        sums[receiver][row.disclosure] = messages + row.messages, size + row.bytes
+    last = sorted({receiver for receiver, _ in others}, key=lambda name: (name == "coordinator", name))
+    return {receiver: dict(sums[receiver]) for receiver in (*document.parties, *last)}
+
+
+def learned(document: Document) -> Section:
+    """All receivers against all classes that occur, readable classes first; a star: one without a transcript here."""
+    received = amounts(document)
+    most = max((size for row in received.values() for _, size in row.values()), default=1)
+
+    def cell(messages: int, size: int) -> Cell:
+        if not messages:
+            return Cell("·")
+        more = f"{count(messages)} {'message' if messages == 1 else 'messages'}"
+        return Cell(terminal.size(size), more, heat(size, most))
+
+    starred = [name if name in document.parties else f"{name} *" for name in received]
+    star = "* Without a transcript of this receiver: only messages that feature parties recorded as sent to it. "
+    rows = [
+        (kind, CLASSES[kind].tells, CLASSES[kind].kind, [cell(*row.get(kind, (0, 0))) for row in received.values()])
+        for kind in sorted({kind for row in received.values() for kind in row}, key=rank)
+    ]
+    return Section(
+        "Who learned what",
+        [
+            Text(
+                "Bytes and messages that each party received, by disclosure class. The stronger a cell's colour, the "
+                "more bytes (logarithmic). Bytes are no measure of harm: a megabyte of ciphertext reveals nothing "
+                "without its key, a few hundred bytes of instance space name records that tend to share a label."
+            ),
+            Key("chip", list(KINDS.items())),
+            Matrix("class", starred, rows, "Who learned what: bytes and messages received, as far as recorded"),
+            Text(
+                f"{star if starred != list(document.parties) else ''}A message that carries several classes counts "
+                "once in each."
+                + (
+                    ""
+                    if document.of_network
+                    else " Sets that a party derives itself, above all children of its own "
+                    "splits, are in no message: see the trees."
+                ),
+                style="soft",
+            ),
+        ],
+        "learned",
+    )
+
+
+def traffic(document: Document) -> Section:
+    """Traffic of the whole job by class, largest first, as far as the given transcripts record it."""
+    volume, messages = Counter[str](), Counter[str]()
+    for row in document.traffic:
+        volume[row.disclosure] += row.bytes
+        messages[row.disclosure] += row.messages
+    total, most = sum(volume.values()), max(volume.values(), default=0)
+    order = sorted(document.traffic, key=lambda row: (row.sender, row.receiver, rank(row.disclosure), row.step))
+    bars = [
+        Bar(
+            *(kind, "", [terminal.size(size), share(size, total), count(messages[kind])]),
+            *(percent(size, most), CLASSES[kind].kind),
+        )
+        for kind, size in volume.most_common()
+    ]
+    nothing = "No transcript at hand holds a message of this job."
+    words = "Bytes of serialised messages, without TLS and HTTP/2, as far as the given transcripts record them."
+    return Section(
+        "Traffic by class",
+        [
+            Bars(("class", "bytes", "of all", "messages"), bars, "Traffic by class"),
+            Text(words if bars else nothing, style="soft"),
+            Table(
+                ("from", "to", "class", "step", "messages", "bytes"),
+                [
+                    [row.sender, row.receiver, row.disclosure, row.step, count(row.messages), count(row.bytes)]
+                    for row in order
+                ],
+                "Traffic by sender, receiver, class and step",
+                names=4,
+                folded=True,
+            ),
+        ],
+        "traffic",
+        where="page",
     )

@@ -21,7 +21,6 @@ from threadpoolctl import threadpool_limits
 
 from treetap.attacks.sums.learned_cuts import LearnedCuts, learned_cuts
 from treetap.attacks.sums.least_squares import SURE, Singles, even, shares
-from treetap.attacks.sums.linking import Identities, chains
 from treetap.attacks.sums.noised import NoisedCells, posteriors, sweeps_within
 from treetap.attacks.sums.propagation import PASSES, Kept, Knowledge, Linked, differences, left_sets
 from treetap.attacks.sums.schema import NOT_RECORDED, NOTHING_OFFERED, ColumnFigures, NoiseFigures, SumsSettings
@@ -35,7 +34,7 @@ from treetap.attacks.sums.scoring import (
     links_right,
     places_expected,
 )
-from treetap.attacks.sums.sketches import Bools, Floats, Ints, PartySums, sums_of
+from treetap.attacks.sums.sketches import Bools, Floats, Identities, Ints, PartySums, chains, sums_of
 from treetap.attacks.verdict import cells_right, compared_cells, compared_places
 from treetap.attacks.view.opened_sums import OpenedSums
 from treetap.errors import BadInput
@@ -188,7 +187,10 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     best = best_column(together.positions, named, columns, settings.pictured)
     guesses = {ALONE: _nothing(columns), READ: cells_guessed(together.cells, named, columns)}
     guesses |= {LIKELIEST: cells_guessed(together.likeliest, named, columns)} if settings.steps else {}
-    judged = _judged(guesses, {READ: (together.positions, named)}, learned, columns, _floor(reasons, steps))
+    # the reader of a floor knows that a larger attack reads more
+    whole = settings.steps and passes == PASSES and "trees" not in reasons
+    floor = "" if whole else "a floor, by left sets and differences of few records within a bound of work"
+    judged = _judged(guesses, {READ: (together.positions, named)}, learned, columns, floor)
     bound = (
         _with_links_given(steps, Linked(trees, *truth.given_links()), truth, learned, columns) if settings.steps else {}
     )
@@ -249,13 +251,6 @@ def _name_left_out(count: int, every: int, bound: str, reasons: dict[str, str]) 
     """`reasons` gets that `bound`, of the settings, suffices for the first trees alone, unless it does for all."""
     if 0 < count < every:
         reasons["trees"] = f"the first {count} of {every} are read: {bound} in [sums] suffices for no more"
-
-
-def _floor(reasons: Mapping[str, str], steps: Steps) -> str:
-    """The sentence by which a reader of the figure knows that a larger attack reads more; empty where none does."""
-    if steps.settings.steps and steps.passes == PASSES and "trees" not in reasons:
-        return ""
-    return "a floor, by left sets and differences of few records within a bound of work"
 
 
 def _with_links_given(

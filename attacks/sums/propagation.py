@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from treetap.attacks.sums.linking import Identities
-from treetap.attacks.sums.sketches import Bools, Ints, PartySums
+from treetap.attacks.sums.sketches import Bools, Identities, Ints, PartySums
 
 #: Records of a difference that is decoded, at most.
 FEW = 3

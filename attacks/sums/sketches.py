@@ -3,6 +3,11 @@
 A candidate of the party is a set of records, the left one, that the label holder does not know. Every opened sum is an
 equation on it: Σ of known values over the records of a node that are in the set. Sums of a parent are those of its
 children together, so that the deepest nodes that were summed say all, and are apart.
+
+Every tree has a secret order of its own. Two trees are linked by what their equations have in common: a sum of one tree
+is, but for a rest that is known, a combination of sums of trees before it (scores change by leaf weights of groups of
+records that were summed). So the sums of a candidate in earlier trees foretell those in the next one. Left sets of one
+column are nested: of two of its candidates the lower one has no more than the other in any group of records.
 """
 
 from __future__ import annotations
@@ -14,9 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_array, vstack
 
 from treetap.attacks.view.opened_sums import OpenedTree, WonSplit
+from treetap.errors import BadInput
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -179,3 +186,163 @@ def _counting(values: Ints, draws: Ints) -> Bools:
     first = 0 if not len(holds) else int(holds[0]) + (int(holds[0]) < slots - 1)
     counting: Bools = np.arange(slots) >= first
     return counting
+
+
+# Candidates of different trees that are one and the same, and those of one column in their order, by sums alone.
+
+#: Trees before one that foretell its sums.
+BEFORE = 5
+#: Two candidates are not taken for one if their sums are farther apart than this many standard deviations, in the mean.
+FARTHEST = 4.0
+#: Trees by whose groups sets are compared.
+COMPARED = 30
+#: Equations of a tree by which it is linked, at most: those of the largest groups.
+MOST_EQUATIONS = 600
+#: A combination leaves a rest of at least this share of the largest one, below which numbers are rounding errors.
+_RIDGE = 1e-9
+
+
+class Identities:
+    """Candidates of all trees under common numbers.
+
+    Args:
+        most: candidates, above which it ends with BadInput.
+        sampled: trees use some of the columns only, so that a candidate may be one that no tree before had.
+
+    Attributes:
+        places: a row per tree: (candidates of the job,) the place of each in the tree's order, −1: not offered.
+    """
+
+    def __init__(self, trees: Sequence[PartySums], *, sampled: bool, most: int) -> None:
+        rows = [np.arange(tree.candidates) for tree in trees[:1]]
+        count = len(rows[0]) if rows else 0
+        for number in range(1, len(trees)):
+            taken = _taken(trees, rows, number, count, FARTHEST if sampled else np.inf)
+            fresh = np.setdiff1d(np.arange(trees[number].candidates), taken[taken >= 0])
+            rows.append(np.concatenate([taken, fresh]))
+            count += len(fresh)
+            if count > most:
+                raise BadInput(f"more than {most} candidates are to be linked (most_candidates)")
+        self.places = _padded(rows, count)
+
+    @classmethod
+    def given(cls, places: Ints) -> Identities:
+        """The identities that places (trees, candidates) say."""
+        identities = cls([], sampled=False, most=0)
+        identities.places = places
+        return identities
+
+
+def _taken(trees: Sequence[PartySums], rows: list[Ints], number: int, count: int, farthest: float) -> Ints:
+    """The places (count,) in tree `number` of the candidates so far, −1 of those that it does not offer."""
+    known = _padded(rows, count)
+    cost = np.full((count, trees[number].candidates), np.inf)
+    patterns: dict[tuple[int, ...], list[int]] = {}
+    for candidate in range(count):
+        last = np.flatnonzero(known[:, candidate] >= 0)[-BEFORE:]
+        patterns.setdefault(tuple(last.tolist()), []).append(candidate)
+    for there, candidates in patterns.items():
+        cost[candidates] = _distance(
+            [trees[before] for before in there], [known[before, candidates] for before in there], trees[number]
+        )
+    finite = np.minimum(cost, 1e12)
+    lines, columns = linear_sum_assignment(finite)
+    taken = np.full(count, -1, dtype=np.int64)
+    near = finite[lines, columns] <= farthest**2
+    taken[lines[near]] = columns[near]
+    return taken
+
+
+def _padded(rows: Sequence[Ints], count: int) -> Ints:
+    """Places of the candidates so far by tree: (trees, count), −1 of those that a tree came before."""
+    places = np.full((len(rows), count), -1, dtype=np.int64)
+    for number, row in enumerate(rows):
+        places[number, : len(row)] = row
+    return places
+
+
+def _distance(before: Sequence[PartySums], places: Sequence[Ints], tree: PartySums) -> Floats:
+    """Squared distances (candidates, candidates of `tree`), in variances of a sum over a random set of records."""
+    strongest = [_strongest(earlier) for earlier in before]
+    known = vstack([matrix for matrix, _ in strongest]).tocsr()
+    sums = [of_tree[:, here] for (_, of_tree), here in zip(strongest, places, strict=True)]
+    target, wanted = _strongest(tree)
+    gram = (known @ known.T).toarray()
+    gram[np.diag_indices_from(gram)] += _RIDGE * max(np.trace(gram), 1.0) / max(len(gram), 1)
+    cross = (target @ known.T).toarray()
+    weights = np.linalg.solve(gram, cross.T).T
+    rest = (target @ target.T).toarray() - weights @ cross.T
+    sizes, axes = np.linalg.eigh((rest + rest.T) / 2)
+    axes /= np.sqrt(np.maximum(sizes, sizes.max(initial=0.0) * _RIDGE + 1e-30))
+    foretold, offered = (weights @ np.concatenate(sums)).T @ axes, wanted.T @ axes
+    square = (foretold**2).sum(axis=1)[:, None] + (offered**2).sum(axis=1)[None] - 2 * foretold @ offered.T
+    # of the records counted at the root each candidate sends this share left
+    share = tree.counts[0] / max(int(tree.totals[0, tree.counting].sum()), 1)
+    spread = np.maximum(share * (1 - share), 1 / max(int((tree.draws > 0).sum()), 1))
+    distances: Floats = np.maximum(square, 0.0) / (max(len(wanted), 1) * spread[None])
+    return distances
+
+
+def _strongest(tree: PartySums) -> tuple[csr_array, Floats]:
+    """The equations of a tree's largest groups."""
+    matrix, sums, _ = tree.equations
+    if len(sums) <= MOST_EQUATIONS:
+        return matrix, sums
+    largest = np.sort(np.argsort(-np.diff(matrix.indptr), kind="stable")[:MOST_EQUATIONS])
+    return matrix[largest], sums[largest]
+
+
+def chains(trees: Sequence[PartySums], identities: Identities) -> list[Ints]:
+    """Candidates in chains of nested left sets, each from the smallest set, by the least total difference.
+
+    Sets are compared in every group of records of the first trees: a nested one has there no more records, and sums
+    that the records in between can have.
+    """
+    places = identities.places
+    count = places.shape[1]
+    nested, more = np.ones((count, count), dtype=bool), np.full((count, count), -np.inf)
+    compared = np.zeros((count, count), dtype=bool)
+    for tree, row in list(zip(trees, places, strict=True))[:COMPARED]:
+        there = np.flatnonzero(row >= 0)
+        block = np.ix_(there, there)
+        sums = tree.lefts[:, row[there]].astype(np.float64)
+        counts = tree.counts[:, row[there]]
+        low, high = _range_of(tree)
+        fits = np.ones((len(there), len(there)), dtype=bool)
+        for node in range(len(tree.nodes)):
+            between = counts[node][:, None] - counts[node][None]
+            fits &= between >= 0
+            for slot in range(sums.shape[2]):
+                difference = sums[node, :, None, slot] - sums[node, None, :, slot]
+                fits &= (difference >= low[slot] * between) & (difference <= high[slot] * between)
+        nested[block] &= fits
+        compared[block] = True
+        more[block] = np.maximum(more[block], counts[0][:, None] - counts[0][None])
+    nested &= compared & (more > 0)
+    np.fill_diagonal(nested, val=False)
+    return _covered(nested, more)
+
+
+def _range_of(tree: PartySums) -> tuple[Floats, Floats]:
+    """The least and the largest value (S,) of a counted record, by its draws, with room for rounding."""
+    records = tree.draws > 0
+    each_draw = tree.values[records] / tree.draws[records, None]
+    room = 1e-9 * tree.scale
+    return each_draw.min(axis=0) - room, each_draw.max(axis=0) + room
+
+
+def _covered(nested: Bools, more: Floats) -> list[Ints]:
+    """Chains by the assignment of a next lower one: `nested` [upper, lower], `more` records of the upper one."""
+    count = len(nested)
+    none = max(float(more[nested].max(initial=0.0)), 1.0) * 2
+    cost = np.hstack([np.where(nested, more, none * count), np.full((count, count), none)])
+    lower = linear_sum_assignment(cost)[1]
+    above = {int(low): upper for upper, low in enumerate(lower) if low < count and nested[upper, low]}
+    first = [k for k in range(count) if lower[k] >= count or not nested[k, lower[k]]]
+    result = []
+    for start in first:
+        chain = [start]
+        while chain[-1] in above:
+            chain.append(above[chain[-1]])
+        result.append(np.array(chain, dtype=np.int64))
+    return result

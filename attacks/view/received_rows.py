@@ -151,7 +151,9 @@ class ReceivedRows:
         Raises:
             Malformed: a message does not fit its batch, or is of a batch that the party sat out.
         """
-        order, batches, taken = self._order(epoch), self.batches.get(epoch, []), set(self.taken_part(epoch))
+        # the validation records come after the batches
+        order = [*self.schedule.epoch(epoch), *([self.schedule.validation] if self._validated else [])]
+        batches, taken = self.batches.get(epoch, []), set(self.taken_part(epoch))
         for batch in batches:
             if batch not in taken:
                 raise Malformed(f"{self._where(epoch, batch)}: {self.party} sat out this batch, or there is none")
@@ -173,10 +175,6 @@ class ReceivedRows:
     @property
     def _validated(self) -> bool:
         return self.messages.kind == EMBEDDINGS and len(self.schedule.validation) > 0
-
-    def _order(self, epoch: int) -> list[Ints]:
-        """Places of the records of each batch, with the validation records after them."""
-        return [*self.schedule.epoch(epoch), *([self.schedule.validation] if self._validated else [])]
 
     def _where(self, epoch: int, batch: int) -> str:
         return f"{self.sender}: {self.messages.kind} of epoch {epoch}, batch {batch}"

@@ -79,8 +79,10 @@ class TreeReplay:
         """
         total = len(everybody)
         try:
-            if self.stored:
-                self._require_whole()
+            parts = [*self.series.items()] if self.stored else []
+            if lost := [where for where, series in parts if not series.whole]:
+                peer, step, stage = lost[0]
+                raise Malformed(f"messages of the {step} that {peer} sent for stage {stage} are missing")
             drawn: Ints | None = None
             received: dict[int, Ints] = {}
             for node, chunks in self._sets(children=not withheld):
@@ -117,11 +119,6 @@ class TreeReplay:
                 if not np.array_equal(cuts.setdefault(node, cut).left, cut.left):
                     raise Malformed(f"node {node} was split twice")
         return list(cuts.values())
-
-    def _require_whole(self) -> None:
-        for (peer, step, stage), series in self.series.items():
-            if not series.whole:
-                raise Malformed(f"messages of the {step} that {peer} sent for stage {stage} are missing")
 
     def _sets(self, *, children: bool = True) -> Iterator[tuple[int | None, Chunks]]:
         """(node, chunks) of the received spaces; node None: the sample. Incomplete series are left out.

@@ -214,12 +214,21 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
     rows = _rows(replay, total, [*trees, *unfinished])
     if rows is None:
         faults.append(f"{path}: does not say which rows of its party's table the {total} common records are")
+    holders = spec.aggregator
+    if pivodl is not None:  # all of the job before they have said which label records
+        holders = ", ".join(name for name in pivodl.parties if len(pivodl.ownership.get(name, [0])))
+    room = None
+    if isinstance(params, TreeParams):
+        room = room_of(spec, params, total, replay.key) if opened is None else room_opened(spec, params, opened)
+    ids = None
+    if rows is not None:  # of the attempt that aligned these rows of the party's table
+        ids = next(replay.hashed[attempt] for attempt, of in replay.alignments.items() if np.array_equal(of, rows))
     view = View(
         path=path,
         party=name,
         job=replay.job,
         protocol=training_name(spec),
-        label_holder=spec.aggregator if pivodl is None else _label_holders(pivodl),
+        label_holder=holders,
         attempt=max(replay.attempts),
         records=total,
         rows=rows,
@@ -235,12 +244,12 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         sent=_traffic(replay, sent=True),
         faults=tuple(faults),
         anchor=anchor,
-        ids=None if rows is None else _ids(replay, rows),
+        ids=ids,
         pivodl=pivodl,
         network=network,
         embeddings=embeddings,
         opened=opened,
-        room=_room(spec, params, replay, opened, total),
+        room=room,
     )
     return view if rows is None or pivodl or not isinstance(params, TreeParams) else _remembered(view, rows)
 
@@ -254,14 +263,6 @@ def _remembered(view: View, rows: Ints) -> View:
     ids = view.ids and view.ids._replace(hashes=view.ids.hashes[kept])
     left = replace(view, records=int(kept.sum()), rows=rows[kept], ids=ids, own_digest=None)
     return replace(left, trees=trees, unfinished=unfinished)
-
-
-def _room(
-    spec: setup_pb2.JobSpec, params: JobParams, replay: TranscriptReplay, opened: OpenedSums | None, total: int
-) -> Room | None:
-    if not isinstance(params, TreeParams):
-        return None
-    return room_of(spec, params, total, replay.key) if opened is None else room_opened(spec, params, opened)
 
 
 def _opened(
@@ -299,11 +300,6 @@ def _shared(
     parties = [spec.aggregator, *spec.feature_parties]
     grown = [(replay.trees_by_attempt[tree.index, tree.attempt], tree) for tree in trees]
     return pivodl_view(name, parties, params, replay.shared, grown, replay.total)
-
-
-def _label_holders(view: PivodlView) -> str:
-    """The parties that label records; all of the job before they have said which."""
-    return ", ".join(name for name in view.parties if len(view.ownership.get(name, [0])))
 
 
 def _check_senders(replay: TranscriptReplay, spec: setup_pb2.JobSpec) -> None:
@@ -379,11 +375,6 @@ def _rows(replay: TranscriptReplay, total: int, trees: list[TreeView]) -> Ints |
             raise Malformed("two attempts that grew trees differ in which rows the common records are")
         common = rows
     return common
-
-
-def _ids(replay: TranscriptReplay, rows: Ints) -> HashedIds:
-    """The ids of the records with these rows of the party's table."""
-    return next(replay.hashed[attempt] for attempt, of in replay.alignments.items() if np.array_equal(of, rows))
 
 
 def _traffic(replay: TranscriptReplay, *, sent: bool) -> tuple[Traffic, ...]:

@@ -101,7 +101,9 @@ def on_disk(
         try:
             yield configs
         except BadInput as failure:
-            raise InvalidInput(_to_caller(str(failure), folder)) from None
+            # in terms of the caller, who gave frames and parameters
+            message = re.sub(rf"{re.escape(folder)}/(\S+?)\.parquet: ", r"\1: ", str(failure))
+            raise InvalidInput(to_caller(message)) from None
 
 
 def cells_of(status: jobs_pb2.JobStatus) -> dict[str, Unlike]:
@@ -129,11 +131,6 @@ def warn_unlike(by_party: Mapping[str, Unlike]) -> None:
             )
 
 
-def _to_caller(message: str, folder: str) -> str:
-    """A message about a table in a folder, in terms of the caller, who gave frames and parameters."""
-    return to_caller(re.sub(rf"{re.escape(folder)}/(\S+?)\.parquet: ", r"\1: ", message))
-
-
 class Fitted:
     """The outcome of a training on loopback, or of a simulated one.
 
@@ -158,7 +155,11 @@ class Fitted:
             self.manifest = manifests[label_holder]
             self.history = merged([read_history(folder) for folder in folders.values()])
             self._importances = JointModel(folders).importances() if self._joint else []
-        self.sources = _sources(manifests)
+        # party → feature → the column that it was made of
+        self.sources = dict[str, dict[str, str]]()
+        for party, own in manifests.items():
+            encoded = {name: column for column, category in own["categories"].items() for name in category["features"]}
+            self.sources[party] = {name: encoded.get(name, name) for name in own["columns"]}
         self.dropped = {party: list(manifest.get("dropped_columns", ())) for party, manifest in manifests.items()}
         self._last: tuple[str, pa.Table] | None = None
         self._predicted: jobs_pb2.JobStatus | None = None
@@ -211,7 +212,9 @@ class Fitted:
     @property
     def stops(self) -> bool:
         """True of a training with early stopping."""
-        return self.manifest.get("best_round") is not None or any(map(_set_aside, self.history))
+        # the measures of a training that sets records aside
+        validated = any(name.startswith(f"{VALIDATION}_") for measures in self.history for name in measures)
+        return validated or self.manifest.get("best_round") is not None
 
     @property
     def importances(self) -> list[Importance]:
@@ -300,20 +303,6 @@ class Fitted:
     def sent(self) -> list[dict[str, Any]]:
         """Bytes by sender, receiver, step and class of the training and of the last prediction."""
         return sent_in({"train": self.training, "predict": self._predicted})
-
-
-def _sources(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """Party → feature → the column that it was made of."""
-    sources = {}
-    for party, manifest in manifests.items():
-        made = {name: column for column, category in manifest["categories"].items() for name in category["features"]}
-        sources[party] = {name: made.get(name, name) for name in manifest["columns"]}
-    return sources
-
-
-def _set_aside(measures: Mapping[str, float | None]) -> bool:
-    """True of the measures of a round of a training that sets records aside."""
-    return any(name.startswith(f"{VALIDATION}_") for name in measures)
 
 
 def _digest(tables: Mapping[str, OwnTable], protocol: str) -> str:

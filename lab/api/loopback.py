@@ -311,7 +311,10 @@ class Loopback:
                 write_whole(places[party] / f"{name}.toml", to_toml(described).encode())
             yield name
         except BadInput as failure:
-            raise InvalidInput(_to_caller(str(failure), name)) from None
+            # in terms of the frames and parameters of the caller
+            dated = re.sub(r'\{ (?:"(.+)"|([\w-]+)) = "days" \}', r'{"\1\2": "days"}', str(failure))
+            plain = re.sub(rf"tables/{name}\.(parquet: |toml: \d+ wrong: )", "", dated)
+            raise InvalidInput(to_caller(plain)) from None
         finally:
             with self._lock:
                 self._jobs -= 1
@@ -325,13 +328,6 @@ def to_caller(message: str) -> str:
     for word, own in _WORDS.items():
         message = message.replace(word, own)
     return message
-
-
-def _to_caller(message: str, table: str) -> str:
-    """A party's refusal of the table that it was given, in terms of the frames and parameters of the caller."""
-    dated = re.sub(r'\{ (?:"(.+)"|([\w-]+)) = "days" \}', r'{"\1\2": "days"}', message)
-    plain = re.sub(rf"tables/{table}\.(parquet: |toml: \d+ wrong: )", "", dated)
-    return to_caller(plain)
 
 
 def _taken(file: str) -> pa.Table:

@@ -28,7 +28,7 @@ from treetap.party.defences.checks import check_own, check_own_trees
 from treetap.party.defences.settings import Defences
 from treetap.party.growth.withheld import mode_of
 from treetap.party.policy import Policy
-from treetap.party.setup.evaluated import EvaluatedLabels, Measured
+from treetap.party.setup.evaluated import EvaluatedLabels
 from treetap.party.setup.evaluated import described as entry_of_evaluated
 from treetap.party.setup.labelled_table import LabelledTable
 from treetap.party.setup.steps import refuse_bins
@@ -40,7 +40,6 @@ from treetap.tables.binned import EXACT_RECORDS, refuse_columns
 from treetap.tables.config import TableConfig
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.labels import label_column, read_classes, read_labels, read_targets
-from treetap.tables.reading import Table
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.grower import CentralTrees
 from treetap.trees.job_params import REGRESSIONS
@@ -137,19 +136,16 @@ def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any]) -> Sha
     assert centrally.train is not None  # `_params` has seen to it
     assert centrally.rounds is not None
     least, measured = rules.labels.min_evaluated_records, data.measured
-    if measured is not None and np.count_nonzero(_weighing(measured)) < least:
-        raise DataError(f"the eval set has fewer than {least} records that all parties have, with a weight above 0")
+    if measured is not None:
+        weighing = len(measured.values) if measured.weights is None else np.count_nonzero(measured.weights)
+        if weighing < least:
+            raise DataError(f"the eval set has fewer than {least} records that all parties have, with a weight above 0")
     weights = data.table.weights
     rounds = centrally.rounds(params, len(classes), labels, weights, measured)
     given = {} if weights is None else {"weights": weights}
     before = [(party, own.table) for party, own in aligned.items()]
     model = centrally.train(before, labels, len(classes), params, own.withholding, rounds=rounds, **given)
     return _shards(model, rounds, spec, data, aligned, hides=own.withholding != NOTHING)
-
-
-def _weighing(measured: Measured) -> np.ndarray[Any, np.dtype[Any]]:
-    """The weights of an eval set's records, 1 where they have none."""
-    return np.ones(len(measured.values)) if measured.weights is None else measured.weights
 
 
 def refuse_noise(defences: Defences) -> None:
@@ -193,21 +189,21 @@ def _read(tables: Tables, spec: setup_pb2.JobSpec, params: TreeParams) -> tuple[
                 refuse_bins(table, KeyKind.of(spec))
                 continue
             labels = read_labels(table, column, params.objective)
-            measured = None if further is None else _evaluated(further, column, params.objective, labels.classes)
-            behind = None if further is None else records[party]
+            measured = behind = None
+            if further is not None:
+                targets = (
+                    read_targets(further, column, params.objective)
+                    if params.objective in REGRESSIONS
+                    else read_classes(further, column, labels.classes)  # by the classes of the training
+                )
+                measured = EvaluatedLabels(targets, label_column(further, column), further.weights)
+                behind = records[party]
             bare = replace(table, label=None)
             data = LabelledTable(party, bare, labels, column, params.objective, None, behind, measured)
         except DataError as failure:
             raise failure.at(party) from None
     assert data is not None
     return records, data
-
-
-def _evaluated(table: Table, column: str, objective: str, classes: Sequence[str]) -> EvaluatedLabels:
-    """The labels of an eval table, by its own classes; `classes`: of the training."""
-    regression = objective in REGRESSIONS
-    labels = read_targets(table, column, objective) if regression else read_classes(table, column, classes)
-    return EvaluatedLabels(labels, label_column(table, column), table.weights)
 
 
 def _aligned(

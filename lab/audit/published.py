@@ -85,7 +85,8 @@ def read_target(folder: Path, path: Path, published: PublishedOptions) -> Target
     """
     if not folder.is_dir():
         raise BadInput(f"--model {folder}: there is no such folder")
-    shards = _shards(folder)
+    own_part = (folder / MANIFEST).is_file()
+    shards = {str(read_manifest(folder)["party"]): folder} if own_part else shards_in(folder)[1]
     manifests = {party: read_manifest(shard) for party, shard in shards.items()}
     first = next(iter(manifests.values()))
     described = training(first["protocol"])
@@ -96,7 +97,9 @@ def read_target(folder: Path, path: Path, published: PublishedOptions) -> Target
     manifest, least = joint.manifest, dict[str, int]()
     special = [published.id, published.label, published.member]
     check_names(path, columns_of(path), [*special, *(name for party in shards for name in joint.columns(party))])
-    tables = joint.tables({party: TableConfig(path=str(path), id=published.id) for party in _in_order(joint)})
+    # the label holder first: trees break ties in this order
+    order = [joint.label_holder, *manifest["feature_parties"]]
+    tables = joint.tables({party: TableConfig(path=str(path), id=published.id) for party in order})
     own = tables[joint.label_holder]
     members = read_classes(_column(path, published.id, published.member, own), published.member)
     if len(members.classes) != 2:
@@ -107,6 +110,9 @@ def read_target(folder: Path, path: Path, published: PublishedOptions) -> Target
     for party, of_party in joint.manifests.items():
         least |= {party: int(of_party[CELLS])} if of_party["role"] == "feature_party" and CELLS in of_party else {}
     params = _params(manifest)
+    # what the training had and no shadow model has
+    lacking = [words for entry, words in _LACKING.items() if manifest.get(entry)]
+    lacking += ["the trees before"] if manifest["trees"] > params.n_estimators * manifest["trees_per_round"] else []
     trees = OpenTrees(joint.opened.published, joint.opened.meaning, manifest.get("training_metrics", {}))
     return Target(
         name=str(manifest["job"]),
@@ -117,19 +123,8 @@ def read_target(folder: Path, path: Path, published: PublishedOptions) -> Target
         labels=_labels(joint, _column(path, published.id, published.label, own), published.label),
         members=members.values == 1,
         least=least,
-        lacking=_lacking(manifest, params),
+        lacking=lacking,
     )
-
-
-def _shards(folder: Path) -> dict[str, Path]:
-    if (folder / MANIFEST).is_file():
-        return {str(read_manifest(folder)["party"]): folder}
-    return shards_in(folder)[1]
-
-
-def _in_order(joint: JointModel) -> list[str]:
-    """The label holder first: trees break ties in this order."""
-    return [joint.label_holder, *joint.manifest["feature_parties"]]
 
 
 def _column(path: Path, id_column: str, column: str, own: Table) -> Table:
@@ -149,12 +144,6 @@ def _labels(joint: JointModel, table: Table, column: str) -> Labels:
         raise BadInput(f"{table.path}: column {column!r} holds {foreign[0]!r}, which is no class of the model: {known}")
     place = np.array([known.index(name) for name in labels.classes], dtype=np.int64)
     return Labels(place[labels.values], list(known), labels.kind)
-
-
-def _lacking(manifest: dict[str, Any], params: TreeParams) -> list[str]:
-    """What the training had and no shadow model has."""
-    continued = manifest["trees"] > params.n_estimators * manifest["trees_per_round"]
-    return [words for entry, words in _LACKING.items() if manifest.get(entry)] + ["the trees before"] * continued
 
 
 def _params(manifest: dict[str, Any]) -> TreeParams:

@@ -89,12 +89,11 @@ def _print(asked: MeasureFile, result: Result, *, details: bool) -> None:
     if details:
         table = terminal.table("way", "at least", "but for false alarms", "figures")
         for it in result.estimates:
-            figures = ", ".join(f"{name} {_figure(number)}" for name, number in it.figures.items())
+            figures = ", ".join(
+                f"{name} {number:,}" if isinstance(number, int) else f"{name} {number:.4g}"
+                for name, number in it.figures.items()
+            )
             table.add_row(_WAYS[it.way], f"{it.at_least:.3f}", f"{it.surely:.3f}", figures)
         terminal.out.print(table)
         terminal.out.print(f"{result.runs} runs, {result.canaries} canaries, {result.seconds:.1f} s", soft_wrap=True)
         terminal.out.print(f"carried out: {', '.join(result.carried_out)}", soft_wrap=True)
-
-
-def _figure(number: float) -> str:
-    return f"{number:,}" if isinstance(number, int) else f"{number:.4g}"

@@ -284,7 +284,8 @@ class _Job:
 
     def _words(self, tree: OwnTree) -> Any:
         values = self._values[tree.index] * self._drawn[tree.index][:, None]
-        agreed = _sizes_of(values, self._slots, self._params.max_bin, len(tree.columns.candidates))
+        sizes = len(values), self._slots, self._params.max_bin, len(tree.columns.candidates)
+        agreed = parameters_of(*sizes, _QUERIES, 1, noised=True)
         job: Any = None
         sums = lattice_sums.SumsOfWords(self._context, self._spec, job, self._noise, once=True)
         way = lattice_sums._Sets(self._context, _LABEL_HOLDER, agreed, b"", None, once=True)
@@ -302,11 +303,6 @@ class _Job:
             return np.concatenate(parts)
         assert self._holder is not None
         return await self._holder.open(answer.ciphertexts, len(nodes) * len(tree.columns.candidates))
-
-
-def _sizes_of(values: Ints, slots: Slots, max_bin: int, candidates: int) -> HistogramParameters:
-    """The sizes of a job of records with these values (N, S)."""
-    return parameters_of(len(values), slots, max_bin, candidates, _QUERIES, 1, noised=True)
 
 
 class _Unhidden(HistogramSets):

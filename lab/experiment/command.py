@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,14 @@ def _about(run: RunResult) -> list[str]:
     """Sentences about a run's model, each of which says something that is not as usual."""
     used = "" if run.trees is None else trees_used(**run.trees)
     used += "" if run.epochs is None else epochs_used(**run.epochs)
-    return [*run.says, *([used] if used else []), *_dropped(run), *_exported(run)]
+    said = [*run.says, *([used] if used else [])]
+    for party, names in run.dropped_columns.items():
+        said += [f"constant, hence dropped of {party}: {', '.join(names)}"] if names else []
+    if run.xgboost_fault is not None:
+        said.append(f"no model for XGBoost: {run.xgboost_fault}")
+    elif run.xgboost is not None:
+        said.append(f"model for XGBoost: {run.xgboost}")
+    return said
 
 
 def _print_details(runs: Sequence[RunResult]) -> None:
@@ -130,19 +137,6 @@ def _attacks_table(audit: dict[str, dict[str, Any]], *, of_trees: bool) -> Table
             for label, figures in _attack_rows(name, results):
                 scored.add_row(party, label, *figures)
     return scored
-
-
-def _dropped(run: RunResult) -> list[str]:
-    """The constant columns that each party left out, a line each."""
-    dropped = run.dropped_columns
-    return [f"constant, hence dropped of {party}: {', '.join(names)}" for party, names in dropped.items() if names]
-
-
-def _exported(run: RunResult) -> list[str]:
-    """The file for XGBoost, or why there is none."""
-    if run.xgboost_fault is not None:
-        return [f"no model for XGBoost: {run.xgboost_fault}"]
-    return [] if run.xgboost is None else [f"model for XGBoost: {run.xgboost}"]
 
 
 def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
@@ -225,7 +219,7 @@ def run_file(
         check_exportable(experiment.job.protocol)
     output = _Output(file, as_json=as_json, discard=discard, details=details)
     # what has finished is kept, also where a run fails or Ctrl-C ends it
-    with clean_end(), _temporary(discard) as temporary:
+    with clean_end(), working_folder(None, "treetap-") if discard else nullcontext() as temporary:
         try:
             made = run_experiment(
                 experiment,
@@ -243,10 +237,6 @@ def run_file(
             output.stop()
             raise
     output.finish(made)
-
-
-def _temporary(discard: bool) -> AbstractContextManager[Path | None]:
-    return working_folder(None, "treetap-") if discard else nullcontext()
 
 
 class _Output:

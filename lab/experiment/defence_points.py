@@ -63,7 +63,7 @@ from treetap.trees.ensemble import ROOT, Ensemble, Split, route
 from treetap.trees.grafting import NoisyModel
 from treetap.trees.grower import CentralTrees, Entry
 from treetap.trees.job_params import BINARY, JobParams
-from treetap.trees.local_values import Bools, Floats, Ints
+from treetap.trees.local_values import Floats, Ints
 from treetap.trees.params import TreeParams
 from treetap.trees.repair import repair
 
@@ -328,18 +328,15 @@ def repaired(
 ) -> tuple[dict[str, Ensemble], Meaning]:
     """The repairs of a model of noisy labels by their names in a report, and the meaning of all splits."""
     features = {name: table.features for name, table in tables.items()}
-    params, own, n = model.params, tables[party], len(clean.values)
+    params, own = model.params, tables[party]
     entries = _entries(model, party)
 
     def meaning(split: Split) -> OwnSplit:
         it, cut = entries[split.handle] if split.owner == party else model.entry(split)
         return OwnSplit.of(split.handle, split.node, it, cut)
 
-    def goes_left(split: Split, rows: Ints) -> Bools:
-        it = meaning(split)
-        return np.asarray(it.goes_left(features[split.owner][rows, it.feature]))
-
-    columns = _columns(party, own, params)
+    n, goes_left = joint_model.router(meaning, features)
+    columns = SplitTable(party, own.columns, bin_columns(own, params.max_bin, params.one_hot_below))
     trees = model.ensemble.trees
     mended = repair(
         NoisyModel(
@@ -360,10 +357,6 @@ def repaired(
         for key, name in REPAIRED.items()
     }
     return variants, meaning
-
-
-def _columns(party: str, table: Table, params: TreeParams) -> SplitTable:
-    return SplitTable(party, table.columns, bin_columns(table, params.max_bin, params.one_hot_below))
 
 
 def _entries(model: CentralTrees, party: str) -> list[Entry]:

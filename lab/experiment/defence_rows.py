@@ -98,7 +98,10 @@ class DefenceRow(Strict):
         if len(names) != 1:
             raise ValueError("must have one defence, or job: id_lmid = { xi = [0.25, 0.5, 1] }, or another")
         name, content = names[0], getattr(self, names[0])
-        settings = _each(content if isinstance(content, dict) else {name: content})
+        lists = content if isinstance(content, dict) else {name: content}
+        # every choice of one value from each of the lists
+        choices = product(*(value if isinstance(value, list) else [value] for value in lists.values()))
+        settings = [dict(zip(lists, choice, strict=True)) for choice in choices]
         if name == JOB:
             return [Plan(JOB, changes=changes) for changes in settings]
         repairs = dict.fromkeys(("grafting", "refit"), True) if self.grafting else {}
@@ -110,12 +113,6 @@ class DefenceRow(Strict):
                 raise ValueError("; ".join(faults_of(fault, Defences))) from None
             plans.append(Plan(CELLS, changes=values) if name == CELLS else Plan(name, own))
         return plans
-
-
-def _each(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The settings with every choice of one value from each of their lists."""
-    values = [value if isinstance(value, list) else [value] for value in settings.values()]
-    return [dict(zip(settings, chosen, strict=True)) for chosen in product(*values)]
 
 
 def recommended_rows(*, bare: bool) -> list[DefenceRow]:

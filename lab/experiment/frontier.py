@@ -85,7 +85,7 @@ def table_of(document: FrontierDocument) -> Table:
             [
                 _name(document, number),
                 written(point.auc),
-                _signed(point.gain.mean),
+                "–" if point.gain.mean is None else f"{point.gain.mean:+.3f}".replace("-", "−"),
                 _guessed(document, point),
                 _taken(document, point),
                 *([placed(point.cells), explained(point.cells)] if cells else []),
@@ -129,10 +129,6 @@ def _name(document: FrontierDocument, number: int) -> str:
     """A point by its defence and settings; the recommended one is marked."""
     point = document.points[number]
     return named(point.defence, point.settings) + (" ← take this" if number == document.recommended.point else "")
-
-
-def _signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.3f}".replace("-", "−")
 
 
 def _guessed(document: FrontierDocument, point: MeasuredPoint) -> str:
@@ -307,7 +303,15 @@ def document(
     says = [LARGEST] if len(first.v_measure) > 1 else []
     says += [CENTRALISED] if central else []
     says.append(CELLS_READ if reads_cells else CELLS_UNREAD.format(NO_SUMS if central else NO_RECORD))
-    says += _unread(by_plan)
+    # why cells of a party were not read although they were to be, a sentence for each point
+    says += sorted(
+        {
+            f"Cells of {party} were not read, {plan.word}: {why}."
+            for plan, results in by_plan.items()
+            for result in results
+            for party, why in result.unread.items()
+        }
+    )
     says += [RANKED if first.measure == "AUC" else GROUPED]
     says += [NOISY] if any(plan.defences.label_dp for plan in by_plan) else []
     says += [REPAIRED] if any(plan.defences.grafting for plan in by_plan) else []
@@ -399,17 +403,6 @@ def _cells(read: Sequence[Cells | None]) -> MeasuredCells | None:
     if len(known) < len(read):
         return None
     return MeasuredCells(**{name: measured(getattr(it, name) for it in known) for name in Cells.model_fields})
-
-
-def _unread(by_plan: Mapping[Plan, Sequence[TrainingResult]]) -> list[str]:
-    """The reasons why cells of a party were not read although they were to be, a sentence for each point."""
-    reasons = {
-        f"Cells of {party} were not read, {plan.word}: {why}."
-        for plan, results in by_plan.items()
-        for result in results
-        for party, why in result.unread.items()
-    }
-    return sorted(reasons)
 
 
 def measured(values: Iterable[float | None]) -> Measured:

@@ -77,7 +77,8 @@ def gain_of(
     `together` of the federation, `alone` by party; `truth`: class numbers or targets (N,). None too where one row alone
     counts and errors have no bound.
     """
-    name = _name(objective, together)
+    classes = 2 if together.ndim == 1 else together.shape[1]
+    name = "rmse" if objective in REGRESSIONS else "auc" if classes == 2 else "accuracy"
     figures = {party: _figure(name, outcome, truth, weights) for party, outcome in alone.items()}
     own = _figure(name, together, truth, weights)
     if not np.isfinite([own, *figures.values()]).all():
@@ -210,13 +211,6 @@ def written(measure: str, value: float, *, unit: bool = False) -> str:
 def _worth(measure: str, value: float) -> float:
     """The figure with a sign by which more is better."""
     return -value if measure == "rmse" else value
-
-
-def _name(objective: str, outcome: Array) -> str:
-    """The measure that stands for a model: the AUC of two classes, the accuracy of more, the RMSE of numbers."""
-    if objective in REGRESSIONS:
-        return "rmse"
-    return "auc" if outcome.ndim == 1 or outcome.shape[1] == 2 else "accuracy"
 
 
 def _figure(measure: str, outcome: Array, truth: Array, weights: Array | None) -> float:

@@ -60,12 +60,12 @@ def _features(tables: Mapping[str, Table]) -> dict[str, Floats]:
 def scores(ensemble: Ensemble, meaning: Meaning, features: Mapping[str, Floats]) -> Floats:
     """Scores (n, outputs) of n records; `features`: party → its columns (n, d), NaN where missing."""
 
-    n, goes_left = _router(meaning, features)
+    n, goes_left = router(meaning, features)
     reached = (reached_values(tree, route(tree.splits, n, goes_left), goes_left) for tree in ensemble.used_trees)
     return ensemble.summed(reached, n)
 
 
-def _router(meaning: Meaning, features: Mapping[str, Floats]) -> tuple[int, RowsLeft]:
+def router(meaning: Meaning, features: Mapping[str, Floats]) -> tuple[int, RowsLeft]:
     """The number of records with these features, and those of some that go left at a split."""
 
     def goes_left(split: Split, rows: Ints) -> Bools:
@@ -252,7 +252,7 @@ class JointModel:
 
     def _outcomes(self, features: Mapping[str, Floats]) -> Iterator[Floats]:
         model, meaning = self.opened.published, self.opened.meaning
-        n, goes_left = _router(meaning, features)
+        n, goes_left = router(meaning, features)
         sums = np.tile(np.array(model.base_margin, dtype=np.float64), (n, 1))
         for number, tree in enumerate(model.trees, start=1):
             sums[:, list(tree.outputs)] += reached_values(tree, route(tree.splits, n, goes_left), goes_left)

@@ -282,7 +282,9 @@ def opened(
                 check(Path(name), one, rows, len(labels.classes))
         text = file if file is not None else to_toml(experiment.model_dump(mode="json", exclude_unset=True))
         settings = made_with(given, content_digest(joined), trainer)
-        kept = Kept(_folder(folder, place), settings, text, resume=place == "resumed")
+        if place != "resumed":
+            folder = new_folder(folder) if place == "numbered" else empty_folder(folder)
+        kept = Kept(folder, settings, text, resume=place == "resumed")
         if table is not None and place != "resumed":
             shutil.copy(where / TABLE, kept.folder / TABLE)  # with its mode: it is not for others
     return Opened(with_positive(given, labels), joined, labels, splits, kept, left_out)
@@ -309,9 +311,8 @@ def with_usual(experiment: ExperimentFile, records: int) -> tuple[ExperimentFile
     if compare is None:
         compare = not large
         if large:
-            said.append(
-                f"Not compared with {_alone(experiment)}: {large}; compare = true in [data] does it all the same."
-            )
+            alone = "each party" if experiment.spread else experiment.in_order[0]
+            said.append(f"Not compared with {alone} alone: {large}; compare = true in [data] does it all the same.")
     if audit is None and large:
         said.append(f"Not audited: {large}; a line [audit] does it all the same.")
     elif audit is None and (hindrance := _hindrance(experiment)):
@@ -320,10 +321,6 @@ def with_usual(experiment: ExperimentFile, records: int) -> tuple[ExperimentFile
         audit = AuditTable()
     data = experiment.data.model_copy(update={"compare": compare})
     return experiment.model_copy(update={"data": data, "audit": audit}), said
-
-
-def _alone(experiment: ExperimentFile) -> str:
-    return "each party alone" if experiment.spread else f"{experiment.in_order[0]} alone"
 
 
 def _too_much(experiment: ExperimentFile, records: int) -> str:
@@ -353,13 +350,6 @@ def _as_file(experiment: ExperimentFile, table: pa.Table | None, base: Path) -> 
         source = {name: field.default for name, field in SourceKeys.model_fields.items() if name not in kept}
         source["path"] = Path(TABLE)
         yield experiment.model_copy(update={"data": experiment.data.model_copy(update=source)}), Path(held)
-
-
-def _folder(folder: Path, place: Place) -> Path:
-    """The folder of the results, made if it is not there, and empty unless an experiment is resumed in it."""
-    if place == "resumed":
-        return folder
-    return new_folder(folder) if place == "numbered" else empty_folder(folder)
 
 
 def shown(folder: Path) -> str:

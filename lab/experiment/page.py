@@ -75,6 +75,8 @@ def sections(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[Sect
     """The sections of the page in order."""
     several, verdicts = len(runs) > 1, worst_verdicts(runs)
     audits = [(f"What attacks found, {run.planned.title}", _near(run.audit_report)) for run in runs if run.audit_report]
+    kinds, _ = received([row for run in runs for row in run.traffic])
+    learns = {kind: CLASSES[kind].tells for kind in kinds}
     every = [
         Section("", [_together(runs), learned(verdicts, len(runs))], style="cards-of"),
         _metrics(experiment, runs),
@@ -98,7 +100,7 @@ def sections(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[Sect
                 ),
                 Key("chip", list(KINDS.items())),
                 traffic(runs),
-                Section("What the reader of each class learns", [_terms(runs)], folded=True),
+                Section("What the reader of each class learns", [Terms(learns)], folded=True),
             ],
             "traffic",
         ),
@@ -327,12 +329,6 @@ def learned(verdicts: Sequence[tuple[Verdict, RunResult]], runs: int) -> Section
     return Section("What each side learned", parts, "learned")
 
 
-def _terms(runs: Sequence[RunResult]) -> Terms:
-    """The classes of bytes that were received, and the information that a reader of each learns."""
-    totals, _ = received([row for run in runs for row in run.traffic])
-    return Terms({kind: CLASSES[kind].tells for kind in totals})
-
-
 def _near(report: str) -> str:
     """The address of an audit's report from the page, which lies beside the run's folder."""
     path = Path(report)
@@ -474,7 +470,13 @@ def traffic(runs: Sequence[RunResult]) -> Matrix:
         "class",
         parties,
         [
-            (kind, "", CLASSES[kind].kind, [_received(row.get(party, 0.0), most) for party in parties])
+            (
+                *(kind, "", CLASSES[kind].kind),
+                [
+                    Cell(terminal.size(size), "", heat(size, most)) if (size := row.get(party, 0.0)) else Cell("·")
+                    for party in parties
+                ],
+            )
             for kind, row in means.items()
         ],
         "Who received what: bytes by class and receiver",
@@ -506,10 +508,6 @@ def _shares(row: list[int], own: int, seeds: int) -> list[Cell]:
         Cell(counted(count / seeds), f"{part:.1%}", f"{part:.2f}", "right" if k == own else "wrong")
         for k, (count, part) in enumerate(zip(row, parts, strict=True))
     ]
-
-
-def _received(size: float, most: float) -> Cell:
-    return Cell(terminal.size(size), "", heat(size, most)) if size else Cell("·")
 
 
 def _splits(count: int, runs: int) -> str:

@@ -114,19 +114,17 @@ def recommend(
     says += f" Not told from it: {'; '.join(near)}." if near else ""
     if apart and (near or one_seed):
         says += f" One seed: {more}; seed = [0, 1, 2] in [data] tells more." if one_seed else f" P{more[1:]}."
+    # where it was measured what the label holder reads of columns
+    read, left = _read(without.cells), _read(point.cells)
+    says += f" Of columns the label holder then reads {left}; {read} without it." if read and left else ""
+    lines = lines_of(point.defence, settings_of(point.settings), label_holder, list(point.parties))
     return Recommended(
         point=best.place,
-        says=says + _of_columns(without, point),
+        says=says,
         kept=best.kept,
         taken=best.taken,
-        lines=_lines(point, label_holder),
+        lines={it.file: it.lines for it in lines},
     )
-
-
-def _of_columns(without: MeasuredPoint, point: MeasuredPoint) -> str:
-    """The sentence on what the label holder reads of columns; empty where this was not measured."""
-    before, left = _read(without.cells), _read(point.cells)
-    return f" Of columns the label holder then reads {left}; {before} without it." if before and left else ""
 
 
 def _read(it: MeasuredCells | None) -> str:
@@ -151,9 +149,3 @@ def _least_of_columns(without: MeasuredPoint, points: Sequence[MeasuredPoint]) -
         f" Of columns the label holder reads fewest cells with {named(point.defence, point.settings)}: "
         f"{_read(point.cells)}; {_read(without.cells)} without it{kept}."
     )
-
-
-def _lines(point: MeasuredPoint, label_holder: str) -> dict[str, list[str]]:
-    """File → the lines that give a job this point's setting."""
-    settings = settings_of(point.settings)
-    return {it.file: it.lines for it in lines_of(point.defence, settings, label_holder, list(point.parties))}

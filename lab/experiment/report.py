@@ -83,8 +83,17 @@ def importance(models: Mapping[str, Path]) -> list[Importance]:
         return []
     read = {party: read_model(folder) for party, folder in models.items()}
     holders = [model for model in read.values() if model[0]["role"] == "label_holder"]
-    if not holders:
-        return _splits_by_feature(read)
+    if not holders:  # no party keeps gains
+        counted = Counter(
+            (party, manifest["columns"][split["feature"]])
+            for party, (manifest, lines) in read.items()
+            for line in lines
+            for split in line["splits"]
+        )
+        return [
+            Importance(party=party, feature=name, weight=weight, gain=None, cover=None)
+            for (party, name), weight in counted.most_common()
+        ]
     manifest, shard = holders[0]
     # a split is named by its owner and a handle; its feature stands in the owner's shard alone
     feature = {
@@ -114,20 +123,6 @@ def received(traffic: Sequence[Traffic]) -> tuple[dict[str, Counter[str]], list[
         sizes[row.disclosure][row.receiver] += row.bytes
     parties = sorted({name for row in sizes.values() for name in row}, key=lambda name: (name == "coordinator", name))
     return {kind: sizes[kind] for kind in sorted(sizes, key=lambda kind: (kind in PLAIN, kind))}, parties
-
-
-def _splits_by_feature(models: Mapping[str, tuple[dict[str, Any], list[dict[str, Any]]]]) -> list[Importance]:
-    """Number of splits by feature, of models in which no party keeps gains."""
-    counted = Counter(
-        (party, manifest["columns"][split["feature"]])
-        for party, (manifest, lines) in models.items()
-        for line in lines
-        for split in line["splits"]
-    )
-    return [
-        Importance(party=party, feature=name, weight=weight, gain=None, cover=None)
-        for (party, name), weight in counted.most_common()
-    ]
 
 
 def predict_table(predictions: Mapping[str, Prediction]) -> Table:

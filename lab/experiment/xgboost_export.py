@@ -384,7 +384,12 @@ def _trained_on(manifest: Json, table: TableConfig) -> Table:
 
 def _content(models: Mapping[str, Path], manifests: Mapping[str, Json], trained: Mapping[str, Table]) -> Json:
     opened = open_shards(models)
-    _check_owners(opened.published, manifests)
+    splits = [split for tree in opened.published.used_trees for split in deciding_splits(tree)]
+    if others := Counter(split.owner for split in splits if split.owner not in manifests):
+        raise BadInput(
+            f"{sum(others.values())} of {len(splits)} splits are those of {', '.join(others)}, whose columns and "
+            "thresholds no other party knows: a label holder's part stands alone only if all splits are its own"
+        )
     columns = {
         party: [
             Column(
@@ -398,16 +403,6 @@ def _content(models: Mapping[str, Path], manifests: Mapping[str, Json], trained:
     }
     described = json.dumps(_described(manifests, columns), ensure_ascii=False)
     return xgboost_model(opened.published, opened.meaning, columns, {ATTRIBUTE: described})
-
-
-def _check_owners(ensemble: Ensemble, manifests: Mapping[str, Json]) -> None:
-    splits = [split for tree in ensemble.used_trees for split in deciding_splits(tree)]
-    others = Counter(split.owner for split in splits if split.owner not in manifests)
-    if others:
-        raise BadInput(
-            f"{sum(others.values())} of {len(splits)} splits are those of {', '.join(others)}, whose columns and "
-            "thresholds no other party knows: a label holder's part stands alone only if all splits are its own"
-        )
 
 
 def _described(manifests: Mapping[str, Json], columns: Mapping[str, list[Column]]) -> Json:

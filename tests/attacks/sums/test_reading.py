@@ -18,11 +18,10 @@ from tests.commands.command import python
 from tests.worlds import PARTIES, World, world
 from treetap.attacks.sums import attack, propagation
 from treetap.attacks.sums.attack import SumsEvidence, read_columns
-from treetap.attacks.sums.linking import Identities, chains
 from treetap.attacks.sums.propagation import Kept, Knowledge, Linked, differences, left_sets
 from treetap.attacks.sums.schema import CellsRead, ColumnFigures, SumsSettings
 from treetap.attacks.sums.scoring import TrueColumns, Truth
-from treetap.attacks.sums.sketches import Ints, PartySums, sums_of
+from treetap.attacks.sums.sketches import Identities, Ints, PartySums, chains, sums_of
 from treetap.attacks.view.opened_sums import OpenedSums, OpenedTree, WonSplit
 from treetap.errors import BadInput
 from treetap.trees.params import BoostingParams
