@@ -113,7 +113,11 @@ def networks(document: Document) -> Section | None:
             *(by_clusters if clusters else []),
             *(section for section, rows in ((from_few, labels), (single, scores), (completion, completions)) if rows),
             *(
-                Text('{} trained with `optimizer = "amplified"`: its completion is the active one.', name, where="both")
+                Text(
+                    '{} trained with `optimizer = "amplified"`: its figures are of active completion.',
+                    name,
+                    where="both",
+                )
                 for name, own in parties.items()
                 if own.amplified
             ),

@@ -126,7 +126,9 @@ def sections(document: Document) -> list[Section]:
                 ),
             ],
         ),
-        Section("At a glance", [at_a_glance(document), columns_at_a_glance(document)], "glance"),
+        None
+        if document.of_network
+        else Section("At a glance", [at_a_glance(document), columns_at_a_glance(document)], "glance"),
         learned(document),
         networks(document),
         columns(document),

@@ -177,16 +177,7 @@ class Alignment(RaisedLists):
         """As in a count; receive the others' keys before any list."""
         if request.stage == self._first:
             await self._proofs.meet()
-            # where a list comes that another party has raised, and whose owner asks for a proof
-            started = [turn.stage for turn in self._turns if turn.step in ("blind_ids", "trace_ids")][-1]
-            passes = owners(turns(len(self._members)), self._place).items()
-            self._lists.signed_at = [
-                stage
-                for (sender, stage), owner in passes
-                if stage > started
-                and owner not in (None, sender)
-                and self._members[required(owner)] in self._proofs.asking
-            ]
+            self._lists.signed_at = self._signed()
         await super().pass_ids(request)
 
     @step()
@@ -195,9 +186,7 @@ class Alignment(RaisedLists):
 
         In a ring the own list comes last, and loses the one-time exponent; who asks for proofs sums it.
         """
-        count = len(self._members)
-        place = owners(turns(count), self._place)[(self._place - 1) % count, request.stage - 1]
-        (points,), owner, ring = self._held, self._members[required(place)], count > 2
+        (points,), owner, ring = self._held, self._owner(request.stage - 1), len(self._members) > 2
         if owner == self._context.party:
             self._check_length(points)
             raised = await self._lists.raised(points, self._fresh.over(self._once), sums=self._proofs.returned)
@@ -261,13 +250,9 @@ class Alignment(RaisedLists):
         places, digest = np.concatenate(parts), state.digest()
         if ring and len(places) != len(common):
             raise Malformed(f"{self._context.party} does not hold all of the common identifiers")
-        records = self._shuffle[places]
-        self._enough_of(records)
-        self._found = records, digest
-        if self._place:  # a feature party ends the phase by its digest of the common points
-            body = alignment_pb2.RecordDigest(digest=digest, records=len(records))
-            await self._context.outbox.send(self._members[0], "record_digest", [body])
-            await self._agreed(records)
+        self._enough_of(self._shuffle[places])
+        self._found = self._shuffle[places], digest
+        await self._compare()
 
     @step()
     async def agree_ids(self) -> None:
@@ -290,6 +275,29 @@ class Alignment(RaisedLists):
                 f"{self._context.party} sent {len(self._shuffle)} blinded identifiers, {len(own)} came back: "
                 f"{others} has changed them; no record counts as common. Settle that with the operator there"
             )
+
+    async def _compare(self) -> None:
+        """Feature party: send the label holder the digest of the common points, and end the phase."""
+        records, digest = self._found
+        if self._place:
+            body = alignment_pb2.RecordDigest(digest=digest, records=len(records))
+            await self._context.outbox.send(self._members[0], "record_digest", [body])
+            await self._agreed(records)
+
+    def _owner(self, stage: int) -> str:
+        """Whose list this party gets from the one before it at a turn."""
+        place = owners(turns(len(self._members)), self._place)[(self._place - 1) % len(self._members), stage]
+        return self._members[required(place)]
+
+    def _signed(self) -> list[int]:
+        """The turns at which a list comes to this party that another one has raised, and its owner asks for a proof."""
+        started = [turn.stage for turn in self._turns if turn.step in ("blind_ids", "trace_ids")][-1]
+        passes = owners(turns(len(self._members)), self._place).items()
+        return [
+            stage
+            for (sender, stage), owner in passes
+            if stage > started and owner not in (None, sender) and self._members[required(owner)] in self._proofs.asking
+        ]
 
     async def _send_digest(self, to: str) -> None:
         digest = alignment_pb2.RecordDigest(digest=self._ids.digest(), records=len(self._ids))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.attacks.documents import made
 from treetap.attacks.document import Document, SeenTree
-from treetap.attacks.report import bounds, labels, traffic, trees
+from treetap.attacks.report import bounds, labels, page, trees
 from treetap.pages.pictures import Linear, Log, Matrix, spread
 from treetap.pages.section import Section, Table
 
@@ -181,11 +181,11 @@ def test_information_is_a_share_of_the_entropy() -> None:
 def test_who_is_counted_by_whose_transcript() -> None:
     """Feature parties by what they received; others by what feature parties recorded that they sent."""
     document = made(trees=2)
-    found = traffic.amounts(document)
+    found = page.amounts(document)
     assert list(found) == ["lab-north", "insurer", "clinic"]
     sent = [row for party in document.parties.values() for row in party.sent if row.disclosure == "CANDIDATE_SUM"]
     assert found["clinic"]["CANDIDATE_SUM"] == (sum(row.messages for row in sent), sum(row.bytes for row in sent))
-    (matrix,) = (part for part in traffic.learned(document).parts if isinstance(part, Matrix))
+    (matrix,) = (part for part in page.learned(document).parts if isinstance(part, Matrix))
     assert matrix.columns == ["lab-north", "insurer", "clinic *"]
 
 
