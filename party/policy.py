@@ -78,9 +78,9 @@ class Policy(PolicyTable):
     keys: KeyPolicy = KeyPolicy()
     """Schemes, lengths of keys, and proofs."""
     labels: LabelPolicy = LabelPolicy()
-    """What a party with labels lets go of them."""
+    """Limits on what leaves of a party's labels."""
     columns: ColumnPolicy = ColumnPolicy()
-    """What a party lets go of its columns and records."""
+    """Limits on what leaves of a party's columns and records."""
     networks: NetworkPolicy = NetworkPolicy()
     """Limits on split networks."""
     limits: Limits = Limits()

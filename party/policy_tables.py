@@ -82,7 +82,7 @@ class PolicyTable(Strict):
 
 
 class PeoplePolicy(PolicyTable):
-    """Who asks, who decides, with whom the party works and where it reaches them, and what is kept for its auditors."""
+    """People and partners: who may ask and decide, other parties and their addresses, and the transcript for auditors."""
 
     coordinators: Annotated[list[ProcessName], Field(min_length=1)] = ["coordinator"]
     """Certificate names of the coordinators whose steps this party does; any other caller is refused. None of them is
@@ -175,7 +175,7 @@ class KeyPolicy(PolicyTable):
 
 
 class LabelPolicy(PolicyTable):
-    """What a party with labels lets go of them, and by what it trains."""
+    """Limits of a party with labels on what leaves of them, and on what it trains by."""
 
     expansion_order: Annotated[bool, Need('takes no part in a job with grow_policy = "lossguide"')] = False
     """Label holder: take part with `grow_policy = "lossguide"`, whose order of splits tells others of gains."""
@@ -221,7 +221,7 @@ class LabelPolicy(PolicyTable):
 
 
 class ColumnPolicy(PolicyTable):
-    """What a party lets go of its columns and records."""
+    """Limits of a party on what leaves of its columns and records."""
 
     min_common_records: Annotated[
         int, Field(ge=1, le=MOST_IDS), Need("takes no part", ", and fewer {records}", counted=True)
@@ -266,6 +266,11 @@ class ColumnPolicy(PolicyTable):
     """
     withheld_spaces: Annotated[bool, Need('takes no part in a job with instance_spaces = "withheld"')] = False
     """Feature party: take part with `instance_spaces = "withheld"`, without knowing how few records a sum is about."""
+
+    @property
+    def splits_categories(self) -> bool:
+        """True if trees may split this party's columns by sets of categories."""
+        return self.category_partitions
 
 
 class NetworkPolicy(PolicyTable):

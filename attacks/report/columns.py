@@ -100,7 +100,7 @@ def _victim(holder: str, name: str, figures: VictimFigures) -> Section:
         Table(CLASS_HEADS, classes, "Macro F1, precision and recall of classes", folded=True, where="page"),
     ]
     return Section(
-        f"What {holder} could read of {name}",
+        Text("What {} could read of {}", holder, name),
         [
             Text("{}", " ".join(words(figures)), where="both"),
             Facts(facts(figures)),

@@ -150,7 +150,7 @@ def _title(document: Document) -> str:
 
 
 def _closing(document: Document) -> Section:
-    """What was audited, and the limits of the report."""
+    """The facts of the audit, and the limits of the report."""
     network, victims, read = document.of_network, bool(document.victims), bool(document.columns_read)
     of_trees = [
         ("trees", count(document.trees)),

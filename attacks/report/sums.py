@@ -93,7 +93,7 @@ def _victim(holder: str, name: str, figures: ColumnFigures) -> Section:
         title = f"The best-read column beside its reconstruction: {figures.best}"
         picture = [Section(title, [table, Text(pixels, style="soft")], where="page")]
     return Section(
-        f"What {holder} read of {name}",
+        Text("What {} read of {}", holder, name),
         [
             Text("{} {}", holder, words(name, figures), where="both"),
             Facts(_facts(figures)),

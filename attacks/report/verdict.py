@@ -91,7 +91,7 @@ class Verdicts(NamedTuple):
 
 
 class Cure(NamedTuple):
-    """What to do, on a page; `page`: as of verdicts."""
+    """The remedies on a page; `page`: as of verdicts."""
 
     words: str
     page: str = ""

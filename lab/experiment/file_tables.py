@@ -37,7 +37,7 @@ _MEANT = frozenset("?#%")
 
 
 class OutputTable(Strict):
-    """Where copies of the results go."""
+    """The places of copies of the results."""
 
     mlflow: str | None = None
     """The address of an MLflow server, or a folder; `$NAME` is an environment variable. Needs the extra `mlflow`."""

@@ -211,7 +211,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 
 def _read_document(path: Path, schema: type[Document]) -> Document | None:
-    """What was kept of finished runs; None where none has finished."""
+    """The kept results of finished runs; None where none has finished."""
     if not path.exists():
         return None
     try:

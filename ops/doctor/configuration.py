@@ -198,7 +198,7 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
 
 def _asked(config: party_config.PartyConfig) -> dict[str, bool]:
     return {
-        "categorical": config.policy.columns.category_partitions,
+        "categorical": config.policy.columns.splits_categories,
         "private": config.defences.column_privacy is not None,
     }
 

@@ -21,7 +21,6 @@ from treetap.errors import BadInput, Malformed, Refused, TreetapError
 from treetap.names import visible
 from treetap.ops.relay.client_hello import ClientHello
 from treetap.wire.callers import Callers
-from treetap.wire.credentials import Secured
 from treetap.wire.listening import bound
 from treetap.wire.relay.control import (
     DATA,
@@ -43,6 +42,7 @@ from treetap.wire.relay.control import (
 )
 from treetap.wire.relay.splicing import LINGER_S, MOST_UNPROVEN, MOST_UNPROVEN_S, End, Share
 from treetap.wire.roles import Identity, Role
+from treetap.wire.secured import Secured
 
 log = logging.getLogger(__name__)
 #: Connections at once of which it is not known where they lead; one address has half of them at most. The oldest makes

@@ -111,7 +111,7 @@ def _amount(job: Job, config: PartyConfig) -> str:
 
 
 def _measured(job: Job, config: PartyConfig) -> str:
-    """What an audit of such a training made of it, on a table that is named."""
+    """The figures of an audit of such a training, on a table that is named."""
     protocol = job.asked.document.get("protocol", "")
     if job.asked.kind != "train" or (made := MEASURED.get((protocol, _about(job, config.name)))) is None:
         return "No audit of such a job was measured: treetap audit measures yours, from the transcript that you keep."

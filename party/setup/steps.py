@@ -126,7 +126,7 @@ async def load_job_table(
     params, own = params_of(spec), table_config(config, spec.table)
     streams = may_stream(config, spec, with_label=with_label)
     # sets of the label holder's own categories go to no other party
-    allowed = with_label or config.policy.columns.category_partitions
+    allowed = with_label or config.policy.columns.splits_categories
     categorical = allowed and params.splits_categories
     table = await load_table(
         context, own, with_label=with_label, missing=missing, streams=streams, categorical=categorical

@@ -217,6 +217,6 @@ def assert_audited(found: dict[str, Any], folder: Path) -> None:
     assert "pictures" not in columns
     assert len(document["parties"]["clinic"]["victims"]["lab"]["pictures"]) == 1
     page = report.read_text()
-    assert "What clinic could read of lab" in page
+    assert "What <bdi>clinic</bdi> could read of <bdi>lab</bdi>" in page
     assert "What the federation gains" in page
     assert "DIMIP covers the extractor, and not the log" in page

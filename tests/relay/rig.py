@@ -20,11 +20,11 @@ from treetap.commands.certs.requests import revoke
 from treetap.ops.relay.meeting import Bounds, Relay
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
-from treetap.wire.credentials import Secured
 from treetap.wire.hello import serve_health
 from treetap.wire.ports import Address
 from treetap.wire.relay.forwarder import Forwarder, Times
 from treetap.wire.roles import Identity, Role
+from treetap.wire.secured import Secured
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import exchange_pb2
 

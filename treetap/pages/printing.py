@@ -23,7 +23,7 @@ def print_section(section: Section, console: Console) -> None:
     parts = section.shown("terminal")
     if section.title and parts and isinstance(parts[0], (Text, Listed)):
         console.print()
-        console.print(Line(section.title, style="bold"), soft_wrap=True)
+        console.print(Line(str(section.title), style="bold"), soft_wrap=True)
     for part in parts:
         if isinstance(part, Section):
             print_section(part, console)

@@ -159,10 +159,11 @@ class Section:
     """A title and parts in order, of which those that are empty are left out.
 
     `anchor`: its place on a page, which lists it; none: it belongs to the section around it. `style`: its class in the
-    style sheet. `folded`: shown when a reader asks for it, and `open`, at first. `where`: on a page, in a terminal.
+    style sheet. `folded`: shown when a reader asks for it, and `open`, at first. `where`: on a page, in a terminal. A
+    title with names is a `Text`, of a section without an anchor.
     """
 
-    title: str
+    title: str | Text
     parts: Sequence[object]
     anchor: str = ""
     style: str = ""

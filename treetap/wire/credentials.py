@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import ssl
 import threading
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -176,34 +175,3 @@ def _stamp(path: str) -> _Stamp:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
-
-
-class Secured:
-    """TLS with the process's certificate, for clients with a certificate of the same authority.
-
-    Args:
-        what: the server, for the log.
-        files: the process's own.
-    """
-
-    def __init__(self, what: str, files: TlsFiles) -> None:
-        self._what, self._files, self.credentials = what, files, CredentialSource(files)
-        self._now, self._context = self.credentials.now(), self._made()
-
-    def context(self) -> ssl.SSLContext:
-        """For one more connection, by the files as they are now."""
-        now = self.credentials.now()
-        if (now.ca, now.certificate, now.key) != (self._now.ca, self._now.certificate, self._now.key):
-            try:
-                self._now, self._context = now, self._made()
-            except (OSError, ConfigError) as fault:  # they change at this moment
-                log.warning("%s: changed TLS files cannot be used yet: %s", self._what, fault)
-        return self._context
-
-    def _made(self) -> ssl.SSLContext:
-        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        made.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._files.load_into(made)
-        made.load_verify_locations(self._files.ca)
-        made.verify_mode = ssl.CERT_REQUIRED
-        return made

@@ -214,7 +214,7 @@ def test_an_audit_of_both_roles(scored: Document) -> None:
     print_summary(scored, Console(file=out, width=250))
     assert 'id="network"' in page
     assert 'id="columns"' in page
-    assert f"What {HOLDER} could read of {B}" in page
+    assert f"What <bdi>{HOLDER}</bdi> could read of <bdi>{B}</bdi>" in page
     assert page.count('src="data:image/png;base64,') == 8
     assert f"What {HOLDER} could read of {B}" in " ".join(out.getvalue().split())
 
