@@ -82,7 +82,7 @@ class PolicyTable(Strict):
 
 
 class PeoplePolicy(PolicyTable):
-    """People and partners: who may ask and decide, other parties and their addresses, and the transcript for auditors."""
+    """People and partners: who may ask and decide, other parties and their addresses, and the auditors' transcript."""
 
     coordinators: Annotated[list[ProcessName], Field(min_length=1)] = ["coordinator"]
     """Certificate names of the coordinators whose steps this party does; any other caller is refused. None of them is
