@@ -280,7 +280,7 @@ class NetworkPolicy(PolicyTable):
         Annotated[float, Field(gt=0, le=1e6)] | None,
         Need(
             "sends no embeddings that are learned with sensitivity = {value:g}",
-            instead="write a greater one under [defences] of {party}'s file",
+            instead="write at least that under [defences] of {party}'s file",
         ),
     ] = None
     """Feature party of a split network: refuse jobs where its own `sensitivity` in [defences] is less."""

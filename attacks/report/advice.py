@@ -95,13 +95,13 @@ def advised(document: Document) -> Section | None:
     return Section(
         "What lowers this",
         [
-            *(Text("{}", sentence) for sentence in sentences),
-            Text("{}", " ".join(sentences), where="terminal"),
+            *(Text(said=sentence) for sentence in sentences),
+            Text(said=" ".join(sentences), where="terminal"),
             *(
                 part
                 for sentence, lines in said
                 for part in (
-                    Text("- {}", sentence, where="terminal"),
+                    Text("- ", said=sentence, where="terminal"),
                     *(Code(one.file, one.lines, where="terminal") for one in lines),
                 )
             ),
@@ -113,7 +113,7 @@ def advised(document: Document) -> Section | None:
             *(
                 Section(
                     parameter.name,
-                    [Text("{}", parameter.tells), *(Code(one.file, one.lines) for one in parameter.lines)],
+                    [Text(said=parameter.tells), *(Code(one.file, one.lines) for one in parameter.lines)],
                     where="page",
                 )
                 for parameter in advice.parameters

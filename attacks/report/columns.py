@@ -102,7 +102,7 @@ def _victim(holder: str, name: str, figures: VictimFigures) -> Section:
     return Section(
         Text("What {} could read of {}", holder, name),
         [
-            Text("{}", " ".join(words(figures)), where="both"),
+            Text(said=" ".join(words(figures)), where="both"),
             Facts(facts(figures)),
             *([Section("Columns one by one", one_by_one)] if attributes else []),
             Table(RECORD_HEADS, _record_rows(figures), "Whole records", names=2),

@@ -91,7 +91,7 @@ def left_out(reasons: Mapping[str, Mapping[str, str]]) -> Iterator[Text]:
     """A sentence for each attack that was left out: by whose it is, name and reason."""
     for name, of_one in reasons.items():
         for what, why in of_one.items():
-            yield Text("{}: {} is left out: {}.", name, what, why, style="soft", where="both")
+            yield Text("{}: ", name, said=f"{what} is left out: {why}.", style="soft", where="both")
 
 
 def unscored(document: Document) -> str:

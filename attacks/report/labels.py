@@ -110,7 +110,7 @@ def attacks(document: Document) -> Section:
                 if not party.attacks
             ),
             *(
-                Text("{}: {} {}.", name, ATTACKS[attack].label, why, style="notice", where="both")
+                Text("{}: ", name, said=f"{ATTACKS[attack].label} {why}.", style="notice", where="both")
                 for name, party in document.on_labels.items()
                 for attack, why in (party.reasons or {}).items()
             ),

@@ -70,14 +70,14 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     content = parse(document)
     size = "" if content.of_network else f", {count(content.trees)} trees to depth {content.max_depth}"
     opening = [
-        Text("{}", _title(content), where="terminal"),
+        Text(said=_title(content), where="terminal"),
         Text(
             f"{content.protocol}, {count(content.records)} records{size}, labels at {{}}",
             content.label_holder,
             where="terminal",
         ),
         *(
-            Text("{}: {}", name, fault, where="terminal")
+            Text("{}: ", name, said=fault, where="terminal")
             for name, party in content.parties.items()
             for fault in party.faults
         ),
@@ -193,7 +193,7 @@ def _closing(document: Document) -> Section:
         [
             Section("This audit", [Facts(facts)], where="page"),
             *(
-                Text("{}: {}", name, party.signed, where="both")
+                Text("{}: ", name, said=party.signed, where="both")
                 for name, party in document.parties.items()
                 if party.signed
             ),
@@ -262,12 +262,12 @@ def predictions(document: Document) -> Section | None:
             Text(noise if weights else ""),
             Table(WEIGHT_HEADS, weights, "Leaf weights that scores give away", names=2),
             *(
-                Text("{}: {}", name, fault, style="notice fault", where="both")
+                Text("{}: ", name, said=fault, style="notice fault", where="both")
                 for name, figures in document.predictions.items()
                 for fault in figures.faults
             ),
             *(
-                Text("{}: {}", name, figures.signed, style="notice")
+                Text("{}: ", name, said=figures.signed, style="notice")
                 for name, figures in document.predictions.items()
                 if figures.signed
             ),

@@ -136,7 +136,7 @@ def shared_labels(document: Document) -> Section | None:
                         "compared with the tables of the parties that are audited too."
                     ),
                     Table(COLUMN_HEADS, _columns(parties), "Columns of other parties, as far as they are read"),
-                    *(Text("{} {}", name, words[1], where="terminal") for name, words in told if words is not None),
+                    *(Text("{} ", name, said=words[1], where="terminal") for name, words in told if words is not None),
                     Text(
                         "A split party opens sums of candidates, and the weights of leaves that it keeps, from "
                         "ciphertexts. A transcript has no key and does not hold them, unless the party's policy says "

@@ -51,7 +51,7 @@ def report(document: PublishedDocument, *, details: bool = True) -> Section:
     return Section(
         "",
         [
-            Text("{}", title(document), where="terminal"),
+            Text(said=title(document), where="terminal"),
             *(
                 Section(head, [Listed([(sentence, "") for sentence in sentences])], head.lower())
                 for head, sentences in (("Knew", document.knew), ("Tried", document.tried))

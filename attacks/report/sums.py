@@ -68,7 +68,7 @@ def columns_read(document: Document) -> Section | None:
             Terms(TERMS),
             *victims,
             *(
-                Text("{} {}", holder, mark_words(name, figures), style="notice", where="both")
+                Text("{} ", holder, said=mark_words(name, figures), style="notice", where="both")
                 for holder, party in document.parties.items()
                 for name, figures in (party.marks_read or {}).items()
                 if figures.marks
@@ -95,7 +95,7 @@ def _victim(holder: str, name: str, figures: ColumnFigures) -> Section:
     return Section(
         Text("What {} read of {}", holder, name),
         [
-            Text("{} {}", holder, words(name, figures), where="both"),
+            Text("{} ", holder, said=words(name, figures), where="both"),
             Facts(_facts(figures)),
             Table(WAY_HEADS, way_rows(figures), f"Cells of {name}, read by opened sums"),
             Table(CUT_HEADS, cut_rows(figures), f"Columns of {name}, by left sets alone"),

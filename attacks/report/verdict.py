@@ -112,7 +112,7 @@ def lines(verdicts: Iterable[Verdict]) -> list[Line]:
 def learned(verdicts: Iterable[Verdict]) -> list[Verdicts | Text]:
     """The verdicts for a page and for a terminal."""
     every = list(verdicts)
-    return [Verdicts(lines(every)), *(Text("{}", line, where="terminal") for line in told(every))]
+    return [Verdicts(lines(every)), *(Text(said=line, where="terminal") for line in told(every))]
 
 
 def short_form(document: Document) -> list[object]:
@@ -121,11 +121,11 @@ def short_form(document: Document) -> list[object]:
         Text(f"{TITLE}:", where="terminal"),
         *learned(document.verdicts),
         *(
-            Text("{}: {}", name, fault, style="notice fault", where="both")
+            Text("{}: ", name, said=fault, style="notice fault", where="both")
             for name, party in document.parties.items()
             for fault in party.faults
         ),
-        *(part for cure in to_do(document).values() for part in (Cure(cure), Text("{}", cure, where="terminal"))),
+        *(part for cure in to_do(document).values() for part in (Cure(cure), Text(said=cure, where="terminal"))),
     ]
 
 

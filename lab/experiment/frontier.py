@@ -121,7 +121,7 @@ def print_frontier(document: FrontierDocument) -> None:
     for file, lines in document.recommended.lines.items():
         for line in (f"# {file}", *lines):
             terminal.out.print(terminal.text(f"    {line}"), soft_wrap=True)
-    points = Section("", [table_of(document), *(Text("{}", sentence, where="terminal") for sentence in document.says)])
+    points = Section("", [table_of(document), *(Text(said=sentence, where="terminal") for sentence in document.says)])
     print_section(points, terminal.out)
 
 

@@ -50,16 +50,13 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
     header = Section(
         "",
         [
-            *(Text("{}", sentence, style="notice") for sentence in warnings(runs)),
-            *(Text("{}", sentence, style="lead head") for sentence in [headline(gains)] if sentence),
-            Text("{}", _model(experiment, runs)),
+            *(Text(said=sentence, style="notice") for sentence in warnings(runs)),
+            *(Text(said=sentence, style="lead head") for sentence in [headline(gains)] if sentence),
+            Text(said=_model(experiment, runs)),
+            *(Text(said=line, style="notice") for line in dict.fromkeys(line for run in runs for line in run.left_out)),
+            *(Text(said=line, style="notice") for line in dict.fromkeys(line for run in runs for line in run.says)),
             *(
-                Text("{}", line, style="notice")
-                for line in dict.fromkeys(line for run in runs for line in run.left_out)
-            ),
-            *(Text("{}", line, style="notice") for line in dict.fromkeys(line for run in runs for line in run.says)),
-            *(
-                Text("{}: the audit failed: {}", run.planned.title, run.audit_fault or "", style="notice fault")
+                Text("{}: the audit failed: ", run.planned.title, said=run.audit_fault or "", style="notice fault")
                 for run in faults
             ),
         ],
@@ -112,7 +109,7 @@ def sections(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[Sect
 def _together(runs: Sequence[RunResult]) -> Section:
     """The gain over each party alone."""
     bars = beside([run.gain for run in runs])
-    return Section("Together and alone", [bars, Text("{}", " ".join(concluded(runs)))] if bars else [], "verdict")
+    return Section("Together and alone", [bars, Text(said=" ".join(concluded(runs)))] if bars else [], "verdict")
 
 
 def _metrics(experiment: ExperimentFile, runs: Sequence[RunResult]) -> Section:

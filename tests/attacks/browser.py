@@ -127,6 +127,8 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.go(page.as_uri())
+        if script:  # what the page's script lays out once it has seen the first frame
+            self.evaluate("new Promise(end => requestAnimationFrame(() => requestAnimationFrame(() => end(1))))")
 
     def go(self, address: str) -> None:
         """Load an address."""

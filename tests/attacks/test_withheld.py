@@ -142,7 +142,7 @@ def test_an_audit_says_what_is_left(folder: Path, tmp_path: Path) -> None:
     print_summary(document, console)
     said = " ".join(console.export_text().split())
     assert f"{B}: UNI has nothing to use: the party knows no node but roots with instance spaces withheld" in said
-    assert "Columns of feature parties, by left sets alone" in said
+    assert all(f"Columns of {party}, by left sets alone" in said for party in (B, C))
     assert f"{B} answers for all records" in said
     page = html(parse(document.plain()))
     assert "UNI has nothing to use: the party knows no node" in page

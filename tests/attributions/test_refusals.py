@@ -64,7 +64,7 @@ async def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
     federation = Federation(tmp_path, here.tables, policies={FIRST: dict(ALLOWED[FIRST])})
     assert (await quickly_trained(federation, spec(params, 2, obfuscation="standard"))).state == "finished"
     for party, fault in faults.items():
-        policy = federation.policy(party).model_copy(update={"columns": {"min_candidate_bits": 2.0}})
+        policy = federation.policy(party).with_lines({"columns": {"min_candidate_bits": 2.0}})
         before, federation.configs[party] = federation.configs[party], federation.configs[party].under(policy)
         federation.kill(party)
         federation.start(party)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.commands.experiment_documents import experiment, run
 from treetap.errors import BadInput, Interrupted
-from treetap.lab.experiment import all_runs, experiment_file
+from treetap.lab.experiment import all_runs, experiment_file, file_tables
 from treetap.lab.experiment.all_runs import run_experiment
 from treetap.lab.experiment.command import run_file
 from treetap.lab.experiment.results import RunResult
@@ -205,7 +205,7 @@ def test_a_library_that_is_not_installed(
     output: str, library: str, made: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The extra that installs it is named before anything starts."""
-    monkeypatch.setattr(experiment_file, "find_spec", lambda name: None if name == library else name)
+    monkeypatch.setattr(file_tables, "find_spec", lambda name: None if name == library else name)
     with pytest.raises(BadInput, match=rf"needs {library}: \S*pip install -e '\S*\[mlflow\]'"):
         run_file(written(output), as_json=True)
     assert made == []

@@ -136,14 +136,14 @@ def clip_of_each_number(patch: Patch) -> None:
 
 def one_draw_for_all_leaves(patch: Patch) -> None:
     """Have all numbers of a job's leaves get the same noise."""
-    noised = NoiseLedger._noised
+    released, drawn = NoiseLedger.released, leaf_weights.discrete_gaussian
 
-    def wrong(self: Any, units: int) -> float:
-        if not hasattr(self, "_one"):
-            self._one = noised(self, 0)
-        return float(units * self._unit + self._one)
+    def wrong(self: Any, *of: Any) -> np.ndarray[Any, Any]:
+        one = vars(self).setdefault("_one", drawn(self._variance, self._randbelow))
+        patch.setattr(leaf_weights, "discrete_gaussian", lambda *_: one)
+        return released(self, *of)
 
-    patch.setattr(NoiseLedger, "_noised", wrong)
+    patch.setattr(NoiseLedger, "released", wrong)
 
 
 PLANTS = [half, one_draw_for_all_leaves, without_root_of_2, forgetful, forgetful_after_a_restart]

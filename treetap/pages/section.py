@@ -20,13 +20,16 @@ _PIECES = re.compile(r"(\*\*.+?\*\*|`.+?`|\{\})")
 
 
 class Text:
-    """A paragraph. In `words` ** is around a term, ` around code, and {} stands for a name: names stay text."""
+    """A paragraph. In `words` ** is around a term, ` around code, and {} stands for a name: names stay text.
 
-    def __init__(self, words: str, *names: str, style: str = "", where: Where = "page") -> None:
-        self.words, self.names, self.style, self.where = words, names, style, where
+    `said`: what follows them, as it is.
+    """
+
+    def __init__(self, words: str = "", *names: str, said: str = "", style: str = "", where: Where = "page") -> None:
+        self.words, self.names, self.said, self.style, self.where = words, names, said, style, where
 
     def __bool__(self) -> bool:
-        return bool(self.words)
+        return bool(self.words or self.said)
 
     @property
     def pieces(self) -> Iterator[tuple[str, str]]:
@@ -39,6 +42,7 @@ class Text:
                 yield ("term" if piece[0] == "*" else "code"), piece.strip("*`")
             else:
                 yield "", piece
+        yield "", self.said
 
     def __str__(self) -> str:
         return "".join(piece for _, piece in self.pieces)
