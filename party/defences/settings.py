@@ -121,7 +121,8 @@ class ColumnPrivacyTable(Strict):
     """Most trees of a job; the noise grows with them, and a job with more is refused."""
 
 
-#: Defences of a feature party's columns; the others are of labels.
+#: Defences of a feature party's columns. All others are taken for defences of labels: no feature party refuses what
+#: excludes these.
 OF_COLUMNS = ("sensitivity", "dp_sgd", "min_cell_records", "column_privacy")
 #: Settings that say how a defence works.
 _OPTIONS = ("sensitivity_norm", "projections")

@@ -121,10 +121,10 @@ class Rule:
         """Refuse the draws (N,) of a first tree, at a feature party."""
 
     def binned(self, table: SplitTable) -> None:
-        """Take the party's binned columns."""
+        """Take the party's binned columns, or bin them anew: in no more bins, which bound messages already."""
 
     async def heard(self, sizes: TreeSizes, trees: int, slots: int) -> None:
-        """Take what feature parties have said of so many trees, before the layout of these slots is made."""
+        """Take what feature parties have said of so many trees, at the label holder, before slots have a layout."""
 
     def rooms(self) -> Sequence[SumNoise]:
         """What slots have room for beside sums."""
@@ -134,7 +134,7 @@ class Rule:
         """Refuse a layout, at a feature party."""
 
     async def begin(self) -> None:
-        """Look at what has come since the layout was made, before a tree is begun."""
+        """Look at what has come since the layout was made, before the label holder begins a tree."""
 
     def values(self, summed: Summed) -> Summed:
         """Change what is summed for a tree."""
