@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from treetap.errors import ConfigError
 from treetap.neural.defences import GradientDefence, LabelDefences
-from treetap.party.defences.settings import Defences
+from treetap.party.defences.settings import OF_COLUMNS, Defences
 from treetap.strict import load
 
 #: The value of `gradient` → the change of the gradients.
@@ -71,3 +75,17 @@ def test_dimip_has_a_weight_for_each_party(tmp_path: Path) -> None:
 def _read(folder: Path, lines: str) -> Defences:
     (folder / "defences.toml").write_text(lines, encoding="utf-8")
     return load(folder / "defences.toml", Defences)
+
+
+def test_a_defence_is_refused_where_it_belongs() -> None:
+    """Feature parties refuse by what `OF_COLUMNS` names: what a setting says it defends is in that list, or is not."""
+    (settings,) = ast.parse(inspect.getsource(Defences)).body
+    body: list[Any] = vars(settings)["body"]
+    said = {
+        line.target.id: text.value.value.split(maxsplit=1)[0].strip(",")
+        for line, text in pairwise(body)
+        if isinstance(line, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
+    named = {name: word for name, word in said.items() if word in {"Labels", "Columns"}}
+    assert {name for name, word in named.items() if word == "Columns"} == set(OF_COLUMNS)
+    assert said.keys() - named.keys() == {"grafting", "refit", "sensitivity_norm", "projections"}  # of another one
