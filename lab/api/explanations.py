@@ -16,7 +16,7 @@ from treetap.lab.api.frames import Rows
 from treetap.lab.api.party_tables import PartyTables
 from treetap.lab.experiment.joint_model import JointModel
 from treetap.lab.experiment.results import Importance
-from treetap.models.kept import names_in
+from treetap.models.store import names_in
 from treetap.names import did_you_mean
 from treetap.protocols.registry import training
 from treetap.tables.config import DAYS

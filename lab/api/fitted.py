@@ -23,8 +23,7 @@ from treetap.lab.api.loopback import ID, Loopback, OwnTable, to_caller
 from treetap.lab.experiment.joint_model import JointModel
 from treetap.lab.experiment.report import traffic
 from treetap.lab.experiment.results import Importance
-from treetap.models.kept import read_history
-from treetap.models.store import read_manifest
+from treetap.models.store import read_history, read_manifest
 from treetap.protocols.registry import training
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import class_name

@@ -21,9 +21,8 @@ from treetap.lab.api.loopback import ID, OwnTable, to_caller
 from treetap.lab.api.parameters import Parameters
 from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.local_federation import keep_table
-from treetap.models.kept import HIDES_CONSTANTS
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import HISTORY, TREES, described
+from treetap.models.store import HIDES_CONSTANTS, HISTORY, TREES, described
 from treetap.party.defences.checks import check_own, check_own_trees
 from treetap.party.defences.settings import Defences
 from treetap.party.growth.withheld import mode_of

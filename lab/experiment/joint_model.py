@@ -18,9 +18,8 @@ import pyarrow as pa
 from treetap.errors import BadInput, DataError
 from treetap.lab.experiment.report import importance
 from treetap.lab.experiment.results import Importance
-from treetap.models.kept import VALUES, read_repaired
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import MANIFEST, TREES, read_manifest, read_model
+from treetap.models.store import MANIFEST, TREES, VALUES, read_manifest, read_model, read_repaired
 from treetap.party.prediction.scores_on_disk import Outcome
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig

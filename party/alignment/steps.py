@@ -19,9 +19,8 @@ import numpy as np
 from treetap.errors import ConfigError, DataError, Malformed
 from treetap.party.alignment.lists import RaisedLists, own_steps
 from treetap.party.alignment.proofs import ListProofs
-from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.ledger import Kind
-from treetap.party.runtime.messages import Rows
 from treetap.party.runtime.step_order import StepId, step
 from treetap.party.setup.evaluated import check_evaluated
 from treetap.process.together import together

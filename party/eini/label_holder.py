@@ -29,8 +29,7 @@ from treetap.party.prediction.steps import (
 )
 from treetap.party.prediction.tree_scoring import TreeScoring
 from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.context import required
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows, required
 from treetap.party.runtime.step_order import THIS_ROUND, Next, Outcome, role, step, steps_of
 from treetap.tables.typed import IdColumns
 from treetap.trees.local_values import GoesLeft

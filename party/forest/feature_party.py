@@ -21,8 +21,7 @@ from treetap.party.growth.feature_party import (
 )
 from treetap.party.growth.feature_party_job import FeaturePartyJob
 from treetap.party.growth.messages import take_drawn
-from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from treetap.party.setup.evaluated import check_drawn
 from treetap.protocols.exclusions import Feature

@@ -14,9 +14,8 @@ from treetap.party.growth.label_holder_job import LabelHolderJob
 from treetap.party.growth.label_state import SCORES
 from treetap.party.growth.messages import drawn_messages
 from treetap.party.growth.offered_candidates import Offer
-from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.context import CountedBody, StepContext, required
 from treetap.party.runtime.job_store import JobStore
-from treetap.party.runtime.messages import CountedBody
 from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from treetap.party.setup.evaluated import Measured
 from treetap.protocols.job_spec import params_as, taking_part

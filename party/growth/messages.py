@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from treetap.errors import Malformed
-from treetap.party.runtime.messages import CountedBody, CountedItem, Rows, as_chunk, counted_bodies, counted_items
+from treetap.party.runtime.context import CountedBody, CountedItem, Rows, as_chunk, counted_bodies, counted_items
 from treetap.trees.candidates import Partition
 from treetap.trees.growing_tree import Made
 from treetap.wire.records import rows_of

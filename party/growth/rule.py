@@ -16,8 +16,7 @@ from treetap.party.config import PartyConfig
 from treetap.party.growth.feature_party import Bools, OwnTree
 from treetap.party.growth.label_state import LabelState
 from treetap.party.growth.split_table import SplitTable
-from treetap.party.runtime.context import StepContext
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows, StepContext
 from treetap.party.setup.labelled_table import LabelledTable
 from treetap.party.setup.steps import ReceivedKey
 from treetap.protocols.growth import TreeSizes

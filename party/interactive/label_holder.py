@@ -36,8 +36,7 @@ from treetap.party.prediction.steps import (
 )
 from treetap.party.prediction.tree_scoring import TreeScoring
 from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.context import required
-from treetap.party.runtime.messages import CountedItem, Rows, counted_bodies
+from treetap.party.runtime.context import CountedItem, Rows, counted_bodies, required
 from treetap.party.runtime.step_order import (
     NEXT_ROUND,
     NEXT_STAGE,

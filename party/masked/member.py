@@ -12,7 +12,7 @@ from treetap.party.masked.passing import LAST_LEVEL, MORE_LEVELS, Passing, maske
 from treetap.party.prediction.opened_model import OpenedModel
 from treetap.party.prediction.steps import TakenBlocks
 from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.messages import MESSAGE_BYTES
+from treetap.party.runtime.context import MESSAGE_BYTES
 from treetap.party.runtime.step_order import (
     NEXT_ROUND,
     NEXT_STAGE,

@@ -15,7 +15,7 @@ from treetap.party.prediction.opened_model import OpenedModel
 from treetap.party.prediction.records import record_source
 from treetap.party.prediction.steps import after_batch_block, scored_block, send_block
 from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows
 from treetap.party.runtime.step_order import NEXT_STAGE, OPENING, THIS_ROUND, Next, Outcome, role, step, steps_of
 from treetap.privacy.masks import Ring, decode
 from treetap.tables.reading import Floats

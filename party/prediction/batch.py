@@ -30,9 +30,8 @@ from treetap.party.prediction.scores_on_disk import AT_ONCE, Imputed, Outcome, S
 from treetap.party.prediction.steps import LAST_BLOCK, MORE_BLOCKS
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime import step_order
-from treetap.party.runtime.context import required
+from treetap.party.runtime.context import Rows, required
 from treetap.party.runtime.ledger import Kind
-from treetap.party.runtime.messages import Rows
 from treetap.party.runtime.step_order import step
 from treetap.party.setup.steps import fingerprint, load_table, table_config
 from treetap.protocols.prediction import FORMATS, id_column_fault

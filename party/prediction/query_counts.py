@@ -21,8 +21,8 @@ import numpy.typing as npt
 from treetap.errors import DataError, Refused
 from treetap.models.keyed_ids import KEY_BYTES, Hashes, hashes
 from treetap.models.line_file import LineFile
+from treetap.party.runtime.context import Rows
 from treetap.party.runtime.job_store import QUERIES
-from treetap.party.runtime.messages import Rows
 from treetap.tables.record_ids import Ids
 
 if TYPE_CHECKING:

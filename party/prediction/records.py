@@ -36,8 +36,7 @@ from treetap.party.prediction.scores_on_disk import Imputed, Outcome
 from treetap.party.prediction.steps import ANSWERED, REQUESTED, UNREQUESTED
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime import step_order
-from treetap.party.runtime.context import required
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows, required
 from treetap.party.serving.request_queue import RequestQueue
 from treetap.protocols.prediction import check_degraded_serving, degrades_serving
 from treetap.protocols.registry import prediction_name

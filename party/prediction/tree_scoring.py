@@ -27,7 +27,7 @@ from treetap.party.prediction.scores_on_disk import Imputed, ScoreStore
 from treetap.party.prediction.steps import NAMES
 from treetap.party.prediction.tree_model import NamesTaken, TreeModel
 from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows
 from treetap.party.runtime.step_order import Phase
 from treetap.protocols.scoring import ScoringSizes
 from treetap.tables.reading import Floats

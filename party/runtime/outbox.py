@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from treetap.errors import Incompatible, Interrupted, Refused, Silent, Unreachable
 from treetap.party.policy import Policy
-from treetap.party.runtime.messages import Body, CiphertextBody, CountedBody
+from treetap.party.runtime.context import Body, CiphertextBody, CountedBody
 from treetap.party.runtime.metrics import CostAccount
 from treetap.party.runtime.transcript_recorder import Recorder
 from treetap.wire.disclosure import bytes_by_class_of

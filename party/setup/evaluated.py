@@ -13,8 +13,7 @@ from treetap.errors import DataError, Malformed
 from treetap.names import named_by
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import LabelRules, Use, read_evaluated
-from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.setup.steps import bind_table, load_table, may_stream, table_config
 from treetap.protocols.job_spec import params_of
 from treetap.tables.config import TableConfig

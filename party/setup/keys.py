@@ -10,8 +10,7 @@ from google.protobuf.message import Message
 
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import BadInput, PlaintextOverflow
-from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.messages import CiphertextBody
+from treetap.party.runtime.context import CiphertextBody, StepContext, required
 from treetap.party.setup.steps import make_key, make_proof, send_key
 from treetap.process.together import together
 from treetap.protocols.key_options import KeyKind

@@ -13,8 +13,7 @@ from treetap.party.config import PartyConfig
 from treetap.party.defences import clean_labels
 from treetap.party.defences.clean_labels import CleanLabels, LabelRules, Use
 from treetap.party.defences.noisy_labels import NoisyLabels
-from treetap.party.runtime.context import StepContext, Untried, required
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows, StepContext, Untried, required
 from treetap.party.setup.evaluated import EvaluatedLabels, Measured, check_weights, load_evaluated
 from treetap.party.setup.steps import load_job_table, table_config
 from treetap.protocols.job_spec import params_of

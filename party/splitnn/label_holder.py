@@ -14,15 +14,14 @@ import numpy as np
 import torch
 
 from treetap.errors import BadInput, DataError, Malformed, OutOfOrder
-from treetap.models.kept import CLEAN_METRICS, read_history
+from treetap.models.store import CLEAN_METRICS, read_history
 from treetap.neural.label_side import LabelSide
 from treetap.neural.objective import Objective
 from treetap.neural.params import SplitnnParams
 from treetap.party.alignment.steps import ALIGNED, ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import Use
-from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.step_order import (
     NEXT_ROUND,
     OPENING,

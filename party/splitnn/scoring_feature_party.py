@@ -12,7 +12,7 @@ from treetap.party.prediction.opened_model import OpenedModel
 from treetap.party.prediction.query_counts import Bools
 from treetap.party.prediction.steps import TakenBlocks
 from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows
 from treetap.party.runtime.step_order import NEXT_ROUND, OPENING, Next, role, step, steps_of
 from treetap.party.splitnn.bodies import EMBEDDINGS
 from treetap.party.splitnn.numbers import send_blocks

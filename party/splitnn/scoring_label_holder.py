@@ -23,7 +23,7 @@ from treetap.party.prediction.steps import (
     take_spent,
 )
 from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows
 from treetap.party.runtime.step_order import OPENING, Next, Outcome, role, step, steps_of
 from treetap.party.splitnn.bodies import EMBEDDINGS
 from treetap.party.splitnn.numbers import take

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import Refused
-from treetap.models.kept import LEAKAGE
+from treetap.models.store import LEAKAGE
 from treetap.party.growth.label_state import SIGNATURES
 from treetap.party.growth.rule import Draft, Rule
 from treetap.party.setup.labelled_table import LabelledTable

@@ -13,9 +13,18 @@ from treetap import terminal
 from treetap.commands.options import reading
 from treetap.errors import BadInput, DataError
 from treetap.models.arrays import Array
-from treetap.models.kept import CELLS, COLUMN_PRIVACY, SPACES, VALUES, read_history
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import WEIGHTS, read_manifest, read_model, read_weights
+from treetap.models.store import (
+    CELLS,
+    COLUMN_PRIVACY,
+    SPACES,
+    VALUES,
+    WEIGHTS,
+    read_history,
+    read_manifest,
+    read_model,
+    read_weights,
+)
 from treetap.names import check_name, did_you_mean
 from treetap.party.config import read
 from treetap.privacy.column_privacy import sentences
