@@ -38,7 +38,7 @@ from treetap.lattice.histogram_parameters import secrecy_words
 from treetap.neural.params import Bottom, Top
 from treetap.ops.gateway.config import AskedParty, GatewayConfig
 from treetap.ops.relay.command import RelayConfig
-from treetap.party.approvals.standing import Bounds, StandingFile
+from treetap.party.approvals.decisions import Bounds, StandingFile
 from treetap.party.config import PartyConfig, ServeConfig
 from treetap.party.defences.settings import Defences, DpSgdTable, Gradient, IdLmid, LabelDp, ReducedLeakage
 from treetap.party.policy import Policy

@@ -31,7 +31,7 @@ from treetap.tables.record_ids import Ids
 from treetap.tables.unlike import Unlike
 from treetap.trees import metrics
 from treetap.trees.boosting_rounds import VALIDATION
-from treetap.wire.metric_history import merged
+from treetap.wire.status_parts import merged
 from treetap.wire.v2 import jobs_pb2
 
 #: What to do with records that a party lacks.

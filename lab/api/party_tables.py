@@ -31,8 +31,8 @@ from treetap.tables.auto_encoding import Cells, Rules, Settled, settle
 from treetap.tables.categories import are_plain, different_texts, merges
 from treetap.tables.cells import plain_column
 from treetap.tables.config import OTHERS, auto_for_others
-from treetap.tables.numbers import is_text
 from treetap.tables.record_ids import Ids
+from treetap.tables.source import is_text
 
 #: Names of columns that the parties' tables have beside the caller's.
 LABEL, WEIGHT = "treetap_label", "treetap_weight"

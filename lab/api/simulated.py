@@ -27,9 +27,8 @@ from treetap.party.defences.checks import check_own, check_own_trees
 from treetap.party.defences.settings import Defences
 from treetap.party.growth.withheld import mode_of
 from treetap.party.policy import Policy
-from treetap.party.setup.evaluated import EvaluatedLabels
-from treetap.party.setup.evaluated import described as entry_of_evaluated
-from treetap.party.setup.labelled_table import LabelledTable
+from treetap.party.setup.labelled_table import EvaluatedLabels, LabelledTable
+from treetap.party.setup.labelled_table import described as entry_of_evaluated
 from treetap.party.setup.steps import refuse_bins
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind

@@ -35,11 +35,10 @@ from treetap.tables.dates import ISO, timestamps
 from treetap.tables.features import Held, constant_columns, in_words
 from treetap.tables.label_columns import LabelCells, check_weight_bound, classes_of
 from treetap.tables.labels import Labels, read_labels
-from treetap.tables.numbers import is_number, is_text
 from treetap.tables.opening import called, columns_of, read_columns, source_of
 from treetap.tables.reading import Table, table_of
 from treetap.tables.record_ids import Ids
-from treetap.tables.source import Source
+from treetap.tables.source import Source, is_number, is_text
 from treetap.tables.tensors import check_tensors, is_tensor, tensor_of
 from treetap.trees import sampling
 from treetap.trees.job_params import REGRESSIONS

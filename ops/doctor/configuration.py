@@ -49,8 +49,7 @@ from treetap.tables.opening import columns_of, source_of
 from treetap.tables.reading import read_table
 from treetap.tables.source import Source
 from treetap.tables.tensors import shape_text
-from treetap.wire.ports import Address
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Address, Identity, Role
 from treetap.workers.cluster.engine import survey
 
 #: Subject of the check of a cluster.

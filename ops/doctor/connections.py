@@ -26,10 +26,9 @@ from treetap.version import install
 from treetap.wire import certificates as lists
 from treetap.wire import hello
 from treetap.wire.certificates import fingerprint, read_certificates
-from treetap.wire.ports import Address
+from treetap.wire.ports import Address, Identity
 from treetap.wire.probe import examine, look
 from treetap.wire.proxies import ASKED, named, proxy_to
-from treetap.wire.roles import Identity
 from treetap.wire.rpc import listening_fault
 from treetap.wire.tls import Insecure, TlsFiles, Transport
 

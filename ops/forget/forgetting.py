@@ -31,8 +31,7 @@ import pyarrow.parquet as pq
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.models import keyed_ids
 from treetap.models.arrays import read_arrays
-from treetap.models.document import write_document
-from treetap.models.durable import remnant, remove_folder, sync_folder, write_whole, writing_whole
+from treetap.models.durable import remnant, remove_folder, sync_folder, write_document, write_whole, writing_whole
 from treetap.models.store import CONTINUATION, JOB, MANIFEST, manifest_seed, plain_manifest, read_job
 from treetap.party.config import PartyConfig
 from treetap.party.growth.continuation import forgetting

@@ -36,10 +36,9 @@ from treetap.process.lifecycle import serve_until_stopped
 from treetap.process.limits import collect_rarely, raise_descriptors
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import dns_names, ip_addresses
-from treetap.wire.credentials import CredentialSource
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.secured import Secured
-from treetap.wire.tls import NAME_KEY
+from treetap.wire.tls import NAME_KEY, CredentialSource
 from treetap.wire.v2 import serving_pb2
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from treetap.ops.gateway.http_bodies import BUFFER, Answer, problem
 from treetap.ops.gateway.http_json import IDLE_S, SLOWEST_S
 from treetap.wire.callers import Callers
 from treetap.wire.listening import bound
-from treetap.wire.roles import Identity
+from treetap.wire.ports import Identity
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

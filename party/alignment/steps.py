@@ -22,7 +22,7 @@ from treetap.party.alignment.proofs import ListProofs
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.ledger import Kind
 from treetap.party.runtime.step_order import StepId, step
-from treetap.party.setup.evaluated import check_evaluated
+from treetap.party.setup.labelled_table import check_evaluated
 from treetap.process.together import together
 from treetap.protocols.alignment import owners, turns
 from treetap.protocols.messages import JobSizes

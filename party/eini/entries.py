@@ -41,8 +41,7 @@ from treetap.party.eini.entry_layout import (
 from treetap.party.prediction.opened_model import OpenedModel
 from treetap.party.prediction.tree_scoring import TreeScoring
 from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.context import MESSAGE_BYTES, StepContext, ciphertext_body, ciphertexts_in, required
-from treetap.party.runtime.outbox import Series
+from treetap.party.runtime.context import MESSAGE_BYTES, Series, StepContext, ciphertext_body, ciphertexts_in, required
 from treetap.party.setup.steps import make_key, make_proof, send_key, take_key
 from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes

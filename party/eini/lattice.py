@@ -38,8 +38,7 @@ from treetap.party.prediction.opened_model import OpenedModel
 from treetap.party.prediction.steps import blaming
 from treetap.party.prediction.tree_scoring import TreeScoring
 from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.context import MESSAGE_BYTES, StepContext, batches, required
-from treetap.party.runtime.outbox import Series
+from treetap.party.runtime.context import MESSAGE_BYTES, Series, StepContext, batches, required
 from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.scoring import BLOCK_BYTES

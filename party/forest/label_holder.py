@@ -17,7 +17,7 @@ from treetap.party.growth.offered_candidates import Offer
 from treetap.party.runtime.context import CountedBody, StepContext, required
 from treetap.party.runtime.job_store import JobStore
 from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
-from treetap.party.setup.evaluated import Measured
+from treetap.party.setup.labelled_table import Measured
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels

@@ -23,7 +23,7 @@ from treetap.party.growth.split_table import SplitTable
 from treetap.party.growth.stored_trees import StoredTrees, entries_of
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import Conditions, Next, Outcome, step
-from treetap.party.setup.evaluated import drawing, drawn_by_seed, load_records
+from treetap.party.setup.labelled_table import drawing, drawn_by_seed, load_records
 from treetap.party.setup.steps import (
     PUBLISHED,
     UNPUBLISHED,

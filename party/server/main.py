@@ -19,16 +19,14 @@ from treetap.party.runtime.job_store import TRANSCRIPTS
 from treetap.party.runtime.metrics import PartyMetrics
 from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.party.runtime.workers import PartyWorkers
-from treetap.party.server.services import ScoringServer, register, register_for_approvers
-from treetap.party.server.threads import Threads
+from treetap.party.server.services import ScoringServer, Threads, register, register_for_approvers
 from treetap.process.fork_server import ForkServer
 from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
 from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
-from treetap.wire.ports import Timeouts
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role, Timeouts
 from treetap.workers.engines import ProcessEngine
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from treetap.party.policy import Policy
 from treetap.party.runtime.attempts import Pace
 from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.party.runtime.metrics import PartyMetrics
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.tls import Insecure
 from treetap.wire.v2 import overview_pb2
 

@@ -27,8 +27,8 @@ from treetap.commands.model.view import print_model
 from treetap.errors import Unreachable
 from treetap.ops.doctor import configuration, connections
 from treetap.ops.doctor.connections import Finding
-from treetap.wire import status
-from treetap.wire.status import ERROR_KEY
+from treetap.wire import callers
+from treetap.wire.callers import ERROR_KEY
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc, serving_pb2, transcript_pb2, types_pb2
 
@@ -303,17 +303,17 @@ def test_what_is_cut_from_details_is_never_quoted(monkeypatch: pytest.MonkeyPatc
     quoted: list[str] = []
     monkeypatch.setattr(status, "quote", lambda text: quoted.append(text) or quote(text))
     for letter in ("a", "\U0001f600"):
-        details = status.details_of(letter * 1_000_000)
+        details = callers.details_of(letter * 1_000_000)
         assert details.endswith(f"{letter} …")
-        assert len(quote(details)) < status.LONGEST_DETAILS + 20
-    assert status.details_of("b" * status.LONGEST_DETAILS) == "b" * status.LONGEST_DETAILS
-    assert max(map(len, quoted)) <= status.LONGEST_DETAILS
+        assert len(quote(details)) < callers.LONGEST_DETAILS + 20
+    assert callers.details_of("b" * callers.LONGEST_DETAILS) == "b" * callers.LONGEST_DETAILS
+    assert max(map(len, quoted)) <= callers.LONGEST_DETAILS
 
 
 def test_an_error_of_several_lines_travels_as_one() -> None:
     """The faults of a file stand side by side, so that no escaped end of a line comes to the operator's screen."""
     fault = "tables/a.toml: 2 wrong:\n  columns: names 'x' twice\n  colums: unknown key"
-    assert status.details_of(fault) == "tables/a.toml: 2 wrong: columns: names 'x' twice; colums: unknown key"
+    assert callers.details_of(fault) == "tables/a.toml: 2 wrong: columns: names 'x' twice; colums: unknown key"
 
 
 def test_lines_of_json_cannot_be_forged() -> None:

@@ -28,12 +28,10 @@ from treetap.models.durable import sync_folder
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import read_certificates
-from treetap.wire.credentials import CredentialSource
 from treetap.wire.hello import say_hello, serve_health
-from treetap.wire.ports import Address
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Address, Identity, Role
 from treetap.wire.signatures import signed, verified
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import CredentialSource, TlsFiles
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.types_pb2 import NamedMetric

@@ -18,7 +18,7 @@ from treetap.commands.jobs.client import read
 from treetap.errors import BadInput, ConfigError
 from treetap.process.secret import Secret
 from treetap.wire.certificates import key_pem, read_key
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Identity, Role
 
 
 def test_an_operator_types_the_passphrase_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,7 @@ from treetap.errors import Refused
 from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.agreement import statement
 from treetap.trees.params import BoostingParams
-from treetap.wire.ports import Address
-from treetap.wire.roles import Role
+from treetap.wire.ports import Address, Role
 from treetap.wire.rpc import GrpcDialer
 from treetap.wire.signatures import signed
 from treetap.wire.tls import TlsFiles

@@ -27,7 +27,7 @@ from treetap.process.config import TelemetryConfig
 from treetap.process.secret import Secret
 from treetap.process.spans import Exporter, Spans
 from treetap.trees.params import BoostingParams
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("telemetry")]
 TRACE = "0af7651916cd43dd8448eb211c80319c"

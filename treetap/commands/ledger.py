@@ -38,7 +38,7 @@ def ledger(
     treetap ledger --config bank.toml --csv ledger.csv
     """
     from treetap.models.durable import write_whole
-    from treetap.party.approvals.spent_limits import spent
+    from treetap.party.approvals.overview import spent
     from treetap.party.config import read
     from treetap.party.runtime.ledger import ledger_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treetap.errors import DataError
-from treetap.models.document import document, parse_json, read_document, read_json
+from treetap.models.durable import document, parse_json, read_document, read_json
 from treetap.removed import check_state
 
 if TYPE_CHECKING:

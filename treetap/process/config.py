@@ -13,8 +13,7 @@ from treetap.names import on_loopback
 from treetap.process.secret import Secret
 from treetap.strict import Address, ProcessName, Strict, unshown
 from treetap.wire import ports
-from treetap.wire.ports import LEAST_SILENCE_S
-from treetap.wire.roles import Role
+from treetap.wire.ports import LEAST_SILENCE_S, Role
 from treetap.wire.tls import Insecure, TlsFiles, Transport
 
 #: A key `silence_s`: see `treetap.wire.ports`.

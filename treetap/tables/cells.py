@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from treetap.errors import DataError
 from treetap.tables.dates import is_date
-from treetap.tables.numbers import as_doubles, is_number, is_text, kind_name, remedy_of
-from treetap.tables.source import Origin, row_name
+from treetap.tables.source import Origin, as_doubles, is_number, is_text, kind_name, remedy_of, row_name
 
 log = logging.getLogger(__name__)
 #: Type for each kind of text in a file: views cannot be sorted.

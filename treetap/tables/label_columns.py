@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from treetap.errors import DataError
 from treetap.tables.categories import is_code
-from treetap.tables.numbers import is_number, kind_name, numbers_of
-from treetap.tables.source import Origin, row_name
+from treetap.tables.source import Origin, is_number, kind_name, numbers_of, row_name
 
 
 class LabelCells:

@@ -38,10 +38,9 @@ from treetap.tables.files import (
     missing,
     of_table,
 )
-from treetap.tables.numbers import is_text
 from treetap.tables.record_ids import is_id
 from treetap.tables.several import SeveralFiles, folder_columns, name_with_folders
-from treetap.tables.source import BATCH_ROWS, RowsOf, Source, too_large, within_memory
+from treetap.tables.source import BATCH_ROWS, RowsOf, Source, is_text, too_large, within_memory
 from treetap.tables.source_keys import Given, SourceKeys, fixed_part
 from treetap.tables.tensors import is_tensor
 from treetap.usage import half_of_memory

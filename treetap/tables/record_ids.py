@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.errors import DataError
-from treetap.tables.numbers import doubles, is_number, is_text, kind_name
-from treetap.tables.source import Origin, row_name
+from treetap.tables.source import Origin, doubles, is_number, is_text, kind_name, row_name
 
 Rows = npt.NDArray[np.int64]
 #: Ids that are strings of Python, or in a digest's buffer, at a time.

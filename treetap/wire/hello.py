@@ -13,11 +13,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from treetap import version
 from treetap.errors import Refused, Silent, TreetapError, Unreachable
 from treetap.names import visible
-from treetap.wire.callers import Callers
+from treetap.wire.callers import Callers, answering
 from treetap.wire.ports import Address
 from treetap.wire.probe import refusal
 from treetap.wire.proxies import way
-from treetap.wire.status import answering
 from treetap.wire.tls import Insecure, Transport, check_near
 
 RELEASE_KEY = "treetap-version"

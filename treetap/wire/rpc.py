@@ -22,15 +22,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from treetap import version
 from treetap.errors import BadInput, Incompatible, Interrupted, Refused, Unanswered, Unreachable
 from treetap.wire.admission import MOST_CALLS, Admission
-from treetap.wire.callers import BEHALF_KEY, Callers
+from treetap.wire.callers import BEHALF_KEY, Callers, error_of
 from treetap.wire.channels import Channels
-from treetap.wire.credentials import Credentials, CredentialSource
 from treetap.wire.hello import SERVING, say_hello
 from treetap.wire.listening import bound
 from treetap.wire.ports import Address, Timeouts
 from treetap.wire.probe import examine
-from treetap.wire.status import error_of
-from treetap.wire.tls import Insecure, Transport, check_near
+from treetap.wire.tls import Credentials, CredentialSource, Insecure, Transport, check_near
 from treetap.wire.v2 import approvals_pb2_grpc, control_pb2, control_pb2_grpc, exchange_pb2, jobs_pb2_grpc
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import logging
 import ssl
 
 from treetap.errors import ConfigError
-from treetap.wire.credentials import CredentialSource
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import CredentialSource, TlsFiles
 
 log = logging.getLogger(__name__)
 

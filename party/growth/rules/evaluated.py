@@ -1,12 +1,11 @@
-"""`eval_table`: see `treetap.party.setup.evaluated`."""
+"""`eval_table`: see `treetap.party.setup.labelled_table`."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from treetap.party.growth.rule import Draft, Rule
-from treetap.party.setup.evaluated import check_evaluated, described
-from treetap.party.setup.labelled_table import LabelledTable
+from treetap.party.setup.labelled_table import LabelledTable, check_evaluated, described
 
 
 class Evaluated(Rule):

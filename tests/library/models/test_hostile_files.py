@@ -23,8 +23,7 @@ from treetap.commands.model.card import export
 from treetap.commands.model.view import describe
 from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import read_arrays
-from treetap.models.document import read_json
-from treetap.models.durable import make_folder, remove_folder, write_whole
+from treetap.models.durable import make_folder, read_json, remove_folder, write_whole
 from treetap.models.line_file import LineFile, checked_line, first
 from treetap.models.store import MODEL_FORMAT, read_history
 from treetap.party.runtime.job_store import Store

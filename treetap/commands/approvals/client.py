@@ -19,8 +19,7 @@ from treetap.strict import Address as AddressText
 from treetap.strict import Host, Name, Strict, load
 from treetap.wire import rpc
 from treetap.wire.frame import visible_message
-from treetap.wire.ports import Address, Timeouts
-from treetap.wire.roles import Role
+from treetap.wire.ports import Address, Role, Timeouts
 from treetap.wire.tls import Transport
 from treetap.wire.v2 import approvals_pb2
 

@@ -64,8 +64,7 @@ def health(
     """
     logs.quiet_grpc()  # its lines on failed handshakes are less precise than ours
     from treetap.commands.health import question
-    from treetap.wire.ports import Address
-    from treetap.wire.roles import Role
+    from treetap.wire.ports import Address, Role
     from treetap.wire.tls import TlsFiles
 
     try:

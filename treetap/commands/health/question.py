@@ -12,9 +12,8 @@ from treetap.process.config import Process
 from treetap.strict import Address as AddressText
 from treetap.strict import Name, load
 from treetap.wire.hello import say_hello
-from treetap.wire.ports import Address
+from treetap.wire.ports import Address, Identity, Role
 from treetap.wire.probe import examine, look
-from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import Insecure, Transport
 
 

@@ -26,8 +26,7 @@ from treetap.strict import Address as AddressText
 from treetap.strict import Name, load
 from treetap.wire import rpc
 from treetap.wire.frame import visible_message
-from treetap.wire.ports import Address, Reconnects, Timeouts
-from treetap.wire.roles import Role
+from treetap.wire.ports import Address, Reconnects, Role, Timeouts
 from treetap.wire.signatures import NANOS_A_DAY, STATEMENT_DAYS, signed
 from treetap.wire.status_parts import UNDER_WAY, jobs_of, joined
 from treetap.wire.tls import Insecure, Transport

@@ -27,8 +27,7 @@ from treetap.pages.pictures import percent
 from treetap.pages.section import Table
 from treetap.protocols.registry import training
 from treetap.wire.disclosure import CLASSES, disclosure_table
-from treetap.wire.tap_file import files_of
-from treetap.wire.transcript import summarise
+from treetap.wire.transcript import files_of, summarise
 from treetap.wire.v2 import alignment_pb2, protocols_pb2, setup_pb2
 
 log = logging.getLogger(__name__)

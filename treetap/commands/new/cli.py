@@ -13,7 +13,7 @@ import typer
 
 from treetap.errors import BadInput
 from treetap.names import NAME, NAME_RULE, check_address, check_process_name, visible
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 
 if TYPE_CHECKING:
     from treetap.commands.new.proposed_table import ProposedTable, SeenTable
