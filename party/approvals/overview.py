@@ -1,6 +1,7 @@
 """The answers to a party's people about what goes on there, and what its ledger leaves of its limits.
 
-Only those whom the policy names now are answered. Nothing here changes a job, a file or a count. Files are read off the event loop, a page of them at a time.
+Only those whom the policy names now are answered. Nothing here changes a job, a file or a count. Files are read off the
+event loop, a page of them at a time.
 """
 
 from __future__ import annotations

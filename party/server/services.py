@@ -4,9 +4,10 @@ A service decodes, calls, encodes and maps errors. Clients have a server of thei
 those of HTTP ask through a gateway. While no model is served it answers with an error that says so, which differs from
 a process that is down.
 
-Slow functions run off the event loop, in threads. A thread that is done waits for further work: a batch of a network has three such functions, each shorter than the start
-of a thread. No process can end a thread that waits in the kernel for a disk or a server that does not answer. Its step
-ends after `silence_s`, by name; the thread is a daemon, so that the process leaves at SIGTERM without it.
+Slow functions run off the event loop, in threads. A thread that is done waits for further work: a batch of a network
+has three such functions, each shorter than the start of a thread. No process can end a thread that waits in the kernel
+for a disk or a server that does not answer. Its step ends after `silence_s`, by name; the thread is a daemon, so that
+the process leaves at SIGTERM without it.
 """
 
 from __future__ import annotations

@@ -301,7 +301,7 @@ def test_a_line_of_the_log_is_no_longer_than_the_limit(kind: type[logging.Format
 def test_what_is_cut_from_details_is_never_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error of a megabyte's length takes no more time than one that nearly fits."""
     quoted: list[str] = []
-    monkeypatch.setattr(status, "quote", lambda text: quoted.append(text) or quote(text))
+    monkeypatch.setattr(callers, "quote", lambda text: quoted.append(text) or quote(text))
     for letter in ("a", "\U0001f600"):
         details = callers.details_of(letter * 1_000_000)
         assert details.endswith(f"{letter} …")

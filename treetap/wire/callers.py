@@ -5,8 +5,9 @@ no longer, is refused on open connections too.
 
 Without certificates (`insecure`) the name is the one that the caller states, and there is no role to compare.
 
-Errors of treetap become gRPC status codes and back here alone. A version's services are named by its package (treetap.wire.v2.Control). To a call of a service that a server does not
-have, gRPC by itself answers UNIMPLEMENTED and no more: a server answers with the reason of its refusal instead.
+Errors of treetap become gRPC status codes and back here alone. A version's services are named by its package
+(treetap.wire.v2.Control). To a call of a service that a server does not have, gRPC by itself answers UNIMPLEMENTED and
+no more: a server answers with the reason of its refusal instead.
 """
 
 from __future__ import annotations
