@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
-from treetap.errors import ConfigError
+from treetap.errors import ConfigError, Malformed, Refused
 from treetap.names import NAME, clash
 from treetap.native.arithmetic import Choice
 from treetap.party.defences.settings import Defences
@@ -24,6 +25,7 @@ from treetap.tables.config import TableConfig
 from treetap.workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
+    from treetap.protocols.messages import Members, OpensSums
     from treetap.trees.withholding import Withholding
 
 _ELSEWHERE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:|https?://[^@]+|s3://[^/@:]+/.*")
@@ -267,3 +269,42 @@ def check_folders(config: PartyConfig) -> None:
     for key, folder in [(key, folder) for key, folder in own.items() if folder is not None] + wanted:
         if not folder.is_dir():
             raise ConfigError(f"{key}: {folder}: there is no such folder; mount it, or correct the path")
+
+
+def check_members(config: PartyConfig, members: Members, opens_sums: OpensSums) -> None:
+    """Raise `Refused` unless the policy names all others that a job or prediction names.
+
+    Those that open sums are to be under `label_holders`, the others under `peers`. The error has the lines that the
+    policy file lacks, with the names that the job asks for.
+
+    A coordinator names the parties of a job. Without this check an attacker with a coordinator's key and any second
+    certificate of the federation could name that certificate the label holder, and open sums over a party's columns.
+    """
+    for name in members.parties:
+        if not NAME.match(name):
+            raise Malformed(f"{name!r} is not a name for a party")
+    me, policy = config.name, config.policy
+    others = [name for name in members.parties if name != me]
+    openers = set(opens_sums(members))
+    asked = {
+        "label_holders": (policy.people.label_holders, [name for name in others if name in openers]),
+        "peers": (policy.people.peers, [name for name in others if name not in openers]),
+    }
+    # the error is the remedy: lines to paste, with what the policy names already kept
+    lines = []
+    for key, (named, names) in asked.items():
+        missing = [name for name in names if name not in named]
+        if missing:
+            lines.append(f"{key} = [{', '.join([*(['...'] if named else []), *map(json.dumps, missing)])}]")
+    if not lines:
+        return
+    file = (
+        f"{me}'s policy file {config.policy_file.name}"
+        if config.policy_file
+        else f"a file that policy = FILE in {me}'s configuration names"
+    )
+    raise Refused(
+        f"{me} takes no part in a job with parties that its policy does not name: label_holders are those that open "
+        f"sums over its columns, peers the others of a job. If these are the right ones, add to {file}, under "
+        f"[people], {' and '.join(f'the line `{line}`' for line in lines)}, and send {me} SIGHUP"
+    )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from treetap.errors import BadInput, Refused, TreetapError
 from treetap.party.approvals.ledger import Approvals
 from treetap.party.approvals.openings import admit, would_wait
-from treetap.party.config import PartyConfig
+from treetap.party.config import PartyConfig, check_members
 from treetap.party.defences.checks import check_own
 from treetap.party.protocols import PredictionJob, role_for_prediction, role_for_training
 from treetap.party.runtime.attempts import Attempts, Session, submission_of
@@ -28,7 +28,6 @@ from treetap.party.runtime.metrics import CostAccount, PartyMetrics
 from treetap.party.runtime.transcript_recorder import Recorder, Recorders
 from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.serving.registry import ServedModels
-from treetap.party.setup.membership import check_members
 from treetap.protocols.agreement import attempt_digest, job_digest
 from treetap.protocols.job_spec import check_spec, continued_from, params_of, rows_of_training, sent_in_training
 from treetap.protocols.key_options import LATTICE, KeyKind

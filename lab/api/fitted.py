@@ -27,8 +27,7 @@ from treetap.models.store import read_history, read_manifest
 from treetap.protocols.registry import training
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import class_name
-from treetap.tables.record_ids import Ids
-from treetap.tables.unlike import Unlike
+from treetap.tables.record_ids import Ids, Unlike
 from treetap.trees import metrics
 from treetap.trees.boosting_rounds import VALIDATION
 from treetap.wire.status_parts import merged

@@ -34,9 +34,8 @@ from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.prediction import predicting
 from treetap.protocols.registry import Rounds, training, training_name
-from treetap.tables.binned import EXACT_RECORDS, refuse_columns
+from treetap.tables.binned import EXACT_RECORDS, JobRecords, refuse_columns
 from treetap.tables.config import TableConfig
-from treetap.tables.evaluated import JobRecords
 from treetap.tables.labels import label_column, read_classes, read_labels, read_targets
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.grower import CentralTrees

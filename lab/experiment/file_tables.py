@@ -21,8 +21,7 @@ from treetap.protocols.libraries import missing_library
 from treetap.protocols.prediction import FORMATS
 from treetap.protocols.registry import PREDICTION, prediction, training
 from treetap.strict import Name, Strict, unshown
-from treetap.tables.config import AUTO, Constrained, Encode, encoded_by_name
-from treetap.tables.public_cuts import PublicCuts
+from treetap.tables.config import AUTO, Constrained, Encode, PublicCuts, encoded_by_name
 from treetap.tables.source_keys import SourceKeys
 from treetap.trees.params import TreeParams
 from treetap.version import install

@@ -27,8 +27,7 @@ from treetap.errors import BadInput
 from treetap.names import host_of, one_line, visible
 from treetap.ops.console import pages
 from treetap.ops.console.sessions import TOKEN_S, Session, Sessions
-from treetap.ops.gateway.http_bodies import Answer
-from treetap.ops.gateway.http_connections import HEADERS
+from treetap.ops.gateway.http_connections import HEADERS, Answer
 from treetap.ops.gateway.http_json import SLOWEST_S
 from treetap.pages.page import render
 from treetap.wire.v2 import approvals_pb2, overview_pb2

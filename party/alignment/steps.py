@@ -28,7 +28,7 @@ from treetap.protocols.alignment import owners, turns
 from treetap.protocols.messages import JobSizes
 from treetap.psi.group import Exponent
 from treetap.psi.lists import PointList
-from treetap.tables.evaluated import JobRecords, unmarked
+from treetap.tables.binned import JobRecords, unmarked
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin
 from treetap.wire.v2 import alignment_pb2, control_pb2

@@ -37,8 +37,7 @@ from treetap.party.setup.steps import (
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
-from treetap.tables.binned import partitioned
-from treetap.tables.evaluated import JobRecords
+from treetap.tables.binned import JobRecords, partitioned
 from treetap.tables.reading import Table
 from treetap.trees.candidates import Kind, Shape
 from treetap.trees.params import FewestDrawn, TreeParams

@@ -25,8 +25,8 @@ from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_us
 from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
-from treetap.wire.hello import serve_health
 from treetap.wire.ports import Role, Timeouts
+from treetap.wire.probe import serve_health
 from treetap.workers.engines import ProcessEngine
 
 log = logging.getLogger(__name__)

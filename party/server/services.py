@@ -31,8 +31,8 @@ from treetap.party.serving.registry import ServedModels
 from treetap.process.signs_of_life import LOOKS, SilenceWatch
 from treetap.wire import rpc
 from treetap.wire.callers import Callers, answering, refuse_other_versions
-from treetap.wire.hello import serve_health
 from treetap.wire.ports import PartyPort, Role
+from treetap.wire.probe import serve_health
 from treetap.wire.v2 import (
     approvals_pb2,
     approvals_pb2_grpc,

@@ -20,8 +20,8 @@ from treetap.party.runtime.context import Rows, StepContext, Untried, required
 from treetap.party.setup.steps import bind_table, load_job_table, load_table, may_stream, table_config
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training, training_name
+from treetap.tables.binned import JobRecords
 from treetap.tables.config import TableConfig
-from treetap.tables.evaluated import JobRecords
 from treetap.tables.label_columns import check_weight_bound
 from treetap.tables.labels import Labels, label_column, learnable
 from treetap.tables.reading import Table

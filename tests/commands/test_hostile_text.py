@@ -20,7 +20,7 @@ from tests.attacks.documents import made
 from tests.commands.command import treetap_here, write
 from treetap import logs, terminal
 from treetap.attacks.report import html, print_summary
-from treetap.commands.health import question
+from treetap.commands import health
 from treetap.commands.jobs import progress_view
 from treetap.commands.model.card import page
 from treetap.commands.model.view import print_model
@@ -197,7 +197,7 @@ def test_health(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.
     def ask(*_: object) -> None:
         raise Unreachable(HOSTILE.replace("\n", " "))
 
-    monkeypatch.setattr(question, "ask", ask)
+    monkeypatch.setattr(health, "ask", ask)
     write(tmp_path / "party.toml", {"insecure": True, "name": "bank", "listen": "127.0.0.1:1"})
     assert treetap_here("health", "--config", str(tmp_path / "party.toml")) == 1
     said = capsys.readouterr().err

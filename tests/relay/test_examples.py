@@ -14,7 +14,7 @@ from tests.needs import kustomize_command
 from tests.weight import ROOT
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import revoke
-from treetap.commands.health.question import read as read_health
+from treetap.commands.health import read as read_health
 from treetap.coordinator.config import read as read_coordinator
 from treetap.ops.relay.command import read
 from treetap.wire.ports import Role

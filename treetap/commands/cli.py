@@ -99,7 +99,7 @@ class Commands(LazyGroup):
         ),
         "certs": Row("treetap.commands.certs.cli", "A private certificate authority for a federation.", PARTY),
         "health": Row(
-            "treetap.commands.health.cli",
+            "treetap.commands.health",
             "Check that a server of a federation serves: for container engines, systemd and monitoring.",
             PARTY,
         ),
@@ -149,17 +149,17 @@ class Commands(LazyGroup):
         ),
         "model": Row("treetap.commands.model.cli", "Published models in a party's own state folder.", JOBS),
         "leakage": Row(
-            "treetap.commands.labels",
+            "treetap.commands.accounts",
             "Show what others can read of this party's labels, or of its ids: also while a job trains.",
             PRIVACY,
         ),
         "labels": Row(
-            "treetap.commands.labels",
+            "treetap.commands.accounts",
             "Show what a party's labels were used for: noisy ones drawn, ε left, measures released by clean ones.",
             PRIVACY,
         ),
         "ledger": Row(
-            "treetap.commands.ledger",
+            "treetap.commands.accounts",
             "Show what this party's data were charged for over all jobs, and what its limits leave.",
             PRIVACY,
         ),

@@ -39,8 +39,9 @@ from treetap.native.histogram_arrays import (
     Reals,
     Secrets,
     Small,
+    circle,
+    exact,
 )
-from treetap.native.integers import circle, exact
 from treetap.native.library import Form, Unavailable, in_bounds
 from treetap.process.signs_of_life import finish_unit
 

@@ -25,12 +25,11 @@ from treetap.tables.features import Extent, Features, Held, constant_columns, in
 from treetap.tables.files import HEAD, SUFFIXES, TableFile, content_of
 from treetap.tables.label_columns import LabelCells, weights_of
 from treetap.tables.opening import check_columns, columns_of, file_source, missing_words, read_columns, source_of
-from treetap.tables.record_ids import Ids, distinct_ids, ids_of, sorted_keys
+from treetap.tables.record_ids import NOTHING, Ids, Unlike, distinct_ids, ids_of, sorted_keys, unlike_training
 from treetap.tables.source import Origin, Source, in_width, is_number, kind_name, row_name
 from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, too_large_to_hold
 from treetap.tables.tensors import Shape, Tensor, check_trained, is_tensor, tensor_of, tensor_shape
 from treetap.tables.typed import STRING, IdColumns, id_type
-from treetap.tables.unlike import NOTHING, Unlike, unlike_training
 
 log = logging.getLogger(__name__)
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]

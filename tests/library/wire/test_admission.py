@@ -23,8 +23,8 @@ from treetap.party.server.services import register
 from treetap.wire import admission, rpc
 from treetap.wire.callers import Callers, error_of
 from treetap.wire.frame import filled
-from treetap.wire.hello import serve_health
 from treetap.wire.ports import Address, Role
+from treetap.wire.probe import serve_health
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import boosting_pb2, control_pb2, exchange_pb2
 

@@ -23,8 +23,8 @@ from treetap.party.server import services
 from treetap.party.serving.registry import ServedModels
 from treetap.wire import rpc
 from treetap.wire.callers import Callers, error_of
-from treetap.wire.hello import serve_health
 from treetap.wire.ports import Address, PartyPort
+from treetap.wire.probe import serve_health
 from treetap.wire.tls import Insecure, Transport
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
 

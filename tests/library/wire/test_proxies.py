@@ -20,9 +20,8 @@ from treetap.logs import pin_libraries
 from treetap.ops.doctor.connections import check_proxy
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
-from treetap.wire.hello import say_hello, serve_health
 from treetap.wire.ports import Address, Role
-from treetap.wire.probe import examine
+from treetap.wire.probe import examine, say_hello, serve_health
 from treetap.wire.proxies import EXCEPT, NAMED, proxy_to
 from treetap.wire.tls import Insecure, TlsFiles
 

@@ -31,8 +31,8 @@ from treetap.process.secret import Secret
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import fingerprint, key_pem, read_key
-from treetap.wire.hello import say_hello, serve_health
 from treetap.wire.ports import Address, Identity, Role
+from treetap.wire.probe import say_hello, serve_health
 from treetap.wire.tls import CredentialSource, TlsFiles
 
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treetap.commands.jobs.operator_options import (
+from treetap.commands.jobs.serve import (
     DEFAULT_DAYS,
     DEFAULT_OPERATOR,
     Days,
     ModelOptions,
     OperatorFile,
     operating,
+    resumed,
 )
-from treetap.commands.jobs.serve import resumed
 from treetap.commands.options import Json, from_dataclasses, option
 from treetap.errors import BadInput, TreetapError
 

@@ -23,7 +23,7 @@ class WorkerActor:
         self._state: dict[str, Any] = {}
 
     def report(self) -> dict[str, Any]:
-        """The software here; see `treetap.workers.cluster.report`."""
+        """The software here; see `treetap.workers.cluster.nodes`."""
         import platform
 
         import ray
@@ -31,7 +31,7 @@ class WorkerActor:
         here = {"node": ray.util.get_node_ip_address(), "node_id": ray.get_runtime_context().get_node_id()}
         try:
             from treetap.process.limits import keep_memory_private
-            from treetap.workers.cluster.report import own_report
+            from treetap.workers.cluster.nodes import own_report
 
             keep_memory_private()
             return {**own_report(), **here}
