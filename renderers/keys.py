@@ -43,8 +43,7 @@ from treetap.party.config import PartyConfig, ServeConfig
 from treetap.party.defences.settings import Defences, DpSgdTable, Gradient, IdLmid, LabelDp, ReducedLeakage
 from treetap.party.policy import Policy
 from treetap.party.policy_tables import TABLES, KeyPolicy
-from treetap.process.config import TelemetryConfig, TlsConfig
-from treetap.process.secret import Secret
+from treetap.process.config import Secret, TelemetryConfig, TlsConfig
 from treetap.protocols.limits import Limits, Partner
 from treetap.protocols.registry import TRAINING, training
 from treetap.tables.config import TableConfig

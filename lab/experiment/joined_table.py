@@ -29,7 +29,7 @@ from treetap.names import did_you_mean
 from treetap.protocols.registry import training
 from treetap.tables.binned import directions_of, refuse_cuts, refuse_tensors
 from treetap.tables.categories import as_written, encoded
-from treetap.tables.cells import plain_column
+from treetap.tables.cells import check_tensors, is_tensor, plain_column, tensor_of
 from treetap.tables.config import AUTO, CONSTRAINTS, TableConfig, encoded_by_name, with_taken
 from treetap.tables.dates import ISO, timestamps
 from treetap.tables.features import Held, constant_columns, in_words
@@ -39,7 +39,6 @@ from treetap.tables.opening import called, columns_of, read_columns, source_of
 from treetap.tables.reading import Table, table_of
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import Source, is_number, is_text
-from treetap.tables.tensors import check_tensors, is_tensor, tensor_of
 from treetap.trees import sampling
 from treetap.trees.job_params import REGRESSIONS
 

@@ -40,8 +40,8 @@ from treetap.names import of_class
 from treetap.process.limits import IMPORTED
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import training
+from treetap.tables.label_columns import named_type, typed
 from treetap.tables.labels import class_name
-from treetap.tables.typed import named_type, typed
 from treetap.tables.written import content_of
 from treetap.trees import metrics, sampling
 from treetap.trees.evaluation import defined, evaluate

@@ -44,11 +44,11 @@ from treetap.protocols.libraries import kernels_protocols
 from treetap.strict import read_toml
 from treetap.tables import config
 from treetap.tables.binned import CURE, refuse_cuts
+from treetap.tables.cells import shape_text
 from treetap.tables.features import in_words
 from treetap.tables.opening import columns_of, source_of
 from treetap.tables.reading import read_table
 from treetap.tables.source import Source
-from treetap.tables.tensors import shape_text
 from treetap.wire.ports import Address, Identity, Role
 from treetap.workers.cluster.engine import survey
 

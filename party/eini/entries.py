@@ -47,7 +47,7 @@ from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.scoring import BLOCK_BYTES
-from treetap.tables.typed import typed
+from treetap.tables.label_columns import typed
 from treetap.trees.ensemble import Ensemble
 from treetap.trees.leaf_entries import SUM_BITS, Ints, LeafEntries
 from treetap.trees.local_values import GoesLeft

@@ -31,7 +31,7 @@ from treetap.party.prediction.tree_scoring import TreeScoring
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import Rows, required
 from treetap.party.runtime.step_order import THIS_ROUND, Next, Outcome, role, step, steps_of
-from treetap.tables.typed import IdColumns
+from treetap.tables.label_columns import IdColumns
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
 from treetap.wire.v2 import control_pb2, prediction_pb2

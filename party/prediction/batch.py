@@ -35,10 +35,10 @@ from treetap.party.runtime.ledger import Kind
 from treetap.party.runtime.step_order import step
 from treetap.party.setup.steps import fingerprint, load_table, table_config
 from treetap.protocols.prediction import FORMATS, id_column_fault
+from treetap.tables.label_columns import IdColumns
 from treetap.tables.labels import PartialLabels
 from treetap.tables.reading import Floats, Table, read_ids
 from treetap.tables.record_ids import Ids
-from treetap.tables.typed import IdColumns
 from treetap.tables.written import table_writer
 from treetap.trees.evaluation import evaluate
 from treetap.trees.loss import outcome_of

@@ -36,9 +36,9 @@ from treetap.protocols.prediction import features_of
 from treetap.protocols.registry import prediction, prediction_name, training
 from treetap.tables.categories import Category
 from treetap.tables.features import Features, Held
+from treetap.tables.label_columns import named_type
 from treetap.tables.reading import Floats, Table
 from treetap.tables.record_ids import check_values
-from treetap.tables.typed import named_type
 from treetap.trees.job_params import absence_of
 from treetap.wire.ports import Timeouts
 from treetap.wire.v2 import prediction_pb2

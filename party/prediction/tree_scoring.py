@@ -30,8 +30,8 @@ from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import Rows
 from treetap.party.runtime.step_order import Phase
 from treetap.protocols.scoring import ScoringSizes
+from treetap.tables.label_columns import IdColumns
 from treetap.tables.reading import Floats
-from treetap.tables.typed import IdColumns
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.local_values import covering
 from treetap.trees.paths import Bools, paths

@@ -28,7 +28,7 @@ import grpc.aio
 from treetap.errors import Interrupted
 from treetap.party.config import PartyConfig
 from treetap.party.serving.registry import ServedModels
-from treetap.process.signs_of_life import LOOKS, SilenceWatch
+from treetap.usage import LOOKS, SilenceWatch
 from treetap.wire import rpc
 from treetap.wire.callers import Callers, answering, refuse_other_versions
 from treetap.wire.ports import PartyPort, Role

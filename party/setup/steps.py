@@ -27,9 +27,9 @@ from treetap.protocols.key_options import LATTICE_BINS, PAILLIER, KeyKind
 from treetap.protocols.registry import training_name
 from treetap.tables.binned import bin_columns, refuse_columns
 from treetap.tables.categories import Category
+from treetap.tables.cells import Shape
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
-from treetap.tables.tensors import Shape
 from treetap.trees.binning import BinnedTable
 from treetap.trees.params import TreeParams
 from treetap.trees.slots import Slots

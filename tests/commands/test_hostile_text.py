@@ -22,8 +22,7 @@ from treetap import logs, terminal
 from treetap.attacks.report import html, print_summary
 from treetap.commands import health
 from treetap.commands.jobs import progress_view
-from treetap.commands.model.card import page
-from treetap.commands.model.view import print_model
+from treetap.commands.model.view import page, print_model
 from treetap.errors import Unreachable
 from treetap.ops.doctor import configuration, connections
 from treetap.ops.doctor.connections import Finding

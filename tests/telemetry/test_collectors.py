@@ -23,8 +23,7 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import ConfigError
 from treetap.ops.doctor.connections import check_telemetry
 from treetap.process import spans as module
-from treetap.process.config import TelemetryConfig
-from treetap.process.secret import Secret
+from treetap.process.config import Secret, TelemetryConfig
 from treetap.process.spans import Exporter, Spans
 from treetap.trees.params import BoostingParams
 from treetap.wire.ports import Role

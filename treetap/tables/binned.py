@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
+from treetap.tables.cells import Shape, shape_text
 from treetap.tables.config import CATEGORICAL, CONSTRAINTS, CUTS
 from treetap.tables.features import Extent, in_words, joined
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin
-from treetap.tables.tensors import Shape, shape_text
 from treetap.trees.binning import (
     BLOCK,
     BinnedTable,

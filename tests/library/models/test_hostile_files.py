@@ -19,8 +19,7 @@ import pytest
 
 from tests.commands.command import treetap
 from tests.published import write_manifest, write_trees
-from treetap.commands.model.card import export
-from treetap.commands.model.view import describe
+from treetap.commands.model.view import describe, export
 from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import read_arrays
 from treetap.models.durable import make_folder, read_json, remove_folder, write_whole

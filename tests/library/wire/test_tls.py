@@ -27,7 +27,7 @@ from treetap.commands.certs import authority
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import request, revoke, sign_request
 from treetap.errors import BadInput, ConfigError
-from treetap.process.secret import Secret
+from treetap.process.config import Secret
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import fingerprint, key_pem, read_key

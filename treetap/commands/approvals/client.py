@@ -12,8 +12,7 @@ from pydantic import model_validator
 from treetap.commands.ending import run
 from treetap.errors import BadInput, Conflict, UnknownJob
 from treetap.names import on_loopback
-from treetap.process.config import Process
-from treetap.process.secret import Secret, with_typed
+from treetap.process.config import Process, Secret, with_typed
 from treetap.strict import Address as AddressText
 from treetap.strict import Host, Name, Strict, load
 from treetap.wire import rpc

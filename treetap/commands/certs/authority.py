@@ -26,7 +26,7 @@ from cryptography.x509.oid import NameOID
 from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import append, make_ignored_folder, parse_json
 from treetap.names import KINDS, NAME
-from treetap.process.secret import Secret, typed
+from treetap.process.config import Secret, typed
 from treetap.strict import Strict, load
 from treetap.wire.certificates import belongs, date, extension, fingerprint, key_pem, read_certificates, read_key
 from treetap.wire.ports import DOMAIN, Identity, Role, reserved

@@ -18,8 +18,7 @@ from google.protobuf.message import Message
 from treetap.commands.ending import run, tell
 from treetap.errors import BadInput, Interrupted, Unanswered, Unreachable
 from treetap.names import check_name
-from treetap.process.config import Process
-from treetap.process.secret import with_typed
+from treetap.process.config import Process, with_typed
 from treetap.protocols.agreement import job_digest, statement
 from treetap.protocols.drafts import checked, named, to_draft
 from treetap.strict import Address as AddressText

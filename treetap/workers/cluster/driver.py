@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from treetap.errors import BadInput
-from treetap.process.signs_of_life import finish_unit
+from treetap.usage import finish_unit
 from treetap.workers.cluster.nodes import exposed, why_closed
 from treetap.workers.settings import Plan
 

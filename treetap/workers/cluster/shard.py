@@ -17,7 +17,7 @@ from ray.util.placement_group import placement_group, placement_group_table
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from treetap.errors import BadInput, Defect, Interrupted
-from treetap.process.signs_of_life import SilenceWatch, finish_unit
+from treetap.usage import SilenceWatch, finish_unit
 from treetap.workers.calls import outcome_of
 from treetap.workers.cluster import actor
 from treetap.workers.cluster.nodes import encrypted, exposed, fault_of, own_report, why_closed
