@@ -23,6 +23,7 @@ from urllib.parse import parse_qsl
 from aiohttp import hdrs, web
 
 from treetap import errors
+from treetap.commands.approvals.client import moment
 from treetap.errors import BadInput
 from treetap.names import host_of, one_line, visible
 from treetap.ops.console import pages
@@ -346,8 +347,8 @@ class Console:
             title=shown.title,
             here=f"/{name}",
             shown=shown,
-            tables=shown.tables(view),
-            at=pages.moment(view.at),
+            view=view,
+            at=moment(view.at),
             number=number,
             more=view.more,
             every=REFRESH_S if "every" in request.query and shown.refreshes else 0,
@@ -393,7 +394,7 @@ def _meanwhile(asked: approvals_pb2.AskedJob, seen: int) -> str | None:
     """A notice if others have decided since a page was made that showed so many decisions."""
     if len(asked.decisions) <= seen:
         return None
-    last = pages.decision(asked.decisions[-1])
+    last = pages.job(asked).decisions[-1]
     return f"Somebody has decided since this page was made, and you have not: {last}. Look at the job again."
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treetap.commands.options import Json, reading
+from treetap.commands.options import Json, print_json, reading
 
 if TYPE_CHECKING:
     from treetap.party.runtime.ledger import Charge
@@ -51,7 +51,7 @@ def ledger(
     if as_json:
         rows = [{"at": charge.at, **charge.plain()} for charge in charges]
         document = {"party": party.name, "charges": rows, "sums": sums, "left": left}
-        print(json.dumps(document, indent=1, allow_nan=False), flush=True)
+        print_json(document, allow_nan=False)
         return
     from treetap import terminal
 
@@ -122,7 +122,7 @@ def labels(
     """Show what a party's labels were used for: noisy ones drawn, ε left, measures released by clean ones."""
     ledger = _ledger(config)
     if as_json:
-        print(json.dumps(ledger, indent=1), flush=True)
+        print_json(ledger)
         return
     from treetap import terminal
 
@@ -169,7 +169,7 @@ def leakage(
 
     kept = account(job, config)
     if as_json:
-        print(json.dumps(kept.plain(), indent=1, allow_nan=False), flush=True)
+        print_json(kept.plain(), allow_nan=False)
     else:
         print_account(kept)
 

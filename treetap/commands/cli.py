@@ -8,7 +8,6 @@ Standard output that fails with one message, as on a full disk.
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 import sys
@@ -21,7 +20,7 @@ import typer
 
 from treetap import logs
 from treetap.commands.lazy import JOBS, OPERATE, PARTY, PRIVACY, LazyGroup, Row, in_plain_text
-from treetap.commands.options import CA, REVOKED, Json, LogFormat, LogLevel, UntilStdinCloses
+from treetap.commands.options import CA, REVOKED, Json, LogFormat, LogLevel, UntilStdinCloses, print_json
 from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.names import visible
 from treetap.process.limits import hold_hangup, import_numpy, keep_memory_private, while_importing
@@ -280,7 +279,7 @@ def transcript(
     except Malformed as damage:  # of a file that the person named, not of a message
         raise BadInput(str(damage)) from None
     if as_json:
-        print(json.dumps(summary, indent=1), flush=True)  # flushed, so that a failure to write is raised here
+        print_json(summary)
         return
     from treetap import terminal
 
