@@ -29,7 +29,8 @@ from treetap.party.approvals.ledger import Approvals
 from treetap.party.approvals.openings import admit, operator_of
 from treetap.party.config import PartyConfig
 from treetap.party.policy import Policy
-from treetap.party.runtime.ledger import LEDGER, SEED, Charge, JobLedger, Kind, Ledger, Occasion, ledger_of
+from treetap.party.runtime.job_ledger import JobLedger
+from treetap.party.runtime.ledger import LEDGER, SEED, Charge, Kind, Ledger, Occasion, ledger_of
 from treetap.process.config import TlsConfig
 from treetap.protocols.agreement import job_digest, statement
 from treetap.protocols.job_spec import put_params, rows_of_training

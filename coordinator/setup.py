@@ -17,7 +17,7 @@ from treetap.process.together import together
 from treetap.protocols.alignment import turns
 from treetap.protocols.job_spec import continued_from
 from treetap.protocols.key_options import KeyKind
-from treetap.wire.status_parts import columns, merged, rows
+from treetap.wire.metric_history import columns, merged, rows
 from treetap.wire.v2 import setup_pb2, types_pb2
 
 

@@ -20,9 +20,10 @@ from treetap.party.defences.checks import check_own
 from treetap.party.protocols import PredictionJob, role_for_prediction, role_for_training
 from treetap.party.runtime.attempts import Attempts, Session, submission_of
 from treetap.party.runtime.context import Offload, Outbox, Role, Scratch, StepContext, Untried
+from treetap.party.runtime.job_ledger import JobLedger
 from treetap.party.runtime.job_store import Store
-from treetap.party.runtime.ledger import JobLedger, Occasion, ledger_of
 from treetap.party.runtime.ledger import Kind as Charged
+from treetap.party.runtime.ledger import Occasion, ledger_of
 from treetap.party.runtime.mailbox import Mailbox, expected_of
 from treetap.party.runtime.metrics import CostAccount, PartyMetrics
 from treetap.party.runtime.transcript_recorder import Recorder, Recorders

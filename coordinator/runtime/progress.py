@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
 
-from treetap.wire.status_parts import append
+from treetap.wire.metric_history import append
 from treetap.wire.v2 import control_pb2, jobs_pb2, prediction_pb2, serving_pb2, setup_pb2, types_pb2
 
 #: Bytes of a job that its status can hold; parties that claim more are believed up to here.

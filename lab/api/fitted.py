@@ -30,7 +30,7 @@ from treetap.tables.labels import class_name
 from treetap.tables.record_ids import Ids, Unlike
 from treetap.trees import metrics
 from treetap.trees.boosting_rounds import VALIDATION
-from treetap.wire.status_parts import merged
+from treetap.wire.metric_history import merged
 from treetap.wire.v2 import jobs_pb2
 
 #: What to do with records that a party lacks.

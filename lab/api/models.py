@@ -18,7 +18,7 @@ from treetap.lab.api.frames import Rows, array_of, importances_of, library_of, p
 from treetap.lab.api.party_tables import PartyTables
 from treetap.lab.experiment.joint_model import JointModel, shards_in
 from treetap.models.store import MANIFEST, read_history, read_manifest
-from treetap.wire.status_parts import merged
+from treetap.wire.metric_history import merged
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -17,7 +17,7 @@ from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.fitted import cells_of, sent_in, warn_unlike
 from treetap.lab.api.loopback import watched
 from treetap.protocols.prediction import predict_request
-from treetap.wire.status_parts import rows
+from treetap.wire.metric_history import rows
 from treetap.wire.v2 import jobs_pb2
 
 

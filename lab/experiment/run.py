@@ -46,7 +46,7 @@ from treetap.tables.written import content_of
 from treetap.trees import metrics, sampling
 from treetap.trees.evaluation import defined, evaluate
 from treetap.trees.job_params import BINARY, REGRESSIONS
-from treetap.wire.status_parts import merged
+from treetap.wire.metric_history import merged
 from treetap.wire.v2 import jobs_pb2
 
 Array = npt.NDArray[Any]

@@ -47,10 +47,11 @@ from treetap.process.lifecycle import serve_until_stopped
 from treetap.process.limits import collect_rarely, raise_descriptors
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import dns_names, ip_addresses
+from treetap.wire.credentials import CredentialSource
 from treetap.wire.ports import Address, Role
 from treetap.wire.rpc import GrpcDialer
 from treetap.wire.secured import Secured
-from treetap.wire.tls import NAME_KEY, CredentialSource, Transport
+from treetap.wire.tls import NAME_KEY, Transport
 from treetap.wire.v2 import serving_pb2
 
 if TYPE_CHECKING:

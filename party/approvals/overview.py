@@ -20,8 +20,9 @@ from treetap.names import did_you_mean, visible
 from treetap.party.defences.column_budget import ColumnBudget
 from treetap.party.defences.label_budget import LabelBudget
 from treetap.party.prediction.query_counts import counts_of
+from treetap.party.runtime.job_ledger import DAILY, JobLedger
 from treetap.party.runtime.job_store import TRANSCRIPTS
-from treetap.party.runtime.ledger import DAILY, Charge, JobLedger, Kind, Occasion, ledger_of
+from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.party.runtime.steps import disk_faults
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.wire.reachable import ALL

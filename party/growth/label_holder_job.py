@@ -35,7 +35,7 @@ from treetap.trees.growing_tree import Ints
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import TreeParams
 from treetap.trees.slots import Slots
-from treetap.wire.status_parts import columns
+from treetap.wire.metric_history import columns
 from treetap.wire.v2 import setup_pb2
 
 

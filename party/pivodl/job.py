@@ -31,7 +31,7 @@ from treetap.protocols.pivodl import PivodlSizes
 from treetap.tables.labels import PartialLabels
 from treetap.tables.reading import Table
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
-from treetap.wire.status_parts import columns
+from treetap.wire.metric_history import columns
 from treetap.wire.v2 import setup_pb2
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from treetap.errors import Malformed
-from treetap.models.own_split import OwnSplit, valued_trees
+from treetap.models.own_split import OwnSplit
 from treetap.models.store import HIDES_CONSTANTS
+from treetap.models.valued_trees import valued_trees
 from treetap.party.prediction.opened_model import OpenedModel
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import Rows, batches

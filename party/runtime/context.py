@@ -19,10 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Protoc
 from google.protobuf.message import Message
 
 from treetap.errors import Incompatible, Interrupted, Refused, Silent, Unreachable
-from treetap.party.policy import Policy
-from treetap.party.runtime.metrics import CostAccount
 from treetap.party.runtime.step_order import Step
-from treetap.party.runtime.transcript_recorder import Recorder
 from treetap.protocols.messages import JobSizes
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.frame import content_of, head_of, result, serialised
@@ -35,10 +32,12 @@ if TYPE_CHECKING:
 
     from treetap.lattice.histogram_parameters import HistogramParameters
     from treetap.lattice.histogram_shards import Shards
+    from treetap.party.policy import Policy
+    from treetap.party.runtime.job_ledger import JobLedger
     from treetap.party.runtime.job_store import JobStore
-    from treetap.party.runtime.ledger import JobLedger
     from treetap.party.runtime.mailbox import Mailbox
     from treetap.party.runtime.metrics import CostAccount, PartyMetrics
+    from treetap.party.runtime.transcript_recorder import Recorder
 
 
 T = TypeVar("T")

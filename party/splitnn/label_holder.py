@@ -42,7 +42,7 @@ from treetap.process.together import together
 from treetap.tables.labels import Labels
 from treetap.trees.loss import loss_for
 from treetap.trees.metrics import finite
-from treetap.wire.status_parts import columns
+from treetap.wire.metric_history import columns
 from treetap.wire.v2 import control_pb2, setup_pb2, splitnn_pb2, types_pb2
 
 Array = np.ndarray[Any, np.dtype[Any]]

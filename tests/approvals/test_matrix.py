@@ -19,7 +19,8 @@ from tests.simulator import COORDINATOR, Federation, run
 from tests.splitnn.small_job import INSTALLED
 from treetap.errors import Interrupted, OutOfOrder, Refused, UnknownJob
 from treetap.party.runtime.attempts import Attempts
-from treetap.party.runtime.ledger import DAILY, Charge, Kind, Ledger, ledger_of
+from treetap.party.runtime.job_ledger import DAILY
+from treetap.party.runtime.ledger import Charge, Kind, Ledger, ledger_of
 from treetap.protocols.limits import Partner
 from treetap.protocols.registry import PREDICTION, TRAINING
 from treetap.wire.frame import name_of

@@ -17,7 +17,7 @@ from tests.worlds import PARTIES, manifest, spec
 from treetap.commands.jobs.progress_view import status_dict
 from treetap.commands.model.view import describe
 from treetap.models.store import read_history
-from treetap.wire import status_parts
+from treetap.wire import metric_history
 from treetap.wire.v2 import jobs_pb2, types_pb2
 
 LABEL_HOLDER = PARTIES[0]
@@ -123,7 +123,7 @@ def test_metrics_of_spread_labels_lie_at_the_aggregation_party_of_each_tree(tmp_
         rounds = _shown(status)
         assert [list(row) for row in rounds] == [["train_rmse"]] * 2
         parts = [read_history(_model(federation, party)) for party in federation.configs]
-        assert status_parts.merged(parts) == rounds
+        assert metric_history.merged(parts) == rounds
         assert sum(bool(row) for part in parts for row in part) == 2
         await federation.close()
 
@@ -134,17 +134,17 @@ def test_metrics_of_spread_labels_lie_at_the_aggregation_party_of_each_tree(tmp_
 def test_columns_of_a_message() -> None:
     """A metric that some rounds lack is absent there; rounds beyond the most are left out; parts are merged."""
     rounds: Rounds = [{"a": 1.0}, {"a": 2.0, "b": None}, {"b": 3.0}]
-    columns = status_parts.columns(rounds)
-    assert status_parts.rows(columns) == [{"a": 1.0}, {"a": 2.0}, {"b": 3.0}]
-    status_parts.append(columns, [types_pb2.NamedMetric(name="c", value=4.0)])
-    assert status_parts.rows(columns)[2:] == [{"b": 3.0}, {"c": 4.0}]
-    assert status_parts.rows([]) == []
-    long: Rounds = [{"a": 1.0}] * (status_parts.MOST_ROUNDS + 1)
-    full = status_parts.columns(long)
-    assert len(full[0].values) == status_parts.MOST_ROUNDS
-    status_parts.append(full, [types_pb2.NamedMetric(name="a", value=4.0)])
-    assert len(full[0].values) == status_parts.MOST_ROUNDS
-    assert status_parts.merged([[{"a": 1.0}, {}], [{}, {"a": 2.0}, {"a": 3.0}]]) == [
+    columns = metric_history.columns(rounds)
+    assert metric_history.rows(columns) == [{"a": 1.0}, {"a": 2.0}, {"b": 3.0}]
+    metric_history.append(columns, [types_pb2.NamedMetric(name="c", value=4.0)])
+    assert metric_history.rows(columns)[2:] == [{"b": 3.0}, {"c": 4.0}]
+    assert metric_history.rows([]) == []
+    long: Rounds = [{"a": 1.0}] * (metric_history.MOST_ROUNDS + 1)
+    full = metric_history.columns(long)
+    assert len(full[0].values) == metric_history.MOST_ROUNDS
+    metric_history.append(full, [types_pb2.NamedMetric(name="a", value=4.0)])
+    assert len(full[0].values) == metric_history.MOST_ROUNDS
+    assert metric_history.merged([[{"a": 1.0}, {}], [{}, {"a": 2.0}, {"a": 3.0}]]) == [
         {"a": 1.0},
         {"a": 2.0},
         {"a": 3.0},

@@ -14,10 +14,11 @@ import grpc
 import grpc.aio
 
 from treetap.errors import Incompatible, Unanswered, Unreachable
+from treetap.wire.credentials import CredentialSource
 from treetap.wire.ports import Address
 from treetap.wire.probe import Diagnosis, refusal
 from treetap.wire.proxies import way
-from treetap.wire.tls import CredentialSource, Insecure, Transport, check_near
+from treetap.wire.tls import Insecure, Transport, check_near
 
 #: Seconds between two looks at the files, beside the look before every call.
 LOOK_S = 5.0

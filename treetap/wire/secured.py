@@ -6,7 +6,8 @@ import logging
 import ssl
 
 from treetap.errors import ConfigError
-from treetap.wire.tls import CredentialSource, TlsFiles
+from treetap.wire.credentials import CredentialSource
+from treetap.wire.tls import TlsFiles
 
 log = logging.getLogger(__name__)
 

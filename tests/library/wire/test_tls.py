@@ -31,9 +31,10 @@ from treetap.process.config import Secret
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import fingerprint, key_pem, read_key
+from treetap.wire.credentials import CredentialSource
 from treetap.wire.ports import Address, Identity, Role
 from treetap.wire.probe import say_hello, serve_health
-from treetap.wire.tls import CredentialSource, TlsFiles
+from treetap.wire.tls import TlsFiles
 
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 

@@ -17,7 +17,7 @@ from treetap.models.store import CLEAN_METRICS
 from treetap.names import visible
 from treetap.protocols.registry import TRAINING, TrainingProtocol, training
 from treetap.terminal import plain, size, table, text
-from treetap.wire import status_parts
+from treetap.wire import metric_history
 from treetap.wire.v2 import jobs_pb2, serving_pb2, setup_pb2
 
 #: Behind metrics by noisy labels.
@@ -139,7 +139,7 @@ def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
     shown = plain(status)
     del shown["more"]  # of a message, not of the job
     shown["metrics"] = {metric.name: metric.value for metric in status.metrics}
-    shown["history"] = status_parts.rows(status.history)
+    shown["history"] = metric_history.rows(status.history)
     shown["phases"] = {row.name: row.amount for row in status.phases}
     shown["arithmetic"] = backends(status)
     if status.kind != "align":
