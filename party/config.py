@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from treetap.errors import ConfigError, Malformed, Refused
 from treetap.names import NAME, clash
@@ -20,7 +19,7 @@ from treetap.party.policy import Policy
 from treetap.process.config import Relayed, Silence, TelemetryConfig
 from treetap.protocols.exclusions import Feature, between
 from treetap.removed import check_state
-from treetap.strict import Address, Name, ProcessName, Strict, load, unshown
+from treetap.strict import Address, Name, ProcessName, Strict, fitting, load
 from treetap.tables.config import TableConfig
 from treetap.workers.settings import WorkerSettings
 
@@ -28,18 +27,16 @@ if TYPE_CHECKING:
     from treetap.protocols.messages import Members, OpensSums
     from treetap.trees.withholding import Withholding
 
-_ELSEWHERE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:|https?://[^@]+|s3://[^/@:]+/.*")
-
-
-def _elsewhere(text: str) -> str:
-    """Refuse what no table names, without showing it: it may have a password."""
-    if not _ELSEWHERE.fullmatch(text):
-        raise unshown('is "$NAME", "sqlite:", the address of an object store, "s3://BUCKET/" or a path there')
-    return text
-
-
-#: A variable of the environment, SQLite's files, an object store's address, or a beginning of paths in one.
-Elsewhere = Annotated[str, AfterValidator(_elsewhere)]
+#: A variable of the environment, SQLite's files, an object store's address, or a beginning of paths in one; what is
+#: none of these is not shown, as it may have a password.
+Elsewhere = Annotated[
+    str,
+    fitting(
+        r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:|https?://[^@]+|s3://[^/@:]+/.*",
+        'is "$NAME", "sqlite:", the address of an object store, "s3://BUCKET/" or a path there',
+        shown=False,
+    ),
+]
 
 
 class ServeConfig(Strict):

@@ -72,6 +72,17 @@ class Part(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
+def fitting(pattern: str, says: str, *, shown: bool = True) -> BeforeValidator:
+    """Text of a pattern; else an error that says so. `shown`: it may show what was written."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise ValueError(says) if shown else unshown(says)
+        return value
+
+    return BeforeValidator(check)
+
+
 def unshown(message: str) -> PydanticCustomError:
     """An error of a field whose value no message shows, since it may be a password."""
     return PydanticCustomError(_UNSHOWN, message)

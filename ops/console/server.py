@@ -17,13 +17,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from hmac import compare_digest
 from importlib import resources
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qsl
 
 from aiohttp import hdrs, web
 
 from treetap import errors
-from treetap.commands.approvals.client import moment
+from treetap.commands.approvals.client import PartyCalls, moment
 from treetap.errors import BadInput
 from treetap.names import host_of, one_line, visible
 from treetap.ops.console import pages
@@ -31,7 +31,7 @@ from treetap.ops.console.sessions import TOKEN_S, Session, Sessions
 from treetap.ops.gateway.http_connections import HEADERS, Answer
 from treetap.ops.gateway.http_json import SLOWEST_S
 from treetap.pages.page import render
-from treetap.wire.v2 import approvals_pb2, overview_pb2
+from treetap.wire.v2 import approvals_pb2
 
 #: Most bytes of a form, and most fields.
 MOST_FORM, MOST_FIELDS = 8192, 12
@@ -138,16 +138,6 @@ _asking: ContextVar[tuple[Session | None, str]] = ContextVar("_asking", default=
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Calls(Protocol):
-    """The calls to the party: those of `PartyCalls`."""
-
-    async def jobs(self, name: str = "", *, brief: bool = False) -> list[approvals_pb2.AskedJob]: ...
-    async def standing(self, name: str = "") -> list[approvals_pb2.StandingApproval]: ...
-    async def decide(self, decision: approvals_pb2.DecideRequest) -> approvals_pb2.AskedJob: ...
-    async def revoke(self, name: str) -> approvals_pb2.StandingApproval: ...
-    async def view(self, name: str, page: int = 0) -> overview_pb2.View: ...
-
-
 class Console:
     """The application.
 
@@ -160,7 +150,7 @@ class Console:
     """
 
     def __init__(
-        self, calls: Calls, approver: str, party: str, sessions: Sessions, hosts: Iterable[str], *, secured: bool
+        self, calls: PartyCalls, approver: str, party: str, sessions: Sessions, hosts: Iterable[str], *, secured: bool
     ) -> None:
         self._calls, self._about = calls, {"approver": approver, "party": party, "views": pages.VIEWS}
         self.sessions, self._hosts = sessions, frozenset(hosts)

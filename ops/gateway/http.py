@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 from cryptography import x509
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import ValidationError
 
 from treetap import errors, logs
@@ -45,18 +46,15 @@ from treetap.ops.gateway.http_json import (
 )
 from treetap.process.lifecycle import serve_until_stopped
 from treetap.process.limits import collect_rarely, raise_descriptors
-from treetap.wire.callers import Callers
+from treetap.wire.callers import BEHALF_KEY, Callers
 from treetap.wire.certificates import dns_names, ip_addresses
 from treetap.wire.credentials import CredentialSource
 from treetap.wire.ports import Address, Role
+from treetap.wire.probe import SERVING
 from treetap.wire.rpc import GrpcDialer
 from treetap.wire.secured import Secured
 from treetap.wire.tls import NAME_KEY, Transport
-from treetap.wire.v2 import serving_pb2
-
-if TYPE_CHECKING:
-    from treetap.wire.rpc import ServingStub
-
+from treetap.wire.v2 import serving_pb2, serving_pb2_grpc
 
 #: Seconds that a prediction may take: no party lets a client wait longer than 600.
 LONGEST_S = 610.0
@@ -97,19 +95,23 @@ class PartyCalls:
     async def serves(self) -> bool:
         """True if the party is reached and serves a model."""
         try:
-            return await self._dialer.serves(self._to, SOON_S)
+            async with self._dialer.calling(self._to) as channel:
+                asked = health_pb2.HealthCheckRequest(service=SERVING)
+                answer = await health_pb2_grpc.HealthStub(channel).Check(asked, timeout=SOON_S)
         except TreetapError as fault:
             log.warning("%s does not say whether it serves: %s", self._to.name, fault)
             return False
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def close(self) -> None:
         await self._dialer.close()
 
     @asynccontextmanager
-    async def _asking(self, client: str) -> AsyncIterator[ServingStub]:
+    async def _asking(self, client: str) -> AsyncIterator[serving_pb2_grpc.ServingAsyncStub]:
         """The stub for one call; why the party is not reached is for the log alone."""
         try:
-            async with self._dialer.serving(self._to, client) as stub:
+            async with self._dialer.calling(self._to, (BEHALF_KEY, client)) as channel:
+                stub: Any = serving_pb2_grpc.ServingStub(channel)
                 yield stub
         except (Unreachable, Incompatible) as fault:
             log.warning("%s is not reached: %s", self._to.name, fault)

@@ -162,7 +162,7 @@ async def charge_queries(context: StepContext, ids: Ids, rows: Rows) -> None:
         try:
             await context.offload(partial(counts.enter, context.party, ids.take(rows), most), whole=True)
         except Refused:
-            context.metrics.unanswered(partner, len(rows))
+            context.metrics.unanswered.labels(partner).inc(len(rows))
             raise
 
 
@@ -173,7 +173,7 @@ async def charge_permitted(context: StepContext, ids: Ids, rows: Rows) -> Bools:
         counts, left = _counts(context, partner), np.flatnonzero(~spent)
         work = partial(counts.enter_permitted, ids.take(rows[left]), most)
         spent[left] = await context.offload(work, whole=True)
-        context.metrics.unanswered(partner, int(spent[left].sum()))
+        context.metrics.unanswered.labels(partner).inc(int(spent[left].sum()))
     return spent
 
 

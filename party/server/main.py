@@ -251,11 +251,11 @@ def start_workers(config: PartyConfig, forks: ForkServer) -> PartyWorkers:
 
 def count_workers(config: PartyConfig, workers: PartyWorkers, metrics: PartyMetrics) -> str:
     """Enter the workers, which are ready, into the metrics; returns them in words, for the log."""
-    metrics.workers("process", config.processes)
+    metrics.workers.labels("process").set(config.processes)
     here = f"{config.processes} processes here"
     if workers.cluster is None or config.cluster is None:
         return here
-    metrics.workers("ray", config.cluster.workers)
+    metrics.workers.labels("ray").set(config.cluster.workers)
     workers.cluster.traffic = metrics.cluster_bytes
     where = f"{config.cluster.address} (nodes {', '.join(workers.cluster.nodes)})"
     return f"{here}, and {config.cluster.workers} on the cluster at {where} for sums by scheme = 'lattice' alone"

@@ -31,7 +31,7 @@ from treetap.party.serving.registry import ServedModels
 from treetap.usage import LOOKS, SilenceWatch
 from treetap.wire import rpc
 from treetap.wire.callers import Callers, answering, refuse_other_versions
-from treetap.wire.ports import PartyPort, Role
+from treetap.wire.ports import Role
 from treetap.wire.probe import serve_health
 from treetap.wire.v2 import (
     approvals_pb2,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from treetap.party.approvals.desk import Desk
     from treetap.party.approvals.overview import Overview
+    from treetap.party.node import PartyNode
     from treetap.wire.v2 import overview_pb2
 
 
@@ -61,7 +62,7 @@ Context = grpc.aio.ServicerContext[object, object]
 class PartyService(control_pb2_grpc.ControlServicer):
     """The services for the coordinator and for other parties."""
 
-    def __init__(self, callers: Callers, port: PartyPort) -> None:
+    def __init__(self, callers: Callers, port: PartyNode) -> None:
         self._callers, self._port = callers, port
 
     async def Step(self, request: control_pb2.StepRequest, context: Context) -> AsyncIterator[control_pb2.StepEvent]:
@@ -124,7 +125,7 @@ class ServingService(serving_pb2_grpc.ServingServicer):
             return self._served_models.describe(self._callers.client(context), request.model)
 
 
-def register(server: grpc.aio.Server, callers: Callers, port: PartyPort) -> None:
+def register(server: grpc.aio.Server, callers: Callers, port: PartyNode) -> None:
     """Add the services of a party to a server."""
     service = PartyService(callers, port)
     control_pb2_grpc.add_ControlServicer_to_server(service, server)

@@ -126,7 +126,7 @@ class FeatureParty:
                 heard, rate = batch + 1, schedule.rate(epoch, batch)
                 back = partial(side.backward, gradient, rate, epoch, batch)
                 await context.offload(back)
-            context.metrics.batch(trained=taking_part)
+            context.metrics.batches.labels("trained" if taking_part else "sat_out").inc()
             progress.done = batch + 1
         if len(schedule.validation):
             await send_blocks(context, holder, EMBEDDINGS, self._validation(epoch), wire_type, epoch, len(batches))

@@ -256,12 +256,12 @@ class LabelHolder:
             )
             losses.append(trained.loss)
             scores.append(trained.scores)
-            context.metrics.batch(trained=True)
+            context.metrics.batches.labels("trained").inc()
             progress.done = batch + 1
         best = self._take_figures(
             epoch, float(np.mean(losses)), np.concatenate(scores), await self._validation_scores(epoch, len(batches))
         )
-        context.metrics.epoch_loss(float(np.mean(losses)))
+        context.metrics.epoch_loss.set(float(np.mean(losses)))
         context.mailbox.forget(epoch)
         return splitnn_pb2.TrainedEpoch(best=best, stopped=self._figures.stopped, metrics=self._figures.published())
 

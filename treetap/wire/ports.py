@@ -1,7 +1,7 @@
 """The two ends of every wire, and who they are: interfaces that sockets and the simulator both implement.
 
-A *port* is the set of calls that a process answers; a *dialer* reaches the ports of others. Neither
-inspects the messages. The caller's name comes from the transport (its certificate), never from a message.
+A *dialer* reaches other processes, and inspects no message. The caller's name comes from the transport (its
+certificate), never from a message.
 
 The common name of a certificate is the process's name. The role stands in the DNS name `NAME.ROLE.treetap.internal`,
 which is what TLS itself compares when the process is dialled: a caller in gRPC's Python cannot look at the server's
@@ -76,20 +76,6 @@ class Address:
     def dns(self) -> str:
         """The DNS name that TLS compares with the certificate there."""
         return Identity(self.name, self.role).dns
-
-
-class PartyPort(Protocol):
-    """A party's two calls."""
-
-    def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
-        """Do one step; yields progress, then the result."""
-        ...
-
-    async def deliver(
-        self, caller: str, message: exchange_pb2.PeerMessage, content: bytes | None = None
-    ) -> exchange_pb2.Receipt:
-        """Receive one message. `content`: its bytes as they came; None: as protobuf writes them."""
-        ...
 
 
 class Dialer(Protocol):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from google.protobuf.message import Message
 from pydantic import model_validator
 
 from treetap.commands.ending import run
@@ -20,7 +21,7 @@ from treetap.wire import rpc
 from treetap.wire.frame import visible_message
 from treetap.wire.ports import Address, Role, Timeouts
 from treetap.wire.tls import Transport
-from treetap.wire.v2 import approvals_pb2
+from treetap.wire.v2 import approvals_pb2, approvals_pb2_grpc
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import overview_pb2
@@ -108,8 +109,8 @@ class PartyCalls:
 
     async def _listed(self, call: str, asked: approvals_pb2.AskedJobs) -> list[Any]:
         answers: list[Any] = []
-        async with self._dialer.approvals(self._to) as stub:
-            async for answer in getattr(stub, call)(asked, timeout=self._within_s):
+        async with self._dialer.calling(self._to) as channel:
+            async for answer in getattr(approvals_pb2_grpc.ApprovalsStub(channel), call)(asked, timeout=self._within_s):
                 answers.append(visible_message(answer))
                 if len(answers) == MOST:
                     break
@@ -117,26 +118,26 @@ class PartyCalls:
 
     async def decide(self, decision: approvals_pb2.DecideRequest) -> approvals_pb2.AskedJob:
         """Approve a job of a digest, or refuse it: the coordinator hears why."""
-        async with self._dialer.approvals(self._to) as stub:
-            return visible_message(await stub.Decide(decision, timeout=self._within_s))
+        return await self._answered("Decide", decision)
 
     async def stand(self, text: str) -> approvals_pb2.StandingApproval:
         """Have the party keep a standing approval, TOML."""
-        async with self._dialer.approvals(self._to) as stub:
-            return visible_message(await stub.Stand(approvals_pb2.StandRequest(text=text), timeout=self._within_s))
+        return await self._answered("Stand", approvals_pb2.StandRequest(text=text))
 
     async def revoke(self, name: str) -> approvals_pb2.StandingApproval:
         """End a standing approval."""
-        async with self._dialer.approvals(self._to) as stub:
-            return visible_message(await stub.Revoke(approvals_pb2.RevokeRequest(name=name), timeout=self._within_s))
+        return await self._answered("Revoke", approvals_pb2.RevokeRequest(name=name))
 
     async def view(self, name: str, page: int = 0) -> overview_pb2.View:
         """A page of what goes on at the party: see overview.proto."""
-        from treetap.wire.v2 import overview_pb2
+        from treetap.wire.v2 import overview_pb2, overview_pb2_grpc
 
-        async with self._dialer.overview(self._to) as stub:
-            asked = overview_pb2.AskedView(view=name, page=page)
-            return visible_message(await stub.Show(asked, timeout=self._within_s))
+        asked = overview_pb2.AskedView(view=name, page=page)
+        return await self._answered("Show", asked, overview_pb2_grpc.OverviewStub)
+
+    async def _answered(self, call: str, asked: Message, stub: type[Any] = approvals_pb2_grpc.ApprovalsStub) -> Any:
+        async with self._dialer.calling(self._to) as channel:
+            return visible_message(await getattr(stub(channel), call)(asked, timeout=self._within_s))
 
     async def close(self) -> None:
         """Close the connection."""
