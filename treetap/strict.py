@@ -23,8 +23,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from treetap.errors import ConfigError
-from treetap.names import check_address, check_name, check_process_name, did_you_mean
+from treetap.errors import ConfigError, did_you_mean
+from treetap.names import check_address, check_name, check_process_name
 from treetap.removed import Removed, removed
 
 #: A measured figure, None where it is undefined or infinite.

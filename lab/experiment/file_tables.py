@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from treetap.commands.jobs.job_file import JobTable, has_parameter
-from treetap.errors import ConfigError
-from treetap.names import did_you_mean, named_by
+from treetap.errors import ConfigError, did_you_mean
+from treetap.names import named_by
 from treetap.native.arithmetic import Choice
 from treetap.party.defences.settings import OF_COLUMNS, Defences
 from treetap.protocols.libraries import missing_library

@@ -19,13 +19,12 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from treetap import terminal
-from treetap.errors import ConfigError, DataError
+from treetap.errors import ConfigError, DataError, did_you_mean
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.held_out import Rows, drawn_fold, drawn_share, expanding_window, last_share
 from treetap.lab.experiment.joined_encodings import codes, encode_in, noted, settled_in, time_ranks_in
 from treetap.lab.experiment.labels import OWNER, check_positive, draw_owners, named_owners
 from treetap.lab.experiment.results import PlannedRun
-from treetap.names import did_you_mean
 from treetap.protocols.registry import training
 from treetap.tables.binned import directions_of, refuse_cuts, refuse_tensors
 from treetap.tables.categories import as_written, encoded

@@ -24,8 +24,8 @@ from aiohttp import hdrs, web
 
 from treetap import errors
 from treetap.commands.approvals.client import PartyCalls, moment
-from treetap.errors import BadInput
-from treetap.names import host_of, one_line, visible
+from treetap.errors import BadInput, one_line, visible
+from treetap.names import host_of
 from treetap.ops.console import pages
 from treetap.ops.console.sessions import TOKEN_S, Session, Sessions
 from treetap.ops.gateway.http_connections import HEADERS, Answer

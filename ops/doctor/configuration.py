@@ -15,8 +15,8 @@ from pathlib import Path
 from treetap.commands.approvals import client as approvals_client
 from treetap.commands.jobs import client
 from treetap.coordinator import config as coordinator_config
-from treetap.errors import BadInput, ConfigError, DataError
-from treetap.names import NAME_RULE, did_you_mean, matched
+from treetap.errors import BadInput, ConfigError, DataError, did_you_mean
+from treetap.names import NAME_RULE, matched
 from treetap.native import arithmetic, library
 from treetap.native import lattice as native
 from treetap.ops.doctor.connections import (

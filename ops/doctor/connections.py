@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from treetap import version
-from treetap.errors import ConfigError, Interrupted, Refused
+from treetap.errors import ConfigError, Interrupted, Refused, visible
 from treetap.logs import OF_SPANS
-from treetap.names import asked_at, visible
+from treetap.names import asked_at
 from treetap.process.config import TelemetryConfig
 from treetap.version import install
 from treetap.wire import certificates as lists

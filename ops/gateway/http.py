@@ -21,9 +21,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import ValidationError
 
 from treetap import errors, logs
-from treetap.errors import BadInput, Incompatible, NotServed, Refused, TreetapError, Unreachable
+from treetap.errors import BadInput, Incompatible, NotServed, Refused, TreetapError, Unreachable, one_line
 from treetap.metrics import ProcessMetrics
-from treetap.names import NAME, host_of, one_line
+from treetap.names import NAME, host_of
 from treetap.ops.gateway.config import GatewayConfig, read
 from treetap.ops.gateway.http_connections import (
     Bodies,

@@ -17,8 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from treetap.errors import BadInput, Malformed, Refused, TreetapError
-from treetap.names import visible
+from treetap.errors import BadInput, Malformed, Refused, TreetapError, visible
 from treetap.ops.relay.client_hello import ClientHello
 from treetap.wire.callers import Callers
 from treetap.wire.listening import bound

@@ -16,9 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treetap.errors import BadInput, Conflict, DataError, Malformed, Overloaded, Pending, Refused, UnknownJob
+from treetap.errors import BadInput, Conflict, DataError, Malformed, Overloaded, Pending, Refused, UnknownJob, visible
 from treetap.models.durable import read_document, sync_folder, write_document
-from treetap.names import visible
 from treetap.party.approvals.decisions import (
     APPROVED,
     COMMAND,

@@ -13,10 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from treetap.errors import BadInput, ConfigError, DataError
+from treetap.errors import BadInput, ConfigError, DataError, did_you_mean, visible
 from treetap.models.durable import read_json
 from treetap.models.store import MANIFEST
-from treetap.names import did_you_mean, visible
 from treetap.party.defences.column_budget import ColumnBudget
 from treetap.party.defences.label_budget import LabelBudget
 from treetap.party.prediction.query_counts import counts_of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from treetap.names import quoted, visible
+from treetap.errors import quoted, visible
 from treetap.party.approvals.decisions import Asked, Kind, flat
 from treetap.party.config import PartyConfig
 from treetap.protocols.messages import Members, MessageRow, classes_of

@@ -17,8 +17,8 @@ import numpy as np
 from treetap.additive.paillier.key_proof import check_in_worker
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.paillier.secret_key import SecretKey
-from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
-from treetap.names import check_name, did_you_mean
+from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow, did_you_mean
+from treetap.names import check_name
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import StepContext, required
 from treetap.process.together import together

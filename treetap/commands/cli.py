@@ -21,8 +21,7 @@ import typer
 from treetap import logs
 from treetap.commands.lazy import JOBS, OPERATE, PARTY, PRIVACY, LazyGroup, Row, in_plain_text
 from treetap.commands.options import CA, REVOKED, Json, LogFormat, LogLevel, UntilStdinCloses, print_json
-from treetap.errors import BadInput, Malformed, TreetapError
-from treetap.names import visible
+from treetap.errors import BadInput, Malformed, TreetapError, visible
 from treetap.process.limits import hold_hangup, import_numpy, keep_memory_private, while_importing
 from treetap.removed import COMMANDS, removed
 

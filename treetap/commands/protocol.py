@@ -16,8 +16,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import NamedTuple
 
-from treetap.errors import ConfigError
-from treetap.names import did_you_mean
+from treetap.errors import ConfigError, did_you_mean
 from treetap.party.alignment.steps import ALIGNMENT, Alignment
 from treetap.party.prediction.steps import NAMES, table_for
 from treetap.party.prediction.tree_model import NamesSent, NamesTaken

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from treetap.names import ANY, did_you_mean, matched, named_by
+from treetap.errors import did_you_mean
+from treetap.names import ANY, matched, named_by
 from treetap.strict import Strict
 from treetap.tables.source_keys import SourceKeys
 

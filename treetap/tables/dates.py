@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from treetap.errors import DataError
-from treetap.names import quoted
+from treetap.errors import DataError, quoted
 from treetap.tables.source import Origin, is_text, kind_name, row_name
 
 #: The format of ISO 8601, which is tried first.

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from treetap.errors import DataError
-from treetap.names import ANY, nearest
+from treetap.errors import DataError, nearest
+from treetap.names import ANY
 from treetap.tables.arrow_file import ArrowFile
 from treetap.tables.cells import is_tensor, plain_column
 from treetap.tables.csv_file import CsvFile

@@ -22,8 +22,8 @@ import grpc
 import grpc.aio
 
 from treetap import errors, logs, version
-from treetap.errors import Refused
-from treetap.names import NAME, one_line, visible
+from treetap.errors import Refused, one_line, visible
+from treetap.names import NAME
 from treetap.wire.credentials import CredentialSource
 from treetap.wire.ports import Identity, Role
 from treetap.wire.tls import NAME_KEY, Insecure, Transport

@@ -25,8 +25,7 @@ from cryptography import x509
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from treetap import version
-from treetap.errors import ConfigError, Refused, Silent, TreetapError, Unreachable
-from treetap.names import visible
+from treetap.errors import ConfigError, Refused, Silent, TreetapError, Unreachable, visible
 from treetap.wire.callers import Callers, answering
 from treetap.wire.certificates import common_name, fingerprint, read_certificates
 from treetap.wire.ports import Address

@@ -24,7 +24,7 @@ from google.protobuf.descriptor import Descriptor
 
 from treetap import terminal
 from treetap.commands.options import reading
-from treetap.errors import BadInput, ConfigError, DataError, Malformed
+from treetap.errors import BadInput, ConfigError, DataError, Malformed, did_you_mean
 from treetap.models.arrays import Array
 from treetap.models.durable import make_ignored_folder, write_whole
 from treetap.models.own_split import OwnSplit
@@ -39,7 +39,7 @@ from treetap.models.store import (
     read_model,
     read_weights,
 )
-from treetap.names import check_name, did_you_mean
+from treetap.names import check_name
 from treetap.pages.page import drawn, render
 from treetap.pages.pictures import percent
 from treetap.pages.section import Table

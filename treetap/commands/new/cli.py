@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treetap.errors import BadInput
-from treetap.names import NAME, NAME_RULE, check_address, check_process_name, visible
+from treetap.errors import BadInput, visible
+from treetap.names import NAME, NAME_RULE, check_address, check_process_name
 from treetap.wire.ports import Role
 
 if TYPE_CHECKING:

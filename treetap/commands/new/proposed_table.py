@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from treetap.commands.jobs.job_file import JobTable
-from treetap.errors import BadInput, DataError
-from treetap.names import did_you_mean, quoted
+from treetap.errors import BadInput, DataError, did_you_mean, quoted
 from treetap.strict import faults_of
 from treetap.tables.asked_columns import OF_PARTY
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, settle
