@@ -41,11 +41,6 @@ STORED = "alignment"
 #: Rules of a policy: of trainings, and of predictions.
 CommonRecords = Literal["min_common_records", "min_prediction_records"]
 
-#: The name of the alignment as a phase of a role's step table.
-ALIGNMENT = "alignment"
-#: Outcome of `prepare`, the step before it.
-ALIGNED = "the records are aligned already"
-
 
 def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepId]:
     """The steps of a party in order; none if there is no other party. `members`: the label holder comes first.

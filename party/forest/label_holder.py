@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.forest.ciphers import ForestLayout, encrypted_labels, layout
 from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
@@ -16,7 +15,7 @@ from treetap.party.growth.messages import drawn_messages
 from treetap.party.growth.offered_candidates import Offer
 from treetap.party.runtime.context import CountedBody, StepContext, required
 from treetap.party.runtime.job_store import JobStore
-from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from treetap.party.setup.labelled_table import Measured
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind

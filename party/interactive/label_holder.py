@@ -21,7 +21,6 @@ from functools import cached_property, partial
 import numpy as np
 
 from treetap.errors import Malformed
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.prediction.batch import BatchPrediction
 from treetap.party.prediction.steps import (
     ANSWERED,
@@ -38,6 +37,7 @@ from treetap.party.prediction.tree_scoring import TreeScoring
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import CountedItem, Rows, counted_bodies, required
 from treetap.party.runtime.step_order import (
+    ALIGNMENT,
     NEXT_ROUND,
     NEXT_STAGE,
     SAME,

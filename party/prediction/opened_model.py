@@ -23,11 +23,11 @@ from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import Array
 from treetap.models.store import HIDES_CONSTANTS, SPACES, VALUES, read_manifest, read_model, read_repaired, read_weights
 from treetap.names import named_by
-from treetap.party.alignment.steps import ALIGNMENT, Alignment
+from treetap.party.alignment.steps import Alignment
 from treetap.party.config import PartyConfig
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import Rows, required
-from treetap.party.runtime.step_order import Next, step
+from treetap.party.runtime.step_order import ALIGNMENT, Next, step
 from treetap.party.setup.steps import load_table, table_config
 from treetap.process.grouped_rows import Open, PlacedRows
 from treetap.protocols.exclusions import PREDICTIONS, Feature, broken

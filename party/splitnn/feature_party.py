@@ -11,10 +11,11 @@ from treetap.errors import BadInput, DataError, Malformed
 from treetap.neural.defences import DELTA, epsilon, meaning_of
 from treetap.neural.feature_side import FeatureSide
 from treetap.neural.inputs import Inputs
-from treetap.party.alignment.steps import ALIGNED, ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import (
+    ALIGNED,
+    ALIGNMENT,
     NEXT_ROUND,
     OPENING,
     RESUMED,

@@ -18,11 +18,12 @@ from treetap.models.store import CLEAN_METRICS, read_history
 from treetap.neural.label_side import LabelSide
 from treetap.neural.objective import Objective
 from treetap.neural.params import SplitnnParams
-from treetap.party.alignment.steps import ALIGNED, ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import Use
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.step_order import (
+    ALIGNED,
+    ALIGNMENT,
     NEXT_ROUND,
     OPENING,
     RESUMED,

@@ -17,11 +17,12 @@ from textwrap import shorten
 from typing import NamedTuple
 
 from treetap.errors import ConfigError, did_you_mean
-from treetap.party.alignment.steps import ALIGNMENT, Alignment
+from treetap.party.alignment.steps import Alignment
 from treetap.party.prediction.steps import NAMES, table_for
 from treetap.party.prediction.tree_model import NamesSent, NamesTaken
 from treetap.party.protocols import PREDICTION, TRAINING, roles_for_prediction, roles_for_training
 from treetap.party.runtime.step_order import (
+    ALIGNMENT,
     ANY,
     LATER,
     NEXT_ROUND,

@@ -8,7 +8,6 @@ from treetap.protocols.winsorised import WinsorisedParams
 
 from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Malformed
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.growth.feature_party import (
     AFTER_HISTOGRAMS,
@@ -23,7 +22,7 @@ from treetap.party.growth.feature_party import (
 from treetap.party.growth.feature_party_job import FeaturePartyJob
 from treetap.party.growth.messages import take_drawn
 from treetap.party.runtime.context import Rows, StepContext, required
-from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from treetap.protocols.job_spec import params_as
 from treetap.wire.v2 import control_pb2, setup_pb2
 
