@@ -38,9 +38,8 @@ from treetap.party.eini.entry_layout import (
     score_layout,
     take_layout,
 )
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.tree_scoring import TreeScoring
-from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import MESSAGE_BYTES, Series, StepContext, ciphertext_body, ciphertexts_in, required
 from treetap.party.setup.steps import make_key, make_proof, send_key, take_key
 from treetap.process.together import together

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from treetap.party.eini.entry_layout import ChainPlace, cipher_of, sizes_of
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import (
     ATTRIBUTED,
     NAMES,
@@ -18,7 +18,6 @@ from treetap.party.prediction.steps import (
     steps_asked_for,
 )
 from treetap.party.prediction.tree_model import NamesSent, OwnSplits
-from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import required
 from treetap.party.runtime.step_order import ALIGNMENT, NEXT_ROUND, THIS_ROUND, Next, Phase, role, step, steps_of
 from treetap.wire.v2 import control_pb2

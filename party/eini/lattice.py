@@ -34,10 +34,9 @@ from treetap.party.eini.entry_layout import (
     named_tree,
     spare_of,
 )
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import blaming
 from treetap.party.prediction.tree_scoring import TreeScoring
-from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import MESSAGE_BYTES, Series, StepContext, batches, required
 from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes

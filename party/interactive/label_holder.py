@@ -22,6 +22,7 @@ import numpy as np
 
 from treetap.errors import Malformed
 from treetap.party.prediction.batch import BatchPrediction
+from treetap.party.prediction.opened_model import PredictionJob
 from treetap.party.prediction.steps import (
     ANSWERED,
     NAMES,
@@ -34,7 +35,6 @@ from treetap.party.prediction.steps import (
     steps_asked_for,
 )
 from treetap.party.prediction.tree_scoring import TreeScoring
-from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import CountedItem, Rows, counted_bodies, required
 from treetap.party.runtime.step_order import (
     ALIGNMENT,

@@ -10,10 +10,9 @@ import numpy as np
 from treetap.errors import Malformed
 from treetap.party.masked.passing import FRACTION, LAST_LEVEL, MORE_LEVELS, Passing, masked_sizes
 from treetap.party.prediction.batch import BatchPrediction
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.records import record_source
 from treetap.party.prediction.steps import after_batch_block, scored_block, send_block
-from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import Rows
 from treetap.party.runtime.step_order import (
     ALIGNMENT,

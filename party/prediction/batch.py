@@ -25,10 +25,9 @@ from treetap.errors import DataError, OutOfOrder
 from treetap.models.arrays import Arrays
 from treetap.models.durable import write_whole, writing_whole
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.scores_on_disk import AT_ONCE, Imputed, Outcome, ScoreStore
 from treetap.party.prediction.steps import LAST_BLOCK, MORE_BLOCKS
-from treetap.party.protocols import PredictionJob
 from treetap.party.runtime import step_order
 from treetap.party.runtime.context import Rows, required
 from treetap.party.runtime.ledger import Kind

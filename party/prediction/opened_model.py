@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -25,14 +26,15 @@ from treetap.models.store import HIDES_CONSTANTS, SPACES, VALUES, read_manifest,
 from treetap.names import named_by
 from treetap.party.alignment.steps import Alignment
 from treetap.party.config import PartyConfig
-from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.context import Rows, required
+from treetap.party.runtime.context import Rows, StepContext, required
+from treetap.party.runtime.job_store import Store
 from treetap.party.runtime.step_order import ALIGNMENT, Next, step
+from treetap.party.serving.registry import ServedModels
 from treetap.party.setup.steps import load_table, table_config
 from treetap.process.grouped_rows import Open, PlacedRows
 from treetap.protocols.exclusions import PREDICTIONS, Feature, broken
-from treetap.protocols.messages import JobSizes
-from treetap.protocols.prediction import features_of
+from treetap.protocols.messages import JobSizes, Members
+from treetap.protocols.prediction import features_of, members_present, present
 from treetap.protocols.registry import prediction, prediction_name, training
 from treetap.tables.categories import Category
 from treetap.tables.features import Features, Held
@@ -47,6 +49,30 @@ Column = npt.NDArray[np.float64]
 #: Records that lie between two of a block and are read with them rather than each by itself.
 GAP = 32
 _BYTES = 8
+
+
+@dataclass(frozen=True)
+class PredictionJob:
+    """The parts of which a role of a prediction is made: one attempt at one party.
+
+    `served_models`: the registry that clients of this party ask.
+    """
+
+    config: PartyConfig
+    store: Store
+    context: StepContext
+    opening: prediction_pb2.OpenModel
+    served_models: ServedModels
+
+    @property
+    def members(self) -> Members:
+        """Those that are present."""
+        return members_present(self.opening, self.context.coordinator)
+
+    @property
+    def chain(self) -> list[str]:
+        """The feature parties that are present, in the order of the chain."""
+        return present(self.opening)
 
 
 class HeldValues:

@@ -31,10 +31,9 @@ from treetap.errors import ConfigError, NotServed
 from treetap.models.arrays import Arrays
 from treetap.party.config import PartyConfig, ServeConfig
 from treetap.party.prediction.batch import BatchPrediction, Beside
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.scores_on_disk import Imputed, Outcome
 from treetap.party.prediction.steps import ANSWERED, REQUESTED, UNREQUESTED
-from treetap.party.protocols import PredictionJob
 from treetap.party.runtime import step_order
 from treetap.party.runtime.context import Rows, required
 from treetap.party.serving.request_queue import RequestQueue

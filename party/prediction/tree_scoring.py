@@ -20,12 +20,11 @@ import pyarrow.parquet as pq
 from treetap.models.arrays import Arrays
 from treetap.models.durable import writing_whole
 from treetap.party.prediction.batch import Beside
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.records import record_source
 from treetap.party.prediction.scores_on_disk import Imputed, ScoreStore
 from treetap.party.prediction.steps import NAMES
 from treetap.party.prediction.tree_model import NamesTaken, TreeModel
-from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import Rows
 from treetap.party.runtime.step_order import ALIGNMENT, Phase
 from treetap.protocols.scoring import ScoringSizes

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from treetap.party.prediction.batch import BatchPrediction
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.records import record_source
 from treetap.party.prediction.steps import (
     after_block,
@@ -21,7 +21,6 @@ from treetap.party.prediction.steps import (
     steps_asked_for,
     take_spent,
 )
-from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import Rows
 from treetap.party.runtime.step_order import ALIGNMENT, OPENING, Next, Outcome, role, step, steps_of
 from treetap.party.splitnn.bodies import EMBEDDINGS
