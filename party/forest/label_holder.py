@@ -190,7 +190,7 @@ class ForestScores(ForestRounds):
         Raises:
             DataError: the stored sums are of another table.
         """
-        further = None if evaluated is None else evaluated.values
+        further = None if evaluated is None else evaluated[0]
         super().__init__(params, len(labels.classes), labels.values, further, least_out_of_bag)
         self._store = store
         arrays = store.load_arrays(SCORES)

@@ -258,7 +258,7 @@ def _items(
             for chunk, counting in chunks.pairs(rows, share + (place < more)):
                 counted = interactive_pb2.RouteQuery(handle=split.handle, records=counting)
                 item = interactive_pb2.RouteQuery(handle=split.handle, records=chunk)
-                yield CountedItem(item, counted, counted.ByteSize() + one)
+                yield item, counted, counted.ByteSize() + one
 
 
 def stages_of(trees: Sequence[Tree], asking: str, away: Collection[str], *, per_tree: bool) -> list[Stage]:

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
@@ -207,12 +207,8 @@ def _batches(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T
         yield batch
 
 
-class CountedItem(NamedTuple, Generic[Item]):
-    """An item of a message, the one that counts in its place, and the most bytes that such an item can take."""
-
-    item: Item
-    counted: Item
-    most: int
+#: An item of a message, the one that counts in its place, and the most bytes that such an item can take.
+CountedItem: TypeAlias = tuple[Item, Item, int]
 
 
 def counted_items(
@@ -223,13 +219,13 @@ def counted_items(
 
     for chunk, counting in zip(chunks_of(rows, total), counted_chunks(total, size), strict=True):
         counted = make(counting)
-        yield CountedItem(make(chunk), counted, counted.ByteSize())
+        yield make(chunk), counted, counted.ByteSize()
 
 
 def counted_bodies(make: Callable[[list[Item]], Message], items: Iterable[CountedItem[Item]]) -> Iterator[CountedBody]:
     """Bodies that `make` makes of items of about one message's size, which their content does not change."""
-    for batch in _batches(items, lambda item: item.most):
-        yield CountedBody(make([item.item for item in batch]), make([item.counted for item in batch]))
+    for batch in _batches(items, lambda item: item[2]):
+        yield CountedBody(make([item for item, _, _ in batch]), make([counted for _, counted, _ in batch]))
 
 
 def as_chunk(chunk: types_pb2.RecordChunk) -> types_pb2.RecordChunk:

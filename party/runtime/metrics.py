@@ -23,7 +23,7 @@ from treetap.wire.disclosure import ByteCounts
 from treetap.wire.v2 import setup_pb2, types_pb2
 
 if TYPE_CHECKING:
-    from treetap.process.spans import JobSpan, StepSpan
+    from treetap.process.spans import JobSpan
 
 #: Label of all callers that are no clients of this party; their names would make an unbounded number of series.
 STRANGER = "-"
@@ -209,7 +209,7 @@ class CostAccount:
         if self.span:
             self.span.end("left")
 
-    def _end_step(self, span: StepSpan, outcome: str) -> None:
+    def _end_step(self, span: JobSpan, outcome: str) -> None:
         """End the span of a step. Steps follow each other: what came or left since the last one is this one's."""
         sent = self.byte_counts.by_class()
         span.sent, self._spanned = sent - self._spanned, sent

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_health.v1 import health_pb2
 
@@ -36,22 +36,12 @@ REREAD = ("tables", "tables_folder", "tables_folder_sources", "data", "defences"
 REREAD_SERVE = ("clients", "window_ms", "deadline_s")
 
 
-class Reread(NamedTuple):
-    """A configuration that was read again.
-
-    Attributes:
-        config: for jobs that open from now on.
-        changed: the keys of the file and of the policy that differ, as `policy.people.peers`.
-        left: keys that differ, but hold only after a restart.
-    """
-
-    config: PartyConfig
-    changed: list[str]
-    left: list[str]
-
-
-def reread(path: Path, running: PartyConfig) -> Reread:
+def reread(path: Path, running: PartyConfig) -> tuple[PartyConfig, list[str], list[str]]:
     """Read a party's file and its policy again.
+
+    Returns:
+        The configuration for jobs that open from now on; the keys of the file and of the policy that differ, as
+        `policy.people.peers`; and those that differ, but hold only after a restart.
 
     Raises:
         BadInput: a file has a fault, or names a folder that is not there.
@@ -72,7 +62,7 @@ def reread(path: Path, running: PartyConfig) -> Reread:
         changed += [f"policy.{table}.{key}" for key in keys] or [f"policy.{table}"]
     config = running.model_copy(update=updates).under(read_now.policy)
     config.check_apart()  # of clients that stay until a restart, too
-    return Reread(config, changed, left)
+    return config, changed, left
 
 
 async def follow(path: Path, node: PartyNode) -> None:

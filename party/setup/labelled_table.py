@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -29,12 +29,8 @@ from treetap.trees.growing_tree import with_zeros
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2, types_pb2
 
-
-class Measured(NamedTuple):
-    """The records of an eval table: class numbers or targets (M,), and sample weights (M,), if it has some."""
-
-    values: np.ndarray[tuple[int], np.dtype[Any]]
-    weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None
+#: The records of an eval table: class numbers or targets (M,), and sample weights (M,), if it has some.
+Measured: TypeAlias = tuple[np.ndarray[tuple[int], np.dtype[Any]], np.ndarray[tuple[int], np.dtype[np.float64]] | None]
 
 
 @dataclass(frozen=True)
@@ -253,7 +249,7 @@ class LabelledTable:
     @property
     def measured(self) -> Measured | None:
         """The labels and weights of the records of the eval table; None where the job has none."""
-        return None if self.evaluated is None else Measured(self.evaluated.labels.values, self.evaluated.weights)
+        return None if self.evaluated is None else (self.evaluated.labels.values, self.evaluated.weights)
 
     def take(self, records: Rows) -> LabelledTable:
         """The records at these places, in this order; `DataError` if their labels permit no training.

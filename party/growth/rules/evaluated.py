@@ -14,8 +14,8 @@ class Evaluated(Rule):
     def selected(self, data: LabelledTable) -> None:
         """Refuse fewer records with a weight above 0, which count, than the policy asks for."""
         measured = data.measured
-        if measured is not None and measured.weights is not None:
-            check_evaluated(self.part.context, int(np.count_nonzero(measured.weights)), scores=True)
+        if measured is not None and measured[1] is not None:
+            check_evaluated(self.part.context, int(np.count_nonzero(measured[1])), scores=True)
 
     async def publish(self, draft: Draft) -> None:
         draft.entries |= described(self.part.spec)
