@@ -134,7 +134,8 @@ def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any]) -> Sha
     assert centrally.rounds is not None
     least, measured = rules.labels.min_evaluated_records, data.measured
     if measured is not None:
-        weighing = len(measured.values) if measured.weights is None else np.count_nonzero(measured.weights)
+        values, weighed = measured
+        weighing = len(values) if weighed is None else np.count_nonzero(weighed)
         if weighing < least:
             raise DataError(f"the eval set has fewer than {least} records that all parties have, with a weight above 0")
     weights = data.table.weights

@@ -21,11 +21,15 @@ from treetap.wire import rpc
 from treetap.wire.frame import visible_message
 from treetap.wire.ports import Address, Role, Timeouts
 from treetap.wire.tls import Transport
-from treetap.wire.v2 import approvals_pb2, approvals_pb2_grpc
+from treetap.wire.v2 import approvals_pb2
+from treetap.wire.v2.approvals_pb2_grpc import ApprovalsStub
 
 if TYPE_CHECKING:
+    import grpc.aio
+
     from treetap.wire.v2 import overview_pb2
 
+M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 #: Most jobs that a party lists; it keeps no more.
 MOST = 4096
@@ -110,7 +114,7 @@ class PartyCalls:
     async def _listed(self, call: str, asked: approvals_pb2.AskedJobs) -> list[Any]:
         answers: list[Any] = []
         async with self._dialer.calling(self._to) as channel:
-            async for answer in getattr(approvals_pb2_grpc.ApprovalsStub(channel), call)(asked, timeout=self._within_s):
+            async for answer in getattr(ApprovalsStub(channel), call)(asked, timeout=self._within_s):
                 answers.append(visible_message(answer))
                 if len(answers) == MOST:
                     break
@@ -118,26 +122,29 @@ class PartyCalls:
 
     async def decide(self, decision: approvals_pb2.DecideRequest) -> approvals_pb2.AskedJob:
         """Approve a job of a digest, or refuse it: the coordinator hears why."""
-        return await self._answered("Decide", decision)
+        return await self._answered(lambda to: ApprovalsStub(to).Decide(decision, timeout=self._within_s))
 
     async def stand(self, text: str) -> approvals_pb2.StandingApproval:
         """Have the party keep a standing approval, TOML."""
-        return await self._answered("Stand", approvals_pb2.StandRequest(text=text))
+        asked = approvals_pb2.StandRequest(text=text)
+        return await self._answered(lambda to: ApprovalsStub(to).Stand(asked, timeout=self._within_s))
 
     async def revoke(self, name: str) -> approvals_pb2.StandingApproval:
         """End a standing approval."""
-        return await self._answered("Revoke", approvals_pb2.RevokeRequest(name=name))
+        asked = approvals_pb2.RevokeRequest(name=name)
+        return await self._answered(lambda to: ApprovalsStub(to).Revoke(asked, timeout=self._within_s))
 
     async def view(self, name: str, page: int = 0) -> overview_pb2.View:
         """A page of what goes on at the party: see overview.proto."""
-        from treetap.wire.v2 import overview_pb2, overview_pb2_grpc
+        from treetap.wire.v2 import overview_pb2
+        from treetap.wire.v2.overview_pb2_grpc import OverviewStub
 
         asked = overview_pb2.AskedView(view=name, page=page)
-        return await self._answered("Show", asked, overview_pb2_grpc.OverviewStub)
+        return await self._answered(lambda to: OverviewStub(to).Show(asked, timeout=self._within_s))
 
-    async def _answered(self, call: str, asked: Message, stub: type[Any] = approvals_pb2_grpc.ApprovalsStub) -> Any:
+    async def _answered(self, call: Callable[[grpc.aio.Channel], Awaitable[M]]) -> M:
         async with self._dialer.calling(self._to) as channel:
-            return visible_message(await getattr(stub(channel), call)(asked, timeout=self._within_s))
+            return visible_message(await call(channel))
 
     async def close(self) -> None:
         """Close the connection."""
