@@ -270,7 +270,6 @@ def row_of(place: str) -> Row | None:
     return next((row for row, own in patterns if len(own) == len(parts) and all(map(fnmatchcase, parts, own))), None)
 
 
-_ASKED = {message.DESCRIPTOR.full_name: message for message in (PredictRecords, PredictedRecords)}
 _OF_JOBS = (Kind.TRAINING, Kind.PREDICTION, Kind.PREVIEW)
 
 

@@ -91,11 +91,6 @@ class Table:
             name for category in self.categories.values() for name in category.features if category.encode == "one-hot"
         }
 
-    @property
-    def may_be_constant(self) -> set[str]:
-        """Features that may be constant among the common records: one category each, or all where such are dropped."""
-        return self.made if self.dropped is None else set(self.columns)
-
     def constant(self, extents: Sequence[Extent] | None = None) -> dict[str, str]:
         """The columns of the file that may not be constant and are: see `constant_columns`.
 
