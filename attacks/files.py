@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from treetap.strict import Name, Strict
-from treetap.tables.public_cuts import PublicCuts
+from treetap.tables.config import PublicCuts
 
 
 class Files(Strict):

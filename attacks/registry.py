@@ -36,8 +36,7 @@ from treetap.attacks.predictions.schema import DecodedPaths, DecodingSettings, I
 from treetap.attacks.published.schema import ColumnGuess, Membership
 from treetap.attacks.schema import Findings, RangedSettings
 from treetap.attacks.sums.schema import ColumnFigures, MarkedCells, SumsSettings
-from treetap.errors import BadInput
-from treetap.names import did_you_mean
+from treetap.errors import BadInput, did_you_mean
 from treetap.protocols import papers
 from treetap.protocols.papers import Paper
 from treetap.protocols.registry import training

@@ -37,7 +37,7 @@ from treetap.protocols.job_spec import put_params, rows_of_training
 from treetap.protocols.limits import Partner
 from treetap.protocols.messages import members_of
 from treetap.trees.params import BoostingParams
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.signatures import signed
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import setup_pb2

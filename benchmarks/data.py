@@ -39,7 +39,7 @@ import pyarrow.parquet as pq
 
 from treetap import terminal
 from treetap.models.durable import write_whole
-from treetap.tables.tensors import tensor_column
+from treetap.tables.cells import tensor_column
 
 #: Seconds without a byte after which a download fails; the most bytes of one, and of the file in it.
 SILENCE_S, MOST, LARGEST = 30.0, 50_000_000, 100_000_000

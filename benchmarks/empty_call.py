@@ -26,7 +26,7 @@ from treetap import terminal
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.tls import TlsFiles
 
 SERVICE, METHOD = "benchmark.Empty", "Call"

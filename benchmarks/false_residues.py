@@ -20,8 +20,8 @@ from gmpy2 import mpz
 
 from treetap.additive.paillier import key_proof, public_key, secret_key
 from treetap.additive.residues.batches import Batch, Cells, Digits, Places, Powers, Residues
-from treetap.process.signs_of_life import finish_unit
 from treetap.protocols.key_options import PAILLIER, KeyKind
+from treetap.usage import finish_unit
 
 #: Words of a logarithm and bits of a word: sums of millions of records need no carry. The last word has the sign.
 WORDS, BITS = 5, 32

@@ -40,8 +40,8 @@ from treetap.errors import Interrupted
 from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.job_spec import put_params
 from treetap.trees.params import BoostingParams
-from treetap.wire.hello import say_hello
 from treetap.wire.ports import Address
+from treetap.wire.probe import say_hello
 from treetap.wire.rpc import MESSAGE_LIMIT
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import boosting_pb2, exchange_pb2, jobs_pb2, setup_pb2

@@ -27,7 +27,7 @@ from flood import HOLDER, rss_mb
 from treetap.commands.certs.authority import issue
 from treetap.lab.local_federation import LocalFederation
 from treetap.ops.gateway.http_connections import MOST_AHEAD
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 
 FLOODER, OTHER = "flooder", "other"
 #: Connections of a flood: more than one certificate may have.

@@ -34,7 +34,7 @@ from treetap.neural.params import DEFAULT, Bottom, SplitnnParams, Top
 from treetap.protocols.job_spec import put_params
 from treetap.protocols.prediction import predict_request
 from treetap.trees import metrics
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Identity, Role
 from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc, setup_pb2
 
 LABEL, HOLDER, GOES, CLIENT = "default.payment.next.month", "label-holder", "status", "app"

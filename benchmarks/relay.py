@@ -38,8 +38,7 @@ from treetap.errors import Interrupted, TreetapError
 from treetap.lab.experiment.joined_table import read_table
 from treetap.lab.experiment.report import traffic
 from treetap.lab.local_federation import LocalFederation
-from treetap.wire.ports import Address
-from treetap.wire.roles import Role
+from treetap.wire.ports import Address, Role
 from treetap.wire.rpc import GrpcDialer
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import jobs_pb2

@@ -23,8 +23,8 @@ from backends import print_machine
 from tests.relay import hellos
 from tests.relay.rig import first_bytes, relaying
 from treetap import terminal
+from treetap.wire.ports import Identity, Role
 from treetap.wire.relay.control import SILENT_S
-from treetap.wire.roles import Identity, Role
 
 BANK = Identity("bank", Role.PARTY)
 HELLO = hellos.real(BANK.dns)

@@ -41,7 +41,7 @@ from treetap.commands.jobs import progress_view
 from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.prediction import predict_request
 from treetap.usage import measure
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Identity, Role
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc
 

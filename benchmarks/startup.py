@@ -32,7 +32,7 @@ from rich.table import Table
 from treetap import terminal
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.lab.local_federation import to_toml
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 
 OWN = Path(__file__).resolve().parents[1]
 #: Seconds after which a run has failed.

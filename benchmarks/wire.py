@@ -21,8 +21,7 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.process.lifecycle import serve_until_stopped
 from treetap.wire.callers import Callers
 from treetap.wire.frame import serialised
-from treetap.wire.ports import Address
-from treetap.wire.roles import Role
+from treetap.wire.ports import Address, Role
 from treetap.wire.rpc import GrpcDialer, bind, serve_exchange, server
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import boosting_pb2, exchange_pb2

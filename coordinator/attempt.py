@@ -47,8 +47,8 @@ from treetap.errors import (
     Refused,
     TreetapError,
     UnknownJob,
+    did_you_mean,
 )
-from treetap.names import did_you_mean
 from treetap.protocols.prediction import AWAY_DEADLINES, degrades_serving
 from treetap.usage import measure
 from treetap.wire.disclosure import ByteCounts

@@ -19,11 +19,9 @@ from treetap.errors import Refused
 from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
 from treetap.process.limits import collect_rarely, leave_out_pandas, raise_descriptors, share_heaps
 from treetap.wire import rpc
-from treetap.wire.callers import Callers
-from treetap.wire.hello import serve_health
-from treetap.wire.ports import Timeouts
-from treetap.wire.roles import Role
-from treetap.wire.status import answering, refuse_other_versions
+from treetap.wire.callers import Callers, answering, refuse_other_versions
+from treetap.wire.ports import Role, Timeouts
+from treetap.wire.probe import serve_health
 from treetap.wire.status_parts import pages, parts
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
 

@@ -15,8 +15,16 @@ from treetap.coordinator.prediction import opening_of, preview_of
 from treetap.coordinator.runtime.job_record import Submitted, to_base64
 from treetap.coordinator.runtime.journal import Journal
 from treetap.coordinator.runtime.roster import Roster, answered
-from treetap.errors import BadInput, ConfigError, Incompatible, Overloaded, Refused, TreetapError, UnknownJob
-from treetap.names import did_you_mean
+from treetap.errors import (
+    BadInput,
+    ConfigError,
+    Incompatible,
+    Overloaded,
+    Refused,
+    TreetapError,
+    UnknownJob,
+    did_you_mean,
+)
 from treetap.protocols.drafts import Request, new_submission
 from treetap.protocols.job_spec import check_continuation, check_spec, continued_from
 from treetap.wire.v2 import alignment_pb2, jobs_pb2, prediction_pb2, setup_pb2

@@ -31,7 +31,7 @@ from treetap.errors import BadInput, Interrupted
 from treetap.models.durable import is_used, make_folder, make_ignored_folder, write_whole, writing_whole
 from treetap.party.policy import merged
 from treetap.process.config import TlsConfig
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 
 #: Seconds that a process may take until it serves.
 START_S = 60.0

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
-from treetap.errors import ConfigError
+from treetap.errors import ConfigError, Malformed, Refused
 from treetap.names import NAME, clash
 from treetap.native.arithmetic import Choice
 from treetap.party.defences.settings import Defences
@@ -19,25 +19,24 @@ from treetap.party.policy import Policy
 from treetap.process.config import Relayed, Silence, TelemetryConfig
 from treetap.protocols.exclusions import Feature, between
 from treetap.removed import check_state
-from treetap.strict import Address, Name, ProcessName, Strict, load, unshown
+from treetap.strict import Address, Name, ProcessName, Strict, fitting, load
 from treetap.tables.config import TableConfig
 from treetap.workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
+    from treetap.protocols.messages import Members, OpensSums
     from treetap.trees.withholding import Withholding
 
-_ELSEWHERE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:|https?://[^@]+|s3://[^/@:]+/.*")
-
-
-def _elsewhere(text: str) -> str:
-    """Refuse what no table names, without showing it: it may have a password."""
-    if not _ELSEWHERE.fullmatch(text):
-        raise unshown('is "$NAME", "sqlite:", the address of an object store, "s3://BUCKET/" or a path there')
-    return text
-
-
-#: A variable of the environment, SQLite's files, an object store's address, or a beginning of paths in one.
-Elsewhere = Annotated[str, AfterValidator(_elsewhere)]
+#: A variable of the environment, SQLite's files, an object store's address, or a beginning of paths in one; what is
+#: none of these is not shown, as it may have a password.
+Elsewhere = Annotated[
+    str,
+    fitting(
+        r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:|https?://[^@]+|s3://[^/@:]+/.*",
+        'is "$NAME", "sqlite:", the address of an object store, "s3://BUCKET/" or a path there',
+        shown=False,
+    ),
+]
 
 
 class ServeConfig(Strict):
@@ -267,3 +266,42 @@ def check_folders(config: PartyConfig) -> None:
     for key, folder in [(key, folder) for key, folder in own.items() if folder is not None] + wanted:
         if not folder.is_dir():
             raise ConfigError(f"{key}: {folder}: there is no such folder; mount it, or correct the path")
+
+
+def check_members(config: PartyConfig, members: Members, opens_sums: OpensSums) -> None:
+    """Raise `Refused` unless the policy names all others that a job or prediction names.
+
+    Those that open sums are to be under `label_holders`, the others under `peers`. The error has the lines that the
+    policy file lacks, with the names that the job asks for.
+
+    A coordinator names the parties of a job. Without this check an attacker with a coordinator's key and any second
+    certificate of the federation could name that certificate the label holder, and open sums over a party's columns.
+    """
+    for name in members.parties:
+        if not NAME.match(name):
+            raise Malformed(f"{name!r} is not a name for a party")
+    me, policy = config.name, config.policy
+    others = [name for name in members.parties if name != me]
+    openers = set(opens_sums(members))
+    asked = {
+        "label_holders": (policy.people.label_holders, [name for name in others if name in openers]),
+        "peers": (policy.people.peers, [name for name in others if name not in openers]),
+    }
+    # the error is the remedy: lines to paste, with what the policy names already kept
+    lines = []
+    for key, (named, names) in asked.items():
+        missing = [name for name in names if name not in named]
+        if missing:
+            lines.append(f"{key} = [{', '.join([*(['...'] if named else []), *map(json.dumps, missing)])}]")
+    if not lines:
+        return
+    file = (
+        f"{me}'s policy file {config.policy_file.name}"
+        if config.policy_file
+        else f"a file that policy = FILE in {me}'s configuration names"
+    )
+    raise Refused(
+        f"{me} takes no part in a job with parties that its policy does not name: label_holders are those that open "
+        f"sums over its columns, peers the others of a job. If these are the right ones, add to {file}, under "
+        f"[people], {' and '.join(f'the line `{line}`' for line in lines)}, and send {me} SIGHUP"
+    )

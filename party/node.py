@@ -66,7 +66,7 @@ SESSION_S = 3600
 
 
 class PartyNode:
-    """The party's implementation of `PartyPort`, independent of the transport."""
+    """The steps of a coordinator, and the messages of peers, independent of the transport."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class PartyNode:
         self._own(watched.follow(self._offload, self._loaded), "metrics of limits")
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
-        """Execute one step of the control plane: see `PartyPort.step`."""
+        """Do one step; yields progress, then the result."""
         kind, session, policy = name_of(request), self._sessions.get(request.job), self._config.policy
         if session is not None and session.coordinator == caller and kind not in (*SUBMISSIONS, "check_job"):
             policy = session.context.policy  # a job under way keeps the one that it began with
@@ -223,7 +223,7 @@ class PartyNode:
     async def deliver(
         self, caller: str, message: exchange_pb2.PeerMessage, content: bytes | None = None
     ) -> exchange_pb2.Receipt:
-        """File one message of the data plane: see `PartyPort.deliver`."""
+        """Receive one message. `content`: its bytes as they came; None: as protobuf writes them."""
         _named(message.job)
         session = self._sessions.get(message.job)
         logs.note(job=message.job, attempt=message.attempt, step=name_of(message), peer=caller)
@@ -379,7 +379,7 @@ class PartyNode:
         if self._config.policy.people.approvers or self._config.metrics or self._metrics.spans:
             sizes = bytes_by_class(message) if content is None else bytes_by_class_of(content, type(message))
             for name, size in sizes.items():
-                self._metrics.came_in(caller, name, size)
+                self._metrics.came_in(caller, name).inc(size)
             if self._metrics.spans and (session := self._sessions.get(message.job)) is not None:
                 session.context.costs.received.update(sizes)
         with disk_faults(self._config.name, name_of(message)):

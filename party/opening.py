@@ -15,22 +15,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from treetap.errors import BadInput, Refused, TreetapError
 from treetap.party.approvals.ledger import Approvals
 from treetap.party.approvals.openings import admit, would_wait
-from treetap.party.config import PartyConfig
+from treetap.party.config import PartyConfig, check_members
 from treetap.party.defences.checks import check_own
-from treetap.party.protocols import PredictionJob, role_for_prediction, role_for_training
+from treetap.party.protocols import role_for_prediction, role_for_training
 from treetap.party.runtime.attempts import Attempts, Session, submission_of
-from treetap.party.runtime.context import Offload, Role, Scratch, StepContext, Untried
+from treetap.party.runtime.context import Offload, Outbox, Role, Scratch, StepContext, Untried
 from treetap.party.runtime.job_ledger import JobLedger
 from treetap.party.runtime.job_store import Store
 from treetap.party.runtime.ledger import Kind as Charged
 from treetap.party.runtime.ledger import Occasion, ledger_of
 from treetap.party.runtime.mailbox import Mailbox, expected_of
 from treetap.party.runtime.metrics import CostAccount, PartyMetrics
-from treetap.party.runtime.outbox import Outbox
 from treetap.party.runtime.transcript_recorder import Recorder, Recorders
 from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.serving.registry import ServedModels
-from treetap.party.setup.membership import check_members
 from treetap.protocols.agreement import attempt_digest, job_digest
 from treetap.protocols.job_spec import check_spec, continued_from, params_of, rows_of_training, sent_in_training
 from treetap.protocols.key_options import LATTICE, KeyKind
@@ -297,6 +295,13 @@ def _preview_role(opener: Opener, context: StepContext, opening: alignment_pb2.O
     return Preview(opener.config, context, opening)
 
 
+def _prediction_role(opener: Opener, context: StepContext, opening: prediction_pb2.OpenModel) -> Role:
+    from treetap.party.prediction.opened_model import PredictionJob
+
+    job = PredictionJob(opener.config, opener.store, context, opening, opener.served_models)
+    return role_for_prediction(job)
+
+
 #: Step that opens a job → its kind.
 KINDS: Mapping[str, Kind] = {
     "prepare": Kind(
@@ -318,9 +323,7 @@ KINDS: Mapping[str, Kind] = {
         tables=lambda opening: (opening.table,),
         rows=rows_of_prediction,
         check=_check_prediction,
-        role=lambda opener, context, opening: role_for_prediction(
-            PredictionJob(opener.config, opener.store, context, opening, opener.served_models)
-        ),
+        role=_prediction_role,
     ),
     "open_preview": Kind(
         Charged.PREVIEW,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import field_validator, model_validator
 
-from treetap.errors import Refused
-from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES, did_you_mean
+from treetap.errors import Refused, did_you_mean
+from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES
 from treetap.party.policy_tables import (
     PLACES,
     ColumnPolicy,
@@ -68,7 +68,7 @@ def merged(*policies: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Policy(PolicyTable):
-    """The rules: `treetap.party.setup.membership` applies `label_holders` and `peers`, which name no coordinator.
+    """The rules: `treetap.party.setup.keys` applies `label_holders` and `peers`, which name no coordinator.
 
     Receivers in `emits`: names of certificates, "coordinators", "parties" that the policy names, "clients", "*".
     """

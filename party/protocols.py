@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import Role, StepContext
-from treetap.party.runtime.job_store import Store
-from treetap.party.serving.registry import ServedModels
-from treetap.protocols.messages import Members
-from treetap.protocols.prediction import members_present, present
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
-from treetap.wire.v2 import prediction_pb2, setup_pb2
+from treetap.wire.v2 import setup_pb2
+
+if TYPE_CHECKING:
+    from treetap.party.prediction.opened_model import PredictionJob
+
 
 LABEL_HOLDER, FEATURE_PARTY, ONE_ROLE = "label_holder.LabelHolder", "feature_party.FeatureParty", "party.Party"
 #: Name of a training protocol → the package of its roles.
@@ -37,30 +36,6 @@ PREDICTION: Mapping[str, str] = {
     "masked": "treetap.party.masked",
     "splitnn": "treetap.party.splitnn",
 }
-
-
-@dataclass(frozen=True)
-class PredictionJob:
-    """The parts of which a role of a prediction is made: one attempt at one party.
-
-    `served_models`: the registry that clients of this party ask.
-    """
-
-    config: PartyConfig
-    store: Store
-    context: StepContext
-    opening: prediction_pb2.OpenModel
-    served_models: ServedModels
-
-    @property
-    def members(self) -> Members:
-        """Those that are present."""
-        return members_present(self.opening, self.context.coordinator)
-
-    @property
-    def chain(self) -> list[str]:
-        """The feature parties that are present, in the order of the chain."""
-        return present(self.opening)
 
 
 def role_for_training(config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> Role:

@@ -38,13 +38,12 @@ from treetap.lattice.histogram_parameters import secrecy_words
 from treetap.neural.params import Bottom, Top
 from treetap.ops.gateway.config import AskedParty, GatewayConfig
 from treetap.ops.relay.command import RelayConfig
-from treetap.party.approvals.standing import Bounds, StandingFile
+from treetap.party.approvals.decisions import Bounds, StandingFile
 from treetap.party.config import PartyConfig, ServeConfig
 from treetap.party.defences.settings import Defences, DpSgdTable, Gradient, IdLmid, LabelDp, ReducedLeakage
 from treetap.party.policy import Policy
 from treetap.party.policy_tables import TABLES, KeyPolicy
-from treetap.process.config import TelemetryConfig, TlsConfig
-from treetap.process.secret import Secret
+from treetap.process.config import Secret, TelemetryConfig, TlsConfig
 from treetap.protocols.limits import Limits, Partner
 from treetap.protocols.registry import TRAINING, training
 from treetap.tables.config import TableConfig

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from treetap.commands.certs.authority import issue
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Identity, Role
 from treetap.wire.tls import TlsFiles
 
 _OTHERS = {

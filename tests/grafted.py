@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.published import write_files, write_trees
-from treetap.models.kept import HIDES_CONSTANTS, REPAIRED, VALUES
-from treetap.models.store import TREES, read_model
+from treetap.models.store import HIDES_CONSTANTS, REPAIRED, TREES, VALUES, read_model
 
 Json = dict[str, Any]
 Floats = npt.NDArray[np.float64]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from treetap.models.document import KEY, write_document
+from treetap.models.durable import KEY, write_document
 from treetap.models.store import JOB, JOB_SEED, MANIFEST, TREES, manifest_seed
 
 

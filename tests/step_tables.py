@@ -6,9 +6,8 @@ import importlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.prediction.steps import NAMES
-from treetap.party.runtime.step_order import OPENING, StepTable, table_in
+from treetap.party.runtime.step_order import ALIGNMENT, OPENING, StepTable, table_in
 
 Asked = tuple[str, int, int]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from treetap.errors import Malformed
-from treetap.process.signs_of_life import finish_unit
+from treetap.usage import finish_unit
 
 State = dict[str, Any]
 

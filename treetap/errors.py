@@ -1,4 +1,4 @@
-"""Every error that treetap raises on purpose, and a caller's options.
+"""Every error that treetap raises on purpose, a caller's options, and what the words of an error are made of.
 
     TreetapError
      ├── BadInput                 the user's input: a file, a field, an option. Exit status 2.
@@ -22,10 +22,16 @@
      └── PlaintextOverflow        a number that does not fit its slot: refused, never wrapped
 
 Messages name the file, the field and the remedy.
+
+`visible` stands where text of other processes and files enters (details of a failed call, a status), and again where it
+leaves (console, log lines, reports). It changes no printable text, so that it may stand at both.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Self
 
 
@@ -115,3 +121,51 @@ class Defect(TreetapError):
 
 class PlaintextOverflow(TreetapError):
     """A number does not fit its slot."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The most similar of the names that are known, of these one with the same letters; None if no one is similar."""
+    plain = {_plain(one): one for one in known}
+    alike = get_close_matches(_plain(name), plain, cutoff=0.65)
+    swapped = [other for other in alike if sorted(other) == sorted(_plain(name))]
+    return plain[(swapped or alike)[0]] if alike else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is not known: "; did you mean …?", or nothing."""
+    meant = nearest(name, known)
+    return "" if meant is None else f"; did you mean {meant!r}?"
+
+
+def _plain(name: str) -> str:
+    return name.casefold().replace("-", "_").replace(" ", "_")
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""The text with every character that is not printable as its escape, such as `\x1b` or `\u202e`.
+
+    Those are the control characters C0 and C1, line separators, marks that turn the direction of writing, and lone
+    surrogates. `keep`: characters that stay, such as a line feed where lines are meant.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter in keep else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )
+
+
+def quoted(text: str) -> str:
+    r"""The text in quotation marks, as TOML, JSON and Python read it: TOML has no `\x7f` that is not escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", r"\u007f")
+
+
+def one_line(text: str) -> str:
+    """The lines of a message side by side, with "; " between them where the first does not end with a colon."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    return "".join(f"{line}{' ' if line.endswith(':') else '; '}" for line in lines[:-1]) + (lines[-1] if lines else "")
+
+
+def visible_value(value: object) -> object:
+    """As `visible` for a plain `str`; every other value, such as markup that is escaped already, stays as it is."""
+    return visible(value) if type(value) is str else value

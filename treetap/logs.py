@@ -19,8 +19,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TextIO
 
-from treetap.errors import BadInput
-from treetap.names import visible
+from treetap.errors import BadInput, visible
 
 LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 FORMATS = ("text", "json")

@@ -1,15 +1,9 @@
-"""Names of parties and jobs, addresses, names that were probably meant, and text as a person's eyes may see it.
-
-`visible` stands where text of other processes and files enters (details of a failed call, a status), and again where it
-leaves (console, log lines, reports). It changes no printable text, so that it may stand at both.
-"""
+"""Names of parties and jobs, of figures and columns, and addresses."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Collection, Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Collection, Sequence
 from urllib.parse import quote
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared with, never bound
@@ -103,43 +97,6 @@ def _matches(entry: str, name: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, entry.split(ANY))), name, re.DOTALL) is not None
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The most similar of the names that are known, of these one with the same letters; None if no one is similar."""
-    plain = {_plain(one): one for one in known}
-    alike = get_close_matches(_plain(name), plain, cutoff=0.65)
-    swapped = [other for other in alike if sorted(other) == sorted(_plain(name))]
-    return plain[(swapped or alike)[0]] if alike else None
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a name that is not known: "; did you mean …?", or nothing."""
-    meant = nearest(name, known)
-    return "" if meant is None else f"; did you mean {meant!r}?"
-
-
-def _plain(name: str) -> str:
-    return name.casefold().replace("-", "_").replace(" ", "_")
-
-
-def visible(text: str, keep: str = "") -> str:
-    r"""The text with every character that is not printable as its escape, such as `\x1b` or `\u202e`.
-
-    Those are the control characters C0 and C1, line separators, marks that turn the direction of writing, and lone
-    surrogates. `keep`: characters that stay, such as a line feed where lines are meant.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        letter if letter.isprintable() or letter in keep else letter.encode("unicode_escape").decode("ascii")
-        for letter in text
-    )
-
-
-def quoted(text: str) -> str:
-    r"""The text in quotation marks, as TOML, JSON and Python read it: TOML has no `\x7f` that is not escaped."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", r"\u007f")
-
-
 def of_class(figure: str, name: str) -> str:
     """The name of a figure of one class, as `probability_yes`, in files, frames and answers to clients.
 
@@ -147,14 +104,3 @@ def of_class(figure: str, name: str) -> str:
     never have one name.
     """
     return f"{figure}_" + "".join(c if c.isprintable() and c != "%" else quote(c, safe="") for c in name)
-
-
-def one_line(text: str) -> str:
-    """The lines of a message side by side, with "; " between them where the first does not end with a colon."""
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
-    return "".join(f"{line}{' ' if line.endswith(':') else '; '}" for line in lines[:-1]) + (lines[-1] if lines else "")
-
-
-def visible_value(value: object) -> object:
-    """As `visible` for a plain `str`; every other value, such as markup that is escaped already, stays as it is."""
-    return visible(value) if type(value) is str else value

@@ -23,8 +23,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from treetap.errors import ConfigError
-from treetap.names import check_address, check_name, check_process_name, did_you_mean
+from treetap.errors import ConfigError, did_you_mean
+from treetap.names import check_address, check_name, check_process_name
 from treetap.removed import Removed, removed
 
 #: A measured figure, None where it is undefined or infinite.
@@ -70,6 +70,17 @@ class Part(BaseModel):
     def plain(self) -> dict[str, Any]:
         """The fields that were given, as JSON types under the names of the JSON object."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def fitting(pattern: str, says: str, *, shown: bool = True) -> BeforeValidator:
+    """Text of a pattern; else an error that says so. `shown`: it may show what was written."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise ValueError(says) if shown else unshown(says)
+        return value
+
+    return BeforeValidator(check)
 
 
 def unshown(message: str) -> PydanticCustomError:

@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from treetap.names import visible
+from treetap.errors import visible
 
 #: Columns of a table that goes to a file or a pipe, which have no width of their own.
 PIPED_COLUMNS = 160

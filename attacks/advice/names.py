@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from treetap.attacks.advice.results import Lines
-from treetap.names import did_you_mean
+from treetap.errors import did_you_mean
 
 #: Defence of a frontier → its name, and what it does.
 DEFENCES: Mapping[str, tuple[str, str]] = {

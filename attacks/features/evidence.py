@@ -21,8 +21,8 @@ from treetap.errors import BadInput
 from treetap.neural.inputs import InputScaler
 from treetap.neural.params import Bottom, SplitnnParams
 from treetap.tables.categories import Category
+from treetap.tables.cells import shape_text
 from treetap.tables.reading import Table
-from treetap.tables.tensors import shape_text
 
 # A feature party's published model, for `match-exact` alone: a label holder has no such thing.
 

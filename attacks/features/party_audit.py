@@ -21,10 +21,10 @@ from treetap.attacks.view.own_table import as_numbers, check_names
 from treetap.attacks.view.received_rows import EpochRows
 from treetap.attacks.view.view import View
 from treetap.errors import BadInput
+from treetap.tables.cells import shape_text
 from treetap.tables.config import TableConfig
 from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_table
-from treetap.tables.tensors import shape_text
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from treetap.errors import BadInput
 from treetap.neural.inputs import Inputs, InputScaler
 from treetap.tables.categories import Category, one_hot_names
+from treetap.tables.cells import shape_text
 from treetap.tables.features import Held
 from treetap.tables.reading import Table
-from treetap.tables.tensors import shape_text
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]

@@ -16,9 +16,8 @@ import numpy.typing as npt
 
 from treetap.attacks.view.known_trees import Ints
 from treetap.attacks.view.view import View
-from treetap.errors import DataError
+from treetap.errors import DataError, did_you_mean
 from treetap.models.keyed_ids import hashes
-from treetap.names import did_you_mean
 from treetap.tables.auto_encoding import date_columns
 from treetap.tables.categories import Category, most_categories, one_hot_names
 from treetap.tables.config import DAYS, OTHERS, TableConfig

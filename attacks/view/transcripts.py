@@ -19,8 +19,7 @@ from typing import IO, Any, Literal, NamedTuple
 
 from treetap.errors import BadInput, Malformed
 from treetap.wire import own_rows
-from treetap.wire.tap_file import TAP
-from treetap.wire.transcript import TranscriptReader
+from treetap.wire.transcript import TAP, TranscriptReader
 
 _UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
 #: Most times an archive's size that it may unpack to: files of a transcript are compressed already.

@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 from treetap.errors import BadInput
 from treetap.models.arrays import read_arrays
 from treetap.neural.inputs import Inputs, InputScaler
+from treetap.tables.cells import tensor_column
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import read_classes
 from treetap.tables.reading import Table, read_table
-from treetap.tables.tensors import tensor_column
 
 PARTS = ("train", "test")
 LABEL, ID = "label", "id"

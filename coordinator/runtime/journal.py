@@ -36,10 +36,10 @@ from treetap.coordinator.runtime.job_record import (
     to_base64,
     waits,
 )
-from treetap.errors import BadInput, DataError, Interrupted, UnknownJob
+from treetap.errors import BadInput, DataError, Interrupted, UnknownJob, did_you_mean
 from treetap.models.durable import make_folder, remnant, stamp_of, sync_folder
 from treetap.models.line_file import LineFile
-from treetap.names import NAME, did_you_mean
+from treetap.names import NAME
 from treetap.version import PROTOCOL_VERSION
 from treetap.wire.v2 import jobs_pb2, types_pb2
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from treetap.metrics import ProcessMetrics
 
 if TYPE_CHECKING:
-    from treetap.process.spans import JobSpan, StepSpan
+    from treetap.process.spans import JobSpan
 
 STATES = ("running", "waiting", "finished", "failed", "interrupted", "cancelled", "damaged")
 #: The span of the attempt that this task, or the task that made it, conducts; None where none is exported.
@@ -57,7 +57,7 @@ class CoordinatorMetrics(ProcessMetrics):
             span.end(outcome)
 
     @contextmanager
-    def asking(self, party: str, step: str, *, often: bool = False) -> Iterator[StepSpan | None]:
+    def asking(self, party: str, step: str, *, often: bool = False) -> Iterator[JobSpan | None]:
         """Count and time a step that a party is asked for; gives its span. `often`: it has none."""
         began, attempt, outcome = monotonic(), _attempt.get(), "failed"
         span = attempt.step(step, party) if attempt and not often else None

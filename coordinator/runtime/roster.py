@@ -21,7 +21,7 @@ from treetap.wire.v2 import control_pb2, setup_pb2, types_pb2
 
 if TYPE_CHECKING:
     from treetap.coordinator.runtime.metrics import CoordinatorMetrics
-    from treetap.process.spans import StepSpan
+    from treetap.process.spans import JobSpan
 
 log = logging.getLogger(__name__)
 #: Seconds to wait for a party when a job is over.
@@ -135,7 +135,7 @@ class Roster:
                 await asyncio.sleep(1.0)
 
     async def _once(
-        self, party: str, step: str, request: control_pb2.StepRequest, reconnects: Reconnects, span: StepSpan | None
+        self, party: str, step: str, request: control_pb2.StepRequest, reconnects: Reconnects, span: JobSpan | None
     ) -> control_pb2.StepResult:
         self._byte_counts.sent(party, step, sizes := bytes_by_class(request))
         if span:

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import ConfigError
 from treetap.wire.certificates import read_certificates
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.tls import TlsFiles
 
 #: The user of the image.

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from treetap.errors import did_you_mean
 from treetap.lab.api.errors import InvalidInput
 from treetap.lab.api.fitted import on_disk, warn_unlike
 from treetap.lab.api.frames import Rows
 from treetap.lab.api.party_tables import PartyTables
 from treetap.lab.experiment.joint_model import JointModel
 from treetap.lab.experiment.results import Importance
-from treetap.models.kept import names_in
-from treetap.names import did_you_mean
+from treetap.models.store import names_in
 from treetap.protocols.registry import training
 from treetap.tables.config import DAYS
 from treetap.tables.dates import date_text

@@ -23,13 +23,11 @@ from treetap.lab.api.loopback import ID, Loopback, OwnTable, to_caller
 from treetap.lab.experiment.joint_model import JointModel
 from treetap.lab.experiment.report import traffic
 from treetap.lab.experiment.results import Importance
-from treetap.models.kept import read_history
-from treetap.models.store import read_manifest
+from treetap.models.store import read_history, read_manifest
 from treetap.protocols.registry import training
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import class_name
-from treetap.tables.record_ids import Ids
-from treetap.tables.unlike import Unlike
+from treetap.tables.record_ids import Ids, Unlike
 from treetap.trees import metrics
 from treetap.trees.boosting_rounds import VALIDATION
 from treetap.wire.metric_history import merged

@@ -25,8 +25,8 @@ from treetap.protocols.prediction import id_column_fault
 from treetap.tables.categories import category_texts, order_of
 from treetap.tables.cells import plain_column
 from treetap.tables.labels import class_name
-from treetap.tables.numbers import is_number, is_text
 from treetap.tables.record_ids import Ids, ids_of
+from treetap.tables.source import is_number, is_text
 
 #: A library of data frames.
 Library = Literal["pandas", "polars", "arrow"]

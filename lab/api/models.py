@@ -17,8 +17,7 @@ from treetap.lab.api.fitted import CLASSES, OTHERS_PREDICTED, predict_jointly
 from treetap.lab.api.frames import Rows, array_of, importances_of, library_of, probabilities_of
 from treetap.lab.api.party_tables import PartyTables
 from treetap.lab.experiment.joint_model import JointModel, shards_in
-from treetap.models.kept import read_history
-from treetap.models.store import MANIFEST, read_manifest
+from treetap.models.store import MANIFEST, read_history, read_manifest
 from treetap.wire.metric_history import merged
 
 Array = np.ndarray[Any, np.dtype[Any]]

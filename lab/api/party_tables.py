@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from treetap.errors import did_you_mean
 from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.frames import (
     Rows,
@@ -25,14 +26,13 @@ from treetap.lab.api.frames import (
     only_numbers,
 )
 from treetap.lab.api.loopback import ID
-from treetap.names import did_you_mean
 from treetap.tables.asked_columns import OF_ESTIMATOR
 from treetap.tables.auto_encoding import Cells, Rules, Settled, settle
 from treetap.tables.categories import are_plain, different_texts, merges
 from treetap.tables.cells import plain_column
 from treetap.tables.config import OTHERS, auto_for_others
-from treetap.tables.numbers import is_text
 from treetap.tables.record_ids import Ids
+from treetap.tables.source import is_text
 
 #: Names of columns that the parties' tables have beside the caller's.
 LABEL, WEIGHT = "treetap_label", "treetap_weight"

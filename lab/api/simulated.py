@@ -21,24 +21,21 @@ from treetap.lab.api.loopback import ID, OwnTable, to_caller
 from treetap.lab.api.parameters import Parameters
 from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.local_federation import keep_table
-from treetap.models.kept import HIDES_CONSTANTS
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import HISTORY, TREES, described
+from treetap.models.store import HIDES_CONSTANTS, HISTORY, TREES, described
 from treetap.party.defences.checks import check_own, check_own_trees
 from treetap.party.defences.settings import Defences
 from treetap.party.growth.withheld import mode_of
 from treetap.party.policy import Policy
-from treetap.party.setup.evaluated import EvaluatedLabels
-from treetap.party.setup.evaluated import described as entry_of_evaluated
-from treetap.party.setup.labelled_table import LabelledTable
+from treetap.party.setup.labelled_table import EvaluatedLabels, LabelledTable
+from treetap.party.setup.labelled_table import described as entry_of_evaluated
 from treetap.party.setup.steps import refuse_bins
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.prediction import predicting
 from treetap.protocols.registry import Rounds, training, training_name
-from treetap.tables.binned import EXACT_RECORDS, refuse_columns
+from treetap.tables.binned import EXACT_RECORDS, JobRecords, refuse_columns
 from treetap.tables.config import TableConfig
-from treetap.tables.evaluated import JobRecords
 from treetap.tables.labels import label_column, read_classes, read_labels, read_targets
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.grower import CentralTrees
@@ -137,7 +134,8 @@ def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any]) -> Sha
     assert centrally.rounds is not None
     least, measured = rules.labels.min_evaluated_records, data.measured
     if measured is not None:
-        weighing = len(measured.values) if measured.weights is None else np.count_nonzero(measured.weights)
+        values, weighed = measured
+        weighing = len(values) if weighed is None else np.count_nonzero(weighed)
         if weighing < least:
             raise DataError(f"the eval set has fewer than {least} records that all parties have, with a weight above 0")
     weights = data.table.weights

@@ -23,8 +23,7 @@ from treetap.errors import BadInput
 from treetap.lab.audit.audited import write_report
 from treetap.lab.audit.options import AuditOptions, PublishedOptions
 from treetap.lab.experiment.joint_model import JointModel, shards_in
-from treetap.models.kept import CELLS, COLUMN_PRIVACY, HIDES_CONSTANTS, VALUES
-from treetap.models.store import MANIFEST, read_manifest
+from treetap.models.store import CELLS, COLUMN_PRIVACY, HIDES_CONSTANTS, MANIFEST, VALUES, read_manifest
 from treetap.pages.page import drawn
 from treetap.pages.printing import print_section
 from treetap.protocols.registry import training

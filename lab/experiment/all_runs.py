@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from treetap.commands.jobs import progress_view
-from treetap.errors import BadInput, TreetapError
+from treetap.errors import BadInput, TreetapError, visible
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.kept import Kept, Place, opened, remove_private_keys
 from treetap.lab.experiment.page import html
@@ -30,7 +30,7 @@ from treetap.lab.experiment.results import Logged, Results, RunResult, Summary, 
 from treetap.lab.experiment.run import Live, run_seed
 from treetap.lab.experiment.xgboost_export import export_run
 from treetap.models.durable import make_ignored_folder
-from treetap.names import on_loopback, visible
+from treetap.names import on_loopback
 from treetap.pages.page import drawn
 
 if TYPE_CHECKING:

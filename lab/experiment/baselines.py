@@ -25,9 +25,8 @@ from treetap.lab.experiment.joined_table import ID, Split
 from treetap.lab.experiment.labels import truth
 from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.experiment.results import Defended, Measures, RunResult
-from treetap.models.document import parse_json
-from treetap.models.kept import CLEAN_METRICS, COLUMN_PRIVACY
-from treetap.models.store import read_manifest
+from treetap.models.durable import parse_json
+from treetap.models.store import CLEAN_METRICS, COLUMN_PRIVACY, read_manifest
 from treetap.neural.defences import FeatureDefences, meaning_of
 from treetap.neural.params import SplitnnParams
 from treetap.party.defences.checks import check_own, check_own_trees

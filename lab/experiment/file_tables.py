@@ -13,16 +13,15 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from treetap.commands.jobs.job_file import JobTable, has_parameter
-from treetap.errors import ConfigError
-from treetap.names import did_you_mean, named_by
+from treetap.errors import ConfigError, did_you_mean
+from treetap.names import named_by
 from treetap.native.arithmetic import Choice
 from treetap.party.defences.settings import OF_COLUMNS, Defences
 from treetap.protocols.libraries import missing_library
 from treetap.protocols.prediction import FORMATS
 from treetap.protocols.registry import PREDICTION, prediction, training
 from treetap.strict import Name, Strict, unshown
-from treetap.tables.config import AUTO, Constrained, Encode, encoded_by_name
-from treetap.tables.public_cuts import PublicCuts
+from treetap.tables.config import AUTO, Constrained, Encode, PublicCuts, encoded_by_name
 from treetap.tables.source_keys import SourceKeys
 from treetap.trees.params import TreeParams
 from treetap.version import install

@@ -13,8 +13,7 @@ from treetap.errors import DataError
 from treetap.tables.categories import as_written
 from treetap.tables.dates import ISO, is_date, timestamps
 from treetap.tables.number_styles import number
-from treetap.tables.numbers import is_text, numbers_of
-from treetap.tables.source import Origin, row_name
+from treetap.tables.source import Origin, is_text, numbers_of, row_name
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 

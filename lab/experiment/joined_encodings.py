@@ -21,12 +21,11 @@ from treetap.lab.experiment.results import RunResult
 from treetap.tables.asked_columns import OF_EXPERIMENT
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, may_identify, settle
 from treetap.tables.categories import encoded, one_hot_names
+from treetap.tables.cells import is_tensor
 from treetap.tables.config import AUTO, CATEGORICAL, DAYS, TableConfig, encoding_of, text_as, with_taken
 from treetap.tables.dates import ISO
-from treetap.tables.numbers import is_text
 from treetap.tables.opening import missing_words
-from treetap.tables.source import Source
-from treetap.tables.tensors import is_tensor
+from treetap.tables.source import Source, is_text
 from treetap.trees import metrics, sampling
 from treetap.trees.job_params import REGRESSIONS
 

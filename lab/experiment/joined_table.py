@@ -19,28 +19,25 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from treetap import terminal
-from treetap.errors import ConfigError, DataError
+from treetap.errors import ConfigError, DataError, did_you_mean
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.held_out import Rows, drawn_fold, drawn_share, expanding_window, last_share
 from treetap.lab.experiment.joined_encodings import codes, encode_in, noted, settled_in, time_ranks_in
 from treetap.lab.experiment.labels import OWNER, check_positive, draw_owners, named_owners
 from treetap.lab.experiment.results import PlannedRun
-from treetap.names import did_you_mean
 from treetap.protocols.registry import training
 from treetap.tables.binned import directions_of, refuse_cuts, refuse_tensors
 from treetap.tables.categories import as_written, encoded
-from treetap.tables.cells import plain_column
+from treetap.tables.cells import check_tensors, is_tensor, plain_column, tensor_of
 from treetap.tables.config import AUTO, CONSTRAINTS, TableConfig, encoded_by_name, with_taken
 from treetap.tables.dates import ISO, timestamps
 from treetap.tables.features import Held, constant_columns, in_words
 from treetap.tables.label_columns import LabelCells, check_weight_bound, classes_of
 from treetap.tables.labels import Labels, read_labels
-from treetap.tables.numbers import is_number, is_text
 from treetap.tables.opening import called, columns_of, read_columns, source_of
 from treetap.tables.reading import Table, table_of
 from treetap.tables.record_ids import Ids
-from treetap.tables.source import Source
-from treetap.tables.tensors import check_tensors, is_tensor, tensor_of
+from treetap.tables.source import Source, is_number, is_text
 from treetap.trees import sampling
 from treetap.trees.job_params import REGRESSIONS
 

@@ -18,16 +18,14 @@ import pyarrow as pa
 from treetap.errors import BadInput, DataError
 from treetap.lab.experiment.report import importance
 from treetap.lab.experiment.results import Importance
-from treetap.models.kept import VALUES, read_repaired
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import MANIFEST, TREES, read_manifest, read_model
+from treetap.models.store import MANIFEST, TREES, VALUES, read_manifest, read_model, read_repaired
 from treetap.party.prediction.scores_on_disk import Outcome
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
+from treetap.tables.label_columns import named_type, typed
 from treetap.tables.reading import Table, read_table
-from treetap.tables.record_ids import Ids
-from treetap.tables.typed import named_type, typed
-from treetap.tables.unlike import Unlike, check_values
+from treetap.tables.record_ids import Ids, Unlike, check_values
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
 from treetap.trees.local_values import Bools, Floats, Ints, RowsLeft, reached_values
 from treetap.trees.shapley import Attributions, attributions

@@ -16,8 +16,7 @@ from treetap.lab.experiment.labels import own_cells
 from treetap.lab.local_federation import keep_table
 from treetap.models.durable import make_folder
 from treetap.party.policy import PERMISSIVE, merged
-from treetap.tables.config import CONSTRAINTS, TableConfig
-from treetap.tables.public_cuts import CUTS
+from treetap.tables.config import CONSTRAINTS, CUTS, TableConfig
 from treetap.tables.reading import Table, read_table
 
 

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field
 from treetap.attacks.verdict import Learned, Verdict
 from treetap.commands.leakage import TreeAccount
 from treetap.lab.experiment.headline import Gain, headline
-from treetap.models.kept import names_in
+from treetap.models.store import names_in
 from treetap.strict import Figure, Part
 
 #: Held-out records of a class below which measures rest on few.

@@ -35,14 +35,13 @@ from treetap.lab.experiment.report import collect, dropped_columns, traffic
 from treetap.lab.experiment.results import Evaluation, Measures, PlannedRun, Prediction, RunResult
 from treetap.lab.local_federation import LocalFederation
 from treetap.models.durable import write_whole
-from treetap.models.kept import CONTINUATION, read_history, read_leakage
-from treetap.models.store import read_arrays_of, read_manifest
+from treetap.models.store import CONTINUATION, read_arrays_of, read_history, read_leakage, read_manifest
 from treetap.names import of_class
 from treetap.process.limits import IMPORTED
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import training
+from treetap.tables.label_columns import named_type, typed
 from treetap.tables.labels import class_name
-from treetap.tables.typed import named_type, typed
 from treetap.tables.written import content_of
 from treetap.trees import metrics, sampling
 from treetap.trees.evaluation import defined, evaluate

@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from treetap.errors import BadInput, DataError
+from treetap.errors import BadInput, DataError, did_you_mean
 from treetap.lab.experiment.joined_table import ID
 from treetap.lab.experiment.joint_model import open_shards
 from treetap.models.durable import write_whole
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import MANIFEST, WEIGHTS, read_manifest
-from treetap.names import did_you_mean
 from treetap.party.config import read
 from treetap.protocols.registry import training
 from treetap.tables.categories import Category

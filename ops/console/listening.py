@@ -19,8 +19,8 @@ from treetap.names import host_of, on_loopback
 from treetap.ops.console.server import Console
 from treetap.ops.console.sessions import TOKEN_S, Sessions
 from treetap.ops.gateway.http_connections import HttpListener, Waiting, awaits_requests
+from treetap.process.config import Secret
 from treetap.process.lifecycle import serve_until_stopped
-from treetap.process.secret import Secret
 from treetap.wire.certificates import open_key
 
 log = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TypeAlias
 
 from treetap import terminal
+from treetap.commands.approvals.client import decision, moment
 from treetap.party.runtime.ledger import Kind
 from treetap.wire.disclosure import CLASSES
 from treetap.wire.v2 import approvals_pb2, overview_pb2
@@ -23,13 +23,17 @@ View: TypeAlias = overview_pb2.View
 
 
 @dataclass(frozen=True)
-class Table:
-    """A titled table; its first column names the row. `empty`: what is said where there is no row."""
+class Listing:
+    """A table of a page: its rows of a party's answer, and what it says where there is none."""
 
     title: str
     heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
     empty: str
+    of: Callable[[View], Iterable[Sequence[str]]]
+
+    def rows(self, view: View) -> list[list[str]]:
+        """The cells, each of a bounded length."""
+        return [[clipped(cell) for cell in row] for row in self.of(view)]
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Shown:
 
     title: str
     about: str
-    tables: Callable[[View], list[Table]]
+    tables: Sequence[Listing]
     refreshes: bool = False
 
 
@@ -83,18 +87,9 @@ def job(asked: approvals_pb2.AskedJob) -> Job:
         words=[clipped(sentence) for sentence in asked.words],
         document=document,
         cut=cut,
-        decisions=[decision(verdict) for verdict in asked.decisions],
+        decisions=[decision(verdict, _name, clipped) for verdict in asked.decisions],
         open=asked.state != "ended",
     )
-
-
-def decision(verdict: approvals_pb2.Verdict) -> str:
-    """A decision as a sentence."""
-    until = f" until {moment(verdict.until)}" if verdict.until > verdict.since else ""
-    signed = "countersigned" if verdict.HasField("countersigned") else "not countersigned: plain text"
-    why = f": {clipped(verdict.why)}" if verdict.why else ""
-    said, by, way = (_name(text) for text in (verdict.decision, verdict.approver, verdict.way))
-    return f"{said} by {by} ({way}) on {moment(verdict.since)}{until}, {signed}{why}"
 
 
 def standing(approval: approvals_pb2.StandingApproval) -> tuple[str, str, bool]:
@@ -115,14 +110,6 @@ def _name(text: str) -> str:
     return clipped(text, LONGEST_NAME)
 
 
-def moment(seconds: float) -> str:
-    """A time in seconds since 1970 as text."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    except (OverflowError, OSError, ValueError):
-        return "no date"
-
-
 def duration(seconds: float) -> str:
     """A number of seconds in words."""
     if not math.isfinite(seconds):
@@ -139,36 +126,6 @@ def figure(number: float) -> str:
     return f"{number:.6g}"
 
 
-def _running(view: View) -> list[Table]:
-    heads = ("Job", "Kind", "Table", "With", "Step", "Done", "Time left", "Begun", "Sent")
-    rows = [
-        (
-            f"{_name(one.job)}, attempt {one.attempt}",
-            f"{_name(one.kind)} ({_name(one.protocol)})",
-            one.table,
-            ", ".join(map(_name, (*one.parties, one.coordinator))),
-            one.step,
-            f"{one.done} of {one.rounds} trees" if one.rounds else f"{one.done}",
-            duration(one.seconds_left) if one.HasField("seconds_left") else "not known yet",
-            f"{duration(one.seconds)} ago",
-            terminal.size(one.bytes_sent),
-        )
-        for one in view.running
-    ]
-    return [_table("Jobs under way", heads, rows, "No job is under way.")]
-
-
-def _exchanged(view: View) -> list[Table]:
-    heads = ("Partner", "Class", "Readable", "What its reader learns", "Bytes")
-    return [
-        _table(title, heads, (_bytes(one) for one in view.exchanged if one.sent is sent), empty)
-        for sent, title, empty in (
-            (True, "What left", "Nothing was sent."),
-            (False, "What came in", "Nothing came in while the policy named approvers."),
-        )
-    ]
-
-
 def _bytes(one: overview_pb2.ExchangedBytes) -> tuple[str, ...]:
     known = CLASSES.get(one.disclosure)
     kind, tells = ("", "not known here") if known is None else (_READABLE.get(known.kind, known.kind), known.tells)
@@ -180,23 +137,6 @@ _READABLE: Mapping[str, str] = {
     "sealed": "no: sealed",
     "plain": "yes: to run jobs",
 }
-
-
-def _limits(view: View) -> list[Table]:
-    rows = [
-        (
-            one.of,
-            one.limit,
-            f"{figure(one.spent)} {_name(one.unit)}",
-            figure(one.most) if one.HasField("most") else "no limit",
-            figure(max(one.most - one.spent, 0)) if one.HasField("most") else "–",
-        )
-        for one in view.limits
-    ]
-    heads = ("Of", "Limit", "Used", "Most", "Left")
-    return [_table("Limits and leakage", heads, rows, "Nothing was charged, and no limit is set.")]
-
-
 #: Kind of a charge → the unit of its amount; of others it is a number of times.
 _AMOUNTS: Mapping[str, str] = {
     Kind.RECORDS: "records",
@@ -206,40 +146,7 @@ _AMOUNTS: Mapping[str, str] = {
     Kind.NOISED_WEIGHTS: "ε",
     Kind.FORGOTTEN: "ids",
 }
-
-
-def _ledger(view: View) -> list[Table]:
-    rows = [
-        (
-            moment(one.at),
-            one.kind,
-            f"{figure(one.amount)} {_AMOUNTS.get(one.kind, '')}".rstrip(),
-            one.table,
-            ", ".join(map(_name, one.partners)),
-            f"{_name(one.job)}, {one.attempt}" if one.job else "",
-        )
-        for one in view.ledger
-    ]
-    heads = ("At", "Kind", "Amount", "Table", "With", "Job, attempt")
-    return [_table("Charges, the newest first", heads, rows, "The ledger is empty.")]
-
-
-def _models(view: View) -> list[Table]:
-    rows = [
-        (one.model, one.protocol, one.role.replace("_", " "), str(one.trees), moment(one.published), one.fault or "–")
-        for one in view.models
-    ]
-    heads = ("Model", "Protocol", "Role here", "Trees", "Published", "Fault")
-    return [_table("Published models", heads, rows, "No model is published.")]
-
-
-def _certificates(view: View) -> list[Table]:
-    rows = [
-        (one.what, one.subject, moment(one.ends) if one.ends else "–", one.fault or _left((one.ends - view.at) / DAY_S))
-        for one in view.certificates
-    ]
-    heads = ("Whose", "Name", "Ends", "Days left")
-    return [_table("Certificates", heads, rows, "The party has none: insecure = true.")]
+_EXCHANGED = ("Partner", "Class", "Readable", "What its reader learns", "Bytes")
 
 
 def _left(days: float) -> str:
@@ -248,32 +155,144 @@ def _left(days: float) -> str:
     return f"{days:.0f}" if days > SOON else f"{days:.0f}: renew it" if days > 0 else "ended"
 
 
-def _transcripts(view: View) -> list[Table]:
-    rows = [
-        (one.job, terminal.size(one.bytes), moment(one.changed), ", ".join(map(_name, one.reports)) or "–")
-        for one in view.transcripts
-    ]
-    heads = ("Job", "Size", "Changed", "Reports beside it")
-    return [_table("Transcripts", heads, rows, "No transcript is kept (policy: record).")]
-
-
-def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> Table:
-    return Table(title, heads, [[clipped(cell) for cell in row] for row in rows], empty)
-
-
 #: View of overview.proto → its page.
 VIEWS: Mapping[str, Shown] = {
     "running": Shown(
-        "Running", "Time left is estimated from the trees so far; stopping early may end a job before.", _running, True
+        "Running",
+        "Time left is estimated from the trees so far; stopping early may end a job before.",
+        [
+            Listing(
+                "Jobs under way",
+                ("Job", "Kind", "Table", "With", "Step", "Done", "Time left", "Begun", "Sent"),
+                "No job is under way.",
+                lambda view: [
+                    (
+                        f"{_name(one.job)}, attempt {one.attempt}",
+                        f"{_name(one.kind)} ({_name(one.protocol)})",
+                        one.table,
+                        ", ".join(map(_name, (*one.parties, one.coordinator))),
+                        one.step,
+                        f"{one.done} of {one.rounds} trees" if one.rounds else f"{one.done}",
+                        duration(one.seconds_left) if one.HasField("seconds_left") else "not known yet",
+                        f"{duration(one.seconds)} ago",
+                        terminal.size(one.bytes_sent),
+                    )
+                    for one in view.running
+                ],
+            )
+        ],
+        refreshes=True,
     ),
-    "exchanged": Shown("Exchanged", "Bytes by disclosure class and partner since the party was started.", _exchanged),
+    "exchanged": Shown(
+        "Exchanged",
+        "Bytes by disclosure class and partner since the party was started.",
+        [
+            Listing(
+                "What left",
+                _EXCHANGED,
+                "Nothing was sent.",
+                lambda view: [_bytes(one) for one in view.exchanged if one.sent],
+            ),
+            Listing(
+                "What came in",
+                _EXCHANGED,
+                "Nothing came in while the policy named approvers.",
+                lambda view: [_bytes(one) for one in view.exchanged if not one.sent],
+            ),
+        ],
+    ),
     "limits": Shown(
         "Limits",
         "What the policy lets be spent, and measures of what others can read of this party's data in jobs under way.",
-        _limits,
+        [
+            Listing(
+                "Limits and leakage",
+                ("Of", "Limit", "Used", "Most", "Left"),
+                "Nothing was charged, and no limit is set.",
+                lambda view: [
+                    (
+                        one.of,
+                        one.limit,
+                        f"{figure(one.spent)} {_name(one.unit)}",
+                        figure(one.most) if one.HasField("most") else "no limit",
+                        figure(max(one.most - one.spent, 0)) if one.HasField("most") else "–",
+                    )
+                    for one in view.limits
+                ],
+            )
+        ],
     ),
-    "ledger": Shown("Ledger", "What this party's data were charged for, over all jobs.", _ledger),
-    "models": Shown("Models", "Shards of models in the party's state; their files are not checked here.", _models),
-    "certificates": Shown("Certificates", "Those of the party's own file.", _certificates),
-    "transcripts": Shown("Audits", "Transcripts that the party keeps, and audit reports beside them.", _transcripts),
+    "ledger": Shown(
+        "Ledger",
+        "What this party's data were charged for, over all jobs.",
+        [
+            Listing(
+                "Charges, the newest first",
+                ("At", "Kind", "Amount", "Table", "With", "Job, attempt"),
+                "The ledger is empty.",
+                lambda view: [
+                    (
+                        moment(one.at),
+                        one.kind,
+                        f"{figure(one.amount)} {_AMOUNTS.get(one.kind, '')}".rstrip(),
+                        one.table,
+                        ", ".join(map(_name, one.partners)),
+                        f"{_name(one.job)}, {one.attempt}" if one.job else "",
+                    )
+                    for one in view.ledger
+                ],
+            )
+        ],
+    ),
+    "models": Shown(
+        "Models",
+        "Shards of models in the party's state; their files are not checked here.",
+        [
+            Listing(
+                "Published models",
+                ("Model", "Protocol", "Role here", "Trees", "Published", "Fault"),
+                "No model is published.",
+                lambda view: [
+                    (
+                        *(one.model, one.protocol, one.role.replace("_", " ")),
+                        *(str(one.trees), moment(one.published), one.fault or "–"),
+                    )
+                    for one in view.models
+                ],
+            )
+        ],
+    ),
+    "certificates": Shown(
+        "Certificates",
+        "Those of the party's own file.",
+        [
+            Listing(
+                "Certificates",
+                ("Whose", "Name", "Ends", "Days left"),
+                "The party has none: insecure = true.",
+                lambda view: [
+                    (
+                        *(one.what, one.subject, moment(one.ends) if one.ends else "–"),
+                        one.fault or _left((one.ends - view.at) / DAY_S),
+                    )
+                    for one in view.certificates
+                ],
+            )
+        ],
+    ),
+    "transcripts": Shown(
+        "Audits",
+        "Transcripts that the party keeps, and audit reports beside them.",
+        [
+            Listing(
+                "Transcripts",
+                ("Job", "Size", "Changed", "Reports beside it"),
+                "No transcript is kept (policy: record).",
+                lambda view: [
+                    (one.job, terminal.size(one.bytes), moment(one.changed), ", ".join(map(_name, one.reports)) or "–")
+                    for one in view.transcripts
+                ],
+            )
+        ],
+    ),
 }

@@ -17,21 +17,21 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from hmac import compare_digest
 from importlib import resources
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qsl
 
 from aiohttp import hdrs, web
 
 from treetap import errors
-from treetap.errors import BadInput
-from treetap.names import host_of, one_line, visible
+from treetap.commands.approvals.client import PartyCalls, moment
+from treetap.errors import BadInput, one_line, visible
+from treetap.names import host_of
 from treetap.ops.console import pages
 from treetap.ops.console.sessions import TOKEN_S, Session, Sessions
-from treetap.ops.gateway.http_bodies import Answer
-from treetap.ops.gateway.http_connections import HEADERS
+from treetap.ops.gateway.http_connections import HEADERS, Answer
 from treetap.ops.gateway.http_json import SLOWEST_S
 from treetap.pages.page import render
-from treetap.wire.v2 import approvals_pb2, overview_pb2
+from treetap.wire.v2 import approvals_pb2
 
 #: Most bytes of a form, and most fields.
 MOST_FORM, MOST_FIELDS = 8192, 12
@@ -138,16 +138,6 @@ _asking: ContextVar[tuple[Session | None, str]] = ContextVar("_asking", default=
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Calls(Protocol):
-    """The calls to the party: those of `PartyCalls`."""
-
-    async def jobs(self, name: str = "", *, brief: bool = False) -> list[approvals_pb2.AskedJob]: ...
-    async def standing(self, name: str = "") -> list[approvals_pb2.StandingApproval]: ...
-    async def decide(self, decision: approvals_pb2.DecideRequest) -> approvals_pb2.AskedJob: ...
-    async def revoke(self, name: str) -> approvals_pb2.StandingApproval: ...
-    async def view(self, name: str, page: int = 0) -> overview_pb2.View: ...
-
-
 class Console:
     """The application.
 
@@ -160,7 +150,7 @@ class Console:
     """
 
     def __init__(
-        self, calls: Calls, approver: str, party: str, sessions: Sessions, hosts: Iterable[str], *, secured: bool
+        self, calls: PartyCalls, approver: str, party: str, sessions: Sessions, hosts: Iterable[str], *, secured: bool
     ) -> None:
         self._calls, self._about = calls, {"approver": approver, "party": party, "views": pages.VIEWS}
         self.sessions, self._hosts = sessions, frozenset(hosts)
@@ -347,8 +337,8 @@ class Console:
             title=shown.title,
             here=f"/{name}",
             shown=shown,
-            tables=shown.tables(view),
-            at=pages.moment(view.at),
+            view=view,
+            at=moment(view.at),
             number=number,
             more=view.more,
             every=REFRESH_S if "every" in request.query and shown.refreshes else 0,
@@ -394,7 +384,7 @@ def _meanwhile(asked: approvals_pb2.AskedJob, seen: int) -> str | None:
     """A notice if others have decided since a page was made that showed so many decisions."""
     if len(asked.decisions) <= seen:
         return None
-    last = pages.decision(asked.decisions[-1])
+    last = pages.job(asked).decisions[-1]
     return f"Somebody has decided since this page was made, and you have not: {last}. Look at the job again."
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from treetap.commands.approvals import client as approvals_client
 from treetap.commands.jobs import client
 from treetap.coordinator import config as coordinator_config
-from treetap.errors import BadInput, ConfigError, DataError
-from treetap.names import NAME_RULE, did_you_mean, matched
+from treetap.errors import BadInput, ConfigError, DataError, did_you_mean
+from treetap.names import NAME_RULE, matched
 from treetap.native import arithmetic, library
 from treetap.native import lattice as native
 from treetap.ops.doctor.connections import (
@@ -44,13 +44,12 @@ from treetap.protocols.libraries import kernels_protocols
 from treetap.strict import read_toml
 from treetap.tables import config
 from treetap.tables.binned import CURE, refuse_cuts
+from treetap.tables.cells import shape_text
 from treetap.tables.features import in_words
 from treetap.tables.opening import columns_of, source_of
 from treetap.tables.reading import read_table
 from treetap.tables.source import Source
-from treetap.tables.tensors import shape_text
-from treetap.wire.ports import Address
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Address, Identity, Role
 from treetap.workers.cluster.engine import survey
 
 #: Subject of the check of a cluster.

@@ -18,18 +18,16 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from treetap import version
-from treetap.errors import ConfigError, Interrupted, Refused
+from treetap.errors import ConfigError, Interrupted, Refused, visible
 from treetap.logs import OF_SPANS
-from treetap.names import asked_at, visible
+from treetap.names import asked_at
 from treetap.process.config import TelemetryConfig
 from treetap.version import install
 from treetap.wire import certificates as lists
-from treetap.wire import hello
 from treetap.wire.certificates import fingerprint, read_certificates
-from treetap.wire.ports import Address
-from treetap.wire.probe import examine, look
+from treetap.wire.ports import Address, Identity
+from treetap.wire.probe import Hello, examine, look, say_hello
 from treetap.wire.proxies import ASKED, named, proxy_to
-from treetap.wire.roles import Identity
 from treetap.wire.rpc import listening_fault
 from treetap.wire.tls import Insecure, TlsFiles, Transport
 
@@ -135,7 +133,7 @@ def check_server(to: Address, tls: Transport) -> list[Finding]:
     """Check that a treetap server of that name answers there, with our version and time."""
     subject = f"{to.name} at {to.location}"
     try:
-        heard = hello.say_hello(to, tls, HELLO_S)
+        heard = say_hello(to, tls, HELLO_S)
     except ConfigError as fault:
         return [Finding("fault", subject, f"our own TLS files cannot be used: {fault}")]
     except Refused as refusal:
@@ -150,7 +148,7 @@ def check_server(to: Address, tls: Transport) -> list[Finding]:
     return findings + _version_findings(subject, heard) + _clock_findings(subject, heard)
 
 
-def _version_findings(subject: str, heard: hello.Hello) -> list[Finding]:
+def _version_findings(subject: str, heard: Hello) -> list[Finding]:
     ours, release = str(version.PROTOCOL_VERSION), version.package_version()
     if heard.protocol != ours:
         spoken = "sends no version" if heard.protocol is None else f"speaks version {heard.protocol[:20]!r}"
@@ -161,7 +159,7 @@ def _version_findings(subject: str, heard: hello.Hello) -> list[Finding]:
     return [Finding("ok" if same else "warning", subject, f"treetap {heard.release}, protocol version {ours}{more}")]
 
 
-def _clock_findings(subject: str, heard: hello.Hello) -> list[Finding]:
+def _clock_findings(subject: str, heard: Hello) -> list[Finding]:
     if heard.skew_s is None:
         return [Finding("warning", subject, "does not report its time, so that clocks cannot be compared")]
     least = max(0.0, abs(heard.skew_s) - heard.within_s)
@@ -196,7 +194,7 @@ def check_relay(relay: Address, process: Identity, tls: Transport) -> list[Findi
     if not seen.trusted:
         return [Finding("fault", subject, seen.line)]
     try:
-        hello.say_hello(Address(process.name, relay.location, process.role), tls, HELLO_S)
+        say_hello(Address(process.name, relay.location, process.role), tls, HELLO_S)
     except (Interrupted, Refused):
         return [Finding("warning", subject, f"{relay.name} is there; {process.name} is not registered: is it running?")]
     return [Finding("ok", subject, f"{process.name} is registered and reached there")]

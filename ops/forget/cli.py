@@ -5,13 +5,12 @@ For the party's own people. The party is stopped meanwhile.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treetap.commands.options import Json, reading
+from treetap.commands.options import Json, print_json, reading
 
 if TYPE_CHECKING:
     from treetap.ops.forget.forgetting import Forgotten
@@ -50,7 +49,7 @@ def forget(
     with sole_user(party.state), reading(party.state):
         outcome = forgotten(party, gone, dry=dry_run, transcripts=remove_transcripts)
     if as_json:
-        print(json.dumps(outcome.plain(), indent=1), flush=True)
+        print_json(outcome.plain())
         return
     _show(outcome)
 

@@ -31,10 +31,8 @@ import pyarrow.parquet as pq
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.models import keyed_ids
 from treetap.models.arrays import read_arrays
-from treetap.models.document import write_document
-from treetap.models.durable import remnant, remove_folder, sync_folder, write_whole, writing_whole
-from treetap.models.kept import CONTINUATION
-from treetap.models.store import JOB, MANIFEST, manifest_seed, plain_manifest, read_job
+from treetap.models.durable import remnant, remove_folder, sync_folder, write_document, write_whole, writing_whole
+from treetap.models.store import CONTINUATION, JOB, MANIFEST, manifest_seed, plain_manifest, read_job
 from treetap.party.config import PartyConfig
 from treetap.party.growth.continuation import forgetting
 from treetap.party.prediction.query_counts import QueryCounts
@@ -272,7 +270,6 @@ def row_of(place: str) -> Row | None:
     return next((row for row, own in patterns if len(own) == len(parts) and all(map(fnmatchcase, parts, own))), None)
 
 
-_ASKED = {message.DESCRIPTOR.full_name: message for message in (PredictRecords, PredictedRecords)}
 _OF_JOBS = (Kind.TRAINING, Kind.PREDICTION, Kind.PREVIEW)
 
 

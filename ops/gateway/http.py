@@ -1,4 +1,7 @@
-"""`treetap gateway`: the HTTP endpoint for clients. JSON requests go to the party, errors become statuses."""
+"""`treetap gateway`: the HTTP endpoint for clients. JSON requests go to the party, errors become statuses.
+
+Calls of a gateway to its party: each for one client, by name, with a deadline.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,29 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 from cryptography import x509
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import ValidationError
 
 from treetap import errors, logs
-from treetap.errors import BadInput, Refused
+from treetap.errors import BadInput, Incompatible, NotServed, Refused, TreetapError, Unreachable, one_line
 from treetap.metrics import ProcessMetrics
-from treetap.names import NAME, host_of, one_line
+from treetap.names import NAME, host_of
 from treetap.ops.gateway.config import GatewayConfig, read
-from treetap.ops.gateway.http_bodies import Bodies, problem, respond
-from treetap.ops.gateway.http_connections import Handler, HttpListener, Waiting, awaits_requests, certificate_of
+from treetap.ops.gateway.http_connections import (
+    Bodies,
+    Handler,
+    HttpListener,
+    Waiting,
+    awaits_requests,
+    certificate_of,
+    problem,
+    respond,
+)
 from treetap.ops.gateway.http_json import (
     SLOWEST_S,
     STATUS,
@@ -31,16 +44,79 @@ from treetap.ops.gateway.http_json import (
     model_reply,
     predict_reply,
 )
-from treetap.ops.gateway.party_calls import PartyCalls
 from treetap.process.lifecycle import serve_until_stopped
 from treetap.process.limits import collect_rarely, raise_descriptors
-from treetap.wire.callers import Callers
+from treetap.wire.callers import BEHALF_KEY, Callers
 from treetap.wire.certificates import dns_names, ip_addresses
 from treetap.wire.credentials import CredentialSource
-from treetap.wire.roles import Role
+from treetap.wire.ports import Address, Role
+from treetap.wire.probe import SERVING
+from treetap.wire.rpc import GrpcDialer
 from treetap.wire.secured import Secured
-from treetap.wire.tls import NAME_KEY
-from treetap.wire.v2 import serving_pb2
+from treetap.wire.tls import NAME_KEY, Transport
+from treetap.wire.v2 import serving_pb2, serving_pb2_grpc
+
+#: Seconds that a prediction may take: no party lets a client wait longer than 600.
+LONGEST_S = 610.0
+#: Seconds that a party may take to describe a model, and to say whether it serves one.
+SOON_S = 10.0
+#: Seconds after which a connection without a call is given up, before the party does so.
+GIVE_UP_S = 50.0
+
+
+class PartyCalls:
+    """Asks one party.
+
+    Args:
+        transport: the gateway's own credentials.
+        to: the party's address for clients.
+    """
+
+    def __init__(self, transport: Transport, to: Address) -> None:
+        self._to, self._dialer = to, GrpcDialer(transport, give_up_s=GIVE_UP_S)
+
+    async def predict(
+        self, client: str, request: serving_pb2.PredictRecords, within_s: float | None = None
+    ) -> serving_pb2.PredictedRecords:
+        """Predictions for a client, within `within_s` seconds or what the party allows.
+
+        Raises:
+            BadInput, Refused, UnknownJob: the party's answer.
+            NotServed, Overloaded, Silent: the client may ask again; also where the party is not reached.
+        """
+        async with self._asking(client) as stub:
+            return await stub.Predict(request, timeout=min(LONGEST_S, within_s or LONGEST_S))
+
+    async def describe(self, client: str, model: str) -> serving_pb2.ModelDescription:
+        """The description of a served model for a client. Raises as `predict` does."""
+        async with self._asking(client) as stub:
+            return await stub.Describe(serving_pb2.DescribeModel(model=model), timeout=SOON_S)
+
+    async def serves(self) -> bool:
+        """True if the party is reached and serves a model."""
+        try:
+            async with self._dialer.calling(self._to) as channel:
+                asked = health_pb2.HealthCheckRequest(service=SERVING)
+                answer = await health_pb2_grpc.HealthStub(channel).Check(asked, timeout=SOON_S)
+        except TreetapError as fault:
+            log.warning("%s does not say whether it serves: %s", self._to.name, fault)
+            return False
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    async def close(self) -> None:
+        await self._dialer.close()
+
+    @asynccontextmanager
+    async def _asking(self, client: str) -> AsyncIterator[serving_pb2_grpc.ServingAsyncStub]:
+        """The stub for one call; why the party is not reached is for the log alone."""
+        try:
+            async with self._dialer.calling(self._to, (BEHALF_KEY, client)) as channel:
+                stub: Any = serving_pb2_grpc.ServingStub(channel)
+                yield stub
+        except (Unreachable, Incompatible) as fault:
+            log.warning("%s is not reached: %s", self._to.name, fault)
+            raise NotServed(f"{self._to.name} cannot be asked now; ask again later") from None
+
 
 log = logging.getLogger(__name__)
 _NEAR = ("localhost", "127.0.0.1", "::1")

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic.json_schema import models_json_schema
 from pydantic_core import ErrorDetails
 
-from treetap.names import NAME, NAME_RULE, did_you_mean, of_class, visible
+from treetap.errors import did_you_mean, visible
+from treetap.names import NAME, NAME_RULE, of_class
 from treetap.strict import Name
 from treetap.version import package_version
 from treetap.wire.v2 import serving_pb2

@@ -16,7 +16,7 @@ from treetap.process.lifecycle import serve_until_stopped
 from treetap.process.limits import collect_rarely, raise_descriptors
 from treetap.strict import Address, ProcessName, Strict, load
 from treetap.wire.callers import Callers
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Identity, Role
 from treetap.wire.secured import Secured
 
 

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from treetap.errors import BadInput, Malformed, Refused, TreetapError
-from treetap.names import visible
+from treetap.errors import BadInput, Malformed, Refused, TreetapError, visible
 from treetap.ops.relay.client_hello import ClientHello
 from treetap.wire.callers import Callers
 from treetap.wire.listening import bound
+from treetap.wire.ports import Identity, Role
 from treetap.wire.relay.control import (
     DATA,
     DATA_LINE,
@@ -41,7 +41,6 @@ from treetap.wire.relay.control import (
     token_of,
 )
 from treetap.wire.relay.splicing import LINGER_S, MOST_UNPROVEN, MOST_UNPROVEN_S, End, Share
-from treetap.wire.roles import Identity, Role
 from treetap.wire.secured import Secured
 
 log = logging.getLogger(__name__)

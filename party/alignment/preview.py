@@ -22,13 +22,12 @@ import pyarrow as pa
 from treetap.errors import Malformed, Refused
 from treetap.models.durable import make_folder, writing_whole
 from treetap.party.alignment.lists import RaisedLists
-from treetap.party.alignment.steps import ALIGNMENT, Alignment
+from treetap.party.alignment.steps import Alignment
 from treetap.party.config import PartyConfig
-from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.job_store import PREVIEWED
 from treetap.party.runtime.ledger import Kind
-from treetap.party.runtime.messages import Rows
-from treetap.party.runtime.step_order import OPENING, Next, role, step, steps_of
+from treetap.party.runtime.step_order import ALIGNMENT, OPENING, Next, role, step, steps_of
 from treetap.party.setup.steps import load_table, table_config
 from treetap.process.together import together
 from treetap.protocols.alignment import MOST_IDS, count_turns

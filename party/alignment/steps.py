@@ -19,17 +19,16 @@ import numpy as np
 from treetap.errors import ConfigError, DataError, Malformed
 from treetap.party.alignment.lists import RaisedLists, own_steps
 from treetap.party.alignment.proofs import ListProofs
-from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.ledger import Kind
-from treetap.party.runtime.messages import Rows
 from treetap.party.runtime.step_order import StepId, step
-from treetap.party.setup.evaluated import check_evaluated
+from treetap.party.setup.labelled_table import check_evaluated
 from treetap.process.together import together
 from treetap.protocols.alignment import owners, turns
 from treetap.protocols.messages import JobSizes
 from treetap.psi.group import Exponent
 from treetap.psi.lists import PointList
-from treetap.tables.evaluated import JobRecords, unmarked
+from treetap.tables.binned import JobRecords, unmarked
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin
 from treetap.wire.v2 import alignment_pb2, control_pb2
@@ -41,11 +40,6 @@ log = logging.getLogger(__name__)
 STORED = "alignment"
 #: Rules of a policy: of trainings, and of predictions.
 CommonRecords = Literal["min_common_records", "min_prediction_records"]
-
-#: The name of the alignment as a phase of a role's step table.
-ALIGNMENT = "alignment"
-#: Outcome of `prepare`, the step before it.
-ALIGNED = "the records are aligned already"
 
 
 def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepId]:

@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable
 
 from treetap.errors import BadInput
-from treetap.party.approvals.decisions import Asked, Verdict, signature_of
+from treetap.party.approvals.decisions import Asked, Standing, Verdict, signature_of
 from treetap.party.approvals.ledger import Approvals
-from treetap.party.approvals.standing import Standing
 from treetap.party.policy import Policy
 from treetap.party.runtime.steps import disk_faults
 from treetap.wire.v2 import approvals_pb2

@@ -16,10 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treetap.errors import BadInput, Conflict, DataError, Malformed, Overloaded, Pending, Refused, UnknownJob
-from treetap.models.document import read_document, write_document
-from treetap.models.durable import sync_folder
-from treetap.names import visible
+from treetap.errors import BadInput, Conflict, DataError, Malformed, Overloaded, Pending, Refused, UnknownJob, visible
+from treetap.models.durable import read_document, sync_folder, write_document
 from treetap.party.approvals.decisions import (
     APPROVED,
     COMMAND,
@@ -28,11 +26,13 @@ from treetap.party.approvals.decisions import (
     REFUSED,
     STANDING,
     Asked,
+    Standing,
     Verdict,
     check_countersigned,
     countersigned,
+    parties_of,
+    standing_of,
 )
-from treetap.party.approvals.standing import Standing, parties_of, standing_of
 from treetap.party.policy import Policy
 from treetap.wire.tls import Transport
 

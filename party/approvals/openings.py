@@ -18,7 +18,7 @@ from treetap.protocols.job_spec import continued_from
 from treetap.protocols.messages import Members, MessageRow
 from treetap.wire.certificates import date
 from treetap.wire.frame import Opening
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.signatures import AHEAD_S, end_of, verified
 from treetap.wire.tls import Insecure, Transport
 from treetap.wire.v2 import prediction_pb2, setup_pb2

@@ -31,7 +31,7 @@ Amounts = Mapping[tuple[str, str], float]
 
 class Watched:
     """The measures, which stay as they were read last. Units of limits: see
-    `treetap.party.approvals.spent_limits.spent`.
+    `treetap.party.approvals.overview.spent`.
 
     `config`: returns what holds now; `approvals`: the party's, raises `DataError` if they are damaged.
     """
@@ -78,7 +78,7 @@ class Watched:
 
     def _rows(self, config: PartyConfig) -> list[dict[str, Any]]:
         """Rows of the ledger's limits, and of `max_leakage` for each peer that the label holder measures."""
-        from treetap.party.approvals.spent_limits import spent  # with what reads tables
+        from treetap.party.approvals.overview import spent  # with what reads tables
 
         rows = spent(config, ledger_of(config.state).charges())
         for _, labels, nats in self._metrics.samples("treetap_leakage_bound_nats"):

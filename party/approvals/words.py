@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from treetap.names import quoted, visible
-from treetap.party.approvals.decisions import Asked, Kind
-from treetap.party.approvals.standing import flat
+from treetap.errors import quoted, visible
+from treetap.party.approvals.decisions import Asked, Kind, flat
 from treetap.party.config import PartyConfig
 from treetap.protocols.messages import Members, MessageRow, classes_of
 from treetap.protocols.registry import prediction, training

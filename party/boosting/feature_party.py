@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.boosting.ciphers import BoostingLayout, summed_values
 from treetap.party.config import PartyConfig
 from treetap.party.growth.column_noise import ColumnNoise
@@ -20,8 +19,8 @@ from treetap.party.growth.feature_party import (
 from treetap.party.growth.feature_party_job import FeaturePartyJob
 from treetap.party.growth.messages import take_sampled
 from treetap.party.runtime.context import StepContext
-from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
-from treetap.party.setup.evaluated import check_drawn
+from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.party.setup.labelled_table import check_drawn
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as
 from treetap.trees.ensemble import ROOT

@@ -10,7 +10,6 @@ import logging
 import numpy as np
 
 from treetap.errors import DataError
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.boosting.ciphers import BoostingLayout, encrypted_values, layout
 from treetap.party.config import PartyConfig
 from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
@@ -19,8 +18,8 @@ from treetap.party.growth.label_state import SCORES, stored_trees
 from treetap.party.growth.messages import sampled_messages
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.job_store import JobStore
-from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
-from treetap.party.setup.evaluated import Measured
+from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.party.setup.labelled_table import Measured
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from treetap.errors import ConfigError, Refused
-from treetap.models.kept import CELLS
+from treetap.models.store import CELLS
 from treetap.party.defences.clean_labels import LabelRules, Use
 from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy
-from treetap.party.runtime.context import StepContext
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows, StepContext
 from treetap.protocols.exclusions import Feature, between
 from treetap.protocols.job_spec import broken_by, features_of, params_of
 from treetap.protocols.registry import training, training_name

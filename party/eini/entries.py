@@ -38,18 +38,15 @@ from treetap.party.eini.entry_layout import (
     score_layout,
     take_layout,
 )
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.tree_scoring import TreeScoring
-from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.messages import MESSAGE_BYTES, ciphertext_body, ciphertexts_in
-from treetap.party.runtime.outbox import Series
+from treetap.party.runtime.context import MESSAGE_BYTES, Series, StepContext, ciphertext_body, ciphertexts_in, required
 from treetap.party.setup.steps import make_key, make_proof, send_key, take_key
 from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.scoring import BLOCK_BYTES
-from treetap.tables.typed import typed
+from treetap.tables.label_columns import typed
 from treetap.trees.ensemble import Ensemble
 from treetap.trees.leaf_entries import SUM_BITS, Ints, LeafEntries
 from treetap.trees.local_values import GoesLeft

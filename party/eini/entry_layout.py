@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from treetap.errors import DataError, Malformed
+from treetap.party.prediction.opened_model import PredictionJob
 from treetap.party.prediction.tree_scoring import TreeScoring
-from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.context import StepContext
-from treetap.party.runtime.messages import batches
+from treetap.party.runtime.context import StepContext, batches
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.prediction import present

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.eini.entry_layout import ChainPlace, cipher_of, sizes_of
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import (
     ATTRIBUTED,
     NAMES,
@@ -19,9 +18,8 @@ from treetap.party.prediction.steps import (
     steps_asked_for,
 )
 from treetap.party.prediction.tree_model import NamesSent, OwnSplits
-from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.context import required
-from treetap.party.runtime.step_order import NEXT_ROUND, THIS_ROUND, Next, Phase, role, step, steps_of
+from treetap.party.runtime.step_order import ALIGNMENT, NEXT_ROUND, THIS_ROUND, Next, Phase, role, step, steps_of
 from treetap.wire.v2 import control_pb2
 
 if TYPE_CHECKING:  # of the two ciphers a job imports its own

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.eini.entry_layout import cipher_of, sizes_of
 from treetap.party.prediction.batch import BatchPrediction
+from treetap.party.prediction.opened_model import PredictionJob
 from treetap.party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
 from treetap.party.prediction.steps import (
     ATTRIBUTED,
@@ -28,11 +28,9 @@ from treetap.party.prediction.steps import (
     take_spent,
 )
 from treetap.party.prediction.tree_scoring import TreeScoring
-from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.context import required
-from treetap.party.runtime.messages import Rows
-from treetap.party.runtime.step_order import THIS_ROUND, Next, Outcome, role, step, steps_of
-from treetap.tables.typed import IdColumns
+from treetap.party.runtime.context import Rows, required
+from treetap.party.runtime.step_order import ALIGNMENT, THIS_ROUND, Next, Outcome, role, step, steps_of
+from treetap.tables.label_columns import IdColumns
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
 from treetap.wire.v2 import control_pb2, prediction_pb2

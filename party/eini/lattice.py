@@ -34,13 +34,10 @@ from treetap.party.eini.entry_layout import (
     named_tree,
     spare_of,
 )
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import blaming
 from treetap.party.prediction.tree_scoring import TreeScoring
-from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.messages import MESSAGE_BYTES, batches
-from treetap.party.runtime.outbox import Series
+from treetap.party.runtime.context import MESSAGE_BYTES, Series, StepContext, batches, required
 from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.scoring import BLOCK_BYTES

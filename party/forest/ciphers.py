@@ -15,8 +15,7 @@ from treetap.party.growth.feature_party import OwnTree, Sums, since
 from treetap.party.growth.feature_party_job import FeaturePartyJob
 from treetap.party.growth.offered_candidates import Offer
 from treetap.party.growth.split_table import TreeColumns
-from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.setup.keys import JobKeys
 from treetap.privacy.column_privacy import ColumnPrivacy, most_draws
 from treetap.protocols.growth import TreeSizes

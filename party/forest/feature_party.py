@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from treetap.errors import Malformed
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.defences.checks import refuse_classes
 from treetap.party.forest.ciphers import ForestLayout, summed_labels
@@ -21,10 +20,9 @@ from treetap.party.growth.feature_party import (
 )
 from treetap.party.growth.feature_party_job import FeaturePartyJob
 from treetap.party.growth.messages import take_drawn
-from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.messages import Rows
-from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
-from treetap.party.setup.evaluated import check_drawn
+from treetap.party.runtime.context import Rows, StepContext, required
+from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.party.setup.labelled_table import check_drawn
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.job_spec import params_as
 from treetap.protocols.key_options import KeyKind

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.forest.ciphers import ForestLayout, encrypted_labels, layout
 from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
@@ -14,11 +13,10 @@ from treetap.party.growth.label_holder_job import LabelHolderJob
 from treetap.party.growth.label_state import SCORES
 from treetap.party.growth.messages import drawn_messages
 from treetap.party.growth.offered_candidates import Offer
-from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.context import CountedBody, StepContext, required
 from treetap.party.runtime.job_store import JobStore
-from treetap.party.runtime.messages import CountedBody
-from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
-from treetap.party.setup.evaluated import Measured
+from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.party.setup.labelled_table import Measured
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
@@ -192,7 +190,7 @@ class ForestScores(ForestRounds):
         Raises:
             DataError: the stored sums are of another table.
         """
-        further = None if evaluated is None else evaluated.values
+        further = None if evaluated is None else evaluated[0]
         super().__init__(params, len(labels.classes), labels.values, further, least_out_of_bag)
         self._store = store
         arrays = store.load_arrays(SCORES)

@@ -8,7 +8,7 @@ from typing import Protocol
 from treetap.party.growth.feature_party import OwnTree, Sums
 from treetap.party.growth.offered_candidates import Offer
 from treetap.party.growth.split_table import TreeColumns
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows
 from treetap.party.setup.keys import KeyMaker
 from treetap.tables.labels import Labels
 from treetap.trees.growing_tree import GrowingTree, Ints

@@ -14,16 +14,14 @@ from typing import NoReturn, Protocol
 import numpy as np
 
 from treetap.errors import ConfigError, Malformed, OutOfOrder, PlaintextOverflow, Refused
-from treetap.models.kept import COLUMN_PRIVACY
 from treetap.models.line_file import Line
-from treetap.models.store import TREES
+from treetap.models.store import COLUMN_PRIVACY, TREES
 from treetap.party.config import PartyConfig
 from treetap.party.defences.checks import check_noised_trees, refuse_classes, refuse_noise
 from treetap.party.defences.column_budget import ColumnBudget
 from treetap.party.growth.feature_party import OwnTree
 from treetap.party.growth.rule import Part, Rule
-from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.setup.labelled_table import LabelledTable
 from treetap.privacy.column_privacy import MOST_SUMS, ColumnPrivacy, Draws, drawn_sums
 from treetap.privacy.discrete_gaussian import LARGEST_VARIANCE, discrete_gaussians

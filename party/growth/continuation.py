@@ -20,14 +20,25 @@ import numpy as np
 from treetap.errors import DataError
 from treetap.models import keyed_ids
 from treetap.models.arrays import Array, content_of, read_arrays
-from treetap.models.kept import CLEAN_METRICS, CONTINUATION, LEAKAGE, SPACES, VALUES, read_history
-from treetap.models.store import HISTORY, TREES, read_arrays_of, read_job, read_kind, read_manifest
+from treetap.models.store import (
+    CLEAN_METRICS,
+    CONTINUATION,
+    HISTORY,
+    LEAKAGE,
+    SPACES,
+    TREES,
+    VALUES,
+    read_arrays_of,
+    read_history,
+    read_job,
+    read_kind,
+    read_manifest,
+)
 from treetap.party.growth.label_state import SIGNATURES, stored_rounds, stored_trees
 from treetap.party.growth.rule import Draft, Part, Rule
 from treetap.party.growth.stored_trees import StoredTrees
-from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.job_store import JobStore, published_trees
-from treetap.party.runtime.messages import Rows
 from treetap.protocols.job_spec import continued_from
 from treetap.protocols.registry import training_name
 from treetap.tables.labels import Labels

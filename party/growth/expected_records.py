@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from treetap.errors import Malformed
-from treetap.party.runtime.messages import REMEDY, Rows
+from treetap.party.runtime.context import REMEDY, Rows
 from treetap.trees.params import FewestDrawn
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]

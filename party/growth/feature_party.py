@@ -19,8 +19,7 @@ from treetap.party.growth.expected_records import ExpectedRecords
 from treetap.party.growth.messages import child_messages, take_partitions, take_spaces, take_won
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.growth.stored_trees import StoredTrees
-from treetap.party.runtime.context import StepContext
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows, StepContext
 from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, step
 from treetap.trees.candidates import Partition
 from treetap.trees.ensemble import ROOT

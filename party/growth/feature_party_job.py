@@ -13,7 +13,7 @@ import numpy as np
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.models.line_file import Line
 from treetap.models.store import TREES
-from treetap.party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
+from treetap.party.alignment.steps import Alignment, begin_alignment
 from treetap.party.config import PartyConfig
 from treetap.party.growth.continuation import FirstTrees
 from treetap.party.growth.expected_records import ExpectedRecords
@@ -22,8 +22,8 @@ from treetap.party.growth.rule import Draft, Part, Rule, rules_of
 from treetap.party.growth.split_table import SplitTable
 from treetap.party.growth.stored_trees import StoredTrees, entries_of
 from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.step_order import Conditions, Next, Outcome, step
-from treetap.party.setup.evaluated import drawing, drawn_by_seed, load_records
+from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, Conditions, Next, Outcome, step
+from treetap.party.setup.labelled_table import drawing, drawn_by_seed, load_records
 from treetap.party.setup.steps import (
     PUBLISHED,
     UNPUBLISHED,
@@ -37,8 +37,7 @@ from treetap.party.setup.steps import (
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
-from treetap.tables.binned import partitioned
-from treetap.tables.evaluated import JobRecords
+from treetap.tables.binned import JobRecords, partitioned
 from treetap.tables.reading import Table
 from treetap.trees.candidates import Kind, Shape
 from treetap.trees.params import FewestDrawn, TreeParams

@@ -12,7 +12,7 @@ from typing import Any
 
 from treetap.errors import OutOfOrder
 from treetap.models.store import HISTORY, TREES
-from treetap.party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
+from treetap.party.alignment.steps import Alignment, begin_alignment
 from treetap.party.config import PartyConfig
 from treetap.party.growth.continuation import FirstTrees
 from treetap.party.growth.feature_party import Bools
@@ -21,7 +21,7 @@ from treetap.party.growth.rule import Draft, Part, Rule, Summed, rules_of
 from treetap.party.growth.split_table import SplitTable
 from treetap.party.growth.stored_trees import StoredTrees, entries_of
 from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.step_order import Next, Outcome, step
+from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, Next, Outcome, step
 from treetap.party.setup.keys import KeyMaker
 from treetap.party.setup.labelled_table import LabelledTable, load_labelled_table
 from treetap.party.setup.steps import bin_features, manifest_of, without_columns

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from treetap.models.kept import CLEAN_METRICS, read_history
-from treetap.models.store import HISTORY
+from treetap.models.store import CLEAN_METRICS, HISTORY, read_history
 from treetap.party.runtime.job_store import JobStore
 from treetap.trees.ensemble import Tree
 from treetap.trees.metrics import finite

@@ -25,9 +25,8 @@ from treetap.party.growth.column_noise import ColumnNoise
 from treetap.party.growth.feature_party import OwnTree, Sums, since
 from treetap.party.growth.feature_party_job import FeaturePartyJob
 from treetap.party.growth.split_table import TreeColumns
-from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.messages import Rows
-from treetap.party.setup.joint_seed import draw_joint_seed
+from treetap.party.runtime.context import Rows, StepContext, required
+from treetap.party.setup.keys import draw_joint_seed
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import Ints

@@ -27,10 +27,8 @@ from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, 
 from treetap.lattice.histogram_ways import Needs, Way, built_nodes, bytes_of_tree, once_an_attempt, way_of
 from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
 from treetap.party.growth.offered_candidates import Offer
-from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.messages import CiphertextBody, Rows
-from treetap.party.setup.joint_seed import draw_joint_seed
-from treetap.party.setup.keys import fitting
+from treetap.party.runtime.context import CiphertextBody, Rows, StepContext, required
+from treetap.party.setup.keys import draw_joint_seed, fitting
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.job_spec import taking_part

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from treetap.errors import Malformed
-from treetap.party.runtime.messages import CountedBody, CountedItem, Rows, as_chunk, counted_bodies, counted_items
+from treetap.party.runtime.context import CountedBody, CountedItem, Rows, as_chunk, counted_bodies, counted_items
 from treetap.trees.candidates import Partition
 from treetap.trees.growing_tree import Made
 from treetap.wire.records import rows_of
@@ -96,7 +96,7 @@ def won_messages(owner: str, won: Mapping[int, Sequence[int]]) -> Iterator[Count
     def item(node: int, places: Sequence[int]) -> CountedItem[growth_pb2.WonSplit]:
         counted = growth_pb2.WonSplit(node=node, candidates=[(1 << 32) - 1])
         split = growth_pb2.WonSplit(node=node, candidates=places)
-        return CountedItem(split, counted, max(split.ByteSize(), counted.ByteSize()))
+        return split, counted, max(split.ByteSize(), counted.ByteSize())
 
     items = (item(node, places) for node, places in won.items())
     return counted_bodies(lambda splits: growth_pb2.WonSplits(owner=owner, splits=splits), items)
@@ -201,7 +201,7 @@ def _item(node: int, partition: Partition | None, sizes: Sequence[int]) -> Count
     entry = growth_pb2.ChosenPartition(node=node, right=right)
     if partition is not None:
         entry.column, entry.missing_left = partition.group + 1, partition.missing_left
-    return CountedItem(entry, counted, counted.ByteSize())
+    return entry, counted, counted.ByteSize()
 
 
 def leaf_paths(made: Mapping[int, Made], party: int, leaves: Sequence[int]) -> list[growth_pb2.LeafPaths]:

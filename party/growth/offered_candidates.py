@@ -13,7 +13,7 @@ from itertools import accumulate
 import numpy as np
 
 from treetap.errors import Malformed
-from treetap.models.kept import CELLS
+from treetap.models.store import CELLS
 from treetap.party.defences.checks import refuse_classes
 from treetap.party.growth.messages import partition_messages, won_messages
 from treetap.party.runtime.context import StepContext

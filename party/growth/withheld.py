@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from treetap.models.kept import SPACES
+from treetap.models.store import SPACES
 from treetap.party.growth.feature_party import Bools, OwnTree
 from treetap.party.growth.messages import space_messages
 from treetap.party.growth.rule import Rule
-from treetap.party.runtime.context import StepContext
-from treetap.party.runtime.messages import CountedBody, Rows
+from treetap.party.runtime.context import CountedBody, Rows, StepContext
 from treetap.process.together import together
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.ensemble import ROOT

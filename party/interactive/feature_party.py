@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from treetap.errors import Malformed
-from treetap.party.alignment.steps import ALIGNMENT
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.query_counts import charge_permitted, charge_queries
 from treetap.party.prediction.steps import NAMES, OPENING_ROWS, steps_asked_for
 from treetap.party.prediction.tree_model import NamesSent, OwnSplits
-from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.messages import REMEDY, Rows
-from treetap.party.runtime.step_order import ANY, LATER, Next, Phase, role, step, steps_of
+from treetap.party.runtime.context import REMEDY, Rows
+from treetap.party.runtime.step_order import ALIGNMENT, ANY, LATER, Next, Phase, role, step, steps_of
 from treetap.protocols.interactive import InteractiveSizes, asked_stages
 from treetap.trees.paths import Bools
 from treetap.wire import records

@@ -21,8 +21,8 @@ from functools import cached_property, partial
 import numpy as np
 
 from treetap.errors import Malformed
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.prediction.batch import BatchPrediction
+from treetap.party.prediction.opened_model import PredictionJob
 from treetap.party.prediction.steps import (
     ANSWERED,
     NAMES,
@@ -35,10 +35,9 @@ from treetap.party.prediction.steps import (
     steps_asked_for,
 )
 from treetap.party.prediction.tree_scoring import TreeScoring
-from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.context import required
-from treetap.party.runtime.messages import CountedItem, Rows, counted_bodies
+from treetap.party.runtime.context import CountedItem, Rows, counted_bodies, required
 from treetap.party.runtime.step_order import (
+    ALIGNMENT,
     NEXT_ROUND,
     NEXT_STAGE,
     SAME,
@@ -259,7 +258,7 @@ def _items(
             for chunk, counting in chunks.pairs(rows, share + (place < more)):
                 counted = interactive_pb2.RouteQuery(handle=split.handle, records=counting)
                 item = interactive_pb2.RouteQuery(handle=split.handle, records=chunk)
-                yield CountedItem(item, counted, counted.ByteSize() + one)
+                yield item, counted, counted.ByteSize() + one
 
 
 def stages_of(trees: Sequence[Tree], asking: str, away: Collection[str], *, per_tree: bool) -> list[Stage]:

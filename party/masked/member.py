@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.masked.passing import LAST_LEVEL, MORE_LEVELS, Passing, masked_sizes
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import TakenBlocks
-from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.messages import MESSAGE_BYTES
+from treetap.party.runtime.context import MESSAGE_BYTES
 from treetap.party.runtime.step_order import (
+    ALIGNMENT,
     NEXT_ROUND,
     NEXT_STAGE,
     OPENING,

@@ -21,10 +21,8 @@ import numpy.typing as npt
 from treetap.errors import DataError, Malformed
 from treetap.models.keyed_ids import TRAINED_IDS, any_trained
 from treetap.models.own_split import OwnSplit
-from treetap.party.prediction.opened_model import OpenedModel
-from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.context import required
-from treetap.party.runtime.messages import REMEDY, Rows, batches
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
+from treetap.party.runtime.context import REMEDY, Rows, batches, required
 from treetap.party.runtime.step_order import Next, step
 from treetap.privacy.masks import MaskKey, PairwiseMasks, Ring, encode
 from treetap.process.together import together

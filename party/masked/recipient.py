@@ -8,15 +8,23 @@ from __future__ import annotations
 import numpy as np
 
 from treetap.errors import Malformed
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.masked.passing import FRACTION, LAST_LEVEL, MORE_LEVELS, Passing, masked_sizes
 from treetap.party.prediction.batch import BatchPrediction
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.records import record_source
 from treetap.party.prediction.steps import after_batch_block, scored_block, send_block
-from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.messages import Rows
-from treetap.party.runtime.step_order import NEXT_STAGE, OPENING, THIS_ROUND, Next, Outcome, role, step, steps_of
+from treetap.party.runtime.context import Rows
+from treetap.party.runtime.step_order import (
+    ALIGNMENT,
+    NEXT_STAGE,
+    OPENING,
+    THIS_ROUND,
+    Next,
+    Outcome,
+    role,
+    step,
+    steps_of,
+)
 from treetap.privacy.masks import Ring, decode
 from treetap.tables.reading import Floats
 from treetap.trees.job_params import REGRESSIONS

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from treetap.errors import Malformed
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.pivodl.participant import Participant
-from treetap.party.runtime.messages import MESSAGE_BYTES, batches
+from treetap.party.runtime.context import MESSAGE_BYTES, batches
 from treetap.protocols.growth import MOST_COLUMNS
 from treetap.protocols.pivodl import CODE_BYTES
 from treetap.trees.candidates import CandidateList, Shape

@@ -20,7 +20,7 @@ from treetap.party.pivodl.labels import Ownership, Rows
 from treetap.party.pivodl.participant import Participant
 from treetap.party.pivodl.source import Source
 from treetap.party.pivodl.split_party import SplitParty, Winner
-from treetap.party.runtime.messages import REMEDY, CountedBody, batches, counted_bodies
+from treetap.party.runtime.context import REMEDY, CountedBody, batches, counted_bodies
 from treetap.process.together import together
 from treetap.trees.pivodl_rules import stopped_by
 from treetap.wire.records import rows_of

@@ -12,7 +12,7 @@ import numpy as np
 from treetap.errors import DataError, OutOfOrder
 from treetap.models.keyed_ids import TRAINED_IDS, trained_ids
 from treetap.models.store import HISTORY, TREES
-from treetap.party.alignment.steps import ALIGNED, ALIGNMENT, Alignment
+from treetap.party.alignment.steps import Alignment
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some
 from treetap.party.growth.label_state import keep_round, published_model, stored_rounds, stored_trees
@@ -23,7 +23,7 @@ from treetap.party.pivodl.labels import OwnLabels
 from treetap.party.pivodl.leaf_weights import check_budget
 from treetap.party.pivodl.participant import Participant
 from treetap.party.runtime.context import required
-from treetap.party.runtime.step_order import Next, Outcome, step
+from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, Next, Outcome, step
 from treetap.party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, table_config
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of

@@ -14,9 +14,8 @@ import numpy as np
 from treetap.errors import BadInput, DataError, OutOfOrder
 from treetap.party.growth.label_state import SCORES
 from treetap.party.pivodl.participant import Participant
-from treetap.party.runtime.context import required
+from treetap.party.runtime.context import as_chunk, counted_bodies, counted_items, required
 from treetap.party.runtime.job_store import JobStore
-from treetap.party.runtime.messages import as_chunk, counted_bodies, counted_items
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import stopped_by
 from treetap.trees.shared_label_loss import SharedLabelLoss

@@ -29,9 +29,9 @@ from treetap.party.pivodl.growing_tree import GrowingTree
 from treetap.party.pivodl.labels import OwnLabels
 from treetap.party.pivodl.participant import Participant
 from treetap.party.pivodl.split_party import Opened
+from treetap.party.runtime.context import batches
 from treetap.party.runtime.job_store import JobStore
 from treetap.party.runtime.ledger import Kind
-from treetap.party.runtime.messages import batches
 from treetap.privacy.discrete_gaussian import RandBelow, discrete_gaussian
 from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.trees.pivodl_rules import weights_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-from treetap.party.runtime.context import StepContext
-from treetap.party.runtime.messages import Body
+from treetap.party.runtime.context import Body, StepContext
 from treetap.process.together import together
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.frame import content_of

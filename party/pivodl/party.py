@@ -40,7 +40,6 @@ from google.protobuf.message import Message
 
 from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.errors import Malformed
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.growth.recorded_sums import RecordedSums
 from treetap.party.pivodl.division import Divisions
@@ -56,6 +55,7 @@ from treetap.party.pivodl.source import Source
 from treetap.party.pivodl.split_party import SplitParty, Winner
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import (
+    ALIGNMENT,
     NEXT_ROUND,
     NEXT_STAGE,
     OPENING,

@@ -25,21 +25,19 @@ from treetap.errors import DataError, OutOfOrder
 from treetap.models.arrays import Arrays
 from treetap.models.durable import write_whole, writing_whole
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.scores_on_disk import AT_ONCE, Imputed, Outcome, ScoreStore
 from treetap.party.prediction.steps import LAST_BLOCK, MORE_BLOCKS
-from treetap.party.protocols import PredictionJob
 from treetap.party.runtime import step_order
-from treetap.party.runtime.context import required
+from treetap.party.runtime.context import Rows, required
 from treetap.party.runtime.ledger import Kind
-from treetap.party.runtime.messages import Rows
 from treetap.party.runtime.step_order import step
 from treetap.party.setup.steps import fingerprint, load_table, table_config
 from treetap.protocols.prediction import FORMATS, id_column_fault
+from treetap.tables.label_columns import IdColumns
 from treetap.tables.labels import PartialLabels
 from treetap.tables.reading import Floats, Table, read_ids
 from treetap.tables.record_ids import Ids
-from treetap.tables.typed import IdColumns
 from treetap.tables.written import table_writer
 from treetap.trees.evaluation import evaluate
 from treetap.trees.loss import outcome_of

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,26 +22,25 @@ import pyarrow as pa
 
 from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import Array
-from treetap.models.kept import HIDES_CONSTANTS, SPACES, VALUES, read_repaired
-from treetap.models.store import read_manifest, read_model, read_weights
+from treetap.models.store import HIDES_CONSTANTS, SPACES, VALUES, read_manifest, read_model, read_repaired, read_weights
 from treetap.names import named_by
-from treetap.party.alignment.steps import ALIGNMENT, Alignment
+from treetap.party.alignment.steps import Alignment
 from treetap.party.config import PartyConfig
-from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.context import required
-from treetap.party.runtime.messages import Rows
-from treetap.party.runtime.step_order import Next, step
+from treetap.party.runtime.context import Rows, StepContext, required
+from treetap.party.runtime.job_store import Store
+from treetap.party.runtime.step_order import ALIGNMENT, Next, step
+from treetap.party.serving.registry import ServedModels
 from treetap.party.setup.steps import load_table, table_config
 from treetap.process.grouped_rows import Open, PlacedRows
 from treetap.protocols.exclusions import PREDICTIONS, Feature, broken
-from treetap.protocols.messages import JobSizes
-from treetap.protocols.prediction import features_of
+from treetap.protocols.messages import JobSizes, Members
+from treetap.protocols.prediction import features_of, members_present, present
 from treetap.protocols.registry import prediction, prediction_name, training
 from treetap.tables.categories import Category
 from treetap.tables.features import Features, Held
+from treetap.tables.label_columns import named_type
 from treetap.tables.reading import Floats, Table
-from treetap.tables.typed import named_type
-from treetap.tables.unlike import check_values
+from treetap.tables.record_ids import check_values
 from treetap.trees.job_params import absence_of
 from treetap.wire.ports import Timeouts
 from treetap.wire.v2 import prediction_pb2
@@ -49,6 +49,30 @@ Column = npt.NDArray[np.float64]
 #: Records that lie between two of a block and are read with them rather than each by itself.
 GAP = 32
 _BYTES = 8
+
+
+@dataclass(frozen=True)
+class PredictionJob:
+    """The parts of which a role of a prediction is made: one attempt at one party.
+
+    `served_models`: the registry that clients of this party ask.
+    """
+
+    config: PartyConfig
+    store: Store
+    context: StepContext
+    opening: prediction_pb2.OpenModel
+    served_models: ServedModels
+
+    @property
+    def members(self) -> Members:
+        """Those that are present."""
+        return members_present(self.opening, self.context.coordinator)
+
+    @property
+    def chain(self) -> list[str]:
+        """The feature parties that are present, in the order of the chain."""
+        return present(self.opening)
 
 
 class HeldValues:

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from treetap.errors import DataError, Refused
 from treetap.models.keyed_ids import KEY_BYTES, Hashes, hashes
 from treetap.models.line_file import LineFile
+from treetap.party.runtime.context import Rows
 from treetap.party.runtime.job_store import QUERIES
-from treetap.party.runtime.messages import Rows
 from treetap.tables.record_ids import Ids
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ async def charge_queries(context: StepContext, ids: Ids, rows: Rows) -> None:
         try:
             await context.offload(partial(counts.enter, context.party, ids.take(rows), most), whole=True)
         except Refused:
-            context.metrics.unanswered(partner, len(rows))
+            context.metrics.unanswered.labels(partner).inc(len(rows))
             raise
 
 
@@ -173,7 +173,7 @@ async def charge_permitted(context: StepContext, ids: Ids, rows: Rows) -> Bools:
         counts, left = _counts(context, partner), np.flatnonzero(~spent)
         work = partial(counts.enter_permitted, ids.take(rows[left]), most)
         spent[left] = await context.offload(work, whole=True)
-        context.metrics.unanswered(partner, int(spent[left].sum()))
+        context.metrics.unanswered.labels(partner).inc(int(spent[left].sum()))
     return spent
 
 

@@ -31,13 +31,11 @@ from treetap.errors import ConfigError, NotServed
 from treetap.models.arrays import Arrays
 from treetap.party.config import PartyConfig, ServeConfig
 from treetap.party.prediction.batch import BatchPrediction, Beside
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.scores_on_disk import Imputed, Outcome
 from treetap.party.prediction.steps import ANSWERED, REQUESTED, UNREQUESTED
-from treetap.party.protocols import PredictionJob
 from treetap.party.runtime import step_order
-from treetap.party.runtime.context import required
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows, required
 from treetap.party.serving.request_queue import RequestQueue
 from treetap.protocols.prediction import check_degraded_serving, degrades_serving
 from treetap.protocols.registry import prediction_name
@@ -72,7 +70,7 @@ class ServedPrediction:
             check_degraded_serving(opening, opened.absence)
         self.model, self.job = opening.model, context.job
         metrics = served_models.metrics
-        self._queue = RequestQueue(self.config.queue, self.config.window_ms / 1000, metrics.records_wait)
+        self._queue = RequestQueue(self.config.queue, self.config.window_ms / 1000, metrics.waiting_records.inc)
         self._own = Ids.of([])  # sorted
         self._places: Rows | None = None  # of own records in the common order; None: no client can be answered yet
         self._rows: Rows = np.zeros(0, dtype=np.int64)
@@ -139,7 +137,7 @@ class ServedPrediction:
         self._rows = await self._queue.gather(self.size, WAIT_S)
         self._expect(ALONE_S)
         if len(self._rows):
-            self._served_models.metrics.block_taken(len(self._rows))
+            self._served_models.metrics.blocks.observe(len(self._rows))
             self._context.progress.total = self._figures.records + len(self._rows)
         awaited = serving_pb2.AwaitedRequests(
             records=len(self._rows),
@@ -164,7 +162,8 @@ class ServedPrediction:
         self._figures.answered(asyncio.get_running_loop().time() - began)
         answer = self._answers.to(ids, places, predicted)
         self._context.costs.byte_counts.sent(client, "predict", self._answers.counted(answer))
-        self._served_models.metrics.answered_without(answer.away)
+        for party in answer.away:
+            self._served_models.metrics.without.labels(party).inc()
         self._context.recorder.answered(client, self._context.attempt, answer)
         return answer
 

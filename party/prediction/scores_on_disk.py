@@ -13,12 +13,12 @@ from treetap.errors import DataError
 from treetap.models.arrays import Arrays
 from treetap.models.store import JOB
 from treetap.names import of_class
+from treetap.party.runtime.context import Rows
 from treetap.party.runtime.job_store import JobStore
-from treetap.party.runtime.messages import Rows
 from treetap.process.grouped_rows import Open, PlacedRows, Raw
+from treetap.tables.label_columns import typed
 from treetap.tables.reading import Floats
 from treetap.tables.source import Origin
-from treetap.tables.typed import typed
 from treetap.trees.job_params import BINARY, REGRESSIONS
 from treetap.trees.loss import outcome_of
 

@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import Incompatible, Malformed
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.prediction.query_counts import Bools, charge_permitted, charge_queries
-from treetap.party.runtime.context import StepContext
-from treetap.party.runtime.messages import REMEDY, Rows, as_chunk, counted_bodies, counted_items
+from treetap.party.runtime.context import REMEDY, Rows, StepContext, as_chunk, counted_bodies, counted_items
 from treetap.party.runtime.step_order import (
+    ALIGNMENT,
     NEXT_ROUND,
     NEXT_STAGE,
     OPENING,

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from treetap.errors import Malformed
-from treetap.models.kept import HIDES_CONSTANTS
 from treetap.models.own_split import OwnSplit
+from treetap.models.store import HIDES_CONSTANTS
 from treetap.models.valued_trees import valued_trees
-from treetap.party.prediction.opened_model import OpenedModel
-from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.messages import Rows, batches
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
+from treetap.party.runtime.context import Rows, batches
 from treetap.party.runtime.step_order import StepId, step
 from treetap.protocols.scoring import CLASSES_OF_NAMES, LONGEST_NAME, ScoringSizes
 from treetap.tables.categories import Category

@@ -19,19 +19,17 @@ import pyarrow.parquet as pq
 
 from treetap.models.arrays import Arrays
 from treetap.models.durable import writing_whole
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.prediction.batch import Beside
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.records import record_source
 from treetap.party.prediction.scores_on_disk import Imputed, ScoreStore
 from treetap.party.prediction.steps import NAMES
 from treetap.party.prediction.tree_model import NamesTaken, TreeModel
-from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.messages import Rows
-from treetap.party.runtime.step_order import Phase
+from treetap.party.runtime.context import Rows
+from treetap.party.runtime.step_order import ALIGNMENT, Phase
 from treetap.protocols.scoring import ScoringSizes
+from treetap.tables.label_columns import IdColumns
 from treetap.tables.reading import Floats
-from treetap.tables.typed import IdColumns
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.local_values import covering
 from treetap.trees.paths import Bools, paths

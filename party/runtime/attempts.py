@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from treetap.errors import BadInput, ConfigError, DataError, OutOfOrder, Refused, UnknownJob
-from treetap.models.document import write_document
+from treetap.models.durable import write_document
 from treetap.native import arithmetic
 from treetap.party.runtime.context import Role, StepContext
 from treetap.party.runtime.job_store import changed

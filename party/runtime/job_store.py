@@ -24,8 +24,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.models.document import read_bytes, read_document, read_json, write_bytes, write_document
-from treetap.models.durable import make_folder, remnant, remove_folder, sync_folder, write_whole
+from treetap.models.durable import (
+    make_folder,
+    read_bytes,
+    read_document,
+    read_json,
+    remnant,
+    remove_folder,
+    sync_folder,
+    write_bytes,
+    write_document,
+    write_whole,
+)
 from treetap.models.line_file import LineFile
 from treetap.models.store import (
     JOB,

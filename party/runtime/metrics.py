@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from treetap.wire.disclosure import ByteCounts
 from treetap.wire.v2 import setup_pb2, types_pb2
 
 if TYPE_CHECKING:
-    from treetap.process.spans import JobSpan, StepSpan
+    from treetap.process.spans import JobSpan
 
 #: Label of all callers that are no clients of this party; their names would make an unbounded number of series.
 STRANGER = "-"
@@ -39,7 +39,7 @@ class PartyMetrics(ProcessMetrics):
         super().__init__("party", party)
         backend = self.gauge("treetap_arithmetic", "1 for the backend of arithmetic that the party uses.", "backend")
         backend.labels(arithmetic.in_use()).set(1)
-        self._workers = self.gauge(
+        self.workers = self.gauge(
             "treetap_workers", "Workers for ciphertexts: processes here, and those on the cluster.", "engine"
         )
         self._cluster_bytes = self.counter(
@@ -51,7 +51,7 @@ class PartyMetrics(ProcessMetrics):
         )
         running = self.gauge("treetap_steps_running", "Steps that are under way.", "step")
         self._seconds, self._steps, self._running = cache(seconds.labels), cache(steps.labels), cache(running.labels)
-        self._came_in = cache(
+        self.came_in = cache(
             self.counter(
                 "treetap_received_bytes_total",
                 "Bytes of messages that were admitted, by sender and class, where the policy names approvers or the "
@@ -63,15 +63,15 @@ class PartyMetrics(ProcessMetrics):
         self._openings = self.counter(
             "treetap_openings_total", "Attempts that were asked for: opened, or the kind of the error.", "outcome"
         )
-        self._unanswered = self.counter(
+        self.unanswered = self.counter(
             "treetap_unanswered_records_total",
             "Records of predictions that `queries_per_record` has kept from a peer.",
             "peer",
         )
-        self._operations = self.counter(
+        self.operations = self.counter(
             "treetap_ciphertext_operations_total", "Operations on ciphertexts and blinded identifiers.", "operation"
         )
-        self._ciphertexts = self.counter("treetap_ciphertexts_total", "Ciphertexts made to be sent.", "content")
+        self.ciphertexts = self.counter("treetap_ciphertexts_total", "Ciphertexts made to be sent.", "content")
         mailbox = self.gauge("treetap_mailbox_bytes", "Bytes of messages that wait for their step.", "place")
         self._mailbox = {place: mailbox.labels(place) for place in ("memory", "file")}
         self._requests = self.counter(
@@ -83,18 +83,18 @@ class PartyMetrics(ProcessMetrics):
             "Time from a request to its answer, of answered requests.",
             REQUEST_SECONDS,
         )
-        self._without = self.counter(
+        self.without = self.counter(
             "treetap_served_without_total", "Answers to clients that were computed without a feature party.", "peer"
         )
-        self._blocks = self.histogram("treetap_served_block_records", "Records scored in one round.", BLOCK_RECORDS)
-        self._waiting = self.gauge("treetap_served_waiting_records", "Records that wait for a round.")
-        self._batches = self.counter(
+        self.blocks = self.histogram("treetap_served_block_records", "Records scored in one round.", BLOCK_RECORDS)
+        self.waiting_records = self.gauge("treetap_served_waiting_records", "Records that wait for a round.")
+        self.batches = self.counter(
             "treetap_batches_total", "Batches of split networks: trained, or sat out by Party-wise Dropout.", "outcome"
         )
-        self._loss = self.gauge(
+        self.epoch_loss = self.gauge(
             "treetap_epoch_loss", "Label holder: mean loss of a split network's last epoch, by the labels it trains on."
         )
-        self._bound = self.gauge(
+        self.leakage_bound = self.gauge(
             "treetap_leakage_bound_nats",
             "Label holder: largest bound on what one set of records that the party knows of a growing tree says about "
             "the label; per node, not joint.",
@@ -110,10 +110,6 @@ class PartyMetrics(ProcessMetrics):
         self._excess = self.gauge(
             "treetap_signature_excess_share", "Label holder: plug-in less chance, over the label's entropy.", "peer"
         )
-
-    def workers(self, engine: str, number: int) -> None:
-        """Record the number of workers of an engine."""
-        self._workers.labels(engine).set(number)
 
     def cluster_bytes(self, sent: int, received: int) -> None:
         """Count what went to the cluster's workers and came from them."""
@@ -140,40 +136,11 @@ class PartyMetrics(ProcessMetrics):
         if outcome == "answered":
             self._request_seconds.observe(seconds)
 
-    def answered_without(self, peers: Iterable[str]) -> None:
-        """Count an answer to a client that was computed without these feature parties."""
-        for peer in peers:
-            self._without.labels(peer).inc()
-
-    def block_taken(self, records: int) -> None:
-        """Record the number of clients' records that a round begins with."""
-        self._blocks.observe(records)
-
-    def records_wait(self, change: int) -> None:
-        """Add `change` records (negative: fewer) to those that wait for a round."""
-        self._waiting.inc(change)
-
-    def batch(self, *, trained: bool) -> None:
-        """Count a batch of a split network, which this party trained or sat out."""
-        self._batches.labels("trained" if trained else "sat_out").inc()
-
-    def epoch_loss(self, loss: float) -> None:
-        """Record the label holder's mean loss of an epoch."""
-        self._loss.set(loss)
-
-    def leakage(self, peer: str, nats: float) -> None:
-        """Record the largest bound of the sets that a feature party knows of the tree that grows."""
-        self._bound.labels(peer).set(nats)
-
     def signature(self, peer: str, plug_in: float, by_chance: float, excess: float) -> None:
         """Record the information, in nats, of the sets that a feature party knows together, and its share of H(Y)."""
         self._signature.labels(peer, "plug-in").set(plug_in)
         self._signature.labels(peer, "by chance").set(by_chance)
         self._excess.labels(peer).set(excess)
-
-    def came_in(self, sender: str, disclosure: str, size: int) -> None:
-        """Count bytes of a class in an admitted message."""
-        self._came_in(sender, disclosure).inc(size)
 
     @contextmanager
     def opening(self) -> Iterator[None]:
@@ -187,18 +154,6 @@ class PartyMetrics(ProcessMetrics):
             raise
         finally:
             self._openings.labels(outcome).inc()
-
-    def unanswered(self, peer: str, records: int) -> None:
-        """Count records of a prediction that the limit on a peer's queries has kept from it."""
-        self._unanswered.labels(peer).inc(records)
-
-    def operations(self) -> JobCounts:
-        """Counter of a job's operations, which adds to the process's metric too."""
-        return JobCounts(self._operations)
-
-    def ciphertexts(self) -> JobCounts:
-        """Counter of a job's ciphertexts, which adds to the process's metric too."""
-        return JobCounts(self._ciphertexts)
 
 
 class JobCounts(Counter[str]):
@@ -234,8 +189,8 @@ class CostAccount:
         self.party = party
         self._metrics = metrics or PartyMetrics(party)
         self.byte_counts = ByteCounts(party, self._metrics.sent)
-        self.operations: Counter[str] = self._metrics.operations()
-        self.ciphertexts: Counter[str] = self._metrics.ciphertexts()
+        self.operations: Counter[str] = JobCounts(self._metrics.operations)
+        self.ciphertexts: Counter[str] = JobCounts(self._metrics.ciphertexts)
         self.noised_sums: list[setup_pb2.NoisedSums] = []
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._start = measure(), workers
@@ -254,7 +209,7 @@ class CostAccount:
         if self.span:
             self.span.end("left")
 
-    def _end_step(self, span: StepSpan, outcome: str) -> None:
+    def _end_step(self, span: JobSpan, outcome: str) -> None:
         """End the span of a step. Steps follow each other: what came or left since the last one is this one's."""
         sent = self.byte_counts.by_class()
         span.sent, self._spanned = sent - self._spanned, sent

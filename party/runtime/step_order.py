@@ -34,6 +34,10 @@ Step = Callable[[control_pb2.StepRequest], Awaitable[control_pb2.StepResult]]
 
 #: The row of the steps that may come first.
 OPENING = "opening"
+#: The name of the alignment as a phase of a role's step table.
+ALIGNMENT = "alignment"
+#: Outcome of `prepare`, the step before the alignment.
+ALIGNED = "the records are aligned already"
 
 
 def describe(step: StepId) -> str:

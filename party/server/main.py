@@ -6,7 +6,7 @@ import asyncio
 import logging
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpc_health.v1 import health_pb2
 
@@ -19,16 +19,14 @@ from treetap.party.runtime.job_store import TRANSCRIPTS
 from treetap.party.runtime.metrics import PartyMetrics
 from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.party.runtime.workers import PartyWorkers
-from treetap.party.server.services import ScoringServer, register, register_for_approvers
-from treetap.party.server.threads import Threads
+from treetap.party.server.services import ScoringServer, Threads, register, register_for_approvers
 from treetap.process.fork_server import ForkServer
 from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
 from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
-from treetap.wire.hello import serve_health
-from treetap.wire.ports import Timeouts
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role, Timeouts
+from treetap.wire.probe import serve_health
 from treetap.workers.engines import ProcessEngine
 
 log = logging.getLogger(__name__)
@@ -38,22 +36,12 @@ REREAD = ("tables", "tables_folder", "tables_folder_sources", "data", "defences"
 REREAD_SERVE = ("clients", "window_ms", "deadline_s")
 
 
-class Reread(NamedTuple):
-    """A configuration that was read again.
-
-    Attributes:
-        config: for jobs that open from now on.
-        changed: the keys of the file and of the policy that differ, as `policy.people.peers`.
-        left: keys that differ, but hold only after a restart.
-    """
-
-    config: PartyConfig
-    changed: list[str]
-    left: list[str]
-
-
-def reread(path: Path, running: PartyConfig) -> Reread:
+def reread(path: Path, running: PartyConfig) -> tuple[PartyConfig, list[str], list[str]]:
     """Read a party's file and its policy again.
+
+    Returns:
+        The configuration for jobs that open from now on; the keys of the file and of the policy that differ, as
+        `policy.people.peers`; and those that differ, but hold only after a restart.
 
     Raises:
         BadInput: a file has a fault, or names a folder that is not there.
@@ -74,7 +62,7 @@ def reread(path: Path, running: PartyConfig) -> Reread:
         changed += [f"policy.{table}.{key}" for key in keys] or [f"policy.{table}"]
     config = running.model_copy(update=updates).under(read_now.policy)
     config.check_apart()  # of clients that stay until a restart, too
-    return Reread(config, changed, left)
+    return config, changed, left
 
 
 async def follow(path: Path, node: PartyNode) -> None:
@@ -253,11 +241,11 @@ def start_workers(config: PartyConfig, forks: ForkServer) -> PartyWorkers:
 
 def count_workers(config: PartyConfig, workers: PartyWorkers, metrics: PartyMetrics) -> str:
     """Enter the workers, which are ready, into the metrics; returns them in words, for the log."""
-    metrics.workers("process", config.processes)
+    metrics.workers.labels("process").set(config.processes)
     here = f"{config.processes} processes here"
     if workers.cluster is None or config.cluster is None:
         return here
-    metrics.workers("ray", config.cluster.workers)
+    metrics.workers.labels("ray").set(config.cluster.workers)
     workers.cluster.traffic = metrics.cluster_bytes
     where = f"{config.cluster.address} (nodes {', '.join(workers.cluster.nodes)})"
     return f"{here}, and {config.cluster.workers} on the cluster at {where} for sums by scheme = 'lattice' alone"

@@ -3,24 +3,36 @@
 A service decodes, calls, encodes and maps errors. Clients have a server of their own, which runs as long as the party;
 those of HTTP ask through a gateway. While no model is served it answers with an error that says so, which differs from
 a process that is down.
+
+Slow functions run off the event loop, in threads. A thread that is done waits for further work: a batch of a network
+has three such functions, each shorter than the start of a thread. No process can end a thread that waits in the kernel
+for a disk or a server that does not answer. Its step ends after `silence_s`, by name; the thread is a daemon, so that
+the process leaves at SIGTERM without it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 import grpc.aio
 
+from treetap.errors import Interrupted
 from treetap.party.config import PartyConfig
 from treetap.party.serving.registry import ServedModels
+from treetap.usage import LOOKS, SilenceWatch
 from treetap.wire import rpc
-from treetap.wire.callers import Callers
-from treetap.wire.hello import serve_health
-from treetap.wire.ports import PartyPort
-from treetap.wire.roles import Role
-from treetap.wire.status import answering, refuse_other_versions
+from treetap.wire.callers import Callers, answering, refuse_other_versions
+from treetap.wire.ports import Role
+from treetap.wire.probe import serve_health
 from treetap.wire.v2 import (
     approvals_pb2,
     approvals_pb2_grpc,
@@ -36,7 +48,9 @@ if TYPE_CHECKING:
 
     from treetap.party.approvals.desk import Desk
     from treetap.party.approvals.overview import Overview
+    from treetap.party.node import PartyNode
     from treetap.wire.v2 import overview_pb2
+
 
 #: Most bytes of a client's request, and seconds that its connection may stay without one.
 MOST_BYTES, IDLE_S = 1024 * 1024, 60.0
@@ -48,7 +62,7 @@ Context = grpc.aio.ServicerContext[object, object]
 class PartyService(control_pb2_grpc.ControlServicer):
     """The services for the coordinator and for other parties."""
 
-    def __init__(self, callers: Callers, port: PartyPort) -> None:
+    def __init__(self, callers: Callers, port: PartyNode) -> None:
         self._callers, self._port = callers, port
 
     async def Step(self, request: control_pb2.StepRequest, context: Context) -> AsyncIterator[control_pb2.StepEvent]:
@@ -111,7 +125,7 @@ class ServingService(serving_pb2_grpc.ServingServicer):
             return self._served_models.describe(self._callers.client(context), request.model)
 
 
-def register(server: grpc.aio.Server, callers: Callers, port: PartyPort) -> None:
+def register(server: grpc.aio.Server, callers: Callers, port: PartyNode) -> None:
     """Add the services of a party to a server."""
     service = PartyService(callers, port)
     control_pb2_grpc.add_ControlServicer_to_server(service, server)
@@ -162,3 +176,92 @@ class ScoringServer:
         """Stop; calls under way may take `grace_s` seconds to end."""
         if self._server is not None:
             await self._server.stop(grace_s)
+
+
+T = TypeVar("T")
+
+
+#: Most threads that wait for work.
+MOST_IDLE = 4
+
+
+class _Thread:
+    """A thread that does one function of `work` after another, none of which raises, and ends with None."""
+
+    def __init__(self) -> None:
+        self._clock = 0
+        self.work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name="offload", daemon=True).start()
+
+    def _run(self) -> None:
+        if clock_of := getattr(time, "pthread_getcpuclockid", None):
+            self._clock = clock_of(threading.get_ident())
+        while (work := self.work.get()) is not None:
+            work()
+            del work  # and with it the data that it holds
+
+    def run_ns(self) -> int:
+        """Nanoseconds that it has run on a processor; 0 before it begins, after its end, and always on macOS."""
+        with suppress(OSError):
+            return time.clock_gettime_ns(self._clock) if self._clock else 0
+        return 0
+
+
+class Threads:
+    """`Offload` to threads; `silence_s`: seconds without running after which a thread counts as stuck."""
+
+    def __init__(self, silence_s: float) -> None:
+        self._silence_s = silence_s
+        self._idle: list[_Thread] = []
+
+    async def __call__(self, work: Callable[[], T], *, whole: bool = False) -> T:
+        """The result of `work()`. `whole`: see `Offload`.
+
+        Raises:
+            Interrupted: the thread waits for the file system, and it has not run for `silence_s`.
+            Exception: whatever `work` raises.
+        """
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[T] = loop.create_future()
+        thread = self._idle.pop() if self._idle else _Thread()
+        context = copy_context()
+
+        def run() -> None:
+            settle: Callable[[], None]
+            try:
+                settle = partial(outcome.set_result, context.run(work))
+            except BaseException as error:  # noqa: BLE001 - it is raised in the caller
+                settle = partial(outcome.set_exception, error)
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._ended, thread, outcome, settle)
+
+        thread.work.put(run)
+        watch = SilenceWatch(thread.run_ns, loop.time)
+        cancelled: asyncio.CancelledError | None = None
+        while not outcome.done():
+            try:
+                await asyncio.wait({outcome}, timeout=self._silence_s / LOOKS)
+            except asyncio.CancelledError as caught:
+                if not whole:
+                    outcome.cancel()  # nor does an error of the work have a caller then
+                    raise
+                cancelled = caught
+            if not outcome.done() and watch.silent_s() >= self._silence_s:
+                outcome.cancel()
+                raise Interrupted(
+                    f"a file operation has not ended for {self._silence_s:g} s: is the disk, or the server that holds "
+                    "the files, there? restart this party when it is"
+                )
+        if cancelled is not None:
+            outcome.exception()  # its caller is gone
+            raise cancelled
+        return outcome.result()
+
+    def _ended(self, thread: _Thread, outcome: asyncio.Future[T], settle: Callable[[], None]) -> None:
+        """In the loop, after a thread has done its function: keep it for further work or end it; settle the outcome."""
+        if len(self._idle) < MOST_IDLE:
+            self._idle.append(thread)
+        else:
+            thread.work.put(None)
+        if not outcome.done():  # its caller may be gone
+            settle()

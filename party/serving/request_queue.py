@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from treetap.errors import NotServed, Overloaded, Silent
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows
 from treetap.wire.v2.serving_pb2 import RecordPrediction
 
 #: Part of the window, 1 in so many, for which no request comes before a round begins without those expected.

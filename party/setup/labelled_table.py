@@ -3,26 +3,210 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from treetap.errors import DataError
+from treetap.errors import DataError, Malformed
+from treetap.names import named_by
 from treetap.party.config import PartyConfig
 from treetap.party.defences import clean_labels
-from treetap.party.defences.clean_labels import CleanLabels, LabelRules, Use
+from treetap.party.defences.clean_labels import CleanLabels, LabelRules, Use, read_evaluated
 from treetap.party.defences.noisy_labels import NoisyLabels
-from treetap.party.runtime.context import StepContext, Untried, required
-from treetap.party.runtime.messages import Rows
-from treetap.party.setup.evaluated import EvaluatedLabels, Measured, check_weights, load_evaluated
-from treetap.party.setup.steps import load_job_table, table_config
+from treetap.party.runtime.context import Rows, StepContext, Untried, required
+from treetap.party.setup.steps import bind_table, load_job_table, load_table, may_stream, table_config
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training, training_name
-from treetap.tables.evaluated import JobRecords
-from treetap.tables.labels import Labels, learnable
+from treetap.tables.binned import JobRecords
+from treetap.tables.config import TableConfig
+from treetap.tables.label_columns import check_weight_bound
+from treetap.tables.labels import Labels, label_column, learnable
 from treetap.tables.reading import Table
+from treetap.trees.growing_tree import with_zeros
+from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2, types_pb2
+
+#: The records of an eval table: class numbers or targets (M,), and sample weights (M,), if it has some.
+Measured: TypeAlias = tuple[np.ndarray[tuple[int], np.dtype[Any]], np.ndarray[tuple[int], np.dtype[np.float64]] | None]
+
+
+@dataclass(frozen=True)
+class EvaluatedLabels:
+    """`labels`: of the records of an eval table; by its own classes, until `numbered` gives them the training's.
+
+    `where`: the column, for messages. `weights` (M,): their sample weights, if the eval table has some; they weight
+    metrics, as in XGBoost.
+    """
+
+    labels: Labels
+    where: str
+    weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
+
+    @classmethod
+    def read(cls, table: Table, column: str, objective: str, classes: list[str], rules: LabelRules) -> EvaluatedLabels:
+        """The labels of an eval table; `DataError` where they do not fit the objective, of one class only they do."""
+        read = read_evaluated(table, column, objective, classes, rules).for_use(Use.EVAL_TABLE)
+        return cls(read, label_column(table, column), table.weights)
+
+    def take(self, records: Rows) -> EvaluatedLabels:
+        """The labels of the records at these places, in this order, and the classes that they have.
+
+        Raises:
+            DataError: all of them have weight 0.
+        """
+        weights = None if self.weights is None else self.weights[records]
+        if weights is not None and not weights.any():
+            raise DataError(f"{self.where}: all common records of the eval table have sample weight 0")
+        return replace(self, labels=self.labels.take(records), weights=weights)
+
+    def numbered(self, classes: list[str]) -> EvaluatedLabels:
+        """The same labels by the numbers of the training's classes.
+
+        Raises:
+            DataError: a label is none of these.
+        """
+        if not classes:
+            return self
+        number = {name: place for place, name in enumerate(classes)}
+        if strangers := sum(name not in number for name in self.labels.classes):
+            raise DataError(
+                f"{self.where}: holds {strangers} class{'es' if strangers > 1 else ''} that no common record of the "
+                "training has; an eval table has the classes of the training"
+            )
+        places = np.array([number[name] for name in self.labels.classes], dtype=np.int64)
+        return replace(self, labels=Labels(places[self.labels.values], classes, self.labels.kind))
+
+
+async def load_records(
+    context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, table: Table, missing: float | None
+) -> tuple[JobRecords, Table | None]:
+    """The records of a job at a feature party or, with the eval table's labels, at its label holder; and that table.
+
+    `table`: the one of the training, whose features, categories and shapes the eval table has too.
+
+    Raises:
+        DataError: the eval table cannot be read, lacks a column of the training, or is another one than when the stored
+            trees were grown.
+    """
+    if not spec.eval_table:
+        return JobRecords.of(table, None), None
+    named = table_config(config, spec.eval_table)
+    if absent := [name for name in table.sources if not named_by(named.columns, name)]:
+        raise DataError(
+            f"table {spec.eval_table!r} of the configuration does not name column {absent[0]!r}, which table "
+            f"{spec.table!r} has: an eval table has the columns of the training"
+        ).at(context.party)
+    with_label = spec.aggregator == context.party
+    wanted = named.model_copy(update={"columns": list(table.sources), "encode": None, "drop_constant": False})
+    evaluated = await load_table(
+        context,
+        wanted,
+        with_label=with_label,
+        missing=missing,
+        categories=table.categories,
+        shapes=table.shapes,
+        empty=table.empty_columns,
+        streams=may_stream(config, spec, with_label=with_label),
+    )
+    await bind_table(context, evaluated, "eval_table", "eval table with")
+    return JobRecords.of(table, evaluated), evaluated
+
+
+async def load_evaluated(
+    context: StepContext,
+    config: PartyConfig,
+    spec: setup_pb2.JobSpec,
+    table: Table,
+    labels: Labels,
+    objective: str,
+    missing: float | None,
+) -> tuple[JobRecords | None, EvaluatedLabels | None]:
+    """The records of a job with an eval table at the label holder, and the eval table's labels; None without one.
+
+    `table`, `labels`: those of the training.
+    """
+    records, evaluated = await load_records(context, config, spec, table, missing)
+    if evaluated is None:
+        return None, None
+    own = table_config(config, spec.eval_table)
+    check_weights(own, evaluated, spec, bounded=False)
+    rules = LabelRules.of(config.name, config.defences, config.policy)
+    read = EvaluatedLabels.read(evaluated, required(own.label), objective, labels.classes, rules)
+    _check_apart(context, spec, table, labels, evaluated, read.labels)
+    return records, read
+
+
+def _check_apart(
+    context: StepContext, spec: setup_pb2.JobSpec, trained: Table, own: Labels, table: Table, labels: Labels
+) -> None:
+    """Say how many records of the eval table are trained on.
+
+    Raises:
+        DataError: all are, with the same labels: its metrics would be the training's.
+    """
+    places = trained.ids.places_of(table.ids)
+    shared = places >= 0
+    if not shared.any():
+        return
+    said = f"{int(shared.sum())} of {len(places)} records of the eval table are trained on"
+    if shared.all() and np.array_equal(own.at(places).named(), labels.named()):
+        raise DataError(
+            f"{table.path}: {said}, with the same labels: its metrics would be those of the training; name an "
+            f"eval_table of other records than table {spec.table!r} has, or leave it out"
+        )
+    log.warning("job %s: %s", context.job, said)
+
+
+def check_evaluated(context: StepContext, count: int, *, scores: bool) -> None:
+    """Raise unless a job's eval table has enough records common to all parties; `scores`: this party scores them.
+
+    `count`: these records, or those of them that have a weight in metrics.
+
+    Raises:
+        DataError: it has none.
+        Refused: it has fewer than the policy asks for.
+    """
+    if count == 0:
+        raise DataError("no record of the eval table is common to all parties: do all of them hold the same ids there?")
+    records = "records of the eval table are common to all parties and have a weight above 0"
+    for key in ("min_prediction_records", *(("min_evaluated_records",) if scores else ())):
+        context.policy.check(context.party, key, count, records=records)
+
+
+def check_weights(own: TableConfig, table: Table, spec: setup_pb2.JobSpec, *, bounded: bool) -> None:
+    """Raise `DataError` if a job cannot have the sample weights of its table; `bounded`: they weight what is encrypted.
+
+    Those of an eval table weight metrics alone.
+    """
+    if table.weights is not None and (most := params_of(spec).largest_weight) is not None:
+        check_weight_bound(table.path, required(own.weight), table.weights, table.rows, most if bounded else math.inf)
+
+
+def check_drawn(sender: str, tree: int, *, draws_evaluated: bool) -> None:
+    if draws_evaluated:
+        raise Malformed(f"{sender} draws a record of the eval table in tree {tree}")
+
+
+def drawing(spec: setup_pb2.JobSpec, params: TreeParams) -> TreeParams:
+    """The parameters by which a job's trees draw records: an eval table is watched, and no record is set aside."""
+    return params.none_set_aside() if spec.eval_table else params
+
+
+def drawn_by_seed(spec: setup_pb2.JobSpec, params: TreeParams, tree: int, training: int, total: int) -> Rows:
+    """The number of times that a tree draws each of the records (N,) by the job's seed, those of an eval table never.
+
+    `training`: the number of records of the training.
+    """
+    return with_zeros(drawing(spec, params).drawn(tree, training), total)
+
+
+def described(spec: setup_pb2.JobSpec) -> dict[str, str]:
+    """The eval table as a model's manifest has it."""
+    return {"eval_table": spec.eval_table} if spec.eval_table else {}
+
 
 log = logging.getLogger(__name__)
 #: In the place of a digest of noisy labels, where a job has none.
@@ -65,7 +249,7 @@ class LabelledTable:
     @property
     def measured(self) -> Measured | None:
         """The labels and weights of the records of the eval table; None where the job has none."""
-        return None if self.evaluated is None else Measured(self.evaluated.labels.values, self.evaluated.weights)
+        return None if self.evaluated is None else (self.evaluated.labels.values, self.evaluated.weights)
 
     def take(self, records: Rows) -> LabelledTable:
         """The records at these places, in this order; `DataError` if their labels permit no training.

@@ -17,8 +17,8 @@ import numpy as np
 from treetap.additive.paillier.key_proof import check_in_worker
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.paillier.secret_key import SecretKey
-from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
-from treetap.names import check_name, did_you_mean
+from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow, did_you_mean
+from treetap.names import check_name
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import StepContext, required
 from treetap.process.together import together
@@ -27,9 +27,9 @@ from treetap.protocols.key_options import LATTICE_BINS, PAILLIER, KeyKind
 from treetap.protocols.registry import training_name
 from treetap.tables.binned import bin_columns, refuse_columns
 from treetap.tables.categories import Category
+from treetap.tables.cells import Shape
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
-from treetap.tables.tensors import Shape
 from treetap.trees.binning import BinnedTable
 from treetap.trees.params import TreeParams
 from treetap.trees.slots import Slots

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from treetap.neural.params import NUMBER_BYTES
-from treetap.party.runtime.messages import MESSAGE_BYTES
+from treetap.party.runtime.context import MESSAGE_BYTES
 from treetap.wire.v2 import splitnn_pb2
 
 EMBEDDINGS, GRADIENTS = "embeddings", "embedding_gradients"

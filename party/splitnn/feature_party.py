@@ -11,10 +11,11 @@ from treetap.errors import BadInput, DataError, Malformed
 from treetap.neural.defences import DELTA, epsilon, meaning_of
 from treetap.neural.feature_side import FeatureSide
 from treetap.neural.inputs import Inputs
-from treetap.party.alignment.steps import ALIGNED, ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import (
+    ALIGNED,
+    ALIGNMENT,
     NEXT_ROUND,
     OPENING,
     RESUMED,
@@ -126,7 +127,7 @@ class FeatureParty:
                 heard, rate = batch + 1, schedule.rate(epoch, batch)
                 back = partial(side.backward, gradient, rate, epoch, batch)
                 await context.offload(back)
-            context.metrics.batch(trained=taking_part)
+            context.metrics.batches.labels("trained" if taking_part else "sat_out").inc()
             progress.done = batch + 1
         if len(schedule.validation):
             await send_blocks(context, holder, EMBEDDINGS, self._validation(epoch), wire_type, epoch, len(batches))

@@ -14,16 +14,16 @@ import numpy as np
 import torch
 
 from treetap.errors import BadInput, DataError, Malformed, OutOfOrder
-from treetap.models.kept import CLEAN_METRICS, read_history
+from treetap.models.store import CLEAN_METRICS, read_history
 from treetap.neural.label_side import LabelSide
 from treetap.neural.objective import Objective
 from treetap.neural.params import SplitnnParams
-from treetap.party.alignment.steps import ALIGNED, ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import Use
-from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.step_order import (
+    ALIGNED,
+    ALIGNMENT,
     NEXT_ROUND,
     OPENING,
     RESUMED,
@@ -257,12 +257,12 @@ class LabelHolder:
             )
             losses.append(trained.loss)
             scores.append(trained.scores)
-            context.metrics.batch(trained=True)
+            context.metrics.batches.labels("trained").inc()
             progress.done = batch + 1
         best = self._take_figures(
             epoch, float(np.mean(losses)), np.concatenate(scores), await self._validation_scores(epoch, len(batches))
         )
-        context.metrics.epoch_loss(float(np.mean(losses)))
+        context.metrics.epoch_loss.set(float(np.mean(losses)))
         context.mailbox.forget(epoch)
         return splitnn_pb2.TrainedEpoch(best=best, stopped=self._figures.stopped, metrics=self._figures.published())
 

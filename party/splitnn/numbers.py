@@ -11,8 +11,7 @@ import torch
 
 from treetap.errors import Malformed
 from treetap.neural.numbers import from_bytes, to_bytes
-from treetap.party.runtime.context import StepContext
-from treetap.party.runtime.messages import MESSAGE_BYTES
+from treetap.party.runtime.context import MESSAGE_BYTES, StepContext
 from treetap.party.splitnn.bodies import Numbers, bodies
 from treetap.wire.frame import content_of
 

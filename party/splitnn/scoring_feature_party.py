@@ -7,13 +7,11 @@ from collections.abc import AsyncGenerator
 import torch
 
 from treetap.neural.trained import pieces
-from treetap.party.alignment.steps import ALIGNMENT
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.query_counts import Bools
 from treetap.party.prediction.steps import TakenBlocks
-from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.messages import Rows
-from treetap.party.runtime.step_order import NEXT_ROUND, OPENING, Next, role, step, steps_of
+from treetap.party.runtime.context import Rows
+from treetap.party.runtime.step_order import ALIGNMENT, NEXT_ROUND, OPENING, Next, role, step, steps_of
 from treetap.party.splitnn.bodies import EMBEDDINGS
 from treetap.party.splitnn.numbers import send_blocks
 from treetap.party.splitnn.published import trained_bottom

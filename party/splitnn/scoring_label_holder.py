@@ -8,9 +8,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.prediction.batch import BatchPrediction
-from treetap.party.prediction.opened_model import OpenedModel
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.records import record_source
 from treetap.party.prediction.steps import (
     after_block,
@@ -22,9 +21,8 @@ from treetap.party.prediction.steps import (
     steps_asked_for,
     take_spent,
 )
-from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.messages import Rows
-from treetap.party.runtime.step_order import OPENING, Next, Outcome, role, step, steps_of
+from treetap.party.runtime.context import Rows
+from treetap.party.runtime.step_order import ALIGNMENT, OPENING, Next, Outcome, role, step, steps_of
 from treetap.party.splitnn.bodies import EMBEDDINGS
 from treetap.party.splitnn.numbers import take
 from treetap.party.splitnn.published import trained_top

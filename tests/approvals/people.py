@@ -13,7 +13,7 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.party.approvals.decisions import Asked
 from treetap.party.approvals.ledger import Approvals
 from treetap.process.config import TlsConfig
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.tls import TlsFiles
 
 LABEL_HOLDER, B, C = PARTIES

@@ -11,9 +11,8 @@ import pytest
 
 from tests.approvals.people import ANN, BEN, MANUAL, B, C, certify
 from treetap.errors import BadInput, Conflict, DataError, Overloaded, Pending, Refused, UnknownJob
-from treetap.models import document
-from treetap.models.document import read_document, write_document
-from treetap.models.durable import write_whole
+from treetap.models import durable
+from treetap.models.durable import read_document, write_document, write_whole
 from treetap.party.approvals import ledger
 from treetap.party.approvals.decisions import Asked, Verdict
 from treetap.party.approvals.ledger import DAY_S, MOST_WAITING, SEED, Approvals
@@ -433,7 +432,7 @@ def test_a_kill_at_any_write_counts_no_job_too_little(
         if written == nth + 1:
             raise Killed
 
-    monkeypatch.setattr(document, "write_whole", dying)
+    monkeypatch.setattr(durable, "write_whole", dying)
     one = STANDING.replace("count = 2", "count = 1")
     let_in, done = [], []
     orders: list[tuple[str, Callable[[Approvals], object]]] = [

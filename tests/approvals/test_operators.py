@@ -21,7 +21,7 @@ from treetap.party.policy import Policy
 from treetap.protocols.agreement import job_digest, statement
 from treetap.wire import signatures
 from treetap.wire.certificates import fingerprint
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.signatures import signed
 from treetap.wire.tls import Insecure, TlsFiles
 from treetap.wire.v2 import setup_pb2, types_pb2

@@ -21,7 +21,7 @@ from treetap.party.policy import Policy
 from treetap.party.runtime.attempts import Pace
 from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.party.runtime.metrics import PartyMetrics
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.tls import Insecure
 from treetap.wire.v2 import overview_pb2
 
@@ -104,7 +104,7 @@ def test_certificates_are_shown_with_their_end(tmp_path: Path) -> None:
 def test_leakage_stands_beside_its_limit(tmp_path: Path) -> None:
     """Of a job under way, by partner: what its metrics say."""
     metrics = PartyMetrics(BANK)
-    metrics.leakage("a", 0.25)
+    metrics.leakage_bound.labels("a").set(0.25)
     metrics.signature("a", 0.3, 0.1, 0.2)
     rows = {row.limit: row for row in _shown(_overview(tmp_path, metrics), "limits").limits}
     assert (rows["max_leakage"].of, rows["max_leakage"].spent, rows["max_leakage"].most) == ("labels, by a", 0.25, 0.5)

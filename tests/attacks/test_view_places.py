@@ -12,7 +12,7 @@ from tests.attacks.recorded import knowledge, rewritten
 from tests.worlds import PARTIES
 from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, Malformed
-from treetap.wire.tap_file import HEADER
+from treetap.wire.transcript import HEADER
 from treetap.wire.v2 import exchange_pb2
 from treetap.wire.v2.control_pb2 import StepRequest
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord

@@ -21,12 +21,12 @@ from treetap.attacks.view.known_trees import Ints, OwnSplit, TreeView, known_nod
 from treetap.attacks.view.own_table import load_labels, load_own_table
 from treetap.attacks.view.view import Traffic, View, read_view
 from treetap.errors import DataError
+from treetap.tables.cells import tensor_column
 from treetap.tables.config import TableConfig
 from treetap.tables.features import Held
 from treetap.tables.labels import Labels, read_labels
 from treetap.tables.reading import Table, read_table
 from treetap.tables.record_ids import Ids
-from treetap.tables.tensors import tensor_column
 from treetap.trees.params import BoostingParams
 
 PARAMS = BoostingParams(n_estimators=2, max_depth=3, max_bin=6, missing=-999.0)

@@ -15,8 +15,7 @@ from treetap.attacks.view.known_trees import Ints
 from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, Malformed
 from treetap.wire.own_rows import OwnRows
-from treetap.wire.tap_file import HEADER
-from treetap.wire.transcript import TranscriptReader
+from treetap.wire.transcript import HEADER, TranscriptReader
 from treetap.wire.v2 import exchange_pb2, transcript_pb2
 from treetap.wire.v2.control_pb2 import StepRequest
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord

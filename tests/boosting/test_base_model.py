@@ -25,10 +25,9 @@ from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_sc
 from treetap.attacks.view.view import read_view
 from treetap.commands.model.view import describe
 from treetap.errors import ConfigError, UnknownJob
-from treetap.models.kept import CONTINUATION, read_history, read_leakage
 from treetap.models.keyed_ids import KEY
 from treetap.models.line_file import LineFile
-from treetap.models.store import read_arrays_of, read_model
+from treetap.models.store import CONTINUATION, read_arrays_of, read_history, read_leakage, read_model
 from treetap.party.defences.settings import Defences, LabelDp, ReducedLeakage
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams

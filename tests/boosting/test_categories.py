@@ -27,9 +27,8 @@ from tests.worlds import (
 from treetap.attacks.sections import tree_rows
 from treetap.attacks.view.known_trees import expected_views
 from treetap.attacks.view.view import read_view
-from treetap.models.kept import read_history
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import read_model
+from treetap.models.store import read_history, read_model
 from treetap.party.defences.settings import Defences
 from treetap.party.growth.messages import partition_messages
 from treetap.protocols.prediction import predict_request

@@ -26,8 +26,7 @@ from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import PARTIES, manifest
 from treetap import terminal
 from treetap.commands.jobs import progress_view
-from treetap.commands.model.card import card
-from treetap.commands.model.view import describe
+from treetap.commands.model.view import card, describe
 from treetap.models.durable import append
 from treetap.models.line_file import LineFile
 from treetap.party.defences.column_budget import ColumnBudget

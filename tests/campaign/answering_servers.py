@@ -17,8 +17,8 @@ from treetap.party.serving.registry import ServedModels
 from treetap.process.config import TlsConfig
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
-from treetap.wire.hello import serve_health
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Identity, Role
+from treetap.wire.probe import serve_health
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import approvals_pb2, control_pb2, exchange_pb2, jobs_pb2, overview_pb2
 

@@ -23,10 +23,9 @@ from tests.campaign.checks import logged
 from treetap import version
 from treetap.errors import TreetapError
 from treetap.wire import rpc
-from treetap.wire.hello import say_hello
-from treetap.wire.ports import Address
-from treetap.wire.roles import Identity, Role
-from treetap.wire.status import ERROR_KEY
+from treetap.wire.callers import ERROR_KEY
+from treetap.wire.ports import Address, Identity, Role
+from treetap.wire.probe import say_hello
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
 

@@ -20,7 +20,7 @@ from tests.certificates import namesake
 from treetap.commands.certs.authority import create_authority, open_authority
 from treetap.commands.certs.requests import revoke
 from treetap.wire.certificates import key_pem
-from treetap.wire.roles import DOMAIN, Identity, Role
+from treetap.wire.ports import DOMAIN, Identity, Role
 from treetap.wire.tls import TlsFiles
 
 #: Who bears the certificate of a role.

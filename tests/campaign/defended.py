@@ -18,8 +18,7 @@ from tests.library.trees.repairs import trained as trained_centrally
 from tests.oracle import OracleModel
 from tests.trainings import oracle
 from tests.worlds import PARTIES, assert_oracles_model
-from treetap.models.kept import LEAKAGE, read_leakage, read_repaired
-from treetap.models.store import read_model
+from treetap.models.store import LEAKAGE, read_leakage, read_model, read_repaired
 from treetap.party.defences.label_budget import LabelBudget
 from treetap.party.runtime.ledger import Kind, ledger_of
 from treetap.trees.ensemble import Tree

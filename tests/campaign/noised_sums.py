@@ -17,7 +17,7 @@ from tests.campaign.disk import SYSTEM
 from tests.campaign.stages import Stage
 from tests.simulator import Federation, SimDialer
 from tests.worlds import PARTIES
-from treetap.models.document import KEY
+from treetap.models.durable import KEY
 from treetap.party.growth import column_noise
 from treetap.party.runtime.ledger import LEDGER, Charge, Kind, ledger_of
 from treetap.privacy.column_privacy import drawn_sums

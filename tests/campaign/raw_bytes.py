@@ -16,7 +16,7 @@ from tests.campaign.answering_servers import METHODS, OWN, servers
 from tests.campaign.certificates import NAMES, Certificates
 from tests.campaign.checks import logged
 from treetap import version
-from treetap.wire.status import ERROR_KEY
+from treetap.wire.callers import ERROR_KEY
 from treetap.wire.tls import TlsFiles
 
 

@@ -23,7 +23,7 @@ from treetap.commands.certs.authority import issue
 from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.v2 import jobs_pb2
 
 HERE = world(120, (2, 2, 1), seed=8, missing=0.1)

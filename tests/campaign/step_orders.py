@@ -22,10 +22,10 @@ from tests.trainings import protocol_of
 from tests.worlds import PARTIES
 from treetap.errors import Conflict, OutOfOrder, TreetapError, UnknownJob
 from treetap.party.alignment.lists import own_steps
-from treetap.party.alignment.steps import ALIGNMENT, alignment_steps
+from treetap.party.alignment.steps import alignment_steps
 from treetap.party.prediction.steps import NAMES, table_for
 from treetap.party.protocols import PREDICTION, TRAINING
-from treetap.party.runtime.step_order import StepTable, describe, id_of
+from treetap.party.runtime.step_order import ALIGNMENT, StepTable, describe, id_of
 from treetap.protocols.alignment import count_turns, turns
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import prediction, training

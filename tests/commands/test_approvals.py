@@ -23,7 +23,7 @@ class _Asked:
 
 
 def _taken(digest: str, *jobs: tuple[int, str]) -> int:
-    return _shown(cast(Any, _Asked(*jobs)), "first", digest, quiet=True).digest[0]
+    return _shown(lambda call: call(cast(Any, _Asked(*jobs))), "first", digest, quiet=True).digest[0]
 
 
 @pytest.mark.parametrize("state", ["waiting", "approved"])
@@ -65,4 +65,6 @@ def test_a_job_that_went_meanwhile_keeps_no_other_from_being_refused(
         async def close(self) -> None: ...
 
     monkeypatch.setattr(client, "PartyCalls", Calls)
-    assert [one.job for one in client.Approver(cast(Any, None)).refuse_all("c", "no contract")] == ["one", "two"]
+    assert [
+        one.job for one in client.ask(cast(Any, None), lambda calls: client.refuse_all(calls, "c", "no contract"))
+    ] == ["one", "two"]

@@ -25,7 +25,7 @@ from treetap.party import config as party_config
 from treetap.party.server.main import choose_arithmetic
 from treetap.wire.v2 import jobs_pb2
 from treetap.workers.cluster import actor
-from treetap.workers.cluster.report import fault_of
+from treetap.workers.cluster.nodes import fault_of
 from treetap.workers.engines import ProcessEngine
 
 pytestmark = pytest.mark.usefixtures("same_arithmetic_after")

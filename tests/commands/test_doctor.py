@@ -36,8 +36,7 @@ from treetap.ops.doctor import configuration, connections
 from treetap.ops.doctor.connections import Finding
 from treetap.party import config as party_config
 from treetap.tables.config import TableConfig
-from treetap.wire.ports import Address
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Address, Identity, Role
 from treetap.wire.tls import TlsFiles
 
 pytestmark = pytest.mark.xdist_group("doctor")

@@ -21,7 +21,7 @@ from treetap.commands import ending
 from treetap.commands.ending import ENDED, as_ctrl_c, run, tell
 from treetap.commands.jobs import serve
 from treetap.commands.jobs.client import Operator, OperatorConfig
-from treetap.commands.jobs.operator_options import ModelOptions
+from treetap.commands.jobs.serve import ModelOptions
 from treetap.lab.local_federation import clean_end
 from treetap.wire.v2 import jobs_pb2
 

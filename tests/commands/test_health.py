@@ -13,7 +13,7 @@ import pytest
 
 from tests.certificates import role_of
 from tests.commands.command import treetap_here
-from treetap.commands.health import question
+from treetap.commands.health import read
 from treetap.lab.local_federation import LocalFederation, to_toml
 
 #: Packages of others, and treetap's own, that no health check needs.
@@ -109,7 +109,7 @@ def test_listening_everywhere_is_asked_on_loopback(tmp_path: Path) -> None:
     tls = {"ca": "ca.crt", "certificate": "bank.crt", "key": "bank.key"}
     for listen, asked in (("0.0.0.0:7101", "127.0.0.1:7101"), ("[::]:7101", "[::1]:7101"), ("h:7101", "h:7101")):
         (tmp_path / "party.toml").write_text(to_toml({"name": "bank", "listen": listen, "state": "s", "tls": tls}))
-        to, files = question.read(tmp_path / "party.toml")
+        to, files = read(tmp_path / "party.toml")
         assert (to.name, to.location) == ("bank", asked)
         assert files.key == tmp_path / "bank.key"
 
@@ -163,6 +163,6 @@ def test_a_call_loads_little(federation: LocalFederation) -> None:
     assert said == f"bank serves at {address}"
     status, modules = json.loads(loaded)
     assert status == 0
-    assert "treetap.wire.hello" in modules
+    assert "treetap.wire.probe" in modules
     assert not OWN & set(modules)
     assert not HEAVY & {module.partition(".")[0] for module in modules}

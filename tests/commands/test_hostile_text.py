@@ -20,15 +20,14 @@ from tests.attacks.documents import made
 from tests.commands.command import treetap_here, write
 from treetap import logs, terminal
 from treetap.attacks.report import html, print_summary
-from treetap.commands.health import question
+from treetap.commands import health
 from treetap.commands.jobs import progress_view
-from treetap.commands.model.card import page
-from treetap.commands.model.view import print_model
+from treetap.commands.model.view import page, print_model
 from treetap.errors import Unreachable
 from treetap.ops.doctor import configuration, connections
 from treetap.ops.doctor.connections import Finding
-from treetap.wire import status
-from treetap.wire.status import ERROR_KEY
+from treetap.wire import callers
+from treetap.wire.callers import ERROR_KEY
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc, serving_pb2, transcript_pb2, types_pb2
 
@@ -197,7 +196,7 @@ def test_health(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.
     def ask(*_: object) -> None:
         raise Unreachable(HOSTILE.replace("\n", " "))
 
-    monkeypatch.setattr(question, "ask", ask)
+    monkeypatch.setattr(health, "ask", ask)
     write(tmp_path / "party.toml", {"insecure": True, "name": "bank", "listen": "127.0.0.1:1"})
     assert treetap_here("health", "--config", str(tmp_path / "party.toml")) == 1
     said = capsys.readouterr().err
@@ -301,19 +300,19 @@ def test_a_line_of_the_log_is_no_longer_than_the_limit(kind: type[logging.Format
 def test_what_is_cut_from_details_is_never_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error of a megabyte's length takes no more time than one that nearly fits."""
     quoted: list[str] = []
-    monkeypatch.setattr(status, "quote", lambda text: quoted.append(text) or quote(text))
+    monkeypatch.setattr(callers, "quote", lambda text: quoted.append(text) or quote(text))
     for letter in ("a", "\U0001f600"):
-        details = status.details_of(letter * 1_000_000)
+        details = callers.details_of(letter * 1_000_000)
         assert details.endswith(f"{letter} …")
-        assert len(quote(details)) < status.LONGEST_DETAILS + 20
-    assert status.details_of("b" * status.LONGEST_DETAILS) == "b" * status.LONGEST_DETAILS
-    assert max(map(len, quoted)) <= status.LONGEST_DETAILS
+        assert len(quote(details)) < callers.LONGEST_DETAILS + 20
+    assert callers.details_of("b" * callers.LONGEST_DETAILS) == "b" * callers.LONGEST_DETAILS
+    assert max(map(len, quoted)) <= callers.LONGEST_DETAILS
 
 
 def test_an_error_of_several_lines_travels_as_one() -> None:
     """The faults of a file stand side by side, so that no escaped end of a line comes to the operator's screen."""
     fault = "tables/a.toml: 2 wrong:\n  columns: names 'x' twice\n  colums: unknown key"
-    assert status.details_of(fault) == "tables/a.toml: 2 wrong: columns: names 'x' twice; colums: unknown key"
+    assert callers.details_of(fault) == "tables/a.toml: 2 wrong: columns: names 'x' twice; colums: unknown key"
 
 
 def test_lines_of_json_cannot_be_forged() -> None:

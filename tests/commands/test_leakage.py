@@ -7,8 +7,7 @@ import shutil
 from pathlib import Path
 
 from tests.commands.command import refused, treetap
-from treetap.models.kept import LEAKAGE, read_leakage
-from treetap.models.store import MODEL_FORMAT
+from treetap.models.store import LEAKAGE, MODEL_FORMAT, read_leakage
 from treetap.party.runtime.job_store import JobStore
 from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 

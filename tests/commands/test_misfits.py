@@ -25,7 +25,7 @@ from treetap.commands.certs import authority
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.lab.local_federation import LocalFederation
 from treetap.wire.certificates import fingerprint, read_certificates
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.tls import TlsFiles
 
 pytestmark = pytest.mark.xdist_group("misfits")

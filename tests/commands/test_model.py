@@ -18,12 +18,11 @@ import pytest
 from tests.commands.command import refused, treetap, write
 from tests.grafted import add_grafts, withdraw_leaves
 from tests.published import write_manifest
-from treetap.commands.model.card import card, page
-from treetap.commands.model.view import describe, find
+from treetap.commands.model.view import card, describe, find, page
 from treetap.errors import BadInput
 from treetap.models.store import MODEL_FORMAT, read_model
 from treetap.wire.disclosure import CLASSES
-from treetap.wire.tap_file import HEADER
+from treetap.wire.transcript import HEADER
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2 import boosting_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord

@@ -14,14 +14,13 @@ import pytest
 from tests.commands.command import treetap, write
 from tests.needs import needs_library_of
 from treetap.commands.jobs.job_file import JobFile
-from treetap.commands.model.card import card
-from treetap.commands.model.view import describe
+from treetap.commands.model.view import card, describe
 from treetap.errors import ConfigError
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.neural.params import Bottom, SplitnnParams, Top
 from treetap.protocols.job_spec import params_of
 from treetap.strict import load
-from treetap.tables.tensors import tensor_column
+from treetap.tables.cells import tensor_column
 
 pytestmark = pytest.mark.second_tier
 

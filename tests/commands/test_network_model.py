@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from tests.published import write_job, write_manifest
-from treetap.commands.model.card import card, page
-from treetap.commands.model.view import describe, print_model
+from treetap.commands.model.view import card, describe, page, print_model
 from treetap.errors import BadInput, DataError
 from treetap.models.store import MODEL_FORMAT, WEIGHTS
 

@@ -34,7 +34,7 @@ from treetap.party import config as party_config
 from treetap.party.policy import Policy, merged
 from treetap.strict import load
 from treetap.tables.reading import read_table
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.tls import TlsFiles
 
 LOANS = Path(__file__).parents[2] / "examples" / "loans"

@@ -10,8 +10,7 @@ import pytest
 
 from tests.commands.command import refused, treetap
 from tests.published import write_job, write_trees
-from treetap.commands.model.card import card, page
-from treetap.commands.model.view import describe, print_model
+from treetap.commands.model.view import card, describe, page, print_model
 from treetap.models.store import MODEL_FORMAT
 from treetap.trees.pivodl_params import PivodlParams
 

@@ -29,9 +29,8 @@ from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import read_certificates
 from treetap.wire.credentials import CredentialSource
-from treetap.wire.hello import say_hello, serve_health
-from treetap.wire.ports import Address
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Address, Identity, Role
+from treetap.wire.probe import say_hello, serve_health
 from treetap.wire.signatures import signed, verified
 from treetap.wire.tls import TlsFiles
 from treetap.wire.transcript import TranscriptReader

@@ -14,8 +14,8 @@ from treetap.commands.jobs import client
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.errors import Interrupted, TreetapError, Unanswered, UnknownJob
 from treetap.wire import rpc
+from treetap.wire.callers import ERROR_KEY
 from treetap.wire.ports import Timeouts
-from treetap.wire.status import ERROR_KEY
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
 
 GAVE_UP_S = 0.5

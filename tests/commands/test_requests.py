@@ -17,7 +17,7 @@ from treetap.commands.certs.authority import create_authority
 from treetap.commands.certs.cli import certs
 from treetap.commands.certs.requests import request, sign_request
 from treetap.errors import BadInput, ConfigError
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Identity, Role
 from treetap.wire.tls import TlsFiles
 
 BANK = Identity("bank", Role.PARTY)

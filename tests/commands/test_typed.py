@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from treetap.commands import typed
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.cli import certs
 from treetap.commands.certs.installing import install
 from treetap.commands.certs.requests import request, sign_request
 from treetap.commands.jobs.client import read
 from treetap.errors import BadInput, ConfigError
-from treetap.process.secret import Secret
+from treetap.process import config as process_config
+from treetap.process.config import Secret
 from treetap.wire.certificates import key_pem, read_key
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Identity, Role
 
 
 def test_an_operator_types_the_passphrase_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +34,7 @@ def test_an_operator_types_the_passphrase_once(tmp_path: Path, monkeypatch: pyte
         asked.append(prompt)
         return "word"
 
-    monkeypatch.setattr(typed, "getpass", answer)
+    monkeypatch.setattr(process_config, "getpass", answer)
     config = read(tmp_path / "operator.toml")
     with pytest.raises(ConfigError, match="is protected by a passphrase"):
         config.transport().check("operator", Role.OPERATOR)

@@ -14,7 +14,8 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.streams import StreamReader
 from aiohttp.test_utils import make_mocked_request
 
-from treetap.ops.console.server import MOST_FORM, Calls, Console
+from treetap.commands.approvals.client import PartyCalls
+from treetap.ops.console.server import MOST_FORM, Console
 from treetap.ops.console.sessions import Sessions
 from treetap.party.node import PartyNode
 from treetap.wire.frame import visible_message
@@ -24,7 +25,7 @@ HOST = "127.0.0.1:8437"
 ORIGIN = f"http://{HOST}"
 
 
-class Near:
+class Near(PartyCalls):
     """The calls of an approver's console to a party of the simulator; texts are made visible as over the wire."""
 
     def __init__(self, node: PartyNode, approver: str) -> None:
@@ -120,7 +121,9 @@ class Browser:
         return Seen(answer.status, text.replace(f'"{self.own}/', '"/') if self.own else text, answer.headers)
 
 
-def console(calls: Calls, sessions: Sessions | None = None, approver: str = "ann", party: str = "telco") -> Console:
+def console(
+    calls: PartyCalls, sessions: Sessions | None = None, approver: str = "ann", party: str = "telco"
+) -> Console:
     """A console of an approver, asked for at `HOST`."""
     return Console(calls, approver, party, sessions or Sessions(), {"127.0.0.1", "localhost"}, secured=False)
 
@@ -133,7 +136,7 @@ async def entered(console: Console) -> Browser:
 
 
 @dataclass
-class Given:
+class Given(PartyCalls):
     """A party whose answers are given, as they come off the wire before they are made visible.
 
     `decided`: the decisions that it was asked for.

@@ -19,9 +19,9 @@ from treetap.ops.console.listening import hosts_of, secured_by
 from treetap.ops.console.pages import VIEWS
 from treetap.ops.console.server import MOST_FIELDS, MOST_FORM, Console
 from treetap.ops.console.sessions import IDLE_S, MOST, TOKEN_S, Sessions
-from treetap.process.secret import Secret
+from treetap.process.config import Secret
 from treetap.wire.certificates import key_pem, read_key
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.v2 import approvals_pb2
 
 JOB = f"/jobs/job/{bytes(32).hex()}"

@@ -24,7 +24,7 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.lab.local_federation import LocalFederation
 from treetap.ops.console.listening import MOST_FIELD
 from treetap.trees.params import BoostingParams
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import jobs_pb2
 

@@ -113,7 +113,7 @@ async def test_pages_of_an_empty_party_say_so() -> None:
     said = {path: (await browser.get(path)).words for path in PATHS if path != JOB}
     assert "No job waits." in said["/"]
     for view, shown in VIEWS.items():
-        for table in shown.tables(overview_pb2.View()):
+        for table in shown.tables:
             assert table.empty in said[f"/{view}"]
     assert (await browser.get(JOB)).status == 404
 
@@ -178,9 +178,9 @@ def test_amounts_have_units_and_all_their_digits() -> None:
     for kind, amount in ((Kind.RECORDS, 1_234_567), (Kind.NOISY_LABELS, 0.1), (Kind.TRAINING, 1), ("new", 2.5)):
         view.ledger.add(kind=kind, amount=amount)
     view.limits.add(limit="records_per_day", unit="in 24 hours", most=2e6, spent=1_234_567)
-    (table,), (limits,) = VIEWS["ledger"].tables(view), VIEWS["limits"].tables(view)
-    assert [row[2] for row in table.rows] == ["1,234,567 records", "0.1 ε", "1", "2.5"]
-    assert list(limits.rows[0][2:]) == ["1,234,567 in 24 hours", "2,000,000", "765,433"]
+    (table,), (limits,) = VIEWS["ledger"].tables, VIEWS["limits"].tables
+    assert [row[2] for row in table.rows(view)] == ["1,234,567 records", "0.1 ε", "1", "2.5"]
+    assert list(limits.rows(view)[0][2:]) == ["1,234,567 in 24 hours", "2,000,000", "765,433"]
 
 
 async def test_standing_approvals_are_ended_after_asking_again() -> None:

@@ -22,7 +22,7 @@ from tests.containers.leftovers import PREFIX
 from tests.containers.subnets import free_subnets
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import revoke
-from treetap.commands.health.question import read as read_address
+from treetap.commands.health import read as read_address
 from treetap.commands.jobs.client import read as read_operator
 from treetap.commands.jobs.job_file import JobFile
 from treetap.coordinator.config import read as read_coordinator

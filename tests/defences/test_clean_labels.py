@@ -164,7 +164,7 @@ def test_an_error_tells_no_row_of_a_label(
         ("from treetap.tables.labels import read_classes", "TID251"),
         ("from treetap.tables.labels import read_targets", "TID251"),
         ("from treetap.tables.labels import read_partial_labels", "TID251"),
-        ("from treetap.tables.label_columns import cells_of", "TID251"),
+        ("from treetap.tables.labels import cells_of", "TID251"),
         ("def opened(table):\n    return table.label._cells", "SLF001"),
         ("def opened(clean):\n    return clean._held", "SLF001"),
     ],

@@ -15,8 +15,7 @@ from tests.worlds import PARTIES, spec, world
 from treetap.attacks.sections import bound_rows, signature
 from treetap.attacks.view.view import read_view
 from treetap.errors import ConfigError
-from treetap.models.kept import LEAKAGE, read_leakage
-from treetap.models.store import read_model
+from treetap.models.store import LEAKAGE, read_leakage, read_model
 from treetap.party.config import PartyConfig
 from treetap.party.defences.settings import Defences, IdLmid, LabelDp
 from treetap.party.policy import Policy

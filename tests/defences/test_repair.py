@@ -18,9 +18,8 @@ from tests.library.trees.repairs import VARIANTS, Ints, in_order_of_nodes, train
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.errors import DataError
-from treetap.models.kept import read_repaired
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import read_model
+from treetap.models.store import read_model, read_repaired
 from treetap.party.defences.settings import Defences, LabelDp, ReducedLeakage
 from treetap.party.growth.rules.repair import ReachedLeaves
 from treetap.party.runtime.job_store import Store

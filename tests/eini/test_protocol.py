@@ -17,8 +17,7 @@ from tests.crossing import BLOCK, CHAIN, HERE, LABEL_HOLDER, PARAMS, Crossed, N,
 from tests.published import write_manifest
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
-from treetap.commands.model.card import card
-from treetap.commands.model.view import describe
+from treetap.commands.model.view import card, describe
 from treetap.models.store import read_manifest
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams

@@ -17,7 +17,7 @@ from tests.campaign.small_jobs import TRAININGS, trained
 from tests.replay import JOB
 from tests.simulator import COORDINATOR, Federation
 from treetap.errors import BadInput, Overloaded, Pending, Refused, TreetapError
-from treetap.models.document import write_document
+from treetap.models.durable import write_document
 from treetap.party.approvals.ledger import WAIT_DAYS, Approvals
 from treetap.party.approvals.openings import operator_of
 from treetap.party.node import PartyNode

@@ -16,8 +16,8 @@ from treetap.metrics import _asked_near
 from treetap.names import host_of
 from treetap.ops.relay.meeting import Bounds
 from treetap.party.policy import Policy
+from treetap.party.runtime.context import Outbox
 from treetap.party.runtime.metrics import CostAccount
-from treetap.party.runtime.outbox import Outbox
 from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.wire.ports import Address, Timeouts
 from treetap.wire.relay.splicing import MOST_DEBT_S, MOST_UNPROVEN, MOST_UNPROVEN_S, End, Share

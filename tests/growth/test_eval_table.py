@@ -17,7 +17,7 @@ from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, joined_model, manifest, spec, world
 from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput
-from treetap.models.kept import read_history, read_leakage
+from treetap.models.store import read_history, read_leakage
 from treetap.party.defences.settings import Defences, IdLmid, ReducedLeakage
 from treetap.protocols.prediction import predict_request
 from treetap.trees.binning import bin_table

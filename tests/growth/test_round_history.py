@@ -16,7 +16,7 @@ from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, manifest, spec
 from treetap.commands.jobs.progress_view import status_dict
 from treetap.commands.model.view import describe
-from treetap.models.kept import read_history
+from treetap.models.store import read_history
 from treetap.wire import metric_history
 from treetap.wire.v2 import jobs_pb2, types_pb2
 

@@ -14,7 +14,7 @@ from tests.growth.test_withheld import PADDED, SMALL, job_of
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model, joined_model, manifest, world
 from treetap.errors import Malformed
-from treetap.models.kept import read_leakage
+from treetap.models.store import read_leakage
 from treetap.party.growth.messages import child_messages
 from treetap.protocols.prediction import predict_request
 from treetap.trees.boosting_criterion import BoostingCriterion

@@ -23,9 +23,9 @@ from tests.shards_here import ShardsHere
 from tests.worker_kernels import doze, imported, process, refuse, remember, size_of, work_slowly
 from treetap.errors import BadInput, Defect, Interrupted
 from treetap.lattice.histogram_shards import Shards
-from treetap.workers.cluster.addresses import exposed
+from treetap.workers.cluster.driver import exposed
 from treetap.workers.cluster.engine import Cluster, ClusterHost
-from treetap.workers.cluster.report import fault_of, own_report
+from treetap.workers.cluster.nodes import fault_of, own_report
 from treetap.workers.settings import ClusterConfig
 
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("ray")]

@@ -14,7 +14,7 @@ from tests.worlds import PARTIES, spec
 from treetap.commands.jobs.job_file import JobTableOfFederation
 from treetap.coordinator.prediction import opening_of
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.models.kept import HIDES_CONSTANTS, SPACES
+from treetap.models.store import HIDES_CONSTANTS, SPACES
 from treetap.neural.params import Bottom
 from treetap.party.config import PartyConfig
 from treetap.party.defences.checks import check_own, refuse_classes

@@ -9,9 +9,8 @@ import xgboost
 
 from treetap.commands.jobs.job_file import ALIASES, ELSEWHERE, NOT_OFFERED, JobFile, JobTable, unknown_parameter
 from treetap.coordinator.config import CoordinatorConfig
-from treetap.errors import ConfigError
+from treetap.errors import ConfigError, did_you_mean, nearest
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.names import did_you_mean, nearest
 from treetap.party.config import PartyConfig
 from treetap.strict import Strict, load
 

@@ -14,7 +14,7 @@ from treetap import metrics
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import revoke
 from treetap.metrics import ProcessMetrics
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.tls import Insecure
 
 

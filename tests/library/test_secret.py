@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from treetap.errors import ConfigError
-from treetap.process import secret
-from treetap.process.secret import CREDENTIALS, Secret
+from treetap.process import config
+from treetap.process.config import CREDENTIALS, Secret
 from treetap.strict import Strict, load
 
 FIELD = "party.toml: tls.passphrase"
@@ -69,7 +69,7 @@ def test_a_late_command_ends_with_what_it_has_started(tmp_path: Path, monkeypatc
             assert os.read(watched, 8) == b"here\n"
         return now
 
-    monkeypatch.setattr(secret, "monotonic", moment)
+    monkeypatch.setattr(config, "monotonic", moment)
     assert "took longer than 10 s" in _fault(Secret(command=("sh", "-c", f"exec 3>{alive}; sleep 60 & echo here >&3")))
     assert ready.poll(30_000)
     assert os.read(watched, 8) == b""  # nothing has it open any more
@@ -85,8 +85,8 @@ def test_a_late_command_of_another_user_is_left(monkeypatch: pytest.MonkeyPatch)
         raise PermissionError
 
     with monkeypatch.context() as patched:
-        patched.setattr("treetap.process.secret.os.killpg", forbidden)
-        patched.setattr(secret, "_END_S", 0.0)
+        patched.setattr("treetap.process.config.os.killpg", forbidden)
+        patched.setattr(config, "_END_S", 0.0)
         with pytest.raises(ConfigError, match=r"took longer than 0\.01 s"):
             _command("time.sleep(60)").read(FIELD, 64, 0.01)
     (number,) = ended

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treetap.process.signs_of_life import SilenceWatch
+from treetap.usage import SilenceWatch
 
 
 def test_silence_counts_from_the_last_change() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from treetap.party.masked.member import _bodies
-from treetap.party.runtime.messages import MESSAGE_BYTES, Body, batches
+from treetap.party.runtime.context import MESSAGE_BYTES, Body, batches
 from treetap.privacy.masks import KEY_BYTES
 from treetap.wire.records import pack_bits
 from treetap.wire.v2 import masked_pb2

@@ -15,7 +15,7 @@ from tests.native import histogram_twin as twin
 from tests.native.forms import HERE
 from treetap.lattice import histogram_parameters as sizes
 from treetap.native import histogram_arrays as arrays
-from treetap.native import histograms, integers, library
+from treetap.native import histograms, library
 from treetap.native.histogram_arrays import ZERO_BLOCK, Binned, Moduli, Secrets
 
 FORMS = [form for form in ("avx512", "avx2", "plain") if form in HERE]
@@ -442,17 +442,17 @@ def test_roots_are_the_nearest_doubles():
     with gmpy2.context(precision=200):
         exact = [(gmpy2.cos(x), gmpy2.sin(x)) for x in (gmpy2.const_pi() * k / 4096 for k in range(0, 8192, 7))]
         wanted = np.array([[float(x) for x in pair] for pair in exact])
-    made = integers.circle()[::7]
+    made = arrays.circle()[::7]
     assert (np.abs(made - wanted) < 1e-18).all()
 
 
 def test_kernels_that_compute_wrongly_are_unavailable(monkeypatch):
     """A compiler or processor whose products are not those of integers: refused by name, whatever shows it."""
-    for wrong in (integers.circle() * (1 + 1e-7), integers.circle()[::-1].copy()):
+    for wrong in (arrays.circle() * (1 + 1e-7), arrays.circle()[::-1].copy()):
         monkeypatch.setattr(histograms, "circle", lambda wrong=wrong: wrong)
         with pytest.raises(library.Unavailable, match=r"form \w+\) give other products than integers"):
             histograms._compare.__wrapped__(FORMS[-1])
-    monkeypatch.setattr(histograms, "circle", integers.circle)
+    monkeypatch.setattr(histograms, "circle", arrays.circle)
     monkeypatch.setattr(histograms, "exact", lambda *_: False)
     with pytest.raises(library.Unavailable, match="install treetap again with another compiler"):
         histograms._compare.__wrapped__(FORMS[-1])

@@ -13,7 +13,7 @@ from treetap.party.growth.messages import space_items
 from treetap.party.pivodl import candidate_bins
 from treetap.party.pivodl.candidate_bins import SourceBins, candidate_sets
 from treetap.party.pivodl.label_owner import SHARE_BYTES
-from treetap.party.runtime.messages import Body, as_chunk, batches, counted_bodies, counted_items
+from treetap.party.runtime.context import Body, as_chunk, batches, counted_bodies, counted_items
 from treetap.privacy.masks import KEY_BYTES
 from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.pivodl import RANK_BITS

@@ -16,8 +16,7 @@ from tests.published import write_files
 from tests.serving.served import config
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, spec, world
-from treetap.models.kept import REPAIRED, VALUES, read_repaired
-from treetap.models.store import TREES, read_model
+from treetap.models.store import REPAIRED, TREES, VALUES, read_model, read_repaired
 from treetap.party.prediction.tree_scoring import DECIDED_ALONE
 from treetap.protocols.prediction import predict_request, sent_in_prediction
 from treetap.protocols.registry import training

@@ -21,7 +21,7 @@ from treetap.errors import ConfigError
 from treetap.ops.gateway.http_json import model_reply, predict_reply
 from treetap.party.eini.entries import write_attributions
 from treetap.protocols.prediction import predict_request
-from treetap.tables.typed import typed
+from treetap.tables.label_columns import typed
 from treetap.wire.v2 import serving_pb2, setup_pb2
 
 LABEL_HOLDER, B, _ = PARTIES

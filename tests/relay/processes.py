@@ -14,7 +14,7 @@ from typing import Any, Self
 from tests.system.federations import until
 from treetap.commands.certs.authority import issue
 from treetap.lab.local_federation import LocalFederation, begin, to_toml
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 
 _REGISTERED = re.compile(r"(\w+ '[\w-]+') registers, from")
 

@@ -20,10 +20,9 @@ from treetap.commands.certs.requests import revoke
 from treetap.ops.relay.meeting import Bounds, Relay
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
-from treetap.wire.hello import serve_health
-from treetap.wire.ports import Address
+from treetap.wire.ports import Address, Identity, Role
+from treetap.wire.probe import serve_health
 from treetap.wire.relay.forwarder import Forwarder, Times
-from treetap.wire.roles import Identity, Role
 from treetap.wire.secured import Secured
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import exchange_pb2

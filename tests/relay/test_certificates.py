@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.campaign.certificates import NAMES, Certificates, Kind
 from tests.relay.rig import RELAY, carried_out, made_relay
+from treetap.wire.ports import Role
 from treetap.wire.relay.control import GREETING
-from treetap.wire.roles import Role
 
 
 def expected(kind: Kind) -> str:

@@ -14,10 +14,10 @@ from tests.needs import kustomize_command
 from tests.weight import ROOT
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import revoke
-from treetap.commands.health.question import read as read_health
+from treetap.commands.health import read as read_health
 from treetap.coordinator.config import read as read_coordinator
 from treetap.ops.relay.command import read
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("kubernetes")]
 HOST = ROOT / "examples" / "hosts" / "relay"

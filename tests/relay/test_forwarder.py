@@ -19,11 +19,10 @@ from treetap.errors import ConfigError
 from treetap.lab.local_federation import to_toml
 from treetap.ops.doctor.connections import check_relay
 from treetap.party import config as party_config
-from treetap.wire.ports import Address
+from treetap.wire.ports import Address, Identity, Role
 from treetap.wire.proxies import EXCEPT, NAMED
 from treetap.wire.relay import forwarder
 from treetap.wire.relay.control import GREETING, new_token
-from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles
 
 Answers = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -21,7 +21,7 @@ LOOKS = {
     "treetap/commands/approvals/client.py": "the default of a console's address",
     "ops/console/listening.py": "a console's address, to which no relay leads",
     "lab/experiment/all_runs.py": "a server that is called",
-    "treetap/commands/health/question.py": "an own server that is called, under mutual TLS",
+    "treetap/commands/health.py": "an own server that is called, under mutual TLS",
     "lab/local_federation.py": "own processes of a trial, under mutual TLS",
     "treetap/commands/new/cli.py": "addresses that are proposed",
     "treetap/commands/new/folders.py": "addresses that are proposed",
@@ -30,13 +30,13 @@ LOOKS = {
     "treetap/process/config.py": "insecure = true, which excludes a relay",
     "treetap/tables/sql.py": "a database that is called",
     "treetap/wire/channels.py": "a process that is called without certificates",
-    "treetap/wire/hello.py": "a process that is called without certificates",
+    "treetap/wire/probe.py": "a process that is called without certificates",
     "treetap/wire/listening.py": "own addresses",
     "treetap/wire/proxies.py": "a host that is called",
     "ops/relay/meeting.py": "shares of the relay's callers by address",
     "treetap/wire/rpc.py": "binding without certificates",
     "treetap/wire/tls.py": "defines it, for no certificates",
-    "treetap/workers/cluster/addresses.py": "nodes of an own cluster",
+    "treetap/workers/cluster/driver.py": "nodes of an own cluster",
 }
 
 

@@ -29,7 +29,7 @@ from treetap.commands.certs.authority import issue
 from treetap.lab.local_federation import to_toml
 from treetap.models.store import TREES
 from treetap.trees.params import BoostingParams
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 
 pytestmark = pytest.mark.second_tier
 

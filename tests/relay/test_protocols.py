@@ -20,7 +20,7 @@ from tests.trainings import oracle, policies
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.commands.certs.authority import issue
 from treetap.trees.params import BoostingParams, ForestParams
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc, setup_pb2
 
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("relay")]

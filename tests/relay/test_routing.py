@@ -19,11 +19,10 @@ from treetap.commands.certs.requests import revoke
 from treetap.errors import Unreachable
 from treetap.ops.relay import meeting
 from treetap.ops.relay.meeting import Bounds
-from treetap.wire.hello import say_hello
-from treetap.wire.probe import examine, refusal
+from treetap.wire.ports import Identity, Role
+from treetap.wire.probe import examine, refusal, say_hello
 from treetap.wire.relay.control import DATA_LINE, data_line, new_token
 from treetap.wire.relay.splicing import BUFFER
-from treetap.wire.roles import Identity, Role
 from treetap.wire.rpc import GrpcDialer
 from treetap.wire.v2 import exchange_pb2
 

@@ -13,8 +13,8 @@ from tests.simulator import Federation
 from tests.virtual_time import run
 from treetap.errors import ConfigError, Incompatible, Interrupted, Refused, Unanswered, Unreachable
 from treetap.party.policy import Policy
+from treetap.party.runtime.context import Outbox
 from treetap.party.runtime.metrics import CostAccount
-from treetap.party.runtime.outbox import Outbox
 from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.strict import load
 from treetap.wire.ports import Address, Timeouts

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from treetap.party.runtime.metrics import PartyMetrics
+from treetap.party.runtime.metrics import JobCounts, PartyMetrics
 
 
 def test_every_way_of_adding_counts_in_the_metric() -> None:
     """By item and by update, into an empty counter and into one that has counts; two jobs add up."""
     metrics = PartyMetrics("bank")
-    first, second = metrics.operations(), metrics.operations()
+    first, second = JobCounts(metrics.operations), JobCounts(metrics.operations)
     first.update({"additions": 3})
     first["additions"] += 4
     first.update({"additions": 1, "packings": 2})

@@ -14,7 +14,7 @@ from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import ConfigError, DataError, OutOfOrder
-from treetap.models.document import document
+from treetap.models.durable import document
 from treetap.party.protocols import role_for_training
 from treetap.party.runtime.attempts import MOST, Attempts
 from treetap.party.runtime.context import Role

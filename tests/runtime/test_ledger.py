@@ -13,8 +13,8 @@ from tests.replay import HERE
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES
 from treetap.errors import DataError, Refused
-from treetap.models import document
-from treetap.models.document import write_document
+from treetap.models import durable
+from treetap.models.durable import write_document
 from treetap.models.line_file import LineFile
 from treetap.party.runtime.attempts import Attempts
 from treetap.party.runtime.ledger import (
@@ -179,7 +179,7 @@ def test_a_kill_between_ledger_and_attempts_loses_neither(
 ) -> None:
     """What the attempts know of is on disk before them: the next start finds either both or the charge alone."""
     ledger = _known(tmp_path)
-    known, real = Attempts(ledger), document.write_whole
+    known, real = Attempts(ledger), durable.write_whole
     ledger.enter(charge(4))
 
     def killed(path: Path, content: bytes) -> None:
@@ -188,7 +188,7 @@ def test_a_kill_between_ledger_and_attempts_loses_neither(
         raise PowerCut
 
     with monkeypatch.context() as patch:
-        patch.setattr(document, "write_whole", killed)
+        patch.setattr(durable, "write_whole", killed)
         with pytest.raises(PowerCut):
             known.left("credit", "one", 1)
     again = Ledger(tmp_path)

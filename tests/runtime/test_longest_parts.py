@@ -37,7 +37,7 @@ from treetap.party.growth.messages import (
 )
 from treetap.party.growth.messages import child_messages as children_messages
 from treetap.party.interactive.feature_party import ANSWERS_PER_MESSAGE
-from treetap.party.runtime.messages import MESSAGE_BYTES, Body, CountedBody, batches, ciphertext_body
+from treetap.party.runtime.context import MESSAGE_BYTES, Body, CountedBody, batches, ciphertext_body
 from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.psi.group import POINT_BYTES
 from treetap.trees.candidates import Partition

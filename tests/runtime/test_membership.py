@@ -18,8 +18,8 @@ from treetap.errors import Malformed, Refused
 from treetap.lab import demo
 from treetap.lab.local_federation import LocalFederation
 from treetap.party import config as party_config
+from treetap.party.config import check_members
 from treetap.party.policy import Policy, merged
-from treetap.party.setup.membership import check_members
 from treetap.protocols.messages import Members, label_holder_opens
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training

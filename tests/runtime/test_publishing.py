@@ -13,7 +13,7 @@ import pytest
 
 from tests.runtime.stored_jobs import PowerCut, tree, with_trees
 from treetap.errors import DataError
-from treetap.models.document import write_document
+from treetap.models.durable import write_document
 from treetap.models.store import JOB, JOB_SEED, MODEL_FORMAT, TREES, WEIGHTS, read_model, read_weights, sha256_of
 from treetap.party.runtime.job_store import Store
 

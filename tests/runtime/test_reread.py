@@ -45,10 +45,9 @@ def test_keys_that_jobs_read_change_and_others_wait_for_a_restart(tmp_path: Path
     serve = '[serve]\nclients = ["{}"]\nlisten = "127.0.0.1:{}"\n'
     running = read(_written(tmp_path, "workers = 1\n" + serve.format("app", 7000)))
     more = "workers = 2\nmost_jobs = 5\n[defences]\nlabel_dp = {epsilon = 1.0}\n" + serve.format("other", 7001)
-    again = reread(_written(tmp_path, more, '[people]\npeers = ["telco"]\n', "z"), running)
-    assert again.changed == ["most_jobs", "tables", "defences", "serve.clients", "policy.people.peers"]
-    assert again.left == ["workers", "serve.listen"]
-    config = again.config
+    config, changed, left = reread(_written(tmp_path, more, '[people]\npeers = ["telco"]\n', "z"), running)
+    assert changed == ["most_jobs", "tables", "defences", "serve.clients", "policy.people.peers"]
+    assert left == ["workers", "serve.listen"]
     assert (config.tables["train"].columns, config.policy.people.peers, config.most_jobs) == (["z"], ["telco"], 5)
     assert config.serve is not None
     assert (config.workers, config.serve.clients, config.serve.listen) == (1, ["other"], "127.0.0.1:7000")
@@ -93,7 +92,7 @@ def test_a_client_that_is_still_answered_becomes_no_party(tmp_path: Path) -> Non
     path = _written(tmp_path, policy='[people]\npeers = ["app"]\n')
     with pytest.raises(BadInput, match="both name app"):
         reread(path, running)
-    assert reread(_written(tmp_path), running).left == ["serve"]
+    assert reread(_written(tmp_path), running)[2] == ["serve"]
 
 
 def test_folders_of_a_table_that_came_later_stay_hidden_in_errors(tmp_path: Path) -> None:
@@ -103,7 +102,7 @@ def test_folders_of_a_table_that_came_later_stay_hidden_in_errors(tmp_path: Path
     (tmp_path / "more").mkdir()
     text = _written(tmp_path).read_text().replace('"t.csv"', '"more/u.csv"')
     (tmp_path / "party.toml").write_text(text)
-    hide.add(reread(tmp_path / "party.toml", before).config)
+    hide.add(reread(tmp_path / "party.toml", before)[0])
     assert hide(f"{tmp_path}/more/u.csv: no; {tmp_path}/t.csv: no") == "u.csv: no; t.csv: no"
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from treetap.errors import Interrupted, Malformed
-from treetap.party.server.threads import MOST_IDLE, Threads
+from treetap.party.server.services import MOST_IDLE, Threads
 
 pytestmark = pytest.mark.real_time
 
@@ -135,7 +135,7 @@ def test_the_process_leaves_without_it(tmp_path: Path) -> None:
     script = f"""
     import asyncio
     from pathlib import Path
-    from treetap.party.server.threads import Threads
+    from treetap.party.server.services import Threads
 
     async def main():
         stuck = asyncio.ensure_future(Threads(60.0)(lambda: Path({str(tmp_path / "pipe")!r}).read_bytes()))

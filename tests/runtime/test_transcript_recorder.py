@@ -13,7 +13,7 @@ from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES
 from treetap.errors import BadInput, Interrupted, Refused, UnknownJob
-from treetap.models import document
+from treetap.models import durable
 from treetap.party.node import SESSION_S
 from treetap.party.runtime.attempts import Session
 from treetap.party.runtime.transcript_recorder import Mode, Recorders
@@ -206,7 +206,7 @@ def test_no_transcript_stays_open_after_a_session(ended: str, tmp_path: Path, mo
             monkeypatch.setattr(Session, "close", kept)
             await asyncio.sleep(SESSION_S + 60)
         else:
-            monkeypatch.setattr(document, "write_whole", full)
+            monkeypatch.setattr(durable, "write_whole", full)
             session = node._sessions["job"]
             again = setup_pb2.Prepare(spec=JOB, submission=session.submission)
             step = setup_pb2.Leave(submission=session.submission) if ended == "left" else again

@@ -17,8 +17,8 @@ from tests.serving.served import LABEL_HOLDER, config, serve
 from tests.simulator import Federation, run
 from tests.trainings import jobs_of, policies
 from tests.worlds import FOUR, spec, world
+from treetap import usage
 from treetap.lattice import kernels as lattice
-from treetap.process import signs_of_life
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.workers.engines import InProcessEngine, make, on
@@ -95,7 +95,7 @@ def _kernels() -> set[str]:
 def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings of every protocol, aligned by psi, and encrypted predictions of a chain, one served: every kernel."""
     clock = Clocked()
-    monkeypatch.setattr(signs_of_life.Units, "finished", clock)
+    monkeypatch.setattr(usage.Units, "finished", clock)
 
     class Watched(InProcessEngine):
         async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:

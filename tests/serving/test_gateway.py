@@ -19,7 +19,7 @@ from treetap.party.server.services import ScoringServer
 from treetap.party.serving.registry import ServedModels
 from treetap.process.config import TlsConfig
 from treetap.wire.callers import BEHALF_KEY
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Identity, Role
 from treetap.wire.tls import NAME_KEY, TlsFiles
 from treetap.wire.v2 import serving_pb2, serving_pb2_grpc
 

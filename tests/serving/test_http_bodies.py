@@ -14,7 +14,7 @@ from treetap.party.config import PartyConfig
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 from tests.serving.gateways import SERVED, behind_gateway
-from treetap.ops.gateway import http_bodies
+from treetap.ops.gateway import http_connections
 
 pytestmark = pytest.mark.real_time
 
@@ -56,7 +56,7 @@ async def test_a_client_has_four_bodies_in_memory(tmp_path: Path, monkeypatch: p
     """A fifth waits until one is read, and is turned away if none is; another client's is read at once."""
 
     async with _listening(tmp_path) as port:
-        slow = [await _Request.to(port, BODY[:5], size=len(BODY)) for _ in range(http_bodies.AT_ONCE)]
+        slow = [await _Request.to(port, BODY[:5], size=len(BODY)) for _ in range(http_connections.AT_ONCE)]
         await asyncio.sleep(0.1)
         fifth = await _Request.to(port, BODY)
         with pytest.raises(TimeoutError):
@@ -66,7 +66,7 @@ async def test_a_client_has_four_bodies_in_memory(tmp_path: Path, monkeypatch: p
         assert await slow[0].status() == await fifth.status() == 503
         slow.append(await _Request.to(port, BODY[:5], size=len(BODY)))
         await asyncio.sleep(0.1)
-        monkeypatch.setattr(http_bodies, "SLOWEST_S", 0.1)
+        monkeypatch.setattr(http_connections, "SLOWEST_S", 0.1)
         assert await (await _Request.to(port, BODY)).status() == 429
         for each in slow:
             each.writer.close()
@@ -76,10 +76,10 @@ async def test_a_client_has_four_bodies_in_memory(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("told", [True, False], ids=["length", "chunks"])
 async def test_a_body_is_as_long_as_its_ids_may_be(beyond: int, status: int, told: bool, tmp_path: Path) -> None:
     """Two ids in escapes of twelve bytes a character fit."""
-    ids = ["\U0001f600" * http_bodies.ID_CHARACTERS] * 2
+    ids = ["\U0001f600" * http_connections.ID_CHARACTERS] * 2
     body = json.dumps({"ids": ids}).encode()
-    longest = http_bodies.longest_body(2)
-    assert len(body) < longest < http_bodies.MOST_BODY
+    longest = http_connections.longest_body(2)
+    assert len(body) < longest < http_connections.MOST_BODY
     body = body.ljust(longest + beyond)
 
     async with _listening(tmp_path, most_ids=2) as port:
@@ -95,7 +95,7 @@ async def test_a_body_is_as_long_as_its_ids_may_be(beyond: int, status: int, tol
 
 def test_the_longest_body_has_a_limit() -> None:
     """Many ids are rarely long."""
-    assert http_bodies.longest_body(10_000) == http_bodies.MOST_BODY
+    assert http_connections.longest_body(10_000) == http_connections.MOST_BODY
 
 
 @pytest.mark.parametrize(

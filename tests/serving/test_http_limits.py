@@ -18,7 +18,7 @@ from treetap.errors import ConfigError
 from treetap.party.config import PartyConfig
 from treetap.process.config import TlsConfig
 from treetap.strict import load
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 from aiohttp import web

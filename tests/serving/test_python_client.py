@@ -22,7 +22,7 @@ from treetap.commands.certs.requests import revoke
 from treetap.errors import NotServed, Refused, Silent, Unreachable
 from treetap.party.config import PartyConfig, ServeConfig
 from treetap.process.config import TlsConfig
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 from tests.serving.gateways import GATEWAY, SERVED, behind_gateway

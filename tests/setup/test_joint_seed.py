@@ -12,7 +12,7 @@ import pytest
 from treetap.errors import Malformed
 from treetap.lattice.joint_seed import NONCE_BYTES, commitment
 from treetap.party.runtime.context import StepContext
-from treetap.party.setup.joint_seed import draw_joint_seed
+from treetap.party.setup.keys import draw_joint_seed
 from treetap.process.together import together
 
 NAMES = ("a", "b", "c")

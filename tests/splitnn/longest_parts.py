@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from treetap.party.runtime.messages import Body
+from treetap.party.runtime.context import Body
 from treetap.party.splitnn.bodies import EMBEDDINGS, GRADIENTS, bodies
 
 

@@ -20,7 +20,7 @@ from tests.worlds import PARTIES, Tables, spec, world
 from treetap.models.store import read_manifest
 from treetap.neural.params import DEFAULT, Bottom
 from treetap.protocols.prediction import predict_request
-from treetap.tables.tensors import tensor_column
+from treetap.tables.cells import tensor_column
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 
 pytestmark = pytest.mark.second_tier

@@ -24,7 +24,7 @@ from treetap.neural.feature_side import FeatureSide
 from treetap.neural.optimiser import Optimiser
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams
 from treetap.neural.schedule import Schedule
-from treetap.tables.tensors import tensor_column
+from treetap.tables.cells import tensor_column
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
 

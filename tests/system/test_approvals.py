@@ -19,12 +19,11 @@ from treetap.errors import Refused
 from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.agreement import statement
 from treetap.trees.params import BoostingParams
-from treetap.wire.ports import Address
-from treetap.wire.roles import Role
+from treetap.wire.ports import Address, Role
 from treetap.wire.rpc import GrpcDialer
 from treetap.wire.signatures import signed
 from treetap.wire.tls import TlsFiles
-from treetap.wire.v2 import approvals_pb2, jobs_pb2
+from treetap.wire.v2 import approvals_pb2, approvals_pb2_grpc, jobs_pb2
 
 pytestmark = [pytest.mark.xdist_group("approvals"), pytest.mark.second_tier]
 
@@ -162,8 +161,8 @@ def test_doctor_and_a_check_know_of_approvals(federation: LocalFederation, appro
 async def _listed(federation: LocalFederation, files: TlsFiles) -> None:
     dialer = GrpcDialer(files)
     try:
-        async with dialer.approvals(Address(PARTY, federation.addresses[PARTY])) as stub:
-            async for _ in stub.List(approvals_pb2.AskedJobs(), timeout=10):
+        async with dialer.calling(Address(PARTY, federation.addresses[PARTY])) as channel:
+            async for _ in approvals_pb2_grpc.ApprovalsStub(channel).List(approvals_pb2.AskedJobs(), timeout=10):
                 pass
     finally:
         await dialer.close()

@@ -23,8 +23,8 @@ from tests.worlds import PARTIES, spec, world
 from treetap import version
 from treetap.lab.local_federation import LocalFederation
 from treetap.trees.params import BoostingParams
-from treetap.wire.hello import say_hello
 from treetap.wire.ports import Address
+from treetap.wire.probe import say_hello
 from treetap.wire.rpc import MESSAGE_LIMIT
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import jobs_pb2

@@ -32,8 +32,7 @@ from treetap.wire import channels
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import identity, read_certificates
 from treetap.wire.frame import filled
-from treetap.wire.ports import Address
-from treetap.wire.roles import Role
+from treetap.wire.ports import Address, Role
 from treetap.wire.rpc import GrpcDialer, bind
 from treetap.wire.rpc import server as grpc_server
 from treetap.wire.tls import TlsFiles

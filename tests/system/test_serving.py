@@ -33,7 +33,7 @@ from treetap.errors import Interrupted, Refused, Silent, UnknownJob
 from treetap.lab.local_federation import LocalFederation
 from treetap.ops.doctor.connections import check_http, check_listen
 from treetap.trees.params import BoostingParams
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Identity, Role
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc
 

@@ -23,11 +23,10 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import ConfigError
 from treetap.ops.doctor.connections import check_telemetry
 from treetap.process import spans as module
-from treetap.process.config import TelemetryConfig
-from treetap.process.secret import Secret
+from treetap.process.config import Secret, TelemetryConfig
 from treetap.process.spans import Exporter, Spans
 from treetap.trees.params import BoostingParams
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("telemetry")]
 TRACE = "0af7651916cd43dd8448eb211c80319c"

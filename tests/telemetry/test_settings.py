@@ -15,8 +15,7 @@ from treetap.errors import ConfigError
 from treetap.logs import pin_libraries, restore_variables_of_spans
 from treetap.metrics import ProcessMetrics
 from treetap.party.config import read as read_party
-from treetap.process.config import TelemetryConfig
-from treetap.process.secret import Secret
+from treetap.process.config import Secret, TelemetryConfig
 
 NEAR, FAR = "http://127.0.0.1:4318/v1/traces", "https://collector.example:4318/v1/traces"
 PARTY = 'name = "bank"\nstate = "state"\ninsecure = true\n[telemetry]\n'

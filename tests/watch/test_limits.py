@@ -33,7 +33,7 @@ def test_limits_are_read_again_and_again(tmp_path: Path) -> None:
     configs = [base.under(_policy(jobs_per_day=4))]
     metrics, ledger = PartyMetrics(BANK), ledger_of(state)
     ledger.enter(Charge(Kind.TRAINING, Occasion("loans", ("a",), "c", "job", 1)))
-    metrics.leakage("a", 0.25)
+    metrics.leakage_bound.labels("a").set(0.25)
     shown = Watched(metrics, lambda: configs[-1], lambda: Approvals(BANK, state / "approvals", Insecure(BANK)))
 
     def of(name: str) -> dict[tuple[str, ...], float]:

@@ -8,7 +8,6 @@ Standard output that fails with one message, as on a full disk.
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 import sys
@@ -21,9 +20,8 @@ import typer
 
 from treetap import logs
 from treetap.commands.lazy import JOBS, OPERATE, PARTY, PRIVACY, LazyGroup, Row, in_plain_text
-from treetap.commands.options import CA, REVOKED, Json, LogFormat, LogLevel, UntilStdinCloses
-from treetap.errors import BadInput, Malformed, TreetapError
-from treetap.names import visible
+from treetap.commands.options import CA, REVOKED, Json, LogFormat, LogLevel, UntilStdinCloses, print_json
+from treetap.errors import BadInput, Malformed, TreetapError, visible
 from treetap.process.limits import hold_hangup, import_numpy, keep_memory_private, while_importing
 from treetap.removed import COMMANDS, removed
 
@@ -99,7 +97,7 @@ class Commands(LazyGroup):
         ),
         "certs": Row("treetap.commands.certs.cli", "A private certificate authority for a federation.", PARTY),
         "health": Row(
-            "treetap.commands.health.cli",
+            "treetap.commands.health",
             "Check that a server of a federation serves: for container engines, systemd and monitoring.",
             PARTY,
         ),
@@ -149,17 +147,17 @@ class Commands(LazyGroup):
         ),
         "model": Row("treetap.commands.model.cli", "Published models in a party's own state folder.", JOBS),
         "leakage": Row(
-            "treetap.commands.labels",
+            "treetap.commands.accounts",
             "Show what others can read of this party's labels, or of its ids: also while a job trains.",
             PRIVACY,
         ),
         "labels": Row(
-            "treetap.commands.labels",
+            "treetap.commands.accounts",
             "Show what a party's labels were used for: noisy ones drawn, ε left, measures released by clean ones.",
             PRIVACY,
         ),
         "ledger": Row(
-            "treetap.commands.ledger",
+            "treetap.commands.accounts",
             "Show what this party's data were charged for over all jobs, and what its limits leave.",
             PRIVACY,
         ),
@@ -280,7 +278,7 @@ def transcript(
     except Malformed as damage:  # of a file that the person named, not of a message
         raise BadInput(str(damage)) from None
     if as_json:
-        print(json.dumps(summary, indent=1), flush=True)  # flushed, so that a failure to write is raised here
+        print_json(summary)
         return
     from treetap import terminal
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from treetap import terminal
 from treetap.commands.options import reading
 from treetap.errors import BadInput, DataError
-from treetap.models.kept import LEAKAGE, read_leakage
+from treetap.models.store import LEAKAGE, read_leakage
 from treetap.strict import Part
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import inspect
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, field, fields, is_dataclass
@@ -90,6 +91,11 @@ def _options(kind: Any) -> Iterator[Parameter]:
         default = Parameter.empty if part.default is MISSING else part.default
         annotation = Annotated.__class_getitem__((hints[part.name], made))  # type: ignore[attr-defined]
         yield Parameter(part.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def print_json(content: object, *, allow_nan: bool = True) -> None:
+    """Print a report as JSON; it is flushed, so that a failure to write is raised here."""
+    print(json.dumps(content, indent=1, allow_nan=allow_nan), flush=True)
 
 
 @contextmanager

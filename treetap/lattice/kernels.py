@@ -32,8 +32,8 @@ from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, PARTIAL_SUMS, Parameters
 from treetap.lattice.scheme import scheme_of, to_bytes
 from treetap.native.lattice import Polynomial, Ring
-from treetap.process.signs_of_life import finish_unit
 from treetap.process.together import in_order, together
+from treetap.usage import finish_unit
 from treetap.workers.engines import Engine, call_all, drop, make, on
 
 

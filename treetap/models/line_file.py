@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from treetap.errors import DataError, Interrupted
-from treetap.models.document import KEY, parse_json
-from treetap.models.durable import append, make_folder, stamp_of, write_whole
+from treetap.models.durable import KEY, append, make_folder, parse_json, stamp_of, write_whole
 
 Line = dict[str, Any]
 #: Tries to hold a file against other processes, which take the time of one write, and seconds between two.

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from treetap.errors import DataError
-from treetap.models.kept import REPAIRED, VALUES
 from treetap.models.own_split import OwnSplit
+from treetap.models.store import REPAIRED, VALUES
 from treetap.trees.ensemble import Tree
 
 #: The repairs, each a field of a line.

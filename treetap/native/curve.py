@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from treetap.native import library
 from treetap.native.library import Form, in_bounds
-from treetap.process.signs_of_life import finish_unit
+from treetap.usage import finish_unit
 
 POINT_BYTES = 32
 UNIFORM_BYTES = 64

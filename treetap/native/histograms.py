@@ -39,10 +39,11 @@ from treetap.native.histogram_arrays import (
     Reals,
     Secrets,
     Small,
+    circle,
+    exact,
 )
-from treetap.native.integers import circle, exact
 from treetap.native.library import Form, Unavailable, in_bounds
-from treetap.process.signs_of_life import finish_unit
+from treetap.usage import finish_unit
 
 #: A limb as far as this from a whole number is none that the bound allows.
 FARTHEST = 0.25

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from treetap.native import library
 from treetap.native.library import Form, in_bounds
-from treetap.process.signs_of_life import finish_unit
+from treetap.usage import finish_unit
 
 #: Spare bits of a number's words above its modulus: the kernels need R ≥ 16·N, see the bounds in multiply.h.
 SPARE_BITS = 4

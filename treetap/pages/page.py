@@ -14,7 +14,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from treetap import terminal
-from treetap.names import visible_value
+from treetap.errors import visible_value
 from treetap.pages.section import Section
 
 #: The space between a figure and its unit, at which no line ends; and what stays as it is.

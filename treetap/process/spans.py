@@ -259,43 +259,27 @@ class Spans:
 
 
 class JobSpan:
-    """An attempt at a job at one process; its steps are spans below it."""
-
-    def __init__(self, spans: Spans, span: Span, job: str) -> None:
-        self._spans, self._span, self._job = spans, span, job
-        self._sent, self._received = Counter[str](), Counter[str]()
-
-    def step(self, step: str, peer: str = "") -> StepSpan:
-        """Begin the span of a step, of the attempt that log lines name; `peer`: the party that is asked for it."""
-        named = {"job": self._job, "attempt": logs.noted()["attempt"], "step": step, **({"peer": peer} if peer else {})}
-        attributes = {f"treetap.{key}": value for key, value in named.items()}
-        return StepSpan(
-            self, self._spans, self._spans.begin(step, attributes, set_span_in_context(self._span, Context()))
-        )
-
-    def add(self, sent: Mapping[str, int], received: Mapping[str, int]) -> None:
-        """Add the bytes of a step to the job's."""
-        self._sent.update(sent)
-        self._received.update(received)
-
-    def end(self, outcome: str) -> None:
-        """End the span; a state, or how its session ended."""
-        self._spans.end(self._span, outcome, self._sent, self._received)
-
-
-class StepSpan:
-    """A step of a job at one process.
+    """An attempt at a job at one process, or a step of it, which is a span below it.
 
     Attributes:
-        sent: bytes by disclosure class, as the job's costs count them.
+        sent: bytes by disclosure class, as the job's costs count them; of an attempt those of its steps that ended.
         received: bytes by disclosure class.
     """
 
-    def __init__(self, job: JobSpan, spans: Spans, span: Span) -> None:
-        self._job, self._spans, self._span = job, spans, span
+    def __init__(self, spans: Spans, span: Span, job: str, attempt: JobSpan | None = None) -> None:
+        self._spans, self._span, self._job, self._attempt = spans, span, job, attempt
         self.sent, self.received = Counter[str](), Counter[str]()
 
+    def step(self, step: str, peer: str = "") -> JobSpan:
+        """Begin the span of a step, of the attempt that log lines name; `peer`: the party that is asked for it."""
+        named = {"job": self._job, "attempt": logs.noted()["attempt"], "step": step, **({"peer": peer} if peer else {})}
+        attributes = {f"treetap.{key}": value for key, value in named.items()}
+        begun = self._spans.begin(step, attributes, set_span_in_context(self._span, Context()))
+        return JobSpan(self._spans, begun, self._job, self)
+
     def end(self, outcome: str) -> None:
-        """End the span: done, failed or broken off."""
-        self._job.add(self.sent, self.received)
+        """End the span; a state, how its session ended, or of a step done, failed or broken off."""
+        if self._attempt is not None:
+            self._attempt.sent.update(self.sent)
+            self._attempt.received.update(self.received)
         self._spans.end(self._span, outcome, self.sent, self.received)

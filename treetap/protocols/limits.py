@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
-from treetap.errors import Refused
-from treetap.names import did_you_mean
+from treetap.errors import Refused, did_you_mean
 from treetap.protocols.registry import PREDICTION, TRAINING
 from treetap.strict import Name, Strict
 

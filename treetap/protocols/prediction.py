@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from treetap.errors import ConfigError
-from treetap.names import did_you_mean
+from treetap.errors import ConfigError, did_you_mean
 from treetap.protocols import codec, scoring
 from treetap.protocols.alignment import ALIGNMENTS
 from treetap.protocols.exclusions import PREDICTIONS, Feature, broken

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treetap.errors import ConfigError, Malformed
-from treetap.names import NAME, check_name, did_you_mean
+from treetap.errors import ConfigError, Malformed, did_you_mean
+from treetap.names import NAME, check_name
 from treetap.protocols.alignment import MOST_IDS, PREVIEWS
 from treetap.protocols.messages import JOB, Members, MessageRow, Sent, sent_by
 from treetap.wire.v2 import alignment_pb2, types_pb2

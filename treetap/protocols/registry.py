@@ -13,8 +13,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-from treetap.errors import ConfigError
-from treetap.names import did_you_mean
+from treetap.errors import ConfigError, did_you_mean
 from treetap.protocols.exclusions import Feature
 
 if TYPE_CHECKING:  # the command line reads names and summaries alone, and starts faster without these

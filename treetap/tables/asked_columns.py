@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from treetap.names import quoted
+from treetap.errors import quoted
 from treetap.tables.config import AUTO, OTHERS, encoding_of
 from treetap.tables.dates import ISO
 

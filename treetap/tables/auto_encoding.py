@@ -40,9 +40,8 @@ from treetap.tables.cells import plain_column, plain_type
 from treetap.tables.config import AUTO, CATEGORICAL, DAYS, ONE_HOT, encoding_of, is_encoded_by_name
 from treetap.tables.dates import ISO, has_century, is_date, mostly, parser, readings, readings_apart, strangers
 from treetap.tables.number_styles import PLAIN, styles_of
-from treetap.tables.numbers import is_text, kind_name, may_be_numbers, remedy_of, sentinels
 from treetap.tables.opening import read_columns, source_at
-from treetap.tables.source import Origin, Source, row_name
+from treetap.tables.source import Origin, Source, is_text, kind_name, may_be_numbers, remedy_of, row_name, sentinels
 
 #: Most different texts of a column of numbers or dates that may mean a missing value.
 MOST_ODD = 5

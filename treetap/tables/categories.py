@@ -34,18 +34,19 @@ from treetap.tables.cells import plain_column
 from treetap.tables.config import CATEGORICAL, DAYS, encoding_of, is_encoded_by_name
 from treetap.tables.dates import ISO, days_of, is_date, undated, whole_width
 from treetap.tables.number_styles import number
-from treetap.tables.numbers import (
+from treetap.tables.source import (
     FALSE,
     TRUE,
+    Origin,
     are_booleans,
     is_number,
     is_text,
     kind_name,
     numbers_of,
     remedy_of,
+    row_name,
     sentinels,
 )
-from treetap.tables.source import Origin, row_name
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-][0-9]+)?")

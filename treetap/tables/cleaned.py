@@ -18,9 +18,8 @@ import pyarrow.compute as pc
 from treetap.tables.cells import plain_column, plain_type
 from treetap.tables.dates import is_date
 from treetap.tables.number_styles import Style, pattern_of, value_of
-from treetap.tables.numbers import FALSE, TRUE, doubles, is_number, is_text, sentinels
 from treetap.tables.record_ids import in_sorted_order, keys_in, repeated_ids
-from treetap.tables.source import RowsOf, Source
+from treetap.tables.source import FALSE, TRUE, RowsOf, Source, doubles, is_number, is_text, sentinels
 from treetap.tables.source_keys import SourceKeys
 
 Rows = npt.NDArray[np.int64]

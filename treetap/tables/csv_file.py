@@ -36,8 +36,7 @@ from treetap.tables.number_styles import (
     style_keys,
     styles_of,
 )
-from treetap.tables.numbers import FALSE, TRUE
-from treetap.tables.source import Trouble
+from treetap.tables.source import FALSE, TRUE, Trouble
 from treetap.tables.source_keys import Given
 
 

@@ -19,10 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from treetap.errors import DataError
-from treetap.names import quoted
-from treetap.tables.numbers import is_text, kind_name
-from treetap.tables.source import Origin, row_name
+from treetap.errors import DataError, quoted
+from treetap.tables.source import Origin, is_text, kind_name, row_name
 
 #: The format of ISO 8601, which is tried first.
 ISO = ""

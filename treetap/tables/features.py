@@ -18,9 +18,8 @@ import numpy.typing as npt
 
 from treetap.errors import DataError
 from treetap.tables.categories import Category, Seen, encoded, texts_of
-from treetap.tables.numbers import are_booleans, is_text
 from treetap.tables.opening import plain_batches
-from treetap.tables.source import BATCH_ROWS, RowsOf, Source
+from treetap.tables.source import BATCH_ROWS, RowsOf, Source, are_booleans, is_text
 from treetap.usage import half_of_memory
 
 Floats = npt.NDArray[np.float64]

@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 
 from treetap.errors import DataError
 from treetap.tables.categories import most_categories
-from treetap.tables.label_columns import cells_of, classes_of
-from treetap.tables.numbers import doubles, is_number, is_text, kind_name
+from treetap.tables.label_columns import STRING, cells_of, classes_of
 from treetap.tables.reading import Table
-from treetap.tables.typed import STRING
+from treetap.tables.source import doubles, is_number, is_text, kind_name
 from treetap.trees.job_params import BINARY, REGRESSIONS
 
 

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from treetap.errors import DataError
-from treetap.names import ANY, nearest
+from treetap.errors import DataError, nearest
+from treetap.names import ANY
 from treetap.tables.arrow_file import ArrowFile
-from treetap.tables.cells import plain_column
+from treetap.tables.cells import is_tensor, plain_column
 from treetap.tables.csv_file import CsvFile
 from treetap.tables.files import (
     HEAD,
@@ -38,12 +38,10 @@ from treetap.tables.files import (
     missing,
     of_table,
 )
-from treetap.tables.numbers import is_text
 from treetap.tables.record_ids import is_id
 from treetap.tables.several import SeveralFiles, folder_columns, name_with_folders
-from treetap.tables.source import BATCH_ROWS, RowsOf, Source, too_large, within_memory
+from treetap.tables.source import BATCH_ROWS, RowsOf, Source, is_text, too_large, within_memory
 from treetap.tables.source_keys import Given, SourceKeys, fixed_part
-from treetap.tables.tensors import is_tensor
 from treetap.usage import half_of_memory
 
 _NUMBER = 8  # bytes of a number

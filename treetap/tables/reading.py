@@ -19,19 +19,15 @@ import pyarrow as pa
 from treetap.errors import DataError
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, redated, settle
 from treetap.tables.categories import Category, Seen, encoded, merges, texts_of
-from treetap.tables.cells import plain_column
+from treetap.tables.cells import Shape, Tensor, check_trained, is_tensor, plain_column, tensor_of, tensor_shape
 from treetap.tables.config import AUTO, CATEGORICAL, TableConfig, encoded_by_name, encodings_in
 from treetap.tables.features import Extent, Features, Held, constant_columns, in_words
 from treetap.tables.files import HEAD, SUFFIXES, TableFile, content_of
-from treetap.tables.label_columns import LabelCells, weights_of
-from treetap.tables.numbers import in_width, is_number, kind_name
+from treetap.tables.label_columns import STRING, IdColumns, LabelCells, id_type, weights_of
 from treetap.tables.opening import check_columns, columns_of, file_source, missing_words, read_columns, source_of
-from treetap.tables.record_ids import Ids, distinct_ids, ids_of, sorted_keys
-from treetap.tables.source import Origin, Source, row_name
+from treetap.tables.record_ids import NOTHING, Ids, Unlike, distinct_ids, ids_of, sorted_keys, unlike_training
+from treetap.tables.source import Origin, Source, in_width, is_number, kind_name, row_name
 from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, too_large_to_hold
-from treetap.tables.tensors import Shape, Tensor, check_trained, is_tensor, tensor_of, tensor_shape
-from treetap.tables.typed import STRING, IdColumns, id_type
-from treetap.tables.unlike import NOTHING, Unlike, unlike_training
 
 log = logging.getLogger(__name__)
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
@@ -94,11 +90,6 @@ class Table:
         return {
             name for category in self.categories.values() for name in category.features if category.encode == "one-hot"
         }
-
-    @property
-    def may_be_constant(self) -> set[str]:
-        """Features that may be constant among the common records: one category each, or all where such are dropped."""
-        return self.made if self.dropped is None else set(self.columns)
 
     def constant(self, extents: Sequence[Extent] | None = None) -> dict[str, str]:
         """The columns of the file that may not be constant and are: see `constant_columns`.

@@ -21,8 +21,7 @@ from treetap.tables.cells import cast, common_type, plain_column, plain_type
 from treetap.tables.dates import is_date
 from treetap.tables.files import MOST_FILES, SUFFIXES, UNKNOWN_CAUSE, TableFile, of_table, stored_cause
 from treetap.tables.number_styles import PLAIN, Style
-from treetap.tables.numbers import is_number, is_text, kind_name
-from treetap.tables.source import RowsOf, Source, Trouble, within_memory
+from treetap.tables.source import RowsOf, Source, Trouble, is_number, is_text, kind_name, within_memory
 
 log = logging.getLogger(__name__)
 

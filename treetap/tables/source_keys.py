@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, model_validator
 
 from treetap.errors import ConfigError, DataError
-from treetap.strict import Strict, unshown
+from treetap.strict import Strict, fitting, unshown
 from treetap.tables.number_styles import THOUSANDS
 
 #: Keys of other libraries and of the Python interface → the one that is meant here.
@@ -34,8 +34,25 @@ Duplicates = Literal["refuse", "first", "last"]
 SQLITE = "sqlite:"
 _WILD = frozenset("*?[")
 _STORED = re.compile("s3://[^/@:]+/.+")
-_URI = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:.+")
-_ENDPOINT = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+/?")
+#: Keys whose content may have a password or a key, which no error shows.
+_Uri = Annotated[
+    str,
+    fitting(
+        r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:.+",
+        'is the name of an environment variable that holds the URI, as in uri = "$CLINIC_DB", or "sqlite:FILE"',
+        shown=False,
+    ),
+]
+_Endpoint = Annotated[
+    str,
+    fitting(
+        r"https?://[A-Za-z0-9.:\[\]_-]+/?",
+        "is http://HOST:PORT or https://HOST, without a user; keys are in the environment",
+        shown=False,
+    ),
+]
+_Delimiter = Annotated[str, fitting("[\t -~]", 'is one character of ASCII, such as ";" or "\\t"')]
+_Quote = Annotated[str, fitting("[!-~]?", "is one character of ASCII, or empty where cells have no quotes")]
 
 
 @dataclass(frozen=True)
@@ -68,34 +85,6 @@ def _places(value: Any) -> Any:
     if value is None:
         return None
     return [_place(place) for place in value] if isinstance(value, list) else _place(value)
-
-
-def _uri(value: Any) -> Any:
-    """Refuse a URI that is written out, without showing it: it may have a password."""
-    if not isinstance(value, str) or not _URI.fullmatch(value):
-        raise unshown(
-            'is the name of an environment variable that holds the URI, as in uri = "$CLINIC_DB", or "sqlite:FILE"'
-        )
-    return value
-
-
-def _endpoint(value: Any) -> Any:
-    """Refuse what is no address, without showing it: it may have a key."""
-    if not isinstance(value, str) or not _ENDPOINT.fullmatch(value):
-        raise unshown("is http://HOST:PORT or https://HOST, without a user; keys are in the environment")
-    return value
-
-
-def _delimiter(value: Any) -> Any:
-    if not isinstance(value, str) or not re.fullmatch("[\t -~]", value):
-        raise ValueError('is one character of ASCII, such as ";" or "\\t"')
-    return value
-
-
-def _quote(value: Any) -> Any:
-    if not isinstance(value, str) or not re.fullmatch("[!-~]?", value):
-        raise ValueError("is one character of ASCII, or empty where cells have no quotes")
-    return value
 
 
 def _thousands(value: Any) -> Any:
@@ -145,7 +134,7 @@ class SourceKeys(Strict):
 
     path: Annotated[Local | str | list[Local | str] | None, BeforeValidator(_places)] = None
     """A file (CSV, Parquet, Feather, JSON lines), a folder, a pattern, or a list of these; also s3://BUCKET/KEY."""
-    uri: Annotated[str, BeforeValidator(_uri)] | None = None
+    uri: _Uri | None = None
     """Database: "$NAME", an environment variable with its URI, or "sqlite:FILE"."""
     query: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] | None = None
     """Database: the SELECT statement; or `table`."""
@@ -153,11 +142,11 @@ class SourceKeys(Strict):
     """Database: the name of a table; or `query`."""
     deadline_s: Annotated[float, Field(gt=0, le=3600)] = 300.0
     """Database: seconds within which the table is read."""
-    endpoint_override: Annotated[str, BeforeValidator(_endpoint)] | None = None
+    endpoint_override: _Endpoint | None = None
     """The address of an object store other than Amazon's."""
     format: Format | None = None
     """The format, in the place of what the files' names say."""
-    delimiter: Annotated[str, BeforeValidator(_delimiter)] | None = None
+    delimiter: _Delimiter | None = None
     """CSV: the character between cells; by default detected where it is plain, else a comma."""
     decimal: Literal[".", ","] | None = None
     """CSV: the decimal mark; by default detected where the delimiter is no comma, else a point."""
@@ -165,7 +154,7 @@ class SourceKeys(Strict):
     """CSV: the mark between thousands, empty for none; by default none, or detected with `decimal`."""
     encoding: Annotated[str, BeforeValidator(_encoding)] | None = None
     """CSV: the encoding of the text; by default UTF-8, or UTF-16 and UTF-32 by their byte order marks."""
-    quote: Annotated[str, BeforeValidator(_quote)] | None = None
+    quote: _Quote | None = None
     """CSV: the quotation mark, by default a double one; empty for none."""
     date_format: Annotated[str | dict[str, str], BeforeValidator(_date_formats)] | None = None
     """How text writes dates, such as "%d.%m.%Y", for all columns or by column; ISO 8601 or detected without it."""

@@ -18,13 +18,12 @@ import pyarrow as pa
 from treetap.errors import DataError
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, settle
 from treetap.tables.categories import Category, categories_of, merges
+from treetap.tables.cells import is_tensor
 from treetap.tables.config import AUTO, DAYS, TableConfig, encoding_of, is_encoded_by_name
 from treetap.tables.dates import ISO, is_date
 from treetap.tables.features import Streamed
-from treetap.tables.numbers import is_text, may_be_numbers
 from treetap.tables.opening import plain_batches
-from treetap.tables.source import RowsOf, Source
-from treetap.tables.tensors import is_tensor
+from treetap.tables.source import RowsOf, Source, is_text, may_be_numbers
 from treetap.usage import half_of_memory
 
 #: Bytes of the numbers of a table's features from which they are streamed.

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
-from treetap.names import did_you_mean
+from treetap.errors import did_you_mean
 
 OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
 #: Objectives whose labels are numbers, not classes.

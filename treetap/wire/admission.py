@@ -21,9 +21,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from treetap.errors import Malformed, Overloaded
-from treetap.wire.callers import Callers
-from treetap.wire.roles import Role
-from treetap.wire.status import answering
+from treetap.wire.callers import Callers, answering
+from treetap.wire.ports import Role
 
 #: Calls of a server at once; one caller has at most half of them.
 MOST_CALLS = 128

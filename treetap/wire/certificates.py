@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from treetap.errors import ConfigError
 from treetap.names import NAME
-from treetap.wire.roles import DOMAIN, Identity, Role, reserved
+from treetap.wire.ports import DOMAIN, Identity, Role, reserved
 
 log = logging.getLogger(__name__)
 

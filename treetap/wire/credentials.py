@@ -14,7 +14,7 @@ from cryptography import x509
 from treetap.errors import ConfigError, Refused
 from treetap.wire import certificates as lists
 from treetap.wire.certificates import UNREADABLE, NoIdentity, identity, read_certificates
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Identity, Role
 from treetap.wire.tls import TlsFiles, certificate_fault
 
 log = logging.getLogger(__name__)

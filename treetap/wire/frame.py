@@ -14,8 +14,7 @@ from typing import TypeAlias, TypeVar, cast
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
-from treetap.errors import Malformed
-from treetap.names import visible
+from treetap.errors import Malformed, visible
 from treetap.wire.v2 import alignment_pb2, control_pb2, exchange_pb2, prediction_pb2, setup_pb2
 
 #: The content of a step that opens a job.

@@ -1,7 +1,11 @@
-"""The two ends of every wire, as interfaces: sockets and the simulator implement the same ones.
+"""The two ends of every wire, and who they are: interfaces that sockets and the simulator both implement.
 
-A *port* is the set of calls that a process answers; a *dialer* reaches the ports of others. Neither
-inspects the messages. The caller's name comes from the transport (its certificate), never from a message.
+A *dialer* reaches other processes, and inspects no message. The caller's name comes from the transport (its
+certificate), never from a message.
+
+The common name of a certificate is the process's name. The role stands in the DNS name `NAME.ROLE.treetap.internal`,
+which is what TLS itself compares when the process is dialled: a caller in gRPC's Python cannot look at the server's
+certificate. So the certificate of an operator or a client never passes for that of a party or a coordinator.
 """
 
 from __future__ import annotations
@@ -10,12 +14,54 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
-
-from treetap.wire.roles import Identity, Role
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import control_pb2, exchange_pb2
+
+
+#: Reserved for the names of roles: no certificate has another name below it.
+DOMAIN = "treetap.internal"
+
+
+class Role(StrEnum):
+    """Part of a process in a federation: each service answers one role."""
+
+    PARTY = "party"
+    COORDINATOR = "coordinator"
+    OPERATOR = "operator"
+    CLIENT = "client"
+    APPROVER = "approver"
+    RELAY = "relay"
+    GATEWAY = "gateway"
+
+    @property
+    def one(self) -> str:
+        """The role with its article."""
+        return f"an {self}" if self in (Role.OPERATOR, Role.APPROVER) else f"a {self}"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The name of a process and its role."""
+
+    name: str
+    role: Role
+
+    @property
+    def dns(self) -> str:
+        """The DNS name that only the certificate of this process in this role bears."""
+        return f"{self.name}.{self.role}.{DOMAIN}"
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.name!r}"
+
+
+def reserved(host: str) -> bool:
+    """True if a host is `DOMAIN` or below it, as TLS compares names."""
+    host = host.lower().rstrip(".")
+    return host == DOMAIN or host.endswith(f".{DOMAIN}")
 
 
 @dataclass(frozen=True)
@@ -30,20 +76,6 @@ class Address:
     def dns(self) -> str:
         """The DNS name that TLS compares with the certificate there."""
         return Identity(self.name, self.role).dns
-
-
-class PartyPort(Protocol):
-    """A party's two calls."""
-
-    def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
-        """Do one step; yields progress, then the result."""
-        ...
-
-    async def deliver(
-        self, caller: str, message: exchange_pb2.PeerMessage, content: bytes | None = None
-    ) -> exchange_pb2.Receipt:
-        """Receive one message. `content`: its bytes as they came; None: as protobuf writes them."""
-        ...
 
 
 class Dialer(Protocol):

@@ -1,8 +1,10 @@
-"""Diagnosis of a failed connection: one line that names the cause and the remedy.
+"""Diagnosis of a failed connection: one line that names the cause and the remedy; the health check of a server.
 
 gRPC answers every failed connection with a bare UNAVAILABLE. After that, :func:`examine` repeats the steps
 by hand (look the name up, connect, shake hands, wait for the first HTTP/2 frame) and reports the one that failed.
 :func:`look` ends with the handshake: two round trips, before gRPC connects to a server that may be revoked.
+
+Health check of a server: gRPC's health service, whose answer also contains versions and the server's clock.
 """
 
 from __future__ import annotations
@@ -13,17 +15,22 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import grpc
+import grpc.aio
 from cryptography import x509
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from treetap.errors import ConfigError
-from treetap.names import visible
+from treetap import version
+from treetap.errors import ConfigError, Refused, Silent, TreetapError, Unreachable, visible
+from treetap.wire.callers import Callers, answering
 from treetap.wire.certificates import common_name, fingerprint, read_certificates
 from treetap.wire.ports import Address
-from treetap.wire.proxies import MOST_HEADER, Proxy, ProxyRefuses, check_connected, not_used, proxy_to
-from treetap.wire.tls import TlsFiles
+from treetap.wire.proxies import MOST_HEADER, Proxy, ProxyRefuses, check_connected, not_used, proxy_to, way
+from treetap.wire.tls import Insecure, TlsFiles, Transport, check_near
 
 _ADDRESS = re.compile(r"(?:dns:/{0,3}|ipv4:|ipv6:)?(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:/\[\]]+)):(?P<port>[0-9]{1,5})")
 _NO_ROUTE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN)
@@ -278,3 +285,114 @@ def connect_problem(error: OSError) -> str:
     if error.errno in _NO_ROUTE:
         return f"no route to the host ({error.strerror}); check the address and the network"
     return f"cannot connect ({error.strerror or error}); check the address"
+
+
+RELEASE_KEY = "treetap-version"
+TIME_KEY = "treetap-time"
+#: The service whose health is whether a party serves a model to clients.
+SERVING = "treetap.wire.v2.Serving"
+Context = grpc.aio.ServicerContext[object, object]
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A server's answer: its release, protocol version and clock, None where they are absent.
+
+    `skew_s`: how far its clock is ahead of ours, give or take `within_s`, half of the call's time.
+    """
+
+    serving: bool
+    release: str | None
+    protocol: str | None
+    skew_s: float | None
+    within_s: float
+
+
+class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has no types
+    """gRPC's health service; the initial metadata of each check contains versions and time.
+
+    Every holder of a certificate with a role may ask. `serves`: tells the health of `SERVING`, where that is known.
+    """
+
+    def __init__(self, callers: Callers, serves: Callable[[], bool] | None = None) -> None:
+        super().__init__()
+        self._callers, self._serves = callers, serves
+
+    async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
+        async with answering(context, self._callers):
+            self._callers.anybody(context)
+        await context.send_initial_metadata(
+            (*version.told(), (RELEASE_KEY, version.package_version()), (TIME_KEY, f"{time.time():.6f}"))
+        )
+        if request.service == SERVING and self._serves is not None:
+            answer = health_pb2.HealthCheckResponse
+            return answer(status=answer.SERVING if self._serves() else answer.NOT_SERVING)
+        return await super().Check(request, context)
+
+    async def Watch(self, _request: health_pb2.HealthCheckRequest, context: Context) -> None:
+        """Refuse: a watch would outlast its caller's certificate, and nothing here needs one."""
+        async with answering(context, self._callers):
+            self._callers.anybody(context)
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "health is checked call by call: use Check")
+
+
+def serve_health(server: grpc.aio.Server, callers: Callers, serves: Callable[[], bool] | None = None) -> Health:
+    """Let a server answer health checks. `serves`: see `Health`."""
+    service = Health(callers, serves)
+    health_pb2_grpc.add_HealthServicer_to_server(service, server)
+    return service
+
+
+def say_hello(to: Address, transport: Transport, timeout: float) -> Hello:
+    """Make one check, for `timeout` seconds at most. Blocks; without an answer `Silent`, `Unreachable` or `Refused`."""
+    if not isinstance(transport, Insecure) and (fault := refusal(to, transport, timeout)):
+        raise Unreachable(fault.line)
+    with _channel(to, transport) as channel:
+        began, began_at = time.monotonic(), time.time()
+        try:
+            answer, call = health_pb2_grpc.HealthStub(channel).Check.with_call(
+                health_pb2.HealthCheckRequest(), timeout=timeout
+            )
+        except grpc.RpcError as failure:
+            raise _error(failure, to.name, timeout) from None
+        took = time.monotonic() - began
+        metadata = dict(call.initial_metadata())
+    return Hello(
+        serving=answer.status == health_pb2.HealthCheckResponse.SERVING,
+        release=_text(metadata.get(RELEASE_KEY)),
+        protocol=_text(metadata.get(version.PROTOCOL_KEY)),
+        skew_s=_skew(_text(metadata.get(TIME_KEY)), began_at + took / 2),
+        within_s=took / 2,
+    )
+
+
+def _channel(to: Address, transport: Transport) -> grpc.Channel:
+    proxied = not isinstance(transport, Insecure) and transport.proxied
+    target, options = way(to.location, proxied=proxied)
+    options.append(("grpc.enable_retries", 0))
+    if isinstance(transport, Insecure):
+        check_near(f"{to.name} at", to.location)
+        return grpc.insecure_channel(target, options)
+    ca, certificate, key = transport.read()
+    options.append(("grpc.ssl_target_name_override", to.dns))
+    return grpc.secure_channel(target, grpc.ssl_channel_credentials(ca, key, certificate), options)
+
+
+def _error(failure: grpc.RpcError, name: str, timeout: float) -> TreetapError:
+    code = failure.code() if isinstance(failure, grpc.Call) else None
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return Silent(f"{name} did not answer within {timeout:g} s")
+    if code is grpc.StatusCode.PERMISSION_DENIED and isinstance(failure, grpc.Call):
+        return Refused(f"{name} refuses our health check: {visible(failure.details() or '')}")
+    return Unreachable(f"{name} does not answer a health check ({code.name if code else failure})")
+
+
+def _text(value: str | bytes | None) -> str | None:
+    return visible(value) if isinstance(value, str) else None
+
+
+def _skew(sent: str | None, now: float) -> float | None:
+    try:
+        return None if sent is None else float(sent) - now
+    except ValueError:
+        return None

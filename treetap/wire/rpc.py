@@ -17,32 +17,25 @@ from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from treetap import version
 from treetap.errors import BadInput, Incompatible, Interrupted, Refused, Unanswered, Unreachable
 from treetap.wire.admission import MOST_CALLS, Admission
-from treetap.wire.callers import BEHALF_KEY, Callers
+from treetap.wire.callers import Callers, error_of
 from treetap.wire.channels import Channels
 from treetap.wire.credentials import Credentials, CredentialSource
-from treetap.wire.hello import SERVING, say_hello
 from treetap.wire.listening import bound
 from treetap.wire.ports import Address, Timeouts
-from treetap.wire.probe import examine
-from treetap.wire.status import error_of
+from treetap.wire.probe import examine, say_hello
 from treetap.wire.tls import Insecure, Transport, check_near
-from treetap.wire.v2 import approvals_pb2_grpc, control_pb2, control_pb2_grpc, exchange_pb2, jobs_pb2_grpc
+from treetap.wire.v2 import control_pb2, control_pb2_grpc, exchange_pb2, jobs_pb2_grpc
 
 if TYPE_CHECKING:
-    from treetap.wire.v2 import overview_pb2, overview_pb2_grpc, serving_pb2_grpc
+    from treetap.wire.v2 import overview_pb2
 
-    OverviewStub = overview_pb2_grpc.OverviewAsyncStub
     JobsStub = jobs_pb2_grpc.JobsAsyncStub
-    ApprovalsStub = approvals_pb2_grpc.ApprovalsAsyncStub
-    ServingStub = serving_pb2_grpc.ServingAsyncStub
 else:
     JobsStub = jobs_pb2_grpc.JobsStub
-    ApprovalsStub = approvals_pb2_grpc.ApprovalsStub
 
 log = logging.getLogger(__name__)
 #: Service and method of messages between parties, which travel as the bytes that the sender has.
@@ -235,12 +228,12 @@ class GrpcDialer:
         return self._channels.channel(to)
 
     async def step(self, to: Address, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
-        async with self._calling(to) as channel:
+        async with self.calling(to) as channel:
             async for event in control_pb2_grpc.ControlStub(channel).Step(request):
                 yield event
 
     async def deliver(self, to: Address, message: bytes) -> exchange_pb2.Receipt:
-        async with self._calling(to) as channel:
+        async with self.calling(to) as channel:
             call: Any = channel.unary_unary(f"/{EXCHANGE}/{DELIVER}", None, exchange_pb2.Receipt.FromString)
             receipt: exchange_pb2.Receipt = await call(message, timeout=self._timeouts.silence_s)
             return receipt
@@ -248,41 +241,11 @@ class GrpcDialer:
     @asynccontextmanager
     async def jobs(self, to: Address) -> AsyncIterator[JobsStub]:
         """The stub of a coordinator's operator service for one call, whose errors are those of `treetap.errors`."""
-        async with self._calling(to) as channel:
+        async with self.calling(to) as channel:
             yield jobs_pb2_grpc.JobsStub(channel)
 
     @asynccontextmanager
-    async def approvals(self, to: Address) -> AsyncIterator[ApprovalsStub]:
-        """The stub of a party's service for approvers, as `jobs`."""
-        async with self._calling(to) as channel:
-            yield approvals_pb2_grpc.ApprovalsStub(channel)
-
-    @asynccontextmanager
-    async def overview(self, to: Address) -> AsyncIterator[OverviewStub]:
-        """The stub of the service that shows a party to its people, as `jobs`."""
-        from treetap.wire.v2 import overview_pb2_grpc  # servers have no use for it
-
-        async with self._calling(to) as channel:
-            yield overview_pb2_grpc.OverviewStub(channel)
-
-    @asynccontextmanager
-    async def serving(self, to: Address, client: str) -> AsyncIterator[ServingStub]:
-        """The stub of a party's service for clients, for whom a gateway calls, as `jobs`."""
-        from treetap.wire.v2 import serving_pb2_grpc  # only a gateway calls it
-
-        async with self._calling(to, (BEHALF_KEY, client)) as channel:
-            stub: Any = serving_pb2_grpc.ServingStub(channel)
-            yield stub
-
-    async def serves(self, to: Address, within_s: float) -> bool:
-        """True if a party says, at its address for clients, that it serves a model."""
-        async with self._calling(to) as channel:
-            asked = health_pb2.HealthCheckRequest(service=SERVING)
-            answer = await health_pb2_grpc.HealthStub(channel).Check(asked, timeout=within_s)
-        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
-
-    @asynccontextmanager
-    async def _calling(self, to: Address, *more: tuple[str, str]) -> AsyncIterator[grpc.aio.Channel]:
+    async def calling(self, to: Address, *more: tuple[str, str]) -> AsyncIterator[grpc.aio.Channel]:
         """The channel for one call, whose failure is explained; one that ends for changed files is `Unanswered`.
 
         `more`: further metadata of the call.

@@ -30,7 +30,7 @@ from treetap.wire.certificates import (
     read_certificates,
     signed_by,
 )
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.tls import Insecure, TlsFiles, Transport
 from treetap.wire.v2.transcript_pb2 import TranscriptHead, TranscriptRecord
 from treetap.wire.v2.types_pb2 import Signed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
+from itertools import chain
 
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
@@ -24,20 +25,14 @@ def parts(status: jobs_pb2.JobStatus, most: int = PART_BYTES) -> Iterator[jobs_p
     del part.accounts[:], part.history[:]
     part.more = True
     size = part.ByteSize()
-    for column in status.history:
-        if size + (added := column.ByteSize() + FRAME_BYTES) > most:
-            yield part
-            part = jobs_pb2.JobStatus(job=status.job, state=status.state, more=True)
-            size = part.ByteSize()
-        part.history.append(column)
-        size += added
-    for rows in _rows(status.accounts, most // 2):
-        added = rows.ByteSize() + FRAME_BYTES
+    columns = [("history", column) for column in status.history]
+    for field, piece in chain(columns, (("accounts", rows) for rows in _rows(status.accounts, most // 2))):
+        added = piece.ByteSize() + FRAME_BYTES
         if size + added > most:
             yield part
             part = jobs_pb2.JobStatus(job=status.job, state=status.state, more=True)
             size = part.ByteSize()
-        part.accounts.append(rows)
+        getattr(part, field).append(piece)
         size += added
     part.more = False
     yield part

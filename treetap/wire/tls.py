@@ -1,6 +1,6 @@
 """A process's credentials: its certificate files, checked before they are used, and faults of others' certificates.
 
-A certificate names a process and its role (:mod:`treetap.wire.roles`). A failed handshake reaches a gRPC client as a
+A certificate names a process and its role (:mod:`treetap.wire.ports`). A failed handshake reaches a gRPC client as a
 bare UNAVAILABLE: hence :meth:`TlsFiles.check`, which reports faults of a process's own files beforehand, in one line,
 and :mod:`treetap.wire.probe`, which diagnoses the other side afterwards. `treetap certs` makes certificates.
 
@@ -45,7 +45,7 @@ from treetap.wire.certificates import (
     read_revoked,
     signed_by,
 )
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Identity, Role
 
 log = logging.getLogger(__name__)
 

@@ -27,8 +27,8 @@ from treetap.errors import BadInput, ConfigError, Interrupted, Refused
 from treetap.models.durable import make_folder, sync_folder
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.signatures import head_of
-from treetap.wire.tap_file import HEADER, ORIGIN, files_of, framed, frames, opened
 from treetap.wire.tls import Transport
+from treetap.wire.transcript import HEADER, ORIGIN, files_of, framed, frames, opened
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 log = logging.getLogger(__name__)

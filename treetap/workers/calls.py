@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from treetap.errors import Malformed
 from treetap.native import arithmetic
 from treetap.process.limits import share_heaps
-from treetap.process.signs_of_life import finish_unit
+from treetap.usage import finish_unit
 
 if TYPE_CHECKING:
     import numpy as np

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from treetap.errors import BadInput, Interrupted
 from treetap.process.fork_server import BOOT_S, ForkServer
-from treetap.process.signs_of_life import LOOKS, SilenceWatch, Units, finish_unit
+from treetap.usage import LOOKS, SilenceWatch, Units, finish_unit
 from treetap.workers.calls import answer, outcome_of, pickled_call, write_answer
 
 T = TypeVar("T")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from treetap.models.kept import CELLS
+from treetap.models.store import CELLS
 from treetap.party.defences.checks import check_cells, refuse_classes
 from treetap.party.growth.rule import Draft, Part, Rule
 from treetap.party.growth.split_table import SplitTable
-from treetap.party.runtime.messages import Rows
+from treetap.party.runtime.context import Rows
 from treetap.party.setup.steps import ReceivedKey
 from treetap.protocols.exclusions import Feature
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from treetap.models.kept import CLEAN_METRICS
+from treetap.models.store import CLEAN_METRICS
 from treetap.party.growth.rule import Draft, Rule
 from treetap.party.runtime.context import required
 from treetap.trees.metrics import finite

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import Refused
-from treetap.models.kept import LEAKAGE
+from treetap.models.store import LEAKAGE
 from treetap.party.growth.label_state import SIGNATURES
 from treetap.party.growth.rule import Draft, Rule
 from treetap.party.setup.labelled_table import LabelledTable
@@ -89,7 +89,7 @@ class ReleasedSets(Rule):
             known.deepest[rows] = node
         if bounds[worst] > known.nats:
             known.nats, known.node = float(bounds[worst]), list(sets)[worst]
-            context.metrics.leakage(party, known.nats)
+            context.metrics.leakage_bound.labels(party).set(known.nats)
         most = policy.labels.max_leakage
         if most is not None and policy.labels.on_max_leakage == "stop" and bounds[worst] > most:
             log.error(

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from treetap.errors import DataError
-from treetap.models.kept import HIDES_CONSTANTS, REPAIRED, VALUES
 from treetap.models.line_file import Line
 from treetap.models.own_split import OwnSplit
+from treetap.models.store import HIDES_CONSTANTS, REPAIRED, VALUES
 from treetap.party.defences.checks import refuse_repair
 from treetap.party.growth.rule import Draft, Part, Rule
 from treetap.party.growth.split_table import SplitTable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from treetap.models.kept import HIDES_CONSTANTS
+from treetap.models.store import HIDES_CONSTANTS
 from treetap.party.defences.checks import check_own_trees
 from treetap.party.growth.rule import Draft, Part, Rule, Summed
 from treetap.party.setup.labelled_table import LabelledTable

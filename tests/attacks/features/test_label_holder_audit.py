@@ -36,7 +36,7 @@ from treetap.errors import BadInput, DataError
 from treetap.lab.local_federation import to_toml
 from treetap.neural.params import Bottom
 from treetap.protocols.prediction import predict_request
-from treetap.tables.tensors import tensor_column
+from treetap.tables.cells import tensor_column
 from treetap.trees.params import BoostingParams
 
 HOLDER, B, C = PARTIES

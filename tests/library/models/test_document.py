@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from treetap.errors import DataError
-from treetap.models.document import read_bytes, read_document, read_json, write_bytes, write_document
+from treetap.models.durable import read_bytes, read_document, read_json, write_bytes, write_document
 
 OLD, NEW = {"job": "credit", "of": [1, 2.5]}, {"job": "other"}
 

@@ -11,8 +11,16 @@ import pytest
 from tests.published import write_job, write_manifest
 from treetap.commands.model.view import describe
 from treetap.errors import DataError
-from treetap.models.kept import read_history, read_leakage
-from treetap.models.store import MODEL_FORMAT, read_job, read_manifest, read_model, read_weights, sha256_of
+from treetap.models.store import (
+    MODEL_FORMAT,
+    read_history,
+    read_job,
+    read_leakage,
+    read_manifest,
+    read_model,
+    read_weights,
+    sha256_of,
+)
 from treetap.party.runtime.job_store import Store
 from treetap.trees.ensemble import Tree
 

@@ -19,15 +19,12 @@ import pytest
 
 from tests.commands.command import treetap
 from tests.published import write_manifest, write_trees
-from treetap.commands.model.card import export
-from treetap.commands.model.view import describe
+from treetap.commands.model.view import describe, export
 from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import read_arrays
-from treetap.models.document import read_json
-from treetap.models.durable import make_folder, remove_folder, write_whole
-from treetap.models.kept import read_history
+from treetap.models.durable import make_folder, read_json, remove_folder, write_whole
 from treetap.models.line_file import LineFile, checked_line, first
-from treetap.models.store import MODEL_FORMAT
+from treetap.models.store import MODEL_FORMAT, read_history
 from treetap.party.runtime.job_store import Store
 from treetap.strict import read_toml
 

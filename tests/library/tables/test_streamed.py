@@ -16,10 +16,9 @@ import pytest
 
 from tests.library.tables.test_batches import damage
 from treetap.errors import DataError
-from treetap.tables.binned import bin_columns
+from treetap.tables.binned import JobRecords, bin_columns
 from treetap.tables.categories import most_categories
 from treetap.tables.config import TableConfig
-from treetap.tables.evaluated import JobRecords
 from treetap.tables.features import Held, Joined, Streamed
 from treetap.tables.label_columns import cells_of
 from treetap.tables.reading import Table, read_table

@@ -15,11 +15,11 @@ import pytest
 from treetap.errors import DataError
 from treetap.party.setup.steps import fingerprint
 from treetap.tables.binned import bin_columns
+from treetap.tables.cells import Shape
 from treetap.tables.config import TableConfig
 from treetap.tables.files import TableFile
 from treetap.tables.opening import ParquetFile
 from treetap.tables.reading import Table, read_table
-from treetap.tables.tensors import Shape
 
 #: Records as they stand in the file; sorted by id they are b, c, d.
 IDS = ["d", "b", "c"]

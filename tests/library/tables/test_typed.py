@@ -14,11 +14,10 @@ import pytest
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
 from treetap.tables.features import Held
-from treetap.tables.label_columns import LabelCells
+from treetap.tables.label_columns import LabelCells, named_type, typed
 from treetap.tables.labels import read_classes
 from treetap.tables.reading import Table, read_table
 from treetap.tables.record_ids import Ids
-from treetap.tables.typed import named_type, typed
 
 COLUMNS = [
     pa.array([3, -7, 2**62], pa.int64()),

@@ -13,7 +13,7 @@ import pytest
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
-from treetap.tables.unlike import Unlike, check_values
+from treetap.tables.record_ids import Unlike, check_values
 
 NAN = float("nan")
 

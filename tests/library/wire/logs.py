@@ -9,8 +9,7 @@ from pathlib import Path
 import zstandard
 from google.protobuf.wrappers_pb2 import StringValue
 
-from treetap.wire.tap_file import HEADER, ORIGIN, framed
-from treetap.wire.transcript import TranscriptReader
+from treetap.wire.transcript import HEADER, ORIGIN, TranscriptReader, framed
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 

@@ -21,12 +21,10 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Malformed, Overloaded, TreetapError, UnknownJob
 from treetap.party.server.services import register
 from treetap.wire import admission, rpc
-from treetap.wire.callers import Callers
+from treetap.wire.callers import Callers, error_of
 from treetap.wire.frame import filled
-from treetap.wire.hello import serve_health
-from treetap.wire.ports import Address
-from treetap.wire.roles import Role
-from treetap.wire.status import error_of
+from treetap.wire.ports import Address, Role
+from treetap.wire.probe import serve_health
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import boosting_pb2, control_pb2, exchange_pb2
 
@@ -147,7 +145,7 @@ async def test_what_cannot_be_decoded_is_the_callers_fault(
             assert isinstance(error, Malformed)
             assert str(error) == f"a message that {method.rpartition('/')[2]} cannot decode"
     ours = [each for each in caplog.records if each.name.startswith("treetap")]  # gRPC's poller may outlive its loop
-    assert [(each.name, each.exc_info) for each in ours] == [("treetap.wire.status", None)]
+    assert [(each.name, each.exc_info) for each in ours] == [("treetap.wire.callers", None)]
 
 
 async def test_a_message_in_another_role_is_not_read(certificates: dict[str, TlsFiles]) -> None:

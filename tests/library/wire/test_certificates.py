@@ -14,7 +14,7 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import revoke
 from treetap.errors import ConfigError
 from treetap.wire.certificates import belongs, read_certificates, read_key, signed_by
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.tls import TlsFiles
 
 _P256, _UNKNOWN = (bytes.fromhex(f"06082a8648ce3d0301{last}") for last in ("07", "02"))  # object identifiers of curves

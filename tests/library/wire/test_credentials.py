@@ -17,7 +17,7 @@ from treetap.errors import ConfigError, Refused
 from treetap.wire import credentials
 from treetap.wire.certificates import key_pem, read_key
 from treetap.wire.credentials import CredentialSource
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.tls import TlsFiles
 
 

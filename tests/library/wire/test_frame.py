@@ -2,7 +2,7 @@
 
 import pytest
 
-from treetap.party.runtime.messages import CiphertextBody
+from treetap.party.runtime.context import CiphertextBody
 from treetap.wire.frame import PATHS, content_of, filled, serialised
 from treetap.wire.v2 import exchange_pb2, growth_pb2
 

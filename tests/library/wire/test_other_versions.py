@@ -22,10 +22,9 @@ from treetap.errors import Incompatible, ProtocolError, TreetapError
 from treetap.party.server import services
 from treetap.party.serving.registry import ServedModels
 from treetap.wire import rpc
-from treetap.wire.callers import Callers
-from treetap.wire.hello import serve_health
-from treetap.wire.ports import Address, PartyPort
-from treetap.wire.status import error_of
+from treetap.wire.callers import Callers, error_of
+from treetap.wire.ports import Address
+from treetap.wire.probe import serve_health
 from treetap.wire.tls import Insecure, Transport
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
 
@@ -87,7 +86,7 @@ def _version_1(server: grpc.aio.Server, _callers: Callers) -> None:
 def _today(server: grpc.aio.Server, callers: Callers) -> None:
     """All services of today under one roof."""
     nothing: Any = _Called()
-    services.register(server, callers, cast(PartyPort, nothing))
+    services.register(server, callers, cast(Any, nothing))
     services.register_for_clients(server, callers, cast(ServedModels, nothing))
     jobs_service.register(server, callers, cast(Jobs, nothing), [])
     serve_health(server, callers)

@@ -24,9 +24,8 @@ from treetap.commands.certs import authority
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.wire import probe
 from treetap.wire.certificates import fingerprint
-from treetap.wire.ports import Address
+from treetap.wire.ports import Address, Role
 from treetap.wire.probe import examine, look
-from treetap.wire.roles import Role
 from treetap.wire.tls import TlsFiles
 
 

@@ -20,11 +20,9 @@ from treetap.logs import pin_libraries
 from treetap.ops.doctor.connections import check_proxy
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
-from treetap.wire.hello import say_hello, serve_health
-from treetap.wire.ports import Address
-from treetap.wire.probe import examine
+from treetap.wire.ports import Address, Role
+from treetap.wire.probe import examine, say_hello, serve_health
 from treetap.wire.proxies import EXCEPT, NAMED, proxy_to
-from treetap.wire.roles import Role
 from treetap.wire.tls import Insecure, TlsFiles
 
 #: A host that no name service knows: it is reached through the proxy alone.

@@ -23,8 +23,8 @@ from treetap.party.server.services import register
 from treetap.wire import certificates, channels, rpc
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import read_certificates, read_revoked
-from treetap.wire.hello import say_hello, serve_health
 from treetap.wire.ports import Address
+from treetap.wire.probe import say_hello, serve_health
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import control_pb2, exchange_pb2
 

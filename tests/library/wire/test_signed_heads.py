@@ -18,12 +18,11 @@ from tests.library.wire.logs import RECEIVED, chained, files_of, record_ends
 from treetap.commands.certs import requests
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Malformed
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 from treetap.wire.signatures import Anchor
-from treetap.wire.tap_file import files_of as tap_files
-from treetap.wire.tap_file import frames, opened
 from treetap.wire.tls import Insecure, TlsFiles, Transport
-from treetap.wire.transcript import TranscriptReader, summarise
+from treetap.wire.transcript import TranscriptReader, frames, opened, summarise
+from treetap.wire.transcript import files_of as tap_files
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptHead, TranscriptRecord
 from treetap.wire.v2.types_pb2 import NamedMetric

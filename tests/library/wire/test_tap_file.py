@@ -16,9 +16,8 @@ from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 from tests.library.wire.logs import RECEIVED, files_of, log, record_ends, texts_of
 from treetap.errors import BadInput, Interrupted, Malformed
 from treetap.wire import transcript_writer
-from treetap.wire.tap_file import HEADER, MOST_BYTES, VERSION
 from treetap.wire.tls import Insecure
-from treetap.wire.transcript import TranscriptReader, counted, summarise
+from treetap.wire.transcript import HEADER, MOST_BYTES, VERSION, TranscriptReader, counted, summarise
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 

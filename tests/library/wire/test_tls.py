@@ -27,14 +27,13 @@ from treetap.commands.certs import authority
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import request, revoke, sign_request
 from treetap.errors import BadInput, ConfigError
-from treetap.process.secret import Secret
+from treetap.process.config import Secret
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import fingerprint, key_pem, read_key
 from treetap.wire.credentials import CredentialSource
-from treetap.wire.hello import say_hello, serve_health
-from treetap.wire.ports import Address
-from treetap.wire.roles import Identity, Role
+from treetap.wire.ports import Address, Identity, Role
+from treetap.wire.probe import say_hello, serve_health
 from treetap.wire.tls import TlsFiles
 
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey

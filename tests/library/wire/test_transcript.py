@@ -18,8 +18,7 @@ from tests.library.wire.samples import Inner, Outer, sample_type
 from treetap.errors import BadInput, Interrupted, Malformed, Refused
 from treetap.wire import transcript_writer
 from treetap.wire.signatures import Anchor
-from treetap.wire.tap_file import HEADER
-from treetap.wire.transcript import TranscriptReader, open_message, summarise
+from treetap.wire.transcript import HEADER, TranscriptReader, open_message, summarise
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 

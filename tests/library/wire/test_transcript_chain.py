@@ -9,8 +9,7 @@ import pytest
 
 from tests.library.wire.logs import files_of, log, record_ends, texts_of
 from treetap.errors import Malformed
-from treetap.wire.tap_file import HEADER
-from treetap.wire.transcript import TranscriptReader
+from treetap.wire.transcript import HEADER, TranscriptReader
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 

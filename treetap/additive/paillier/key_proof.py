@@ -32,8 +32,8 @@ from gmpy2 import mpz
 from treetap.additive.paillier.public_key import random_unit, residues
 from treetap.additive.residues.batches import power
 from treetap.errors import Malformed
-from treetap.process.signs_of_life import finish_unit
 from treetap.protocols import key_options
+from treetap.usage import finish_unit
 
 ROUNDS = key_options.PROOF_ROUNDS
 _DOMAIN = b"treetap Paillier-Blum modulus, CGGMP21 figure 16"

@@ -9,7 +9,7 @@ import numpy as np
 from gmpy2 import mpz
 
 from treetap.additive.residues.batches import Batch, Cells, Digits, Places, Powers, Residues
-from treetap.process.signs_of_life import finish_unit
+from treetap.usage import finish_unit
 
 _OBJECT = 72  # bytes of a number's object beyond the number, at most
 UNIT = 4096  # products; some 16 ms modulo 4,096 bits

@@ -30,8 +30,8 @@ from treetap.additive.paillier.public_key import PublicKey, random_unit
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
 from treetap.native.library import in_bounds
-from treetap.process.signs_of_life import finish_unit
 from treetap.process.together import together
+from treetap.usage import finish_unit
 from treetap.workers.engines import Engine
 
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from treetap import logs
-from treetap.commands.options import Json
+from treetap.commands.options import Json, print_json
 from treetap.errors import BadInput, Conflict, Incompatible, UnknownJob
 
 if TYPE_CHECKING:
-    from treetap.commands.approvals.client import Approver
+    from treetap.commands.approvals.client import PartyCalls
     from treetap.wire.v2 import approvals_pb2
+
+    #: Makes a call to the party and returns its answer.
+    Ask = Callable[[Callable[[PartyCalls], Awaitable[Any]]], Any]
 
 ApproverFile = Annotated[
     Path,
@@ -37,12 +40,12 @@ def jobs(
     as_json: Json = False,
 ) -> None:
     """Show the jobs that wait for this party's people, or were decided, and what the party would send."""
-    with approving(approver) as client:
-        asked, standing = client.jobs(job), [] if job else client.standing()
+    with approving(approver) as ask:
+        asked, standing = ask(lambda calls: calls.jobs(job)), [] if job else ask(lambda calls: calls.standing())
     if job and not asked:
         raise BadInput(f"the party was asked for no job {job!r}")
     if as_json:
-        _print_json({"jobs": [_job(one) for one in asked], "standing": [_standing(kept) for kept in standing]})
+        print_json({"jobs": [_job(one) for one in asked], "standing": [_standing(kept) for kept in standing]})
         return
     for one in asked:
         if job or one.state == "waiting":
@@ -50,7 +53,7 @@ def jobs(
         else:
             typer.echo(f"{one.job}: {one.state} (digest {one.digest.hex()[:LEAST_DIGITS]})")
     for approval in standing:
-        typer.echo(_standing_line(approval))
+        _show_standing(approval, as_json=False)
 
 
 def approve(
@@ -66,18 +69,15 @@ def approve(
     """Approve a job that waits for this party's people, once it has been shown; or, with --standing, jobs to come."""
     if bool(job) == (standing is not None):
         raise BadInput("give the name of a job, or --standing FILE: one of them")
-    with approving(approver) as client:
-        if standing is not None:
-            try:
-                text = standing.read_text(encoding="utf-8")
-            except (OSError, ValueError) as failure:
-                raise BadInput(f"{standing}: cannot be read: {failure}") from None
-            made = client.stand(text)
-            _print_json(_standing(made)) if as_json else typer.echo(_standing_line(made))
+    with approving(approver) as ask:
+        if standing is None:
+            _decide(ask, job, digest, as_json=as_json, approve=True, days=days)
             return
-        shown = _shown(client, job, digest, quiet=as_json)
-        decided = client.approve(job, shown.digest, days)
-    _print_json(_job(decided)) if as_json else _decided(shown, decided)
+        try:
+            text = standing.read_text(encoding="utf-8")
+        except (OSError, ValueError) as failure:
+            raise BadInput(f"{standing}: cannot be read: {failure}") from None
+        _show_standing(ask(lambda calls: calls.stand(text)), as_json=as_json)
 
 
 def refuse(
@@ -99,40 +99,53 @@ def refuse(
     """
     if sum(map(bool, (job, standing, coordinator))) != 1:
         raise BadInput("give the name of a job, --standing NAME, or --from COORDINATOR: one of them")
-    with approving(approver) as client:
-        if coordinator:
-            refused = client.refuse_all(coordinator, why)
+    with approving(approver) as ask:
+        if job:
+            _decide(ask, job, digest, as_json=as_json, why=why)
+        elif standing:
+            _show_standing(ask(lambda calls: calls.revoke(standing)), as_json=as_json)
+        else:
+            from treetap.commands.approvals.client import refuse_all
+
+            refused = ask(lambda calls: refuse_all(calls, coordinator, why))
             if not refused:
                 raise BadInput(f"--from {coordinator}: no job of this coordinator waits; see: treetap jobs")
             if as_json:
-                _print_json({"jobs": [_job(one) for one in refused]})
+                print_json({"jobs": [_job(one) for one in refused]})
             for one in () if as_json else refused:
                 typer.echo(f"{one.job}: {one.state} (digest {one.digest.hex()[:LEAST_DIGITS]})")
-            return
-        if standing:
-            ended = client.revoke(standing)
-            _print_json(_standing(ended)) if as_json else typer.echo(_standing_line(ended))
-            return
-        shown = _shown(client, job, digest, quiet=as_json)
-        decided = client.refuse(job, shown.digest, why)
-    _print_json(_job(decided)) if as_json else _decided(shown, decided)
 
 
 @contextmanager
-def approving(path: Path) -> Iterator[Approver]:
-    """Calls to the party; a job that is not there, or is another one, is `BadInput`."""
+def approving(path: Path) -> Iterator[Ask]:
+    """What asks the party; a job that is not there, or is another one, is `BadInput`."""
     logs.quiet_grpc()
-    from treetap.commands.approvals.client import Approver, read
+    from treetap.commands.approvals.client import ask, read
 
     try:
-        yield Approver(read(path))
+        yield partial(ask, read(path))
     except (UnknownJob, Conflict, Incompatible) as error:
         raise BadInput(str(error)) from None
 
 
-def _shown(client: Approver, job: str, digest: str, *, quiet: bool) -> approvals_pb2.AskedJob:
+def _decide(ask: Ask, job: str, digest: str, *, as_json: bool, **how: Any) -> None:
+    """Decide about a job, once it has been shown, and print the decisions that were made since."""
+    from treetap.wire.v2 import approvals_pb2
+
+    shown = _shown(ask, job, digest, quiet=as_json)
+    request = approvals_pb2.DecideRequest(job=job, digest=shown.digest, **how)
+    decided = ask(lambda calls: calls.decide(request))
+    if as_json:
+        print_json(_job(decided))
+        return
+    _decisions(decided, after=len(shown.decisions))
+    if len(decided.decisions) == len(shown.decisions):
+        typer.echo("  it is approved already, as above: the days stay as they are")
+
+
+def _shown(ask: Ask, job: str, digest: str, *, quiet: bool) -> approvals_pb2.AskedJob:
     """The job of a name that is to be decided, once it has been printed: the one that waits, or a digest's."""
-    asked = client.jobs(job)
+    asked: list[approvals_pb2.AskedJob] = ask(lambda calls: calls.jobs(job))
     if digest:
         if len(digest) < LEAST_DIGITS:
             raise BadInput(f"--digest: give at least {LEAST_DIGITS} digits of it")
@@ -150,35 +163,30 @@ def _shown(client: Approver, job: str, digest: str, *, quiet: bool) -> approvals
 
 
 def _show(asked: approvals_pb2.AskedJob) -> None:
-    typer.echo(f"{asked.job}: {asked.state}, asked for on {_day(asked.since)}, digest {asked.digest.hex()}")
+    from treetap.commands.approvals.client import moment
+
+    typer.echo(f"{asked.job}: {asked.state}, asked for on {moment(asked.since)}, digest {asked.digest.hex()}")
     for sentence in asked.words:
         typer.echo(f"  {sentence}")
     _decisions(asked)
 
 
-def _decided(shown: approvals_pb2.AskedJob, decided: approvals_pb2.AskedJob) -> None:
-    """Print the decisions that were made since a job was shown."""
-    _decisions(decided, after=len(shown.decisions))
-    if len(decided.decisions) == len(shown.decisions):
-        typer.echo("  it is approved already, as above: the days stay as they are")
-
-
 def _decisions(asked: approvals_pb2.AskedJob, after: int = 0) -> None:
+    from treetap.commands.approvals.client import decision
+
     for verdict in asked.decisions[after:]:
-        until = f" until {_day(verdict.until)}" if verdict.until > verdict.since else ""
-        signed = "countersigned" if verdict.HasField("countersigned") else "not countersigned: plain text"
-        why = f": {verdict.why}" if verdict.why else ""
-        typer.echo(
-            f"  {verdict.decision} by {verdict.approver} ({verdict.way}) on {_day(verdict.since)}{until}, {signed}{why}"
-        )
+        typer.echo(f"  {decision(verdict)}")
 
 
-def _standing_line(approval: approvals_pb2.StandingApproval) -> str:
+def _show_standing(approval: approvals_pb2.StandingApproval, *, as_json: bool) -> None:
+    from treetap.commands.approvals.client import moment
+
     ended = f", ended by {approval.revoked}" if approval.revoked else ""
-    return (
+    said = (
         f"standing approval {approval.name} by {approval.approver}: {approval.used} of {approval.count} jobs, until "
-        f"{_day(approval.until)}{ended}"
+        f"{moment(approval.until)}{ended}"
     )
+    print_json(_standing(approval)) if as_json else typer.echo(said)
 
 
 def _job(asked: approvals_pb2.AskedJob) -> dict[str, Any]:
@@ -206,11 +214,3 @@ def _document(text: str) -> Any:
 def _standing(approval: approvals_pb2.StandingApproval) -> dict[str, Any]:
     names = ("name", "text", "approver", "since", "until", "count", "used", "revoked")
     return {name: getattr(approval, name) for name in names}
-
-
-def _day(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def _print_json(content: object) -> None:
-    print(json.dumps(content, indent=1), flush=True)  # flushed, so that a failure to write is raised here

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from google.protobuf.message import Message
 from pydantic import model_validator
 
 from treetap.commands.ending import run
-from treetap.commands.typed import with_typed
 from treetap.errors import BadInput, Conflict, UnknownJob
 from treetap.names import on_loopback
-from treetap.process.config import Process
-from treetap.process.secret import Secret
+from treetap.process.config import Process, Secret, with_typed
 from treetap.strict import Address as AddressText
 from treetap.strict import Host, Name, Strict, load
 from treetap.wire import rpc
 from treetap.wire.frame import visible_message
-from treetap.wire.ports import Address, Timeouts
-from treetap.wire.roles import Role
+from treetap.wire.ports import Address, Role, Timeouts
 from treetap.wire.tls import Transport
 from treetap.wire.v2 import approvals_pb2
+from treetap.wire.v2.approvals_pb2_grpc import ApprovalsStub
 
 if TYPE_CHECKING:
+    import grpc.aio
+
     from treetap.wire.v2 import overview_pb2
 
+M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 #: Most jobs that a party lists; it keeps no more.
 MOST = 4096
@@ -102,105 +105,91 @@ class PartyCalls:
 
     async def jobs(self, name: str = "", *, brief: bool = False) -> list[approvals_pb2.AskedJob]:
         """The jobs of a name, or all that the party keeps, the newest last; `brief`: without their documents."""
-        asked, answers = approvals_pb2.AskedJobs(name=name, brief=brief), []
-        async with self._dialer.approvals(self._to) as stub:
-            async for job in stub.List(asked, timeout=self._within_s):
-                answers.append(visible_message(job))
-                if len(answers) == MOST:
-                    break
-        return answers
+        return await self._listed("List", approvals_pb2.AskedJobs(name=name, brief=brief))
 
     async def standing(self, name: str = "") -> list[approvals_pb2.StandingApproval]:
         """The standing approval of a name, or all."""
-        asked, answers = approvals_pb2.AskedJobs(name=name), []
-        async with self._dialer.approvals(self._to) as stub:
-            async for standing in stub.ListStanding(asked, timeout=self._within_s):
-                answers.append(visible_message(standing))
+        return await self._listed("ListStanding", approvals_pb2.AskedJobs(name=name))
+
+    async def _listed(self, call: str, asked: approvals_pb2.AskedJobs) -> list[Any]:
+        answers: list[Any] = []
+        async with self._dialer.calling(self._to) as channel:
+            async for answer in getattr(ApprovalsStub(channel), call)(asked, timeout=self._within_s):
+                answers.append(visible_message(answer))
                 if len(answers) == MOST:
                     break
         return answers
 
     async def decide(self, decision: approvals_pb2.DecideRequest) -> approvals_pb2.AskedJob:
         """Approve a job of a digest, or refuse it: the coordinator hears why."""
-        async with self._dialer.approvals(self._to) as stub:
-            return visible_message(await stub.Decide(decision, timeout=self._within_s))
+        return await self._answered(lambda to: ApprovalsStub(to).Decide(decision, timeout=self._within_s))
 
     async def stand(self, text: str) -> approvals_pb2.StandingApproval:
         """Have the party keep a standing approval, TOML."""
-        async with self._dialer.approvals(self._to) as stub:
-            return visible_message(await stub.Stand(approvals_pb2.StandRequest(text=text), timeout=self._within_s))
+        asked = approvals_pb2.StandRequest(text=text)
+        return await self._answered(lambda to: ApprovalsStub(to).Stand(asked, timeout=self._within_s))
 
     async def revoke(self, name: str) -> approvals_pb2.StandingApproval:
         """End a standing approval."""
-        async with self._dialer.approvals(self._to) as stub:
-            return visible_message(await stub.Revoke(approvals_pb2.RevokeRequest(name=name), timeout=self._within_s))
+        asked = approvals_pb2.RevokeRequest(name=name)
+        return await self._answered(lambda to: ApprovalsStub(to).Revoke(asked, timeout=self._within_s))
 
     async def view(self, name: str, page: int = 0) -> overview_pb2.View:
         """A page of what goes on at the party: see overview.proto."""
         from treetap.wire.v2 import overview_pb2
+        from treetap.wire.v2.overview_pb2_grpc import OverviewStub
 
-        async with self._dialer.overview(self._to) as stub:
-            asked = overview_pb2.AskedView(view=name, page=page)
-            return visible_message(await stub.Show(asked, timeout=self._within_s))
+        asked = overview_pb2.AskedView(view=name, page=page)
+        return await self._answered(lambda to: OverviewStub(to).Show(asked, timeout=self._within_s))
+
+    async def _answered(self, call: Callable[[grpc.aio.Channel], Awaitable[M]]) -> M:
+        async with self._dialer.calling(self._to) as channel:
+            return visible_message(await call(channel))
 
     async def close(self) -> None:
         """Close the connection."""
         await self._dialer.close()
 
 
-class Approver:
-    """Synchronous calls to a party: those of `PartyCalls`, each over a connection of its own."""
+def ask(config: ApproverConfig, call: Callable[[PartyCalls], Awaitable[T]]) -> T:
+    """The answer to a call, from a function that is not asynchronous, over a connection of its own."""
 
-    def __init__(self, config: ApproverConfig) -> None:
-        self._config = config
-
-    def jobs(self, name: str = "") -> list[approvals_pb2.AskedJob]:
-        """The jobs of a name, or all that the party keeps, the newest last."""
-        return run(self._once(lambda calls: calls.jobs(name)))
-
-    def standing(self, name: str = "") -> list[approvals_pb2.StandingApproval]:
-        """The standing approval of a name, or all."""
-        return run(self._once(lambda calls: calls.standing(name)))
-
-    def approve(self, job: str, digest: bytes, days: float) -> approvals_pb2.AskedJob:
-        """Approve the job of this digest."""
-        decision = approvals_pb2.DecideRequest(job=job, digest=digest, approve=True, days=days)
-        return run(self._once(lambda calls: calls.decide(decision)))
-
-    def refuse(self, job: str, digest: bytes, why: str) -> approvals_pb2.AskedJob:
-        """Refuse it; the coordinator hears why."""
-        decision = approvals_pb2.DecideRequest(job=job, digest=digest, why=why)
-        return run(self._once(lambda calls: calls.decide(decision)))
-
-    def refuse_all(self, coordinator: str, why: str) -> list[approvals_pb2.AskedJob]:
-        """Refuse all jobs of a coordinator that wait; it hears why. Returns them.
-
-        A job that has been decided, or withdrawn, since they were listed keeps no other from it.
-        """
-
-        async def refused(calls: PartyCalls) -> list[approvals_pb2.AskedJob]:
-            waiting = [one for one in await calls.jobs(brief=True) if one.state == "waiting"]
-            decided = []
-            for one in waiting:
-                if one.coordinator == coordinator:
-                    with suppress(UnknownJob, Conflict, BadInput):
-                        decision = approvals_pb2.DecideRequest(job=one.job, digest=one.digest, why=why)
-                        decided.append(await calls.decide(decision))
-            return decided
-
-        return run(self._once(refused))
-
-    def stand(self, text: str) -> approvals_pb2.StandingApproval:
-        """Have the party keep a standing approval, TOML."""
-        return run(self._once(lambda calls: calls.stand(text)))
-
-    def revoke(self, name: str) -> approvals_pb2.StandingApproval:
-        """End a standing approval."""
-        return run(self._once(lambda calls: calls.revoke(name)))
-
-    async def _once(self, call: Callable[[PartyCalls], Awaitable[T]]) -> T:
-        calls = PartyCalls(self._config)
+    async def answer() -> T:
+        calls = PartyCalls(config)
         try:
             return await call(calls)
         finally:
             await calls.close()
+
+    return run(answer())
+
+
+async def refuse_all(calls: PartyCalls, coordinator: str, why: str) -> list[approvals_pb2.AskedJob]:
+    """Refuse all jobs of a coordinator that wait; it hears why. Returns them.
+
+    A job that has been decided, or withdrawn, since they were listed keeps no other from it.
+    """
+    decided = []
+    for one in await calls.jobs(brief=True):
+        if one.state == "waiting" and one.coordinator == coordinator:
+            with suppress(UnknownJob, Conflict, BadInput):
+                decision = approvals_pb2.DecideRequest(job=one.job, digest=one.digest, why=why)
+                decided.append(await calls.decide(decision))
+    return decided
+
+
+def moment(seconds: float) -> str:
+    """A moment for a reader; what is none, as a party may send, is so named."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except (OverflowError, OSError, ValueError):
+        return "no date"
+
+
+def decision(verdict: approvals_pb2.Verdict, name: Callable[[str], str] = str, text: Callable[[str], str] = str) -> str:
+    """A decision in words. `name`, `text`: what is shown of a name, and of a reason."""
+    until = f" until {moment(verdict.until)}" if verdict.until > verdict.since else ""
+    signed = "countersigned" if verdict.HasField("countersigned") else "not countersigned: plain text"
+    why = f": {text(verdict.why)}" if verdict.why else ""
+    said, by, way = map(name, (verdict.decision, verdict.approver, verdict.way))
+    return f"{said} by {by} ({way}) on {moment(verdict.since)}{until}, {signed}{why}"

@@ -23,15 +23,13 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import NameOID
 
-from treetap.commands.typed import typed
 from treetap.errors import BadInput, ConfigError
-from treetap.models.document import parse_json
-from treetap.models.durable import append, make_ignored_folder
+from treetap.models.durable import append, make_ignored_folder, parse_json
 from treetap.names import KINDS, NAME
-from treetap.process.secret import Secret
+from treetap.process.config import Secret, typed
 from treetap.strict import Strict, load
 from treetap.wire.certificates import belongs, date, extension, fingerprint, key_pem, read_certificates, read_key
-from treetap.wire.roles import DOMAIN, Identity, Role, reserved
+from treetap.wire.ports import DOMAIN, Identity, Role, reserved
 from treetap.wire.tls import BOTH_ENDS, TlsFiles
 
 log = logging.getLogger(__name__)

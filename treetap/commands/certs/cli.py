@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from treetap.wire.roles import Role
+from treetap.wire.ports import Role
 
 certs = typer.Typer(help="A private certificate authority for a federation.", no_args_is_help=True)
 
@@ -111,7 +111,7 @@ def certs_sign(
 ) -> None:
     """Sign a request at the authority, for the name, role and hosts that are given here and no others."""
     from treetap.commands.certs.requests import FILE, sign_request
-    from treetap.wire.roles import Identity
+    from treetap.wire.ports import Identity
 
     path, digest = sign_request(request, Identity(name, role), ca, out, host or (), days, fingerprint)
     others = " and ".join(str(ca / file) for file in ("ca.crt", FILE) if (ca / file).exists())

@@ -21,10 +21,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from pydantic import ConfigDict
 
-from treetap.commands.typed import typed
 from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import sync_folder, write_whole
-from treetap.process.config import TlsConfig
+from treetap.process.config import TlsConfig, typed
 from treetap.strict import Strict, load
 from treetap.wire.certificates import NoIdentity, belongs, identity, read_certificates, read_file, read_key
 from treetap.wire.tls import TlsFiles, certificate_fault

@@ -40,7 +40,7 @@ from treetap.wire.certificates import (
     read_file,
     spki,
 )
-from treetap.wire.roles import Identity, Role, reserved
+from treetap.wire.ports import Identity, Role, reserved
 from treetap.wire.tls import BOTH_ENDS
 
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)

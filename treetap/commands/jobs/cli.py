@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treetap.commands.jobs.operator_options import (
+from treetap.commands.jobs.serve import (
     DEFAULT_DAYS,
     DEFAULT_OPERATOR,
     Days,
     ModelOptions,
     OperatorFile,
     operating,
+    resumed,
 )
-from treetap.commands.jobs.serve import resumed
-from treetap.commands.options import Json, from_dataclasses, option
+from treetap.commands.options import Json, from_dataclasses, option, print_json
 from treetap.errors import BadInput, TreetapError
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def _print_checked(answers: Sequence[jobs_pb2.Checked], parties: Sequence[str], 
     if as_json:
         keys = ("party", "error", "bad_input", "would_wait")
         rows = [{key: getattr(answer, key) for key in keys} for answer in answers]
-        _print_json({"could_begin": not faults, "answers": rows})
+        print_json({"could_begin": not faults, "answers": rows})
     for answer in () if as_json else answers:
         waits = "the job would wait for approval here, or for an operator's signature; its table was not looked at"
         fits = waits if answer.would_wait else "the job could begin here"
@@ -189,7 +188,7 @@ def status(
     with operating(operator) as client:
         statuses = client.status(job)
     if as_json:
-        _print_json({"jobs": [progress_view.status_dict(status) for status in statuses]})
+        print_json({"jobs": [progress_view.status_dict(status) for status in statuses]})
     else:
         progress_view.print_statuses(statuses)
 
@@ -202,7 +201,7 @@ def cancel(job: JobName, operator: OperatorFile = DEFAULT_OPERATOR, as_json: Jso
     with operating(operator) as client:
         ended = client.cancel(job)
     if as_json:
-        _print_json(progress_view.status_dict(ended))
+        print_json(progress_view.status_dict(ended))
     else:
         progress_view.print_statuses([ended])
 
@@ -240,7 +239,7 @@ def prune(
     with operating(operator) as client:
         gone = client.prune(jobs or [], older_than, dry_run=dry_run)
     if as_json:
-        _print_json({"jobs": gone})
+        print_json({"jobs": gone})
         return
     for job in gone:
         typer.echo(job)
@@ -252,19 +251,15 @@ def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:
     from treetap.commands.jobs import progress_view
 
     if detach:
-        _print_json({"job": job}) if as_json else typer.echo(job)
+        print_json({"job": job}) if as_json else typer.echo(job)
         return
     if not as_json:
         terminal.err.print(f"job {job}")
     with progress_view.live(job) as update:
         ended = client.watch(job, progress_view.saying_changes(job, update))
     if as_json:
-        _print_json(progress_view.status_dict(ended))
+        print_json(progress_view.status_dict(ended))
     else:
         progress_view.print_statuses([ended], errors=False)  # an error is this command's message
     if ended.state != "finished":
         raise (BadInput if ended.bad_input else TreetapError)(ended.error or ended.state)
-
-
-def _print_json(content: object) -> None:
-    print(json.dumps(content, indent=1), flush=True)  # flushed, so that a failure to write is raised here

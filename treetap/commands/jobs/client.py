@@ -16,18 +16,16 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from treetap.commands.ending import run, tell
-from treetap.commands.typed import with_typed
 from treetap.errors import BadInput, Interrupted, Unanswered, Unreachable
 from treetap.names import check_name
-from treetap.process.config import Process
+from treetap.process.config import Process, with_typed
 from treetap.protocols.agreement import job_digest, statement
 from treetap.protocols.drafts import checked, named, to_draft
 from treetap.strict import Address as AddressText
 from treetap.strict import Name, load
 from treetap.wire import rpc
 from treetap.wire.frame import visible_message
-from treetap.wire.ports import Address, Reconnects, Timeouts
-from treetap.wire.roles import Role
+from treetap.wire.ports import Address, Reconnects, Role, Timeouts
 from treetap.wire.signatures import NANOS_A_DAY, STATEMENT_DAYS, signed
 from treetap.wire.status_parts import UNDER_WAY, jobs_of, joined
 from treetap.wire.tls import Insecure, Transport

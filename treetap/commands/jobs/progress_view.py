@@ -13,8 +13,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from treetap import terminal
-from treetap.models.kept import CLEAN_METRICS
-from treetap.names import visible
+from treetap.errors import visible
+from treetap.models.store import CLEAN_METRICS
 from treetap.protocols.registry import TRAINING, TrainingProtocol, training
 from treetap.terminal import plain, size, table, text
 from treetap.wire import metric_history

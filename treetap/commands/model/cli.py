@@ -42,8 +42,7 @@ def export_model(
     ] = False,
 ) -> None:
     """Write the publishable part of the label holder's model, as JSON and as a page that loads nothing."""
-    from treetap.commands.model.card import export
-    from treetap.commands.model.view import find
+    from treetap.commands.model.view import export, find
 
     for path in export(find(name, config), out, names=names):
         typer.echo(path)

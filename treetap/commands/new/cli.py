@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treetap.errors import BadInput
-from treetap.names import NAME, NAME_RULE, check_address, check_process_name, visible
-from treetap.wire.roles import Role
+from treetap.errors import BadInput, visible
+from treetap.names import NAME, NAME_RULE, check_address, check_process_name
+from treetap.wire.ports import Role
 
 if TYPE_CHECKING:
     from treetap.commands.new.proposed_table import ProposedTable, SeenTable

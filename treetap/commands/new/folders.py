@@ -7,8 +7,8 @@ from pathlib import Path
 
 from treetap.commands.certs.authority import write_new
 from treetap.commands.new.proposed_table import ProposedTable
-from treetap.names import quoted, visible
-from treetap.wire.roles import Role
+from treetap.errors import quoted, visible
+from treetap.wire.ports import Role
 
 #: Folder of a process's credentials in its own folder.
 TLS = "tls"

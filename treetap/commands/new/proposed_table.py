@@ -11,17 +11,15 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from treetap.commands.jobs.job_file import JobTable
-from treetap.errors import BadInput, DataError
-from treetap.names import did_you_mean, quoted
+from treetap.errors import BadInput, DataError, did_you_mean, quoted
 from treetap.strict import faults_of
 from treetap.tables.asked_columns import OF_PARTY
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, settle
-from treetap.tables.cells import plain_column
+from treetap.tables.cells import is_tensor, plain_column
 from treetap.tables.config import AUTO, CATEGORICAL
 from treetap.tables.opening import columns_of, read_columns, source_of
 from treetap.tables.source import Source
 from treetap.tables.source_keys import SourceKeys
-from treetap.tables.tensors import is_tensor
 
 #: Names that columns of ids and of labels often have, in lower-case letters.
 USUAL_IDS, USUAL_LABELS = ("id",), ("label", "target", "y", "class", "outcome")

@@ -19,8 +19,7 @@ from typing import Any
 
 from cryptography import x509
 
-from treetap.errors import ConfigError, Incompatible, Malformed, Refused, TreetapError
-from treetap.names import visible
+from treetap.errors import ConfigError, Incompatible, Malformed, Refused, TreetapError, visible
 from treetap.wire.ports import Address
 from treetap.wire.probe import connect_problem
 from treetap.wire.proxies import MOST_HEADER, ProxyRefuses, check_connected, proxy_to

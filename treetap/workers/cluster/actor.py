@@ -23,7 +23,7 @@ class WorkerActor:
         self._state: dict[str, Any] = {}
 
     def report(self) -> dict[str, Any]:
-        """The software here; see `treetap.workers.cluster.report`."""
+        """The software here; see `treetap.workers.cluster.nodes`."""
         import platform
 
         import ray
@@ -31,7 +31,7 @@ class WorkerActor:
         here = {"node": ray.util.get_node_ip_address(), "node_id": ray.get_runtime_context().get_node_id()}
         try:
             from treetap.process.limits import keep_memory_private
-            from treetap.workers.cluster.report import own_report
+            from treetap.workers.cluster.nodes import own_report
 
             keep_memory_private()
             return {**own_report(), **here}
@@ -51,7 +51,7 @@ class WorkerActor:
 
     def answer(self, message: bytes, who: str) -> bytes:
         """Run a call on this memory: `SIGNS`, and the answer of `treetap.workers.calls`."""
-        from treetap.process.signs_of_life import finish_unit
+        from treetap.usage import finish_unit
         from treetap.workers.calls import answer
 
         done = answer(self._state, message, None, who)
@@ -65,8 +65,7 @@ class WorkerActor:
 
     def signs(self) -> bytes:
         """Signs of life and usage."""
-        from treetap.process.signs_of_life import Units
-        from treetap.usage import measure
+        from treetap.usage import Units, measure
 
         used = measure()
         return struct.pack(SIGNS, Units.finished.value, used.peak_rss_mb, used.cpu_seconds)

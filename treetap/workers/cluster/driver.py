@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from treetap.errors import BadInput
-from treetap.process.signs_of_life import finish_unit
-from treetap.workers.cluster import addresses
+from treetap.usage import finish_unit
+from treetap.workers.cluster.nodes import exposed, why_closed
 from treetap.workers.settings import Plan
 
 #: Seconds between two attempts to reach the head, and beyond `cluster.start_s` until one is given up.
@@ -149,7 +149,7 @@ def _join(plan: Plan) -> None:
             f"cluster.start_s = {config.start_s:g} s"
         )
     hosts = [] if failure else sorted({node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]})
-    failure += filter(None, (addresses.exposed(host, unencrypted=config.unencrypted) for host in hosts))
+    failure += filter(None, (exposed(host, unencrypted=config.unencrypted) for host in hosts))
     if failure:
         raise BadInput(failure[0])
 
@@ -157,7 +157,7 @@ def _join(plan: Plan) -> None:
 def _wait_for(address: str, patience_s: float) -> str:
     """Try to connect for `patience_s`; returns why that failed, or an empty text."""
     until = time.monotonic() + patience_s
-    while why := addresses.why_closed(address, max(0.1, until - time.monotonic())):
+    while why := why_closed(address, max(0.1, until - time.monotonic())):
         if time.monotonic() > until - RETRY_S:
             return why
         time.sleep(RETRY_S)

@@ -20,7 +20,8 @@ from treetap.process.fork_server import ForkServer
 from treetap.usage import Usage
 from treetap.version import install
 from treetap.workers.calls import pickled_call
-from treetap.workers.cluster import addresses, driver
+from treetap.workers.cluster import driver
+from treetap.workers.cluster.nodes import exposed, split
 from treetap.workers.engines import Engine, ProcessEngine
 from treetap.workers.settings import ClusterConfig, Plan
 
@@ -48,8 +49,8 @@ class ClusterHost:
         if find_spec("ray") is None:
             raise BadInput(f"ray is not installed: {install('cluster')}")
         if config.address != "auto":
-            host, _ = addresses.split(config.address)
-            if fault := addresses.exposed(host, unencrypted=config.unencrypted):
+            host, _ = split(config.address)
+            if fault := exposed(host, unencrypted=config.unencrypted):
                 raise BadInput(fault)
         self.plan = Plan(config, silence_s, arithmetic.in_use(), modules)
         name = f"the connection to the cluster {config.address}"

@@ -17,10 +17,10 @@ from ray.util.placement_group import placement_group, placement_group_table
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from treetap.errors import BadInput, Defect, Interrupted
-from treetap.process.signs_of_life import SilenceWatch, finish_unit
+from treetap.usage import SilenceWatch, finish_unit
 from treetap.workers.calls import outcome_of
-from treetap.workers.cluster import actor, addresses
-from treetap.workers.cluster.report import fault_of, own_report
+from treetap.workers.cluster import actor
+from treetap.workers.cluster.nodes import encrypted, exposed, fault_of, own_report, why_closed
 from treetap.workers.settings import Plan
 
 #: Seconds that a process may take to start and import on a node, and within which one takes a connection.
@@ -78,7 +78,7 @@ class Shard:
         if "missing" not in software:
             software["lacks"] = self._await(self._actor.prepare.remote(plan.backend, plan.modules))
         unencrypted = plan.config.unencrypted
-        fault = addresses.exposed(software["node"], unencrypted=unencrypted) or fault_of(software, own_report())
+        fault = exposed(software["node"], unencrypted=unencrypted) or fault_of(software, own_report())
         if fault:
             raise BadInput(fault)
         self.node, self._node_id = str(ip_address(software["node"])), software["node_id"]
@@ -181,14 +181,14 @@ class Shard:
         if isinstance(loss, _Silent):
             return f"finished no unit of work for {self._plan.silence_s:g} s"
         head = ray.get_runtime_context().gcs_address
-        if why := addresses.why_closed(head, ANSWER_S):
+        if why := why_closed(head, ANSWER_S):
             raise Interrupted(f"{self._name} was lost with its cluster: the head at {head} does not answer ({why})")
         if isinstance(loss, OutOfMemoryError) or "running low on memory" in str(loss):
             return "was ended because its node is short of memory: let each worker reserve more (cluster.memory)"
         node = next((node for node in ray.nodes() if node["NodeID"] == self._node_id), None)
         at = "" if node is None else f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
         # the head learns later of the end of a node whose own process does not answer
-        if node is None or not node["Alive"] or addresses.why_closed(at, ANSWER_S):
+        if node is None or not node["Alive"] or why_closed(at, ANSWER_S):
             return "was lost with its node, which died or left the cluster"
         return "died: if it dies again, let each worker reserve more memory (cluster.memory)"
 
@@ -246,7 +246,7 @@ def look(plan: Plan) -> tuple[list[str], list[str]]:
     said = f"room for {room} workers of {plan.needs_in_words} each, cluster.workers = {workers}; free now: {left}"
     facts = [f"{len(nodes)} nodes ({', '.join(sorted({node['NodeManagerAddress'] for node in nodes}))})"]
     (facts if room >= workers else faults).append(said)
-    return faults, [*facts, "Ray encrypts" if addresses.encrypted() else "Ray does not encrypt"]
+    return faults, [*facts, "Ray encrypts" if encrypted() else "Ray does not encrypt"]
 
 
 def _lack(plan: Plan) -> str:

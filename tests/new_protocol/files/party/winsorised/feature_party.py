@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from treetap.party.winsorised.layout import implied
+from treetap.protocols.winsorised import WinsorisedParams
 
 from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Malformed
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.growth.feature_party import (
     AFTER_HISTOGRAMS,
@@ -20,12 +21,9 @@ from treetap.party.growth.feature_party import (
 )
 from treetap.party.growth.feature_party_job import FeaturePartyJob
 from treetap.party.growth.messages import take_drawn
-from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.messages import Rows
-from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
-from treetap.party.winsorised.layout import implied
+from treetap.party.runtime.context import Rows, StepContext, required
+from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from treetap.protocols.job_spec import params_as
-from treetap.protocols.winsorised import WinsorisedParams
 from treetap.wire.v2 import control_pb2, setup_pb2
 
 

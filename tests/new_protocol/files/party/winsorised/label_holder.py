@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from treetap.party.winsorised.layout import layout
+from treetap.protocols.winsorised import WinsorisedParams
 
-from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.growth.label_holder import LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
@@ -14,12 +15,20 @@ from treetap.party.growth.label_state import SCORES, Floats
 from treetap.party.growth.messages import drawn_messages
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.job_store import JobStore
-from treetap.party.runtime.step_order import OPENING, RESUMED, THIS_ROUND, Next, Outcome, role, step, steps_of
+from treetap.party.runtime.step_order import (
+    ALIGNMENT,
+    OPENING,
+    RESUMED,
+    THIS_ROUND,
+    Next,
+    Outcome,
+    role,
+    step,
+    steps_of,
+)
 from treetap.party.setup.keys import JobKeys, fitting
-from treetap.party.winsorised.layout import layout
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
-from treetap.protocols.winsorised import WinsorisedParams
 from treetap.tables.labels import Labels
 from treetap.trees import metrics
 from treetap.trees.ensemble import Tree

@@ -1,1 +1,0 @@
-"""`treetap health`: check that a server of a federation serves."""
