@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
 
-from treetap.attacks.advice.results import Advice
+from treetap.attacks.advice.names import Advice
 from treetap.attacks.features.schema import VictimFigures
 from treetap.attacks.id2graph.schema import AttackResult
 from treetap.attacks.known_labels.schema import KnownLabelFigures

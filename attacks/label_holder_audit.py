@@ -16,10 +16,10 @@ from treetap.attacks.sums.attack import SumsEvidence
 from treetap.attacks.sums.propagation import Kept
 from treetap.attacks.sums.schema import SumsSettings
 from treetap.attacks.sums.scoring import TrueColumns
+from treetap.attacks.view.kept_messages import located
 from treetap.attacks.view.own_table import as_numbers, check_names, load_own_table
 from treetap.attacks.view.predicted_embeddings import read_predicted
 from treetap.attacks.view.replay import checked
-from treetap.attacks.view.transcripts import located
 from treetap.attacks.view.view import View, read_label_holder
 from treetap.errors import BadInput
 from treetap.neural.params import SplitnnParams

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
-from treetap.attacks.view.known_trees import Ints, TreeView
+from treetap.arrays import Ints
+from treetap.attacks.view.known_trees import TreeView
 from treetap.attacks.view.view import Traffic, View
 from treetap.protocols.registry import training
 from treetap.tables.labels import Labels

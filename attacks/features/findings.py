@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support, r2_score
 from torch.nn import functional
 
+from treetap.arrays import Floats, Ints
 from treetap.attacks.features.attributes import AttributeGuess
 from treetap.attacks.features.evidence import SCALES, FeatureEvidence, RealBottom
 from treetap.attacks.features.guesses import Attacker, Progress
@@ -41,8 +41,6 @@ from treetap.errors import BadInput
 from treetap.neural.numbers import pin
 from treetap.tables.reading import Table
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 #: Side of SSIM's window, and its deviation, both in pixels.
 WINDOW, _DEVIATION = 11, 1.5
 #: (K1 L)² and (K2 L)² with the range L = 1.
@@ -214,7 +212,7 @@ def _attribute(guess: AttributeGuess, victims: int, truth: Column | None) -> Att
     )
 
 
-def _scored(guess: AttributeGuess, truth: Column, known: npt.NDArray[np.int64]) -> dict[str, Any]:
+def _scored(guess: AttributeGuess, truth: Column, known: Ints) -> dict[str, Any]:
     """The scores of a guessed column on the victims with a value."""
     if guess.classes is None:
         numbers = {scale: r2(guess.guesses[scale][known], truth.cells[known]) for scale in SCALES}

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
+from treetap.arrays import Singles
 from treetap.attacks.schema import Count, Findings, RangedSettings
 from treetap.attacks.verdict import Compared
 from treetap.trees.job_params import Range
@@ -157,7 +157,7 @@ class VictimFigures(Findings):
     reasons: dict[str, str]
 
 
-def png_url(image: npt.NDArray[np.float32]) -> str:
+def png_url(image: Singles) -> str:
     """An image (channels, height, width) of pixels in [0, 1]; its mean channel where it has not 1, 3 or 4."""
     shown = image if len(image) in _COLOURS else image.mean(axis=0, keepdims=True)
     pixels = np.rint(np.clip(shown, 0.0, 1.0) * 255).astype(np.uint8).transpose(1, 2, 0)

@@ -19,7 +19,8 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from treetap.attacks.id2graph.clustering import Floats, Ints, Leaves, checked, incidence, tree_weights
+from treetap.arrays import Floats, Ints
+from treetap.attacks.id2graph.clustering import Leaves, checked, incidence, tree_weights
 
 
 @dataclass(frozen=True)

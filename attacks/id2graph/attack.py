@@ -26,11 +26,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
+from treetap.arrays import Array, Floats, Ints
 from treetap.attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
-from treetap.attacks.id2graph.clustering import Floats, Ints, Leaves
+from treetap.attacks.id2graph.clustering import Leaves
 from treetap.attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 from treetap.trees import sampling
@@ -202,7 +202,7 @@ def _edge_weights(upper: sparse.coo_array) -> Floats:
     return weights
 
 
-def _by_size(labels: npt.NDArray[Any]) -> Ints:
+def _by_size(labels: Array) -> Ints:
     """The same partition numbered from 0, larger communities first, ties by the first vertex."""
     _, first, numbers, sizes = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
     rank = np.empty(len(sizes), dtype=np.int64)

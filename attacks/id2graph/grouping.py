@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Array, Ints
 from treetap.attacks.id2graph.adjacency import union
 from treetap.attacks.id2graph.attack import Groups, in_chunks, quotient, whole
-from treetap.attacks.id2graph.clustering import Ints, Leaves, checked, k_means, normalised
-from treetap.attacks.id2graph.own_cuts import OwnCuts, signatures
+from treetap.attacks.id2graph.clustering import Leaves, OwnCuts, checked, k_means, normalised, signatures
 from treetap.attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 
@@ -49,7 +49,7 @@ class GroupEvidence:
                 f"clusters: must be a whole number in [2, {self.records}], the number of records, not {self.clusters!r}"
             )
 
-    def own(self) -> npt.NDArray[Any] | None:
+    def own(self) -> Array | None:
         """The own features, scaled; None without any."""
         if self.features is None:
             return None
@@ -142,7 +142,7 @@ def _by_graph(graph: Callable[[Leaves, int, Settings], Groups], evidence: GroupE
 
 def _clustered(
     evidence: GroupEvidence,
-    own: npt.NDArray[Any] | None,
+    own: Array | None,
     groups: Ints | None,
     seconds: dict[str, float],
     **described: Any,

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from treetap.attacks.id2graph.own_cuts import OwnCut
+from treetap.arrays import Floats, Ints
+from treetap.attacks.id2graph.clustering import OwnCut
 from treetap.attacks.known_labels.names import KnownLabels, Named
 from treetap.attacks.known_labels.schema import DrawnLabels, KnownSettings
 from treetap.attacks.scores import majority
@@ -26,8 +27,6 @@ from treetap.attacks.view.known_trees import TreeView
 from treetap.attacks.view.received_rows import attack_draws, some_of
 from treetap.trees.ensemble import ROOT
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 #: Memberships of records in nodes that are in memory at most.
 _MOST_MEMBERSHIPS = 20_000_000
 #: Records between which the control exchanges labels, and parts of the records, each judged by a model of the others.

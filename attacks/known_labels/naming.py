@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from treetap.attacks.id2graph.clustering import k_means
-from treetap.attacks.id2graph.own_cuts import sides, weighed
+from treetap.arrays import Array, Bools, Floats, Ints, Singles
+from treetap.attacks.id2graph.clustering import k_means, sides, weighed
 from treetap.attacks.id2graph.schema import INDEPENDENT_DISCOUNT, SEQUENTIAL_DISCOUNT
 from treetap.attacks.known_labels.evidence import Rows, SignatureEvidence
 from treetap.attacks.known_labels.names import Named, macro_auc, named_by, precision_first
@@ -30,8 +29,6 @@ from treetap.attacks.known_labels.schema import (
 )
 from treetap.attacks.scores import auc, v_measure
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 #: Inverse strength of the penalty on weights, of rows of length 1.
 _INVERSE_PENALTY = 10.0
 #: Squared distances are 0 up to this many units in the last place of what they are the difference of.
@@ -183,9 +180,9 @@ WAYS: dict[str, Way] = {
 #
 # Splits are chosen because their sides differ in the label: what they have in common is the label, up to its side.
 #
-# 1. Points: of each own winning split −1, 0 or 1 by record, as `treetap.attacks.id2graph.own_cuts` has them, the trees
-#    discounted or alike; of each leaf, and of each node, whether a record is in it; of own columns, for what a party
-#    could do before the training, the ranks of the values.
+# 1. Points: of each own winning split −1, 0 or 1 by record, as `treetap.attacks.id2graph.clustering` has them, the
+#    trees discounted or alike; of each leaf, and of each node, whether a record is in it; of own columns, for what a
+#    party could do before the training, the ranks of the values.
 # 2. Order: `heaviest-cut` has the one split of the largest weight, `vote` the weighted sum of all, each turned to agree
 #    with the heaviest, `first-component` the direction of the largest variance (principal component).
 # 3. Side: of two classes the rarer one is at the end of which as many records as it has differ more from all others.
@@ -235,7 +232,7 @@ def heaviest_cut(evidence: SignatureEvidence) -> RankedResult | None:
 class Splits(NamedTuple):
     """Own splits of the records that take part: points (n, k), heaviest first, and weights (k,)."""
 
-    points: npt.NDArray[np.float32]
+    points: Singles
     weights: Floats
 
     @classmethod
@@ -253,7 +250,7 @@ class Splits(NamedTuple):
         )
 
 
-def turned(points: npt.NDArray[Any], to: int) -> Floats:
+def turned(points: Array, to: int) -> Floats:
     """1 or −1 for each point (n, k) by its correlation with the one of this number; 0 without any."""
     centred = points - points.mean(axis=0)
     signs: Floats = np.sign(centred[:, to] @ centred).astype(np.float64)
@@ -331,7 +328,7 @@ def grouped(evidence: SignatureEvidence, points: Points) -> float:
     """The V-measure (Rosenberg and Hirschberg 2007) of the best groups by any of these points, as step 4 has them."""
     rows, truth = evidence.named_rows, evidence.truth
     classes, rare = len(np.unique(truth)), int((truth == evidence.rarest).sum())
-    groups: list[npt.NDArray[Any]] = [k_means(some.copy(), None, classes, fitted=_FITTED) for some in points]
+    groups: list[Array] = [k_means(some.copy(), None, classes, fitted=_FITTED) for some in points]
     for order in (some[:, 0] for some in points if some.shape[1] == 1):
         ascending = np.sort(order)
         groups += [order <= ascending[rare - 1], order >= ascending[-rare]]
@@ -405,7 +402,7 @@ def _of_several(evidence: SignatureEvidence, order: Floats, present: Ints) -> tu
     return Ranked(auc=named.auc, precision=named.first, by_known=by_known), named
 
 
-def _upper(order: Floats, of_class: npt.NDArray[np.bool_]) -> bool:
+def _upper(order: Floats, of_class: Bools) -> bool:
     """True if records of the class have larger numbers than the others on average."""
     known = bool(of_class.any()) and not of_class.all()
     return known and bool(order[of_class].mean() > order[~of_class].mean())

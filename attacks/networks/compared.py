@@ -7,12 +7,11 @@ from math import hypot, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
-from treetap.attacks.known_labels.compared import compared
+from treetap.arrays import Bools, Ints
 from treetap.attacks.known_labels.evidence import Rows, standardised
-from treetap.attacks.known_labels.names import Named, named_by
+from treetap.attacks.known_labels.names import Named, compared, named_by
 from treetap.attacks.known_labels.naming import regressed
 from treetap.attacks.scores import UNKNOWN
 from treetap.attacks.verdict import MOST_FREQUENT, Compared, paired_error
@@ -21,11 +20,9 @@ if TYPE_CHECKING:
     from treetap.attacks.networks.evidence import Evidence
     from treetap.attacks.networks.schema import CompletionFigures, Measured, NetworkFigures
 
-Ints = npt.NDArray[np.int64]
-
 
 def compared_network(
-    evidence: Evidence, figures: NetworkFigures, columns: Any, own: npt.NDArray[np.bool_] | None
+    evidence: Evidence, figures: NetworkFigures, columns: Any, own: Bools | None
 ) -> Iterator[Compared]:
     """The comparisons of a party of a split network: labels from gradients, groups of them, and its completed model.
 
@@ -39,7 +36,7 @@ def compared_network(
         yield from _completed(figures.completion)
 
 
-def _grouped(evidence: Evidence, own: npt.NDArray[np.bool_] | None) -> Iterator[Compared]:
+def _grouped(evidence: Evidence, own: Bools | None) -> Iterator[Compared]:
     """Groups without a label beside those of own columns or the most frequent class."""
     if not evidence.grouped:
         return

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from torch import nn
 
+from treetap.arrays import Bools, Ints
 from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.known_labels.names import KnownLabels, labels_at_hand, numbered
 from treetap.attacks.networks.schema import NetworkSettings
@@ -143,9 +143,6 @@ def published_bottom(model: Path, params: SplitnnParams, party: str, job: str) -
     return described, bottom
 
 
-Ints = npt.NDArray[np.int64]
-
-
 @dataclass(frozen=True)
 class Evaluation:
     """Records on which a classifier is measured: the inputs, places (n,) and classes (n,)."""
@@ -176,7 +173,7 @@ class Evidence:
     other: Evaluation | None = field(default=None, repr=False)
     reasons: dict[str, str] = field(default_factory=dict)
     inferred: list[tuple[Ints, Ints]] = field(default_factory=list, repr=False)
-    grouped: list[tuple[Ints, npt.NDArray[np.bool_]]] = field(default_factory=list, repr=False)
+    grouped: list[tuple[Ints, Bools]] = field(default_factory=list, repr=False)
 
     @cached_property
     def epochs(self) -> list[int]:

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Ints
 from treetap.attacks.id2graph.clustering import k_means
 from treetap.attacks.networks.schema import (
     ClusterFigures,
@@ -19,7 +19,7 @@ from treetap.attacks.networks.schema import (
     ScoreFigures,
 )
 from treetap.attacks.scores import SCORES, UNKNOWN, auc, majority, matched, score
-from treetap.attacks.view.received_rows import EpochRows, Ints, Rows, attack_draws, some_of, together
+from treetap.attacks.view.received_rows import EpochRows, Rows, attack_draws, some_of, together
 
 if TYPE_CHECKING:
     from treetap.attacks.networks.evidence import Evidence
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 # Li et al. (ICLR 2022, "Label leakage and protection in two-party split learning"): where one class is
 # rare or harder its gradients are longer (norm-based scoring), and gradients of one class point the same way
 # (direction-based scoring by the cosine, with one record of the second class known).
-
-
-Floats = npt.NDArray[np.float64]
 
 
 def norm_scoring(evidence: Evidence) -> ScoreFigures | None:

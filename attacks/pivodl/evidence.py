@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Floats, Ints
 from treetap.attacks.pivodl.schema import (
     DifferentialFigures,
     DisclosedFigures,
@@ -19,14 +19,12 @@ from treetap.attacks.pivodl.schema import (
 from treetap.attacks.pivodl.solved_gains import InvertedTree, SolvedGains, closed
 from treetap.attacks.scores import UNKNOWN
 from treetap.attacks.verdict import Compared
-from treetap.attacks.view.known_trees import Ints
 from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView
 from treetap.tables.labels import Labels
 from treetap.trees.ensemble import ROOT
 from treetap.trees.loss import UNIT
 from treetap.trees.pivodl_rules import barred
 
-Floats = npt.NDArray[np.float64]
 #: Weights by (tree, leaf).
 Weights = Mapping[tuple[int, int], Floats]
 

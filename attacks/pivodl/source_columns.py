@@ -10,18 +10,17 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Floats, Ints
 from treetap.attacks.pivodl.bin_domains import UNPLACED
 from treetap.attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
 from treetap.attacks.pivodl.evidence import SharedLabelEvidence
 from treetap.attacks.pivodl.schema import SourceColumns, SourceFigures
 from treetap.attacks.verdict import compared_cells, compared_places
-from treetap.attacks.view.known_trees import Ints
 from treetap.attacks.view.pivodl_view import PivodlView
 from treetap.errors import DataError
 from treetap.tables.reading import Table
 from treetap.trees.binning import bin_table
 
-Floats = npt.NDArray[np.float64]
 _READ = "all that it read"
 _WHY_NOT = "this needs two classes, and the labels that the reader has itself"
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.files import ScoredPrediction
-from treetap.attacks.predictions.decoding import Ints, MaskedTree, decode_paths, invert, possible_leaves
+from treetap.attacks.predictions.decoding import MaskedTree, decode_paths, invert, possible_leaves
 from treetap.attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
+from treetap.attacks.view.kept_messages import located
 from treetap.attacks.view.own_table import model_table
 from treetap.attacks.view.pivodl_view import PivodlView
 from treetap.attacks.view.received_rows import attack_draws, some_of
 from treetap.attacks.view.replay import TranscriptReplay, checked, read_replay
-from treetap.attacks.view.transcripts import located
 from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, Malformed
 from treetap.models.kept import VALUES, read_repaired
@@ -32,14 +32,13 @@ from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_table
 from treetap.trees.ensemble import ROOT, Ensemble, Split
 from treetap.trees.leaf_entries import LeafEntries
-from treetap.trees.paths import Bools, candidate_leaves, output_bits
+from treetap.trees.paths import candidate_leaves, output_bits
 from treetap.wire.frame import content_of
 from treetap.wire.records import unpack_bits
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import control_pb2, exchange_pb2, prediction_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
-Floats = npt.NDArray[np.float64]
 Place = tuple[int, int]
 
 

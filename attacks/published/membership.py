@@ -22,8 +22,9 @@ from typing import Literal
 
 import numpy as np
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.known_labels.names import macro_auc
-from treetap.attacks.published.model import SEED, Bools, Floats, Intruder, Ints, Target
+from treetap.attacks.published.model import SEED, Intruder, Target
 from treetap.attacks.published.schema import HELD, Artefact, ColumnGuess, Membership
 from treetap.attacks.verdict import Compared, Measure, half_width, paired_error
 from treetap.trees.metrics import auc

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import BadInput
 from treetap.models.own_split import OwnSplit
 from treetap.protocols.registry import training
@@ -29,9 +30,6 @@ from treetap.trees.ensemble import (
 from treetap.trees.job_params import REGRESSIONS
 from treetap.trees.params import TreeParams
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 #: Party → its columns (n, d), NaN where missing.
 Features = Mapping[str, Floats]
 #: Least probability that a confidence takes the logarithm of: a leaf of one class gives 0 and 1.

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from treetap.arrays import Bools, Floats, Ints, Singles
 from treetap.attacks.sums.learned_cuts import LearnedCuts, learned_cuts
-from treetap.attacks.sums.least_squares import SURE, Singles, even, shares
+from treetap.attacks.sums.least_squares import SURE, even, shares
 from treetap.attacks.sums.noised import NoisedCells, posteriors, sweeps_within
 from treetap.attacks.sums.propagation import PASSES, Kept, Knowledge, Linked, differences, left_sets
 from treetap.attacks.sums.schema import NOT_RECORDED, NOTHING_OFFERED, ColumnFigures, NoiseFigures, SumsSettings
@@ -34,7 +35,7 @@ from treetap.attacks.sums.scoring import (
     links_right,
     places_expected,
 )
-from treetap.attacks.sums.sketches import Bools, Floats, Identities, Ints, PartySums, chains, sums_of
+from treetap.attacks.sums.sketches import Identities, PartySums, chains, sums_of
 from treetap.attacks.verdict import cells_right, compared_cells, compared_places
 from treetap.attacks.view.opened_sums import OpenedSums
 from treetap.errors import BadInput

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from treetap.arrays import Bools, Ints
 from treetap.attacks.sums.schema import CellsRead, ColumnCuts
 from treetap.attacks.sums.scoring import TrueColumns
-from treetap.attacks.sums.sketches import Bools, Ints
 from treetap.attacks.view.opened_sums import LeftSet
 
 

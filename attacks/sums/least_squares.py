@@ -13,19 +13,17 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
+from treetap.arrays import Bools, Floats, Ints, Singles
 from treetap.attacks.sums.propagation import Knowledge, Linked, node_groups
-from treetap.attacks.sums.sketches import Floats, Ints, PartySums
+from treetap.attacks.sums.sketches import PartySums
 
 #: A cell is claimed if its share is larger.
 SURE = 0.9
 #: Steps after which it ends if they changed no more than this share of the claims.
 LOOK, SETTLED = 40, 1e-3
 _POWER_STEPS = 40
-
-Singles = npt.NDArray[np.float32]
 
 
 class _Equations(NamedTuple):
@@ -37,7 +35,7 @@ class _Equations(NamedTuple):
 
     matrix: csr_array
     sums: Singles
-    used: npt.NDArray[np.bool_]
+    used: Bools
     groups: Ints | None
 
     def rests(self, shares: Singles) -> Singles:
@@ -75,7 +73,7 @@ def shares(linked: Linked, knowledge: Knowledge, seconds: float, most: int, say:
 
 
 class _Cells(NamedTuple):
-    possible: npt.NDArray[np.bool_]
+    possible: Bools
     first: Ints
 
     def project(self, shares: Singles) -> Singles:
@@ -153,7 +151,7 @@ def _merge(groups: Ints, tree: PartySums, places: Ints) -> None:
         groups[equation] = groups[equation][starts[np.searchsorted(starts, numbers, side="right") - 1]]
 
 
-def even(possible: npt.NDArray[np.bool_], first: Ints) -> Singles:
+def even(possible: Bools, first: Ints) -> Singles:
     """Equal shares of the possible cells of each chain."""
     counts = np.add.reduceat(possible, first[:-1], axis=1, dtype=np.float32)
     even: Singles = possible / np.repeat(counts, np.diff(first), axis=1)

@@ -27,10 +27,10 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array, hstack
 
-from treetap.attacks.sums.least_squares import Singles
+from treetap.arrays import Bools, Floats, Ints, Singles
 from treetap.attacks.sums.propagation import Linked
 from treetap.attacks.sums.schema import SumsSettings
-from treetap.attacks.sums.sketches import Bools, Floats, Ints, PartySums
+from treetap.attacks.sums.sketches import PartySums
 from treetap.trees.noised_sums import SumNoise
 
 #: First candidates that are tried of each column beyond as many as there are columns, and of these in step 2.

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from treetap.attacks.sums.sketches import Bools, Identities, Ints, PartySums
+from treetap.arrays import Array, Bools, Ints
+from treetap.attacks.sums.sketches import Identities, PartySums
 
 #: Records of a difference that is decoded, at most.
 FEW = 3
@@ -361,14 +362,14 @@ class Kept:
         """Files of an attack on what the parts say."""
         return cls(folder, hashlib.sha256(repr(parts).encode()).hexdigest()[:24])
 
-    def array(self, step: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    def array(self, step: str, make: Callable[[], Array]) -> Array:
         """The array of a step, made unless a run before has kept it."""
         return self._of(step, lambda: {"array": make()})["array"]
 
     def knowledge(self, step: str, chains: Sequence[Ints], make: Callable[[], Knowledge]) -> Knowledge:
         """The knowledge after a step, made unless a run before has kept it."""
 
-        def made() -> dict[str, npt.NDArray[Any]]:
+        def made() -> dict[str, Array]:
             new = make()
             return {"possible": np.packbits(new.possible, axis=1), "contradictions": np.array(new.contradictions)}
 
@@ -385,7 +386,7 @@ class Kept:
             with suppress(OSError):
                 self.folder.rmdir()
 
-    def _of(self, step: str, make: Callable[[], dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
+    def _of(self, step: str, make: Callable[[], dict[str, Array]]) -> dict[str, Array]:
         if self.folder is None:
             return make()
         path = self.folder / f"{self.digest}-{step}.npz"

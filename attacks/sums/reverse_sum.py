@@ -19,11 +19,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from treetap.arrays import Bools, Ints
 from treetap.attacks.sums.attack import SumsEvidence, unread
 from treetap.attacks.sums.propagation import Knowledge, Linked, node_groups
 from treetap.attacks.sums.schema import MarkedCells
 from treetap.attacks.sums.scoring import Truth, cells_read
-from treetap.attacks.sums.sketches import Bools, Identities, Ints, PartySums, chains, sums_of
+from treetap.attacks.sums.sketches import Identities, PartySums, chains, sums_of
 from treetap.errors import BadInput
 
 #: The reason for which nothing is read of an honest training.

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.features.schema import png_url
 from treetap.attacks.sums.noised import cuts_of_columns
 from treetap.attacks.sums.propagation import Keys, keys_of
 from treetap.attacks.sums.schema import CellsRead, ColumnPicture
-from treetap.attacks.sums.sketches import Bools, Floats, Identities, Ints, PartySums
+from treetap.attacks.sums.sketches import Identities, PartySums
 from treetap.errors import BadInput
 from treetap.tables.reading import Table
 from treetap.trees.binning import BinnedTable, Codes, FeatureBins, fit

@@ -18,16 +18,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array, vstack
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.view.opened_sums import OpenedTree, WonSplit
 from treetap.errors import BadInput
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 class TreeEquations(NamedTuple):

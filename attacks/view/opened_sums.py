@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from treetap.arrays import Ints
 from treetap.attacks.view.kept_messages import MemoryBudget
-from treetap.attacks.view.known_trees import Ints, TreeView
+from treetap.attacks.view.known_trees import TreeView
 from treetap.errors import Malformed
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.trees.ensemble import ROOT

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from treetap.attacks.view.known_trees import Ints
+from treetap.arrays import Floats, Ints
 from treetap.attacks.view.view import View
 from treetap.errors import DataError
 from treetap.models.keyed_ids import hashes
@@ -25,7 +24,7 @@ from treetap.tables.config import DAYS, OTHERS, TableConfig
 from treetap.tables.features import Held
 from treetap.tables.labels import Labels, read_classes
 from treetap.tables.opening import columns_of
-from treetap.tables.reading import Floats, Table, read_table
+from treetap.tables.reading import Table, read_table
 from treetap.wire.own_rows import FORGOTTEN
 
 #: Most different values of a text column.
@@ -124,9 +123,7 @@ def load_labels(path: Path, label: str, own: Table, id_column: str = "id") -> La
     return _classes(table.take(places), label)
 
 
-def load_known_labels(
-    path: Path, label: str, own: Table, id_column: str = "id"
-) -> tuple[npt.NDArray[np.int64], Labels]:
+def load_known_labels(path: Path, label: str, own: Table, id_column: str = "id") -> tuple[Ints, Labels]:
     """Load the class labels of those records of `own` that a table has, by id: their places (n,), and labels (n,).
 
     Raises:
@@ -139,7 +136,7 @@ def load_known_labels(
     return known, _classes(table.take(places[known]), label)
 
 
-def _labelled(path: Path, label: str, own: Table, id_column: str) -> tuple[Table, npt.NDArray[np.int64]]:
+def _labelled(path: Path, label: str, own: Table, id_column: str) -> tuple[Table, Ints]:
     """A table of labels, and for each record of `own` its place there, -1 where it is not there."""
     check_names(path, columns_of(path), [id_column, label])
     table = read_table(TableConfig(path=path, id=id_column, label=label), with_label=True, missing=None)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from treetap.attacks.view.known_trees import Ints, TreeView
+from treetap.arrays import Floats, Ints
+from treetap.attacks.view.known_trees import TreeView
 from treetap.attacks.view.tree_replay import TreeReplay
 from treetap.errors import Malformed
 from treetap.trees.candidates import Shape
@@ -141,7 +141,6 @@ def contents(series: Any, kind: str) -> Iterator[Any]:
     return (content_of(message, kind) for message in series.in_order())
 
 
-Floats = npt.NDArray[np.float64]
 #: Beyond the sums of any table: 2^30 records of gradients below 2^32.
 _MOST = 2**62
 

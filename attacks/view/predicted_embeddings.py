@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages, Numbers
-from treetap.attacks.view.received_rows import EmbeddingsView, EpochRows, Ints, Rows, decoded
+from treetap.arrays import Ints
+from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages, Numbers, located
+from treetap.attacks.view.received_rows import EmbeddingsView, EpochRows, Rows, decoded
 from treetap.attacks.view.replay import TranscriptReplay, read_replay
-from treetap.attacks.view.transcripts import located
 from treetap.attacks.view.view import View
 from treetap.errors import BadInput, Malformed
 from treetap.wire.own_rows import FORGOTTEN

@@ -13,16 +13,15 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Ints, Singles
 from treetap.attacks.view.kept_messages import EMBEDDINGS, MemoryBudget, NetworkMessages, Numbers
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.neural.draws import Draws
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
 
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.float32]
+Rows = Singles
 #: Most numbers of the rows that several epochs give together.
 _MOST_NUMBERS = 1 << 27
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import Message
 
+from treetap.arrays import Ints
 from treetap.attacks.view.kept_messages import MemoryBudget, NetworkMessages, Series
-from treetap.attacks.view.known_trees import Ints
 from treetap.attacks.view.opened_sums import ENTRIES
 from treetap.attacks.view.pivodl_view import OF_TREES, SENT, JobMessages
 from treetap.attacks.view.tree_replay import Messages, TreeReplay

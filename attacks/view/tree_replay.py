@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from treetap.arrays import Ints
 from treetap.attacks.view.kept_messages import MemoryBudget, Series
-from treetap.attacks.view.known_trees import Ints, OwnSplit, TreeView, WholeCut, known_nodes
+from treetap.attacks.view.known_trees import OwnSplit, TreeView, WholeCut, known_nodes
 from treetap.attacks.view.opened_sums import OpenedEntries, OpenedNodes, Place
 from treetap.errors import Malformed
 from treetap.wire.frame import content_of

@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from treetap.attacks.id2graph.own_cuts import OwnCut
-from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages
-from treetap.attacks.view.known_trees import Ints, TreeView
+from treetap.arrays import Ints
+from treetap.attacks.id2graph.clustering import OwnCut
+from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages, located
+from treetap.attacks.view.known_trees import TreeView
 from treetap.attacks.view.opened_sums import OpenedSums, opened_sums
 from treetap.attacks.view.pivodl_view import PivodlView, pivodl_view
 from treetap.attacks.view.received_rows import EmbeddingsView, ReceivedRows, embeddings_view, lost_batches
 from treetap.attacks.view.replay import TranscriptReplay, feature_party, label_holder, read_replay
 from treetap.attacks.view.room import Room, room_of, room_opened
-from treetap.attacks.view.transcripts import located
 from treetap.attacks.view.tree_replay import TreeReplay
 from treetap.errors import BadInput, ConfigError, Malformed
 from treetap.models.keyed_ids import HashedIds
@@ -144,8 +144,7 @@ def read_view(
     revoked: Path | None = None,
     network: Callable[[], NetworkMessages] = NetworkMessages,
 ) -> View:
-    """Read the view of the party whose transcript is at `path` (see `treetap.attacks.view.transcripts.located`), in one
-    pass.
+    """Read the view of the party whose transcript is at `path` (`attacks.view.kept_messages.located`), in one pass.
 
     `job`: required if there are several. `party`: the transcript's owner; required only if the transcript does not
     identify it, as when one of three parties has won no split and exchanged messages with the label holder alone.

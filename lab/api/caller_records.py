@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 from sklearn.utils.validation import (
@@ -22,6 +21,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from treetap.arrays import Array, Bools
 from treetap.errors import BadInput
 from treetap.lab.api import party_tables
 from treetap.lab.api.errors import InvalidInput
@@ -87,7 +87,7 @@ def spread(labels: Mapping[str, Any], rows_of: Mapping[str, Rows]) -> tuple[Arra
     return targets, places
 
 
-def missing_in(labels: Array) -> npt.NDArray[np.bool_]:
+def missing_in(labels: Array) -> Bools:
     """True of the labels (n,) that are absent, as libraries say it."""
     if labels.dtype.kind in "mM":
         return np.isnat(labels)
@@ -95,7 +95,6 @@ def missing_in(labels: Array) -> npt.NDArray[np.bool_]:
     return np.fromiter(absent, dtype=np.bool_, count=len(labels))
 
 
-Array = np.ndarray[Any, np.dtype[Any]]
 #: Parameters about tables and parties, which those of a federation elsewhere have in their own files.
 OF_PARTIES = ("encode", "date_format", "monotone_constraints", "defences", "policy", "workdir", "id_column")
 

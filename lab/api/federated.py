@@ -22,9 +22,9 @@ from treetap.lab.api.fitted import CLASSES, OTHERS_PREDICTED, Fitted, add_histor
 from treetap.lab.api.frames import Rows, column_in, library_of, like
 from treetap.lab.api.insights import Insights
 from treetap.lab.api.loopback import ID, Loopback, Settings
+from treetap.lab.api.models import Connection, RemoteFitted, connect
 from treetap.lab.api.parameters import changed, job_table
 from treetap.lab.api.party_tables import PartyTables
-from treetap.lab.api.remote import Connection, RemoteFitted, connect
 from treetap.party.policy import PERMISSIVE, merged
 from treetap.protocols.prediction import predicting
 from treetap.tables.config import AUTO

@@ -20,13 +20,13 @@ from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from treetap.additive.sums.key_holder import KeyHolder
+from treetap.arrays import Array, Floats, Ints
 from treetap.attacks.epsilon import gaussian_epsilon
 from treetap.errors import Malformed
-from treetap.lab.epsilon.games import MOST_NUMBERS, Floats, Measured, finish, in_memory
+from treetap.lab.epsilon.games import MOST_NUMBERS, Measured, finish, in_memory
 from treetap.lattice.histogram_parameters import MODULUS_BITS, HistogramParameters
 from treetap.lattice.histogram_scheme import Opener, Words, added, kernels, parameters_of, radices
 from treetap.lattice.histogram_sets import HistogramSets
@@ -52,7 +52,6 @@ from treetap.trees.tree_bins import left_sums
 from treetap.wire.v2 import exchange_pb2, setup_pb2
 from treetap.workers.engines import Engine, InProcessEngine
 
-Ints = npt.NDArray[np.int64]
 _LABEL_HOLDER, _PARTY = "label holder", "feature party"
 #: Records of a job, one of them the canary: more than a tree has levels. Columns of the party, classes of a forest,
 #: queries.
@@ -312,14 +311,14 @@ class _Unhidden(HistogramSets):
         super().__init__(engine, parameters, b"", "measured")
         self._values, self._received = values, self.expected
 
-    async def _cells(self, rows: npt.NDArray[Any], columns: Any, shapes: Sequence[Shape]) -> Words:
+    async def _cells(self, rows: Array, columns: Any, shapes: Sequence[Shape]) -> Words:
         cells = np.zeros((sum(radices(shapes)), self._values.shape[1]), dtype=np.int64)
         for first, codes in zip(np.cumsum([0, *radices(shapes)]), columns, strict=False):
             np.add.at(cells, first + codes, self._values[rows])
         return added(self._parameters, cells)
 
     async def _halves(
-        self, rows: npt.NDArray[Any], columns: Any, shapes: Sequence[Shape], left: Words
+        self, rows: Array, columns: Any, shapes: Sequence[Shape], left: Words
     ) -> list[tuple[Words, bytes]]:
         """Words rounded as first halves are, and second halves of zeros."""
         del rows, columns, shapes

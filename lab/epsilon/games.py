@@ -19,13 +19,12 @@ from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from treetap.arrays import Floats
 from treetap.strict import Strict
 
 T = TypeVar("T")
-Floats = npt.NDArray[np.float64]
 #: Most plays on a neighbour between two looks at the clock.
 MOST_PLAYS = 20
 #: Most numbers of a play: their covariance is measured on `LEARNING` plays for each, or `FEWEST`.

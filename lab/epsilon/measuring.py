@@ -20,10 +20,11 @@ import numpy as np
 from pydantic import Field
 
 from treetap import terminal
+from treetap.arrays import Floats
 from treetap.attacks.epsilon import Whitening, by_mu, by_ratio, in_one_run, rates
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput
-from treetap.lab.epsilon.games import FEWEST, LEARNING, Floats, Measured
+from treetap.lab.epsilon.games import FEWEST, LEARNING, Measured
 from treetap.lab.epsilon.mechanisms import Mechanism
 from treetap.lab.local_federation import clean_end
 from treetap.models.durable import make_ignored_folder, write_whole

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from treetap.arrays import Floats
 from treetap.errors import ConfigError, DataError, Defect
 from treetap.lab.experiment import joint_model
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.headline import Gain, conclusion, gain_of
+from treetap.lab.experiment.held_out import truth
 from treetap.lab.experiment.joined_table import ID, Split
-from treetap.lab.experiment.labels import truth
 from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.experiment.results import Defended, Measures, RunResult
 from treetap.models.document import parse_json
@@ -46,7 +46,6 @@ from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
 
-Floats = npt.NDArray[np.float64]
 #: The rows of the metrics by all columns, by the label holder's alone, and by all without the job's defences.
 CENTRALISED, ALONE = "centralised, test", "label holder alone, test"
 UNDEFENDED = "centralised without defences, test"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Floats
 from treetap.lab.experiment.report import written
 from treetap.lab.experiment.results import Bin, Evaluation, Roc, RunResult, spread
 from treetap.pages.pictures import Frame, polyline, short
@@ -31,7 +31,6 @@ RECORDS = {
     "validation": ("records of the validation share", "validation"),
     "eval": ("held-out rows", "eval"),
 }
-Floats = npt.NDArray[np.float64]
 
 
 class Mark(NamedTuple):

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 from threadpoolctl import threadpool_limits
 
-from treetap.attacks.advice.results import Measure
+from treetap.arrays import Floats, Ints
+from treetap.attacks.advice.names import Measure
 from treetap.attacks.id2graph.schema import Settings, usual_discount
-from treetap.attacks.known_labels.compared import compared_names
 from treetap.attacks.known_labels.evidence import SignatureEvidence
-from treetap.attacks.known_labels.names import KnownLabels
+from treetap.attacks.known_labels.names import KnownLabels, compared_names
 from treetap.attacks.known_labels.naming import WAYS, first_component, heaviest_cut, named_by_rows, vote
 from treetap.attacks.known_labels.schema import KnownSettings
 from treetap.attacks.registry import EXACT_UP_TO, OWN_CUTS, attack
@@ -63,7 +63,6 @@ from treetap.trees.ensemble import ROOT, Ensemble, Split, route
 from treetap.trees.grafting import NoisyModel
 from treetap.trees.grower import CentralTrees, Entry
 from treetap.trees.job_params import BINARY, JobParams
-from treetap.trees.local_values import Floats, Ints
 from treetap.trees.params import TreeParams
 from treetap.trees.repair import repair
 

@@ -12,18 +12,26 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from treetap import terminal
+from treetap.arrays import Ints
 from treetap.errors import ConfigError, DataError
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.held_out import Rows, drawn_fold, drawn_share, expanding_window, last_share
+from treetap.lab.experiment.held_out import (
+    OWNER,
+    check_positive,
+    draw_owners,
+    drawn_fold,
+    drawn_share,
+    expanding_window,
+    last_share,
+    named_owners,
+)
 from treetap.lab.experiment.joined_encodings import codes, encode_in, noted, settled_in, time_ranks_in
-from treetap.lab.experiment.labels import OWNER, check_positive, draw_owners, named_owners
 from treetap.lab.experiment.results import PlannedRun
 from treetap.names import did_you_mean
 from treetap.protocols.registry import training
@@ -60,10 +68,10 @@ class Split:
     `labels`: where labels are spread, the training rows that each party labels; parties without labels are left out.
     """
 
-    train: np.ndarray[Any, np.dtype[np.int64]]
-    test: np.ndarray[Any, np.dtype[np.int64]]
+    train: Ints
+    test: Ints
     columns: dict[str, list[str]]
-    labels: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = field(default_factory=dict)
+    labels: dict[str, Ints] = field(default_factory=dict)
 
 
 def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None) -> pa.Table:
@@ -312,8 +320,8 @@ def split(experiment: ExperimentFile, table: pa.Table, seed: int, fold: int | No
 
 
 def _rows(
-    experiment: ExperimentFile, table: pa.Table, groups: list[Rows], seed: int, fold: int | None
-) -> tuple[Rows, Rows]:
+    experiment: ExperimentFile, table: pa.Table, groups: list[Ints], seed: int, fold: int | None
+) -> tuple[Ints, Ints]:
     """Training and held-out rows, ascending. `groups`: the rows of each class, or all rows."""
     data = experiment.data
     if data.time is not None:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from treetap.arrays import Array
 from treetap.commands.jobs import progress_view
 from treetap.commands.leakage import trees_of
 from treetap.errors import BadInput, Interrupted, TreetapError
@@ -49,9 +49,6 @@ from treetap.trees.evaluation import defined, evaluate
 from treetap.trees.job_params import BINARY, REGRESSIONS
 from treetap.wire.metric_history import merged
 from treetap.wire.v2 import jobs_pb2
-
-Array = npt.NDArray[Any]
-
 
 #: The end of an error that advises to resume a job: an experiment's federation has ended by then.
 _ADVICE = re.compile(r";[^;]*\btreetap (?:resume|status) \S+")

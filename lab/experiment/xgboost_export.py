@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Floats
 from treetap.errors import BadInput, DataError
 from treetap.lab.experiment.joined_table import ID
 from treetap.lab.experiment.joint_model import open_shards
@@ -34,7 +34,6 @@ from treetap.tables.reading import Table, read_table
 from treetap.trees.ensemble import Ensemble, Split, Tree, deciding_splits, deciding_tree
 from treetap.trees.job_params import BINARY, REGRESSIONS
 
-Floats = npt.NDArray[np.float64]
 #: The release whose format this is.
 VERSION = (3, 2, 0)
 #: In the place of a threshold above every value.

@@ -22,11 +22,10 @@ from treetap.attacks.published import model as shadow_models
 from treetap.attacks.published.membership import class_shares, found_at, likelihood_ratios, member_columns
 from treetap.attacks.published.model import Bounds, Clock, Intruder, Shadows, Target
 from treetap.attacks.published.schema import PublishedDocument
-from treetap.attacks.report import published as report
-from treetap.attacks.report.verdict import lines
+from treetap.attacks.report.verdict import intruder_report, lines
 from treetap.errors import BadInput
-from treetap.lab.audit.options import PublishedOptions
-from treetap.lab.audit.published import read_target
+from treetap.lab.audit.audited import read_target
+from treetap.lab.audit.cli import PublishedOptions
 from treetap.models.store import MODEL_FORMAT, TREES
 from treetap.pages.section import Section, Table
 from treetap.trees.metrics import auc
@@ -224,7 +223,7 @@ def test_all_forms_say_the_same(small: Path) -> None:
         assert line.text in flat
         assert line.gain in plain
         assert line.gain in flat
-    (got,) = (section for section in report.report(document).anchored if section.title == "Got")
+    (got,) = (section for section in intruder_report(document).anchored if section.title == "Got")
     tables = [
         part
         for section in got.parts

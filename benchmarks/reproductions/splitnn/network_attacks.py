@@ -21,8 +21,7 @@ from network_cells import Cell
 from network_sets import FEATURE
 from network_settings import params_of
 
-from treetap.attacks.networks.classifier import named
-from treetap.attacks.networks.completion import Known, completed
+from treetap.attacks.networks.completion import Known, completed, named
 from treetap.attacks.networks.gradients import gradient_clusters, gradient_labels
 from treetap.attacks.scores import score
 from treetap.attacks.view.received_rows import EpochRows, attack_draws
