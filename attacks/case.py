@@ -17,8 +17,8 @@ from treetap.attacks.files import AuditedParty
 from treetap.attacks.id2graph.clustering import left_out
 from treetap.attacks.id2graph.grouping import Outcome
 from treetap.attacks.id2graph.schema import AttackResult, Settings, usual_discount
-from treetap.attacks.known_labels.evidence import SignatureEvidence, of_others
-from treetap.attacks.known_labels.names import compared_names, labels_at_hand
+from treetap.attacks.known_labels.evidence import SignatureEvidence, compared_names, of_others
+from treetap.attacks.known_labels.names import labels_at_hand
 from treetap.attacks.known_labels.schema import KnownLabelFigures, KnownSettings
 from treetap.attacks.networks.schema import NetworkFigures, NetworkSettings
 from treetap.attacks.pivodl.evidence import SharedLabelEvidence, Weights

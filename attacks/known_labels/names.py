@@ -5,10 +5,10 @@ Names by few known labels and the training stand beside those by own columns alo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import hypot, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from treetap.attacks.view.view import View
 from treetap.errors import BadInput
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
-
-if TYPE_CHECKING:
-    from treetap.attacks.known_labels.evidence import SignatureEvidence
 
 
 @dataclass(frozen=True)
@@ -244,57 +241,6 @@ def labels_at_hand(view: View, table: Table | None, labels: Labels | None, known
             raise BadInput(f"{view.party}: known labels are found by the ids of the party's table: give it")
         places = load_known_labels(known.path, known.column, table, known.id)
     return KnownLabels.of(view.records, labels, places, None if table is None else list(table.ids))
-
-
-#: Kind of rows or points → its words in a verdict.
-_TRAINED = {
-    "nodes": "the nodes that it knows",
-    "both": "nodes and own columns",
-    "leaves": "the leaves that it knows",
-    "splits": "its own splits",
-    "splits-alike": "its own splits, all trees alike",
-}
-#: Attack → its words in a verdict.
-_ATTACKS = {
-    "known-neighbours": "nearest neighbours by",
-    "known-regression": "a regression by",
-    "first-component": "the first component of",
-    "vote": "a vote of",
-    "heaviest-cut": "the heaviest of",
-}
-
-
-def compared_names(evidence: SignatureEvidence) -> Iterator[Compared]:
-    """The best attack by the nodes and own splits of trees beside the best one without; none where none could run."""
-    trained = {
-        ", ".join(filter(None, (f"{_ATTACKS[attack]} {_TRAINED[kind]}", it.told))): it
-        for (attack, kind), it in evidence.named.items()
-        if kind in _TRAINED
-    }
-    if (drawn := evidence.described()) is None or not trained:
-        return
-    alone = [it for (_, kind), it in evidence.named.items() if kind not in _TRAINED]
-    # among the first, too, a party can always go by its own columns
-    before = max((it.first for it in alone), default=drawn.chance)
-    first = FirstNamed(
-        first=drawn.first,
-        rarest=drawn.rarest,
-        before=before,
-        after=max(before, *(it.first for it in trained.values())),
-        chance=drawn.chance,
-    )
-    best = compared(trained, alone, evidence.truth, known=drawn.known, first=first, details="known")
-    yield best.model_copy(update={"floor": _floor(evidence)})
-
-
-def _floor(evidence: SignatureEvidence) -> str:
-    """The sentence by which a reader of the figures knows that a larger attack reads more; empty where none does."""
-    said = []
-    if (some := len(evidence.places)) < (many := len(evidence.known.scored)):
-        said.append(f"{some:,} of {many:,} records: most_records in [known_labels] takes more")
-    if left := evidence.left_out["splits"]:
-        said.append(f"own splits without the {left:,} lightest, which do not fit: a lower most_records fits more")
-    return f"a floor, by {' and '.join(said)}" if said else ""
 
 
 def compared(

@@ -26,7 +26,7 @@ from treetap.attacks.view.own_table import check_names
 from treetap.commands.jobs import progress_view
 from treetap.commands.options import reading
 from treetap.errors import BadInput
-from treetap.lab.audit.cli import AuditOptions, PublishedOptions
+from treetap.lab.audit.options import AuditOptions, PublishedOptions
 from treetap.lab.experiment.joint_model import JointModel, shards_in
 from treetap.models.durable import write_whole
 from treetap.models.kept import CELLS, COLUMN_PRIVACY, HIDES_CONSTANTS, VALUES

@@ -25,7 +25,7 @@ from treetap.attacks.published.schema import PublishedDocument
 from treetap.attacks.report.verdict import intruder_report, lines
 from treetap.errors import BadInput
 from treetap.lab.audit.audited import read_target
-from treetap.lab.audit.cli import PublishedOptions
+from treetap.lab.audit.options import PublishedOptions
 from treetap.models.store import MODEL_FORMAT, TREES
 from treetap.pages.section import Section, Table
 from treetap.trees.metrics import auc

@@ -11,8 +11,8 @@ from scipy import sparse
 
 from tests.attacks.worlds import planted, random_trees
 from treetap.attacks.known_labels import naming
-from treetap.attacks.known_labels.evidence import SignatureEvidence, of_others
-from treetap.attacks.known_labels.names import KnownLabels, compared_names
+from treetap.attacks.known_labels.evidence import SignatureEvidence, compared_names, of_others
+from treetap.attacks.known_labels.names import KnownLabels
 from treetap.attacks.known_labels.naming import extreme_end, principal, turned
 from treetap.attacks.known_labels.schema import KnownSettings, RankedResult
 from treetap.attacks.registry import Needs, row, rows

@@ -23,7 +23,7 @@ from treetap.commands.jobs.cli import predict
 from treetap.commands.jobs.serve import serve
 from treetap.commands.options import argument, from_dataclasses, option
 from treetap.errors import BadInput
-from treetap.lab.audit.cli import LabelOptions, SettingOptions
+from treetap.lab.audit.options import LabelOptions, SettingOptions
 
 
 @dataclass(frozen=True, kw_only=True)
