@@ -117,8 +117,7 @@ def _matched(truth: Ints, guess: Ints) -> Bools:
     kinds, groups = linear_sum_assignment(table, maximize=True)
     named = np.full(int(guess.max()) + 1, UNKNOWN, dtype=np.int64)
     named[kept[groups]] = kinds
-    right: Bools = named[guess] == truth
-    return right
+    return np.asarray(named[guess] == truth)
 
 
 def _named_by_sizes(truth: Ints, guess: Ints) -> float:

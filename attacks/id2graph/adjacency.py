@@ -41,8 +41,7 @@ class RecordGraph:
     def degrees(self) -> Floats:
         """Row sums of A: (V,)."""
         totals = np.asarray(self.held.sum(axis=0)).ravel()
-        sums: Floats = self.held @ (self.weights * (totals - 1)) + np.asarray(self.extra.sum(axis=1)).ravel()
-        return sums
+        return np.asarray(self.held @ (self.weights * (totals - 1)) + np.asarray(self.extra.sum(axis=1)).ravel())
 
     @cached_property
     def pairs(self) -> int:

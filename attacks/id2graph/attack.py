@@ -198,8 +198,7 @@ def as_networkx(adjacency: sparse.csr_array) -> Any:
 
 def _edge_weights(upper: sparse.coo_array) -> Floats:
     """Edge weights for the libraries: they count a self-loop twice in a degree, the matrix holds it doubled."""
-    weights: Floats = np.where(upper.row == upper.col, upper.data / 2, upper.data)
-    return weights
+    return np.asarray(np.where(upper.row == upper.col, upper.data / 2, upper.data))
 
 
 def _by_size(labels: Array) -> Ints:
@@ -207,8 +206,7 @@ def _by_size(labels: Array) -> Ints:
     _, first, numbers, sizes = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
     rank = np.empty(len(sizes), dtype=np.int64)
     rank[np.lexsort((first, -sizes))] = np.arange(len(sizes))
-    ranked: Ints = rank[numbers]
-    return ranked
+    return np.asarray(rank[numbers])
 
 
 def _absent(library: str) -> BadInput:

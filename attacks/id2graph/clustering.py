@@ -64,8 +64,7 @@ def _leaf(given: npt.ArrayLike, records: int, tree: int, number: int) -> Ints:
 
 def tree_weights(trees: int, discount: float) -> Floats:
     """discount^(t−1) for trees t = 1..trees, equation 1: (trees,)."""
-    weights: Floats = discount ** np.arange(trees, dtype=np.float64)
-    return weights
+    return np.asarray(discount ** np.arange(trees, dtype=np.float64))
 
 
 def incidence(leaves: Sequence[Sequence[Ints]], records: int) -> sparse.csr_array:

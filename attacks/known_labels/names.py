@@ -98,8 +98,7 @@ def macro_auc(chances: Floats, truth: Ints, row: Ints | None = None) -> tuple[fl
 
 def _below(counts: Ints) -> Floats:
     """Of each value how many of `counts` records of all values, ascending, are below it, ties half."""
-    below: Floats = np.cumsum(counts) - counts / 2
-    return below
+    return np.asarray(np.cumsum(counts) - counts / 2)
 
 
 def named_by(drawn: Iterable[tuple[Ints, Floats, Ints | None]], truth: Ints, rarest: int, first: int) -> Named:

@@ -253,8 +253,7 @@ class Splits(NamedTuple):
 def turned(points: Array, to: int) -> Floats:
     """1 or −1 for each point (n, k) by its correlation with the one of this number; 0 without any."""
     centred = points - points.mean(axis=0)
-    signs: Floats = np.sign(centred[:, to] @ centred).astype(np.float64)
-    return signs
+    return np.asarray(np.sign(centred[:, to] @ centred).astype(np.float64))
 
 
 def principal(points: Any, count: int) -> Floats:

@@ -77,8 +77,7 @@ class BinDomains:
     def side(self, candidate: int) -> Bools:
         """The bins of its column (bins,) that a candidate sends left."""
         column = int(self.candidates.feature[candidate])
-        side: Bools = self.sides[column][candidate - int(self.candidates.first[column])]
-        return side
+        return np.asarray(self.sides[column][candidate - int(self.candidates.first[column])])
 
     def sides_of(self, candidates: Ints) -> tuple[Bools, Bools]:
         """The bins of their column (bins,) that one of some candidates, all of one column, sends left, and right."""

@@ -47,8 +47,7 @@ UNREAD = -1
 
 def keys_of(sums: Ints) -> Keys:
     """A key of each pair g, h of sums (…, 2)."""
-    keys: Keys = (sums.astype(np.uint64) * _FACTORS).sum(axis=-1, dtype=np.uint64)
-    return keys
+    return np.asarray((sums.astype(np.uint64) * _FACTORS).sum(axis=-1, dtype=np.uint64))
 
 
 class SmallSums:

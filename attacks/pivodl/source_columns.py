@@ -109,5 +109,4 @@ def best_column(expected: Floats, true: Ints) -> tuple[int | None, float | None]
 def _ranked(values: npt.NDArray[np.number]) -> Floats:
     """Mean ranks; equal values have the same."""
     _, place, times = np.unique(values, return_inverse=True, return_counts=True)
-    mean: Floats = (np.cumsum(times) - (times - 1) / 2)[place.reshape(-1)]
-    return mean
+    return np.asarray((np.cumsum(times) - (times - 1) / 2)[place.reshape(-1)])

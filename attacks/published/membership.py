@@ -131,8 +131,7 @@ def class_shares(known: Floats, codes: Ints, asked: Floats, bins: int) -> Floats
     fitted.fit(np.nan_to_num(known, nan=lowest), codes)
     chances = np.zeros((len(asked), bins))
     chances[:, fitted.classes_] = fitted.predict_proba(np.nan_to_num(asked, nan=lowest))
-    shares: Floats = (1 - _BASE) * chances + _BASE * base
-    return shares
+    return np.asarray((1 - _BASE) * chances + _BASE * base)
 
 
 def _columns(target: Target, cells: Floats) -> Iterator[_Column]:
@@ -211,8 +210,7 @@ def _fitting(intruder: Intruder, column: _Column, guessed: Ints, learned: Ints) 
 
 
 def _normed(weights: Floats) -> Floats:
-    total: Floats = weights / weights.sum(axis=1, keepdims=True)
-    return total
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def _compared(records: _Guessed, column: _Column, before: Floats, after: Floats, how: str) -> Iterator[Compared]:
@@ -304,8 +302,7 @@ def likelihood_ratios(observed: Floats, shadows: Floats, inside: Bools) -> Float
     chance = 4 / models  # the variance of a difference of two means of half of the models each
     spread = np.maximum(0.0, differences.var(axis=0) - chance)
     mean = differences.mean(axis=0)
-    ratios: Floats = (centred * (mean + spread / (spread + chance) * (differences - mean))).sum(axis=1)
-    return ratios
+    return np.asarray((centred * (mean + spread / (spread + chance) * (differences - mean))).sum(axis=1))
 
 
 def _alone(intruder: Intruder) -> Floats:

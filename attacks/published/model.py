@@ -118,8 +118,7 @@ class Target:
         """The probabilities (n,) of the classes `labels` (n,) by what `Ensemble.outcome` returned."""
         if outcome.ndim == 1:
             return np.where(labels == 1, outcome, 1 - outcome)
-        picked: Floats = outcome[np.arange(len(labels)), labels.astype(np.int64)]
-        return picked
+        return np.asarray(outcome[np.arange(len(labels)), labels.astype(np.int64)])
 
     def statistics(self, trees: OpenTrees) -> dict[str, Floats]:
         """What each artefact of a model says of each record, (n, statistics).

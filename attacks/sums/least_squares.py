@@ -154,8 +154,7 @@ def _merge(groups: Ints, tree: PartySums, places: Ints) -> None:
 def even(possible: Bools, first: Ints) -> Singles:
     """Equal shares of the possible cells of each chain."""
     counts = np.add.reduceat(possible, first[:-1], axis=1, dtype=np.float32)
-    even: Singles = possible / np.repeat(counts, np.diff(first), axis=1)
-    return even
+    return np.asarray(possible / np.repeat(counts, np.diff(first), axis=1))
 
 
 def _norm(matrix: csr_array, transposed: csr_array) -> float:

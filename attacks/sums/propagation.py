@@ -337,8 +337,7 @@ def keys_of(values: Ints, part: int = 0) -> Keys:
     `part`: of longer rows, of which the values are the part with this number.
     """
     size = values.shape[-1]
-    keys: Keys = (values.astype(np.uint64) * _factors((part + 1) * size)[-size:]).sum(axis=-1, dtype=np.uint64)
-    return keys
+    return np.asarray((values.astype(np.uint64) * _factors((part + 1) * size)[-size:]).sum(axis=-1, dtype=np.uint64))
 
 
 @lru_cache(maxsize=512)

@@ -133,8 +133,7 @@ class TrueColumns:
         cells = np.zeros(self.lefts.shape[1], dtype=np.uint64)
         for first, codes in zip(self.first, self.codes.T, strict=False):
             np.add.at(cells, first + codes, of_record)
-        keys: Keys = np.where(self.lefts, cells, np.uint64(0)).sum(axis=1)
-        return keys
+        return np.asarray(np.where(self.lefts, cells, np.uint64(0)).sum(axis=1))
 
     def sums(self, tree: PartySums) -> Ints:
         """The sums (nodes, sets, S) of each possible candidate in all nodes of a tree."""
@@ -380,8 +379,7 @@ def best_column(
 def _ranks(values: Floats) -> Floats:
     """Ranks from 1, the mean one of equal values; without a library that takes a third of a second to import."""
     of_value, counts = np.unique(values, return_inverse=True, return_counts=True)[1:]
-    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[of_value]
-    return ranks
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[of_value])
 
 
 def _pixels(values: Floats, pictured: int) -> str:

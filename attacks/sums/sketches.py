@@ -68,8 +68,7 @@ class PartySums:
     @cached_property
     def draws(self) -> Ints:
         """(N,) how often each record was counted."""
-        draws: Ints = self.values[:, self.counting].sum(axis=1)
-        return draws
+        return np.asarray(self.values[:, self.counting].sum(axis=1))
 
     @cached_property
     def drawn(self) -> list[Ints]:
@@ -79,8 +78,7 @@ class PartySums:
     @cached_property
     def counts(self) -> Ints:
         """(nodes, candidates) the counted records on the left."""
-        counts: Ints = self.lefts[..., self.counting].sum(axis=-1)
-        return counts
+        return np.asarray(self.lefts[..., self.counting].sum(axis=-1))
 
     @cached_property
     def totals(self) -> Ints:
@@ -180,8 +178,7 @@ def _counting(values: Ints, draws: Ints) -> Bools:
     slots = values.shape[1]
     holds = np.flatnonzero((values == draws[:, None]).all(axis=0))
     first = 0 if not len(holds) else int(holds[0]) + (int(holds[0]) < slots - 1)
-    counting: Bools = np.arange(slots) >= first
-    return counting
+    return np.asarray(np.arange(slots) >= first)
 
 
 # Candidates of different trees that are one and the same, and those of one column in their order, by sums alone.
@@ -275,8 +272,7 @@ def _distance(before: Sequence[PartySums], places: Sequence[Ints], tree: PartySu
     # of the records counted at the root each candidate sends this share left
     share = tree.counts[0] / max(int(tree.totals[0, tree.counting].sum()), 1)
     spread = np.maximum(share * (1 - share), 1 / max(int((tree.draws > 0).sum()), 1))
-    distances: Floats = np.maximum(square, 0.0) / (max(len(wanted), 1) * spread[None])
-    return distances
+    return np.asarray(np.maximum(square, 0.0) / (max(len(wanted), 1) * spread[None]))
 
 
 def _strongest(tree: PartySums) -> tuple[csr_array, Floats]:

@@ -91,8 +91,7 @@ def _by_ids(path: Path, table: Table, view: View) -> Ints | None:
     if absent := int((~np.isin(known, own)).sum()):
         raise DataError(f"{path}: lacks {absent} of the ids that took part in job {view.job!r}: it is another version")
     order = np.argsort(own)
-    places: Ints = order[np.searchsorted(own, known, sorter=order)]
-    return places
+    return np.asarray(order[np.searchsorted(own, known, sorter=order)])
 
 
 def model_table(manifest: Mapping[str, Any], path: Path, id_column: str) -> Table:

@@ -200,8 +200,7 @@ def decoded(part: Numbers, width: int, wire_type: str, where: str) -> Rows:
             f"{where}: {part.width} numbers of {part.wire_type!r} a record, where the job has {width} of {wire_type!r}"
         )
     try:
-        values: Rows = from_bytes(part.values, part.rows, part.width, part.wire_type).numpy()
-        return values
+        return np.asarray(from_bytes(part.values, part.rows, part.width, part.wire_type).numpy())
     except ValueError as fault:
         raise Malformed(f"{where}: {fault}") from None
 

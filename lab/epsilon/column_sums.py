@@ -225,8 +225,7 @@ class _Job:
         with warnings.catch_warnings():  # of such a key
             warnings.filterwarnings("ignore", message=f"a {BREAKABLE_BITS}-bit")
             seen = finish(self._seen(self._tables[given], plays, chance))
-        numbers: Floats = ((seen - self._without) / self._bounds).reshape(plays, -1)
-        return numbers
+        return np.asarray(((seen - self._without) / self._bounds).reshape(plays, -1))
 
     async def _seen(self, table: SplitTable, plays: int, chance: random.Random) -> Floats:
         """The opened sums (plays, trees, nodes, candidates, S) of attempts."""

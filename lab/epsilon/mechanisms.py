@@ -218,8 +218,7 @@ class _Leaves:
         seen = np.array(finish(self._jobs(given, plays, chance)))
         averaged = [[np.mean(np.unique(asked)) for asked in of_play.T] for of_play in seen]
         # less the exact weights of the neighbour without the canary, which lie at the clip
-        numbers: Floats = np.array(averaged) / self._privacy.sent_clip + self.change / 2
-        return numbers
+        return np.asarray(np.array(averaged) / self._privacy.sent_clip + self.change / 2)
 
     async def _jobs(self, given: bool, plays: int, chance: random.Random) -> list[Floats]:
         return [await self._job(given, chance) for _ in range(plays)]

@@ -157,8 +157,7 @@ def _shares(codes: Ints, truth: Bools, known: Bools) -> Floats:
     """The share of the class among the known records of each record's value; a value that none has is as all are."""
     whole = np.bincount(codes[known], minlength=codes.max() + 1)
     own = np.bincount(codes[known & truth], minlength=codes.max() + 1)
-    shares: Floats = ((own + truth[known].mean()) / (whole + 1))[codes]
-    return shares
+    return np.asarray(((own + truth[known].mean()) / (whole + 1))[codes])
 
 
 def _gains(run: RunResult) -> Counter[tuple[str, str]]:

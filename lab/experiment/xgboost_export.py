@@ -218,8 +218,7 @@ class _Nodes:
         """The mean of two children's weights by their covers: a split's own is not kept."""
         a, b = self._cover(left), self._cover(right)
         shares = (a / (a + b), b / (a + b)) if a + b > 0 else (0.5, 0.5)
-        mean: Floats = shares[0] * self._weights[left] + shares[1] * self._weights[right]
-        return mean
+        return np.asarray(shares[0] * self._weights[left] + shares[1] * self._weights[right])
 
     def _cover(self, node: int) -> float:
         return (self._splits.get(node) or self._leaves[node]).cover
