@@ -293,8 +293,8 @@ def _of_view(case: Case) -> dict[str, Any]:
     return {
         "transcript": str(view.path),
         "columns": [] if case.table is None else case.table.columns,
-        "received": sections.received_rows(view),
-        "sent": sections.sent_rows(view),
+        "received": sections.traffic_rows(view.received, "from"),
+        "sent": sections.traffic_rows(view.sent, "to"),
         "bounds": sections.bound_rows(view, labels),
         "signature": sections.signature(view, labels),
         "trees": sections.tree_rows(view, labels),
@@ -308,6 +308,6 @@ def _traffic(views: Mapping[str, View]) -> list[dict[str, Any]]:
     """The traffic of the job, each message once: between two audited parties the receiver's transcript counts."""
     traffic = []
     for name, view in views.items():
-        traffic += [{**row, "to": name} for row in sections.received_rows(view)]
-        traffic += [{**row, "from": name} for row in sections.sent_rows(view) if row["to"] not in views]
+        traffic += [{**row, "to": name} for row in sections.traffic_rows(view.received, "from")]
+        traffic += [{**row, "from": name} for row in sections.traffic_rows(view.sent, "to") if row["to"] not in views]
     return traffic

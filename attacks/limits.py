@@ -98,7 +98,12 @@ def _figures(document: Document, name: str) -> tuple[list[Figure], str]:
     needs = None if name in GENERAL else row(name).needs
     # attacks on columns and on scores need no labels of the training; all others are scored by them
     unlabelled = {Needs.EMBEDDINGS: _on_columns, Needs.SCORES: _on_scores, Needs.SUMS: _by_sums}
-    labelled = {Needs.KNOWN_LABELS: _by_known_labels, Needs.SHARED_LABELS: _guessed, Needs.GRADIENTS: _of_networks}
+    labelled = {
+        None: _of_networks if document.of_network else _grouped,
+        Needs.KNOWN_LABELS: _by_known_labels,
+        Needs.SHARED_LABELS: _guessed,
+        Needs.GRADIENTS: _of_networks,
+    }
     if needs == Needs.PUBLISHED:
         return [], "is on a published model: say --model FOLDER --table FILE"
     if name == "source_columns":
@@ -110,8 +115,7 @@ def _figures(document: Document, name: str) -> tuple[list[Figure], str]:
         return [], f"nothing is scored: {why}"
     if name == "information":
         return _informed(document)
-    general = _of_networks if needs is None and document.of_network else _grouped
-    return (labelled[needs] if needs in labelled else general)(document, name)
+    return labelled.get(needs, _grouped)(document, name)
 
 
 def _grouped(document: Document, name: str) -> tuple[list[Figure], str]:

@@ -49,10 +49,7 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
             raise DataError(
                 f"{path}: lacks column {name!r}, at which {view.party} split: this is another party's table"
             )
-    wanted = [name for name in have if name != id_column] if columns is None else list(columns)
-    check_names(path, have, [id_column, *wanted])
-    config = TableConfig(path=path, id=id_column, columns=wanted, encode=as_numbers(path, wanted))
-    table = read_table(config, with_label=False, missing=view.missing)
+    table = read_numbers(path, id_column, columns, view.missing)
     own = in_common_order(path, table, view, view.rows)
     if view.own_digest is not None and table.digest() != view.own_digest:
         raise DataError(f"{path}: column {id_column!r} holds other ids than {view.party}'s table in job {view.job!r}")
@@ -152,9 +149,22 @@ def _classes(table: Table, label: str) -> Labels:
     return labels
 
 
-def as_numbers(path: Path, columns: Sequence[str]) -> dict[str, str]:
-    """The encodings of an auditor's table: columns of text are numbered, and dates counted in days."""
-    return {OTHERS: "ordinal", **dict.fromkeys(date_columns(path, columns), DAYS)}
+def read_numbers(
+    path: Path, id_column: str, columns: Sequence[str] | None, missing: float | None, **keys: Any
+) -> Table:
+    """A table whose columns, by default all but the id, are numbers: of text one for each text, of dates days.
+
+    `keys`: further ones of a party's table.
+
+    Raises:
+        DataError: the file cannot be read, or lacks a column.
+    """
+    have = columns_of(path)
+    wanted = [name for name in have if name != id_column] if columns is None else list(columns)
+    check_names(path, have, [id_column, *wanted])
+    encode = {OTHERS: "ordinal", **dict.fromkeys(date_columns(path, wanted), DAYS)}
+    config = TableConfig(path=path, id=id_column, columns=wanted, encode=encode, **keys)
+    return read_table(config, with_label=False, missing=missing)
 
 
 def check_names(path: Path, have: list[str], wanted: list[str]) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.attacks.recorded import train, transcript
 from tests.worlds import PARTIES, world
-from treetap.attacks.sections import bound_rows, received_rows, sent_rows, signature, signatures, tree_rows
+from treetap.attacks.sections import bound_rows, signature, signatures, traffic_rows, tree_rows
 from treetap.attacks.view.known_trees import Ints, OwnSplit, TreeView, known_nodes
 from treetap.attacks.view.own_table import load_labels, load_own_table
 from treetap.attacks.view.view import Traffic, View, read_view
@@ -307,7 +307,7 @@ def test_findings_by_hand(tmp_path: Path) -> None:
     entropy_of_three = 1 / 3 * log(3) + 2 / 3 * log(3 / 2)
     assert (first["tree"], first["signatures"], second["tree"], second["signatures"]) == (0, 3, 1, 5)
     assert first["mutual_information"] == pytest.approx(log(2) - 3 / 8 * entropy_of_three - 1 / 2 * log(2))
-    groups = signatures(view)
+    *_, groups = signatures(view)
     assert len(set(groups[[0, 1, 2, 4, 6]].tolist())) == 5
     assert groups[[2, 4, 6]].tolist() == groups[[3, 5, 7]].tolist()
     trees = tree_rows(view, labels)
@@ -316,11 +316,13 @@ def test_findings_by_hand(tmp_path: Path) -> None:
         **{"feature": "age", "threshold": None, "classes": [2, 2]},
     }
     assert [node["leaf"] for node in trees[0]["nodes"]] == [False, False, True, True, True]
-    assert received_rows(view) == [
+    assert traffic_rows(view.received, "from") == [
         {"class": "INSTANCE_SPACE", "from": "a", "step": "instance_spaces", "messages": 2, "bytes": 31}
     ]
-    assert sent_rows(view)[0]["to"] == "a"
-    json.dumps([bounds, found, trees, received_rows(view), sent_rows(view)], allow_nan=False)
+    assert traffic_rows(view.sent, "to")[0]["to"] == "a"
+    json.dumps(
+        [bounds, found, trees, traffic_rows(view.received, "from"), traffic_rows(view.sent, "to")], allow_nan=False
+    )
 
 
 def test_findings_without_labels(tmp_path: Path) -> None:
