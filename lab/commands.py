@@ -44,9 +44,17 @@ def demo(
     leave_out_pandas()
     import_numpy()
     with needs("demo"):
-        from treetap.lab.demo import Asked, run
+        from treetap.lab.demo import run
 
-    run(Asked(as_json, details, workdir, report, protocol, scheme, key_bits))
+    run(
+        as_json=as_json,
+        details=details,
+        workdir=workdir,
+        report=report,
+        protocol=protocol,
+        scheme=scheme,
+        key_bits=key_bits,
+    )
 
 
 def experiment(

@@ -24,7 +24,6 @@ from treetap.lab.api.insights import Insights
 from treetap.lab.api.loopback import ID, Loopback, Settings
 from treetap.lab.api.models import Connection, RemoteFitted, connect
 from treetap.lab.api.parameters import changed, job_table
-from treetap.lab.api.party_tables import PartyTables
 from treetap.party.policy import PERMISSIVE, merged
 from treetap.protocols.prediction import predicting
 from treetap.tables.config import AUTO
@@ -302,10 +301,6 @@ class FederatedEstimator(Insights):
         if self.prediction is not None and self.prediction not in known:
             raise InvalidInput(f"prediction = {self.prediction!r}: must be one of {', '.join(known)}")
         return self.prediction or known[0]
-
-    def _party_tables(self, X: Any) -> PartyTables:
-        """Records to predict, as a table of each party."""
-        return self._tables_like(X, self.columns_, self.label_holder_)
 
     def _predicted_rows(self, X: Any) -> pa.Table:
         """Predictions of the rows of `X`, in their order.

@@ -6,7 +6,6 @@ The results of a fit: measures, importances, and an account of what was sent.
 from __future__ import annotations
 
 import tempfile
-from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,12 @@ from treetap.lab.api.party_tables import PartyTables
 from treetap.lab.experiment.joint_model import JointModel
 
 
-class FitResults(CallerRecords):
-    """The part of an estimator that says what its training has brought."""
+class Insights(CallerRecords):
+    """The part of an estimator that says what its training has brought, and explains itself."""
 
     _fitted: Any
     columns_: dict[str, list[str]]
+    label_holder_: str
 
     @property
     def feature_importances_(self) -> Array:
@@ -109,10 +109,6 @@ class FitResults(CallerRecords):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fitted")
-
-
-class Insights(FitResults):
-    """The part of an estimator that explains itself."""
 
     @checked()
     def explain(self, X: Any, *, federated: bool = False) -> Any:
@@ -221,6 +217,6 @@ class Insights(FitResults):
         best = getattr(self, "best_iteration_", None)
         return plot_history(self._fitted.history, best, metric, ax)
 
-    @abstractmethod
     def _party_tables(self, X: Any) -> PartyTables:
         """Records to predict, as a table of each party."""
+        return self._tables_like(X, self.columns_, self.label_holder_)

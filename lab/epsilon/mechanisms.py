@@ -20,7 +20,7 @@ from treetap.arrays import Floats, Ints
 from treetap.attacks.epsilon import gaussian_epsilon
 from treetap.commands.options import needs
 from treetap.lab.epsilon.column_sums import SumNoiseMeasured
-from treetap.lab.epsilon.games import MOST_NUMBERS, MOST_PLAYS, Measured, Neighbours, finish, in_memory, signs
+from treetap.lab.epsilon.games import MOST_NUMBERS, MOST_PLAYS, Measured, Neighbours, OfBudget, finish, in_memory, signs
 from treetap.models.line_file import Line, LineFile
 from treetap.neural.defences import DELTA, LEAST, MOST, DpSgd, epsilon
 from treetap.neural.draws import Draws
@@ -29,7 +29,7 @@ from treetap.party.pivodl.leaf_weights import NoiseLedger, Settlement
 from treetap.party.policy import Policy
 from treetap.party.runtime.job_store import JobStore
 from treetap.privacy.label_dp import staged
-from treetap.privacy.zcdp import LeafWeightPrivacy, rho_of
+from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.protocols.own_priors import by_own_trees
 from treetap.tables.features import Held
 from treetap.tables.reading import Table
@@ -144,7 +144,7 @@ class _LabelledTable:
         return np.column_stack([scores[:, -1], np.sign(scores[:, -1]) * np.sign(scores[:, 1:-1]).mean(axis=1)])
 
 
-class LeafWeightNoise(Measured):
+class LeafWeightNoise(OfBudget):
     """Noise on the leaf weights of a PIVODL job (`treetap.party.pivodl.leaf_weights`); keys are those of the job.
 
     The canary moves every leaf of the job, of two numbers whose signs are drawn, from one end of the clip to the other.
@@ -161,10 +161,8 @@ class LeafWeightNoise(Measured):
         "treetap.trees.pivodl_params",
         "treetap.trees.pivodl_rules",
     )
-    gaussian: ClassVar[bool] = True
     no_one_run: ClassVar[str] = "all leaves of a job are one canary's, so that one run has no second canary"
     mechanism: Literal["pivodl"]
-    epsilon: Annotated[float, Field(gt=0, le=1e6)]
     delta: Annotated[float, Field(gt=0, lt=1)] = PivodlParams.delta
     clip: Annotated[float, Field(gt=0, le=1e6)] = PivodlParams.clip
     learning_rate: Annotated[float, Field(gt=0, le=1)] = PivodlParams.learning_rate
@@ -184,18 +182,6 @@ class LeafWeightNoise(Measured):
     @property
     def numbers(self) -> int:
         return _OUTPUTS * (self.n_estimators << self.max_depth)
-
-    @property
-    def claimed(self) -> float:
-        return self.epsilon
-
-    @property
-    def claimed_delta(self) -> float:
-        return self.delta
-
-    @cached_property
-    def by_noise(self) -> float:
-        return min(self.epsilon, gaussian_epsilon(math.sqrt(2 * rho_of(self.epsilon, self.delta)), self.delta))
 
     def neighbours(self, chance: random.Random) -> Neighbours:
         keys = self.model_dump(exclude={"mechanism", "runs", "canaries"})
