@@ -47,11 +47,11 @@ def demo(
         from treetap.lab.demo import run
 
     run(
+        protocol,
         as_json=as_json,
         details=details,
         workdir=workdir,
         report=report,
-        protocol=protocol,
         scheme=scheme,
         key_bits=key_bits,
     )

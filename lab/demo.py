@@ -33,7 +33,7 @@ from treetap.neural.params import SplitnnParams
 from treetap.pages.printing import print_section
 from treetap.pages.section import Section
 from treetap.pages.section import Text as Sentence
-from treetap.protocols.key_options import KEY_LENGTHS, LATTICE, SCHEMES, key_faults
+from treetap.protocols.key_options import KEY_LENGTHS, LATTICE, PAILLIER, SCHEMES, key_faults
 from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training
 from treetap.strict import WHOLE, faults_of
@@ -90,31 +90,39 @@ def _check(protocol: str, scheme: str, key_bits: int | None) -> None:
     require_library(protocol, training(protocol))
 
 
+def page_of(protocol: str, workdir: Path | None, report: Path | None, *, as_json: bool = False) -> Path | None:
+    """The copy of the audit's page that outlives the demo, its folder made; None where `workdir` keeps the page.
+
+    `report`: where it is asked for; None: in `workdir`, else below runs/. Raises BadInput where that folder cannot be
+    made: before any training.
+    """
+    if report is None and (workdir is not None or as_json):
+        return None
+    path = report or Path("runs", f"demo-{protocol}.html")
+    try:
+        make_ignored_folder(path.parent, 0o777)
+    except OSError as failure:
+        raise _unwritten(path, failure) from None
+    return path
+
+
 def _unwritten(path: Path, failure: OSError) -> BadInput:
     return BadInput(f"--report {path}: cannot be written: {failure.strerror}")
 
 
 def run(
+    protocol: str = "boosting",
     *,
-    as_json: bool,
-    details: bool,
-    workdir: Path | None,
-    report: Path | None,
-    protocol: str,
-    scheme: str,
-    key_bits: int | None,
+    as_json: bool = False,
+    details: bool = False,
+    workdir: Path | None = None,
+    report: Path | None = None,
+    scheme: str = PAILLIER,
+    key_bits: int | None = None,
 ) -> None:
-    """Run the demo of a protocol; print what it shows, and keep the audit's page.
-
-    `report`: where a copy of that page goes, which outlives the demo; None: in `workdir`, else below runs/.
-    """
+    """Run the demo of a protocol; print what it shows, and keep the audit's page."""
     _check(protocol, scheme, key_bits)
-    page = None if workdir is not None or as_json else Path("runs", f"demo-{protocol}.html")
-    if (page := report or page) is not None:  # before any training
-        try:
-            make_ignored_folder(page.parent, 0o777)
-        except OSError as failure:
-            raise _unwritten(page, failure) from None
+    page = page_of(protocol, workdir, report, as_json=as_json)
     with clean_end(), working_folder(workdir, "treetap-demo-") as held:
         # the page is called by this folder
         folder = held if workdir is not None else held / "demo"

@@ -274,7 +274,7 @@ def trained_centrally(
         name: variant.outcome(joint_model.scores(variant, meaning, features)) for name, variant in variants.items()
     }
     if plan.name == NO_DEFENCE:
-        outcomes.update((ALONE, outcome) for outcome in tables.each_alone().values())
+        outcomes.update((ALONE, outcome) for outcome in tables.alone.values())
 
     raw = [(name, it.features) for name, it in before.items()]
     views = {name: expected_views(model, raw, name, before[name].columns) for name in others}
