@@ -32,12 +32,10 @@ from treetap.attacks.case import (
 )
 from treetap.attacks.columns_apart import figures_of, reading
 from treetap.attacks.document import Document
-from treetap.attacks.features.schema import VictimFigures
 from treetap.attacks.label_holder_audit import attacked, columns_read, label_holder, read_holder
-from treetap.attacks.networks.schema import GainFigures
-from treetap.attacks.pivodl.evidence import exact_weights
+from treetap.attacks.networks.schema import GainFigures, VictimFigures
+from treetap.attacks.pivodl.evidence import exact_weights, true_columns
 from treetap.attacks.pivodl.schema import SourceFigures
-from treetap.attacks.pivodl.source_columns import true_columns
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.sums.schema import ColumnFigures
 from treetap.attacks.verdict import OTHERS, Verdict, best_of, judged, unbalanced

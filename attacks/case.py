@@ -16,14 +16,13 @@ from treetap.attacks.audit_file import AuditFile
 from treetap.attacks.files import AuditedParty
 from treetap.attacks.id2graph.clustering import left_out
 from treetap.attacks.id2graph.grouping import Outcome
-from treetap.attacks.id2graph.schema import AttackResult, Settings, usual_discount
+from treetap.attacks.id2graph.schema import AttackResult, KnownLabelFigures, KnownSettings, Settings, usual_discount
 from treetap.attacks.known_labels.evidence import SignatureEvidence, compared_names, of_others
 from treetap.attacks.known_labels.names import labels_at_hand
-from treetap.attacks.known_labels.schema import KnownLabelFigures, KnownSettings
 from treetap.attacks.networks.schema import NetworkFigures, NetworkSettings
 from treetap.attacks.pivodl.evidence import SharedLabelEvidence, Weights
 from treetap.attacks.predictions.evidence import ScoreEvidence, read_scores
-from treetap.attacks.predictions.schema import DecodingSettings, PredictionFigures
+from treetap.attacks.published.schema import DecodingSettings, PredictionFigures
 from treetap.attacks.registry import GROUPING, OWN_CUTS, Attack, Needs, attack, rows
 from treetap.attacks.scores import majority, matched, scores
 from treetap.attacks.verdict import MOST_FREQUENT, Compared, paired_error
@@ -268,8 +267,7 @@ def by_known_labels(case: Case, attacks: Mapping[str, Attack]) -> KnownLabelFigu
 def on_network(case: Case, attacks: Mapping[str, Attack]) -> NetworkFigures:
     """The attacks on gradients and the own model. Raises BadInput where PyTorch is not installed."""
     require_library(case.view.protocol, training(case.view.protocol))
-    from treetap.attacks.networks.compared import compared_network
-    from treetap.attacks.networks.evidence import described, evidence_of, runnable
+    from treetap.attacks.networks.evidence import compared_network, described, evidence_of, runnable
 
     file, settings = case.file, NetworkSettings.read(case.file.network)
     evidence = evidence_of(

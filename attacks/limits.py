@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from treetap.attacks.document import Document
-from treetap.attacks.features.schema import attribute_figure, record_strength
+from treetap.attacks.networks.schema import attribute_figure, record_strength
 from treetap.attacks.published.schema import PublishedDocument
 from treetap.attacks.registry import ROWS, Needs, row
 from treetap.errors import BadInput

@@ -15,14 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from treetap.attacks.features.schema import Attribute, FeatureSettings, Reconstruction
-from treetap.attacks.id2graph.schema import CHUNKS, KMEANS, LOUVAIN, AttackResult, Settings
-from treetap.attacks.known_labels.schema import KnownLabelResult, KnownSettings, RankedResult
+from treetap.attacks.id2graph.schema import (
+    CHUNKS,
+    KMEANS,
+    LOUVAIN,
+    AttackResult,
+    KnownLabelResult,
+    KnownSettings,
+    RankedResult,
+    Settings,
+)
 from treetap.attacks.networks.schema import (
+    Attribute,
     ClusterFigures,
     CompletionFigures,
+    FeatureSettings,
     LabelFigures,
     NetworkSettings,
+    Reconstruction,
     ScoreFigures,
 )
 from treetap.attacks.pivodl.schema import (
@@ -32,8 +42,7 @@ from treetap.attacks.pivodl.schema import (
     LabelGuess,
     SourceColumns,
 )
-from treetap.attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
-from treetap.attacks.published.schema import ColumnGuess, Membership
+from treetap.attacks.published.schema import ColumnGuess, DecodedPaths, DecodingSettings, InvertedWeights, Membership
 from treetap.attacks.schema import Findings, RangedSettings
 from treetap.attacks.sums.schema import ColumnFigures, MarkedCells, SumsSettings
 from treetap.errors import BadInput
@@ -279,7 +288,7 @@ ROWS: tuple[Attack, ...] = (
         "source_columns",
         "Columns of other parties",
         "bins of records that a party does not label, from exact bins of those that it does, left sets and opened sums",
-        _later("treetap.attacks.pivodl.source_columns", "source_columns"),
+        _later("treetap.attacks.pivodl.evidence", "source_columns"),
         SourceColumns,
         limit="the share of any party's cells, of records that another one does not label, that this one places right",
     ),

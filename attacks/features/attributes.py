@@ -17,8 +17,8 @@ from torch.nn import functional
 
 from treetap.arrays import Floats, Ints
 from treetap.attacks.features.record_space import Column, Records
-from treetap.attacks.features.schema import Scale
 from treetap.attacks.networks.completion import Fit, head, named
+from treetap.attacks.networks.schema import Scale
 from treetap.neural.architectures import top_model
 from treetap.neural.draws import Draws
 from treetap.neural.inputs import mean_and_deviation

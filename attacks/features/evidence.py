@@ -15,8 +15,8 @@ from torch import nn
 
 from treetap.arrays import Bools, Floats, Singles
 from treetap.attacks.features.record_space import Records, RecordSpace
-from treetap.attacks.features.schema import FeatureSettings, Scale
 from treetap.attacks.networks.evidence import published_bottom
+from treetap.attacks.networks.schema import FeatureSettings, Scale
 from treetap.errors import BadInput
 from treetap.neural.inputs import InputScaler
 from treetap.neural.params import Bottom, SplitnnParams

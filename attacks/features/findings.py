@@ -26,7 +26,7 @@ from treetap.attacks.features.attributes import AttributeGuess
 from treetap.attacks.features.evidence import SCALES, FeatureEvidence, RealBottom
 from treetap.attacks.features.guesses import Attacker, Progress
 from treetap.attacks.features.record_space import Column, Records, check_columns, columns_of
-from treetap.attacks.features.schema import (
+from treetap.attacks.networks.schema import (
     Attribute,
     ClassScores,
     Picture,

@@ -15,8 +15,8 @@ import numpy as np
 from treetap.attacks.features.evidence import FeatureEvidence, load_real_bottom
 from treetap.attacks.features.findings import findings
 from treetap.attacks.features.guesses import Attacker
-from treetap.attacks.features.schema import FeatureSettings, VictimFigures
 from treetap.attacks.files import Victim
+from treetap.attacks.networks.schema import FeatureSettings, VictimFigures
 from treetap.attacks.view.own_table import read_numbers
 from treetap.attacks.view.received_rows import EpochRows
 from treetap.attacks.view.view import View

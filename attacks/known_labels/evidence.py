@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from treetap.arrays import Floats, Ints
 from treetap.attacks.id2graph.clustering import OwnCut
+from treetap.attacks.id2graph.schema import DrawnLabels, KnownSettings
 from treetap.attacks.known_labels.names import KnownLabels, Named, compared
-from treetap.attacks.known_labels.schema import DrawnLabels, KnownSettings
 from treetap.attacks.scores import majority
 from treetap.attacks.verdict import Compared, FirstNamed
 from treetap.attacks.view.known_trees import TreeView

@@ -15,10 +15,9 @@ import numpy as np
 
 from treetap.arrays import Array, Bools, Floats, Ints, Singles
 from treetap.attacks.id2graph.clustering import k_means, sides, weighed
-from treetap.attacks.id2graph.schema import INDEPENDENT_DISCOUNT, SEQUENTIAL_DISCOUNT
-from treetap.attacks.known_labels.evidence import Rows, SignatureEvidence
-from treetap.attacks.known_labels.names import Named, macro_auc, named_by, precision_first
-from treetap.attacks.known_labels.schema import (
+from treetap.attacks.id2graph.schema import (
+    INDEPENDENT_DISCOUNT,
+    SEQUENTIAL_DISCOUNT,
     Averaged,
     KnownLabelResult,
     KnownSettings,
@@ -27,6 +26,8 @@ from treetap.attacks.known_labels.schema import (
     RankedBy,
     RankedResult,
 )
+from treetap.attacks.known_labels.evidence import Rows, SignatureEvidence
+from treetap.attacks.known_labels.names import Named, macro_auc, named_by, precision_first
 from treetap.attacks.scores import auc, v_measure
 
 #: Inverse strength of the penalty on weights, of rows of length 1.

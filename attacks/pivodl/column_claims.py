@@ -7,7 +7,7 @@
    the sets' columns, scores and sums again.
 
 An `Onlooker` holds no table of another party, and no label of a record that another party labels: claims are scored
-elsewhere (`treetap.attacks.pivodl.source_columns`).
+elsewhere (`treetap.attacks.pivodl.evidence`).
 """
 
 from __future__ import annotations

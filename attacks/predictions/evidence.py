@@ -14,7 +14,7 @@ import numpy as np
 from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.files import ScoredPrediction
 from treetap.attacks.predictions.decoding import MaskedTree, decode_paths, invert, possible_leaves
-from treetap.attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
+from treetap.attacks.published.schema import DecodedPaths, DecodingSettings, InvertedWeights
 from treetap.attacks.view.kept_messages import located
 from treetap.attacks.view.own_table import model_table
 from treetap.attacks.view.pivodl_view import PivodlView

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from treetap.attacks.document import Document
-from treetap.attacks.features.schema import Attribute, Reconstruction, VictimFigures, attribute_figure, record_strength
+from treetap.attacks.networks.schema import Attribute, Reconstruction, VictimFigures, attribute_figure, record_strength
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.report.glossary import count, left_out, score, seconds, share
 from treetap.pages.pictures import dots

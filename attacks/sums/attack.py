@@ -20,8 +20,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from treetap.arrays import Bools, Floats, Ints, Singles
-from treetap.attacks.sums.learned_cuts import LearnedCuts, learned_cuts
-from treetap.attacks.sums.least_squares import SURE, even, shares
+from treetap.attacks.sums.least_squares import SURE, LearnedCuts, even, learned_cuts, shares
 from treetap.attacks.sums.noised import NoisedCells, posteriors, sweeps_within
 from treetap.attacks.sums.propagation import PASSES, Kept, Knowledge, Linked, differences, left_sets
 from treetap.attacks.sums.schema import NOT_RECORDED, NOTHING_OFFERED, ColumnFigures, NoiseFigures, SumsSettings

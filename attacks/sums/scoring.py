@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from treetap.arrays import Bools, Floats, Ints
-from treetap.attacks.features.schema import png_url
+from treetap.attacks.networks.schema import png_url
 from treetap.attacks.sums.noised import cuts_of_columns
 from treetap.attacks.sums.propagation import Keys, keys_of
 from treetap.attacks.sums.schema import CellsRead, ColumnPicture

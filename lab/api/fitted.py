@@ -20,8 +20,7 @@ from treetap.commands.jobs.progress_view import counted
 from treetap.errors import BadInput
 from treetap.lab.api.errors import InvalidInput
 from treetap.lab.api.loopback import ID, Loopback, OwnTable, to_caller
-from treetap.lab.experiment.joint_model import JointModel
-from treetap.lab.experiment.report import traffic
+from treetap.lab.experiment.joint_model import JointModel, traffic
 from treetap.lab.experiment.results import Importance
 from treetap.models.kept import read_history
 from treetap.models.store import read_manifest

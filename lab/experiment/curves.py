@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from treetap.arrays import Floats
-from treetap.lab.experiment.report import written
+from treetap.lab.experiment.joint_model import written
 from treetap.lab.experiment.results import Bin, Evaluation, Roc, RunResult, spread
 from treetap.pages.pictures import Frame, polyline, short
 from treetap.pages.section import Table

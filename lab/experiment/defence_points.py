@@ -21,11 +21,10 @@ from threadpoolctl import threadpool_limits
 
 from treetap.arrays import Floats, Ints
 from treetap.attacks.advice.names import Measure
-from treetap.attacks.id2graph.schema import Settings, usual_discount
+from treetap.attacks.id2graph.schema import KnownSettings, Settings, usual_discount
 from treetap.attacks.known_labels.evidence import SignatureEvidence, compared_names
 from treetap.attacks.known_labels.names import KnownLabels
 from treetap.attacks.known_labels.naming import WAYS, first_component, heaviest_cut, named_by_rows, vote
-from treetap.attacks.known_labels.schema import KnownSettings
 from treetap.attacks.registry import EXACT_UP_TO, OWN_CUTS, attack
 from treetap.attacks.scores import Scores, majority, score
 from treetap.attacks.sums.schema import NOTHING_OFFERED

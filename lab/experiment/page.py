@@ -24,7 +24,7 @@ from treetap.lab.experiment.curves import (
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.headline import Gain, compared, headline
 from treetap.lab.experiment.headline import written as worth
-from treetap.lab.experiment.report import received
+from treetap.lab.experiment.joint_model import received
 from treetap.lab.experiment.results import (
     RunResult,
     Spread,

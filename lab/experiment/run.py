@@ -30,8 +30,8 @@ from treetap.lab.experiment.baselines import Comparison, defended, true_metrics
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joined_encodings import codes_in, leaks
 from treetap.lab.experiment.joined_table import ID, ID_TYPE, Split, split
+from treetap.lab.experiment.joint_model import collect, dropped_columns, traffic
 from treetap.lab.experiment.party_tables import write_tables
-from treetap.lab.experiment.report import collect, dropped_columns, traffic
 from treetap.lab.experiment.results import Evaluation, Measures, PlannedRun, Prediction, RunResult
 from treetap.lab.local_federation import LocalFederation
 from treetap.models.durable import write_whole

@@ -17,8 +17,8 @@ from tests.commands.experiment_documents import run as result
 from tests.published import write_job, write_manifest, write_trees
 from treetap.errors import DataError
 from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joint_model import importance
 from treetap.lab.experiment.page import metric_table
-from treetap.lab.experiment.report import importance
 from treetap.lab.experiment.results import Importance
 from treetap.lab.experiment.run import test_metrics as measure
 from treetap.models.store import MODEL_FORMAT, TREES

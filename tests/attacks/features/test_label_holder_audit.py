@@ -30,7 +30,7 @@ from tests.worlds import PARTIES, spec, world
 from treetap.attacks import audit_file
 from treetap.attacks.audit import audit
 from treetap.attacks.document import Document, parse
-from treetap.attacks.features.schema import FeatureSettings, VictimFigures
+from treetap.attacks.networks.schema import FeatureSettings, VictimFigures
 from treetap.attacks.report import html, print_summary
 from treetap.errors import BadInput, DataError
 from treetap.lab.local_federation import to_toml
