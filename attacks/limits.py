@@ -161,9 +161,9 @@ def _of_networks(document: Document, name: str) -> tuple[list[Figure], str]:
         clusters = None if network is None else network.gradient_clusters
         inferred = None if network is None or network.gradient_labels is None else network.gradient_labels.inferred
         for attack, measure, value in (
-            ("gradient-clusters", V_MEASURE, clusters and clusters.v_measure),
-            ("gradient-clusters", ACCURACY, clusters and clusters.accuracy),
-            ("gradient-labels", ACCURACY, inferred and inferred.accuracy),
+            ("gradient-clusters", V_MEASURE, None if clusters is None else clusters.v_measure),
+            ("gradient-clusters", ACCURACY, None if clusters is None else clusters.accuracy),
+            ("gradient-labels", ACCURACY, None if inferred is None else inferred.accuracy),
         ):
             meant = measure == measures[name] if name in measures else attack == name
             if value is not None and meant and (name != "gradient-clusters" or measure == V_MEASURE):

@@ -100,7 +100,7 @@ def member_columns(intruder: Intruder) -> list[ColumnGuess]:
     rows: list[ColumnGuess] = []
     left_out = []
     for column in _columns(target, intruder.cells):
-        if intruder.clock.spent > _LAST * intruder.bounds.seconds:
+        if intruder.spent > _LAST * intruder.bounds.seconds:
             left_out.append(column.name)
         else:
             rows += _guesses(intruder, column, guessed, learned)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -96,18 +96,6 @@ class Claims:
         return cls(np.where(sure, likeliest, known), np.where(known < 0, likeliest, known), positions)
 
 
-class Steps(NamedTuple):
-    """The frame of the steps of an attack: its settings, progress, results of finished steps.
-
-    `passes`: through the sums for differences.
-    """
-
-    settings: SumsSettings
-    passes: int
-    say: Say
-    kept: Kept
-
-
 def read_columns(evidence: SumsEvidence) -> ColumnFigures:
     """Attack, and score.
 
@@ -182,8 +170,7 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
         return figures.model_copy(update={"reasons": {"sums": str(fault)}})
     own = Linked(trees, identities, chains(trees, identities))
     named = truth.named(own.identities, own.chains)
-    steps = Steps(settings, passes, say, evidence.kept)
-    by_differences, together, contradictions = claims_of(own, steps, "own")
+    by_differences, together, contradictions = claims_of(own, "own", evidence, passes)
     best = best_column(together.positions, named, columns, settings.pictured)
     guesses = {ALONE: _nothing(columns), READ: cells_guessed(together.cells, named, columns)}
     guesses |= {LIKELIEST: cells_guessed(together.likeliest, named, columns)} if settings.steps else {}
@@ -192,7 +179,9 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     floor = "" if whole else "a floor, by left sets and differences of few records within a bound of work"
     judged = _judged(guesses, {READ: (together.positions, named)}, learned, columns, floor)
     bound = (
-        _with_links_given(steps, Linked(trees, *truth.given_links()), truth, learned, columns) if settings.steps else {}
+        _with_links_given(evidence, passes, Linked(trees, *truth.given_links()), truth, learned)
+        if settings.steps
+        else {}
     )
     return figures.model_copy(
         update={
@@ -254,12 +243,13 @@ def _name_left_out(count: int, every: int, bound: str, reasons: dict[str, str]) 
 
 
 def _with_links_given(
-    steps: Steps, given: Linked, truth: Truth, learned: LearnedCuts, columns: TrueColumns
+    evidence: SumsEvidence, passes: int, given: Linked, truth: Truth, learned: LearnedCuts
 ) -> dict[str, Any]:
     """The bound by links that are given."""
     named = truth.named(given.identities, given.chains)
-    _, bound, _ = claims_of(given, steps, "given")
-    best = best_column(bound.positions, named, columns, steps.settings.pictured)
+    _, bound, _ = claims_of(given, "given", evidence, passes)
+    columns = evidence.truth
+    best = best_column(bound.positions, named, columns, evidence.settings.pictured)
     judged = _judged({}, {READ: (bound.positions, named)}, learned, columns)["explained"]
     return {
         "given": cells_read(bound.cells, named, columns),
@@ -383,29 +373,29 @@ def _by_left_sets(evidence: SumsEvidence, reasons: dict[str, str]) -> LearnedCut
     return learned
 
 
-def claims_of(linked: Linked, steps: Steps, links: str) -> tuple[Ints, Claims, int]:
+def claims_of(linked: Linked, links: str, evidence: SumsEvidence, passes: int) -> tuple[Ints, Claims, int]:
     """Claims by differences, those of all equations together, and contradictions.
 
-    `links`: the word for them. Nothing here has the victim's table.
+    `links`: the word for them. `passes`: through the sums for differences. Nothing here reads the victim's table.
     """
 
     def say(what: str) -> None:
-        steps.say(f"{what} ({links} links)")
+        evidence.say(f"{what} ({links} links)")
 
     def read() -> Knowledge:
         knowledge = Knowledge.nothing(linked.records, linked.chains)
         left_sets(linked, knowledge)
-        differences(linked, knowledge, say, steps.passes)
+        differences(linked, knowledge, say, passes)
         return knowledge
 
-    settings = steps.settings
+    settings = evidence.settings
     name = f"{links}-{linked.digest}"  # other links, as of another table, are another step
-    knowledge = steps.kept.knowledge(f"differences-{name}", linked.chains, read)
+    knowledge = evidence.kept.knowledge(f"differences-{name}", linked.chains, read)
 
     def estimated() -> Singles:
         return shares(linked, knowledge, settings.seconds, settings.steps, say)
 
     estimate = even(knowledge.possible, knowledge.first)
     if settings.steps:
-        estimate = steps.kept.array(f"shares-{name}", estimated)
+        estimate = evidence.kept.array(f"shares-{name}", estimated)
     return knowledge.known, Claims.of(estimate, knowledge.first, knowledge.known), knowledge.contradictions

@@ -150,6 +150,7 @@ class OpenedEntries:
     constrained: set[str] = field(default_factory=set)
     _values: _Numbers | None = None
     _sums: dict[Place, _Numbers] = field(default_factory=dict)
+    _nodes: dict[Place, _Numbers] = field(default_factory=dict)
     _won: dict[Place, dict[int, tuple[int, ...]]] = field(default_factory=dict)
 
     @property
@@ -185,6 +186,23 @@ class OpenedEntries:
             for split in entry.splits:
                 if won.setdefault(split.node, places := tuple(split.candidates)) != places:
                     raise Malformed(f"node {split.node} was won twice")
+
+    def take_node(self, entry: transcript_pb2.OwnSums, budget: MemoryBudget) -> None:
+        """Take sums that a party of PIVODL opened as split party of a source; of the root, under its own name.
+
+        Raises as `take`.
+        """
+        if len(entry.nodes) != 1 or entry.categories:
+            raise Malformed("the sums that a split party recorded are not of one node")
+        budget.take(entry.ByteSize())
+        place, shape = (entry.party, entry.nodes[0]), (entry.candidates, entry.slots)
+        self._nodes[place] = _same(self._nodes.get(place), _Numbers(shape), f"sums of {entry.party}")
+        self._nodes[place].take(entry.first, entry.sums)
+
+    @property
+    def nodes(self) -> dict[tuple[int, str], Ints]:
+        """(node, party) → (candidates, S), of PIVODL. Raises Malformed where numbers are missing."""
+        return {(node, party): numbers.whole() for (party, node), numbers in self._nodes.items()}
 
     def of_tree(
         self,
@@ -240,29 +258,6 @@ class OpenedEntries:
             if split.party not in noised:
                 _check_won(opened, split)
         return opened
-
-
-@dataclass
-class OpenedNodes:
-    """The sums that a party of PIVODL opened in one tree: as split party of a source, a node at a time.
-
-    Those of the root, which it opened as encryption party, stand under its own name.
-    """
-
-    _sums: dict[tuple[int, str], _Numbers] = field(default_factory=dict)
-
-    def take(self, entry: transcript_pb2.OwnSums, budget: MemoryBudget) -> None:
-        """Take the next entry. Raises Malformed if it does not follow those before it, BadInput beyond the budget."""
-        if len(entry.nodes) != 1 or entry.categories:
-            raise Malformed("the sums that a split party recorded are not of one node")
-        budget.take(entry.ByteSize())
-        place, shape = (entry.nodes[0], entry.party), (entry.candidates, entry.slots)
-        self._sums[place] = _same(self._sums.get(place), _Numbers(shape), f"sums of {entry.party}")
-        self._sums[place].take(entry.first, entry.sums)
-
-    def whole(self) -> dict[tuple[int, str], Ints]:
-        """(node, party) → (candidates, S). Raises Malformed where numbers are missing."""
-        return {place: numbers.whole() for place, numbers in self._sums.items()}
 
 
 def opened_sums(

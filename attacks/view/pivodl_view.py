@@ -292,7 +292,7 @@ def _tree(
         for it in message.nodes
         if it.HasField("place")
     }
-    opened = replay.opened_nodes.whole()
+    opened = replay.opened.nodes
     if (root := opened.pop((ROOT, party), None)) is not None:  # opened by this party, which told the others
         sums.setdefault(ROOT, root.reshape(-1))
     tree = PivodlTree(view, splits, sums, gains, by_source, weights, labelled, taken, opened)

@@ -279,7 +279,7 @@ class CallerRecords(Parameters, ABC):
         Raises:
             InvalidInput: it is none of these.
         """
-        given = 2 if self.parties is None else self.parties
+        given: Mapping[str, Sequence[Any]] | Sequence[str] | int = 2 if self.parties is None else self.parties
         if isinstance(given, int | np.integer) and not isinstance(given, bool):
             return int(given)
         names = list(given) if isinstance(given, Sequence | Mapping) and not isinstance(given, str) else [None]

@@ -237,7 +237,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         workdir: str | Path | None = None,
         verbose: bool = True,
     ) -> None:
-        vars(self).update({name: value for name, value in locals().items() if name != "self"})
+        self.__dict__.update({name: value for name, value in locals().items() if name != "self"})
 
 
 #: The names under which protocols that have no objective have what takes its place, for classes and for numbers.
