@@ -7,7 +7,6 @@ command that a person would type; none of them outlives the process that started
 from __future__ import annotations
 
 import json
-import math
 import os
 import selectors
 import signal
@@ -24,6 +23,7 @@ from typing import IO, Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from treetap.attacks.advice.names import toml, toml_key
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.ending import ENDED, as_ctrl_c, undisturbed
 from treetap.commands.jobs.client import Operator, OperatorConfig
@@ -152,7 +152,7 @@ class LocalFederation:
         if not (self.folder / "certs" / f"{own}.crt").exists():
             self._certify({own: Role.GATEWAY})
         asked = {"name": party, "address": self.serving[party]}
-        given = {"name": own, "listen": "127.0.0.1:0", "tls": _texts(self._tls(own)), "party": asked}
+        given = {"name": own, "listen": "127.0.0.1:0", "tls": self._tls(own), "party": asked}
         make_folder(self.folder / name)
         write_whole(self.folder / name / "config.toml", to_toml({**given, **settings}).encode())
         self._spawn(name, "gateway")
@@ -168,7 +168,7 @@ class LocalFederation:
     def write_operator_file(self) -> Path:
         """An `operator.toml` for the command line."""
         path = self.folder / "operator.toml"
-        content = {"coordinator": self.addresses["coordinator"], "tls": _texts(self._tls("operator"))}
+        content = {"coordinator": self.addresses["coordinator"], "tls": self._tls("operator")}
         write_whole(path, to_toml(content).encode())
         return path
 
@@ -232,14 +232,14 @@ class LocalFederation:
         for path in certs.iterdir():
             path.chmod(0o600)  # certificates too: nothing of a federation here is for others on this host
 
-    def _tls(self, name: str) -> dict[str, Path]:
-        certs = self.folder / "certs"
-        return {"ca": certs / "ca.crt", "certificate": certs / f"{name}.crt", "key": certs / f"{name}.key"}
+    def _tls(self, name: str) -> dict[str, str]:
+        files = {"ca": "ca.crt", "certificate": f"{name}.crt", "key": f"{name}.key"}
+        return {key: str(self.folder / "certs" / file) for key, file in files.items()}
 
     def _configure(self, name: str, settings: dict[str, Any], listen: str = "127.0.0.1:0") -> None:
         folder = self.folder / name
         make_folder(folder)
-        common = {"name": name, "listen": listen, "state": "state", "tls": _texts(self._tls(name))}
+        common = {"name": name, "listen": listen, "state": "state", "tls": self._tls(name)}
         if name in self._parties:
             policy = merged({"people": self._named(name)}, settings.get("policy", {}))
             write_whole(folder / "policy.toml", to_toml(policy).encode())
@@ -306,10 +306,6 @@ def begin(words: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     )
 
 
-def _texts(paths: Mapping[str, Path]) -> dict[str, str]:
-    return {key: str(path) for key, path in paths.items()}
-
-
 def keep_table(table: pa.Table, path: Path) -> None:
     """Write a table as Parquet, on disk whole or not at all, for the process's own user: nobody else reads it."""
     with writing_whole(path) as file:
@@ -319,24 +315,15 @@ def keep_table(table: pa.Table, path: Path) -> None:
 def to_toml(content: Mapping[str, Any], prefix: str = "") -> str:
     """TOML of plain values, lists, tables and lists of tables; JSON's strings and finite numbers are TOML's too."""
     plain = {key: value for key, value in content.items() if not isinstance(value, Mapping) and not _tables(value)}
-    lines = [f"{_key(key)} = {_plain(value)}\n" for key, value in plain.items() if value is not None]
+    lines = [f"{toml_key(key)} = {toml(value)}\n" for key, value in plain.items() if value is not None]
     for key, value in content.items():
         if isinstance(value, Mapping):
-            name = f"{prefix}{_key(key)}"
+            name = f"{prefix}{toml_key(key)}"
             lines.append(f"\n[{name}]\n{to_toml(value, name + '.')}")
         elif _tables(value):
-            lines += [f"\n[[{prefix}{_key(key)}]]\n{to_toml(row, prefix + _key(key) + '.')}" for row in value]
+            lines += [f"\n[[{prefix}{toml_key(key)}]]\n{to_toml(row, prefix + toml_key(key) + '.')}" for row in value]
     return "".join(lines)
-
-
-def _plain(value: object) -> str:
-    unlimited = isinstance(value, float) and not math.isfinite(value)
-    return str(value) if unlimited else json.dumps(value, ensure_ascii=False)
 
 
 def _tables(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
-
-
-def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)

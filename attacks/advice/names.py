@@ -6,6 +6,7 @@ And the advice in the audit document.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
@@ -382,11 +383,14 @@ def job_lines(settings: Mapping[str, Any]) -> Lines:
 
 
 def toml(value: Any) -> str:
-    """A value as TOML has it in a line."""
+    """A value as TOML has it in a line; JSON's strings and finite numbers are TOML's too."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(key)} = {toml(inner)}" for key, inner in value.items()) + "}"
+        return "{" + ", ".join(f"{toml_key(key)} = {toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return json.dumps(value, ensure_ascii=False)
 
 
-def _key(name: str) -> str:
+def toml_key(name: str) -> str:
+    """A key as TOML has it."""
     return name if name.isascii() and name.replace("-", "").replace("_", "").isalnum() else json.dumps(name)

@@ -25,7 +25,7 @@ from treetap.arrays import Array, Bools
 from treetap.errors import BadInput
 from treetap.lab.api import party_tables
 from treetap.lab.api.errors import InvalidInput
-from treetap.lab.api.fitted import EvalSet, marked
+from treetap.lab.api.fitted import marked
 from treetap.lab.api.frames import Rows, array_of, column_in, library_of, of_array
 from treetap.lab.api.loopback import ID, OwnTable
 from treetap.lab.api.parameters import Parameters, plain
@@ -120,7 +120,7 @@ class CallerRecords(Parameters, ABC):
         frames = self._by_party(X)
         return party_tables.of_several(frames, holder, self._id_column, leave_out=self._label_column, columns=columns)
 
-    def _eval_set(self, X: Any, y: Any, weight: Any, trained: PartyTables, holder: str) -> EvalSet:
+    def _eval_set(self, X: Any, y: Any, weight: Any, trained: PartyTables, holder: str) -> dict[str, OwnTable]:
         """A set by which the model is measured, encoded as the training's tables; their records may be in it too."""
         try:
             data = self._tables_like(X, trained.columns, holder)
@@ -134,7 +134,7 @@ class CallerRecords(Parameters, ABC):
             party: party_tables.encoded_as(marked(records), trained.tables[party])
             for party, records in data.tables.items()
         }
-        return EvalSet(self._labelled(replace(data, tables=tables), {holder: labels}, weights, holder), holder)
+        return self._labelled(replace(data, tables=tables), {holder: labels}, weights, holder)
 
     def _labelled(
         self, data: PartyTables, labels: Mapping[str, pa.Array], weights: Array | None, holder: str

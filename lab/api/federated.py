@@ -124,7 +124,7 @@ class FederatedEstimator(Insights):
             job = changed(job, max_sample_weight=max(float(weights.max()), job.max_sample_weight or 1.0))
         tables = self._labelled(data, given.by_party(labels, holder), weights, holder)
         sets = [self._eval_set(*pair, data, holder) for pair in pairs_of(eval_set, sample_weight_eval_set)]
-        evaluated = sets[-1].tables if sets else None
+        evaluated = sets[-1] if sets else None
         if self.simulate:
             simulated.check(self, base_model)
             fitted = Fitted(simulated.train(tables, job, holder, evaluated, self.defences or {}), holder)

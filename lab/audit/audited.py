@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from math import nan
@@ -76,17 +76,28 @@ def audit_runs(runs: Runs, asked: AuditOptions, *, as_json: bool) -> list[str]:
             print_verdict(plain[name], terminal.out)
             if asked.details:
                 print_summary(plain[name], terminal.out)
-        told = drawn(page, partial(report, plain[name]))
-        if write_report(page, told, "--html", named=html is not None) and not as_json:
-            terminal.out.print(f"report: {page}", soft_wrap=True)
-    text = json.dumps({"runs": plain} if runs.several else plain[""], indent=1)
-    if document is not None:
-        write_report(document, text, "--document", named=True)
+        _draw(page, partial(report, plain[name]), asked, as_json=as_json)
+    said = [*(f"note: {_unaudited(run)}" for run in runs.silent), *above]
+    _close({"runs": plain} if runs.several else plain[""], said, asked, as_json=as_json)
+    return above
+
+
+def _draw(page: Path, draw: Callable[[], str], asked: AuditOptions, *, as_json: bool) -> None:
+    """Write the page, where its library is there, and say where it is."""
+    told = drawn(page, draw)
+    if write_report(page, told, "--html", named=asked.html is not None) and not as_json:
+        terminal.out.print(f"report: {page}", soft_wrap=True)
+
+
+def _close(document: dict[str, Any], said: Sequence[str], asked: AuditOptions, *, as_json: bool) -> None:
+    """Write and print the document where it was asked for, and print what is said of it."""
+    text = json.dumps(document, indent=1)
+    if asked.document is not None:
+        write_report(asked.document, text, "--document", named=True)
     if as_json:
         print(text, flush=True)
-    for line in [*(f"note: {_unaudited(run)}" for run in runs.silent), *above]:
+    for line in said:
         terminal.err.print(terminal.text(line), soft_wrap=True)
-    return above
 
 
 def _unaudited(run: Path) -> str:
@@ -156,19 +167,10 @@ def audit_published(
     with progress_view.steps("audit") as progress:
         document = intrude(target, progress)
     above = gate.exceeded_by_published(document, limits)
-    text = json.dumps(document.plain(), indent=1)
     if not as_json:
         print_section(intruder_report(document, details=asked.details), terminal.out)
-    page = asked.html or folder / "intruder.html"
-    told = drawn(page, partial(intruder_page, document))
-    if write_report(page, told, "--html", named=asked.html is not None) and not as_json:
-        terminal.out.print(f"report: {page}", soft_wrap=True)
-    if asked.document is not None:
-        write_report(asked.document, text, "--document", named=True)
-    if as_json:
-        print(text, flush=True)
-    for line in above:
-        terminal.err.print(terminal.text(line), soft_wrap=True)
+    _draw(asked.html or folder / "intruder.html", partial(intruder_page, document), asked, as_json=as_json)
+    _close(document.plain(), above, asked, as_json=as_json)
     return above
 
 

@@ -201,13 +201,10 @@ class _Leaves:
         self.change: Floats = 2 * self._signs.reshape(-1) / math.sqrt(_OUTPUTS)
 
     def play(self, given: bool, plays: int, chance: random.Random) -> Floats:
-        seen = np.array(finish(self._jobs(given, plays, chance)))
+        seen = np.array([finish(self._job(given, chance)) for _ in range(plays)])
         averaged = [[np.mean(np.unique(asked)) for asked in of_play.T] for of_play in seen]
         # less the exact weights of the neighbour without the canary, which lie at the clip
         return np.asarray(np.array(averaged) / self._privacy.sent_clip + self.change / 2)
-
-    async def _jobs(self, given: bool, plays: int, chance: random.Random) -> list[Floats]:
-        return [await self._job(given, chance) for _ in range(plays)]
 
     async def _job(self, given: bool, chance: random.Random) -> Floats:
         """The weights (3, d) that the source gets: of a tree, of the tree again, and after a restart."""

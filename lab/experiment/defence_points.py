@@ -60,7 +60,7 @@ from treetap.tables.reading import Table
 from treetap.trees import metrics
 from treetap.trees.ensemble import ROOT, Ensemble, Split, route
 from treetap.trees.grafting import NoisyModel
-from treetap.trees.grower import CentralTrees, Entry
+from treetap.trees.grower import CentralTrees
 from treetap.trees.job_params import BINARY, JobParams
 from treetap.trees.params import TreeParams
 from treetap.trees.repair import repair
@@ -327,12 +327,9 @@ def repaired(
     """The repairs of a model of noisy labels by their names in a report, and the meaning of all splits."""
     features = {name: table.features for name, table in tables.items()}
     params, own = model.params, tables[party]
-    entries = _entries(model, party)
-
-    def meaning(split: Split) -> OwnSplit:
-        it, cut = entries[split.handle] if split.owner == party else model.entry(split)
-        return OwnSplit.of(split.handle, split.node, it, cut)
-
+    # the repair adds splits to the party's table
+    entries = list(model.splits[party])
+    meaning = _meaning(replace(model, splits={**model.splits, party: entries}))
     n, goes_left = joint_model.router(meaning, features)
     columns = SplitTable(party, own.columns, bin_columns(own, params.max_bin, params.one_hot_below))
     trees = model.ensemble.trees
@@ -355,15 +352,3 @@ def repaired(
         for key, name in REPAIRED.items()
     }
     return variants, meaning
-
-
-def _entries(model: CentralTrees, party: str) -> list[Entry]:
-    """The party's split table, by handle."""
-    entries = {
-        split.handle: model.entry(split)
-        for tree in model.ensemble.trees
-        for splits in (tree.splits, *(subtree.splits for subtree in tree.local))
-        for split in splits
-        if split.owner == party
-    }
-    return [entries[handle] for handle in range(len(entries))]

@@ -6,14 +6,15 @@ Of the others the labels may be spread over the parties: by files of ids, the ot
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from treetap.arrays import Ints
+from treetap.arrays import Array, Ints
 from treetap.errors import ConfigError, DataError
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.tables.categories import as_written
@@ -26,34 +27,6 @@ from treetap.tables.source import Origin, Source, row_name
 from treetap.trees import sampling
 from treetap.trees.evaluation import looked_for
 from treetap.trees.job_params import REGRESSIONS
-
-
-def drawn_share(groups: Sequence[Ints], share: float, draw: np.random.Generator) -> Ints:
-    """A share of each group of rows; a group is a class, or the table."""
-    return np.sort(np.concatenate([draw.permutation(rows)[: round(share * len(rows))] for rows in groups]))
-
-
-def drawn_fold(groups: Sequence[Ints], fold: int, folds: int, draw: np.random.Generator) -> Ints:
-    """Fold `fold`, from 1, of `folds`: sizes differ by one row at most, of the table and of each group."""
-    dealt = np.concatenate([draw.permutation(rows) for rows in groups])
-    return np.sort(dealt[fold - 1 :: folds])
-
-
-def last_share(order: Ints, share: float) -> tuple[Ints, Ints]:
-    """Training and held-out rows: the last `share` of the rows by time are held out. `order`: rows by time."""
-    count = round(share * len(order))
-    return np.sort(order[: len(order) - count]), np.sort(order[len(order) - count :])
-
-
-def expanding_window(order: Ints, fold: int, folds: int) -> tuple[Ints, Ints]:
-    """Training and held-out rows of fold `fold`, from 1, as scikit-learn's `TimeSeriesSplit` has them.
-
-    The rows by time have `folds` + 1 parts, the first of them with the remainder; fold k holds part k + 1 out and
-    trains on all rows before it.
-    """
-    size = len(order) // (folds + 1)
-    start = len(order) - (folds - fold + 1) * size
-    return np.sort(order[:start]), np.sort(order[start : start + size])
 
 
 def time_ranks(origin: Origin, name: str, column: pa.ChunkedArray, date_format: str = ISO) -> Ints:
@@ -130,22 +103,21 @@ def named_owners(experiment: ExperimentFile, base: Path, ids: Sequence[str]) -> 
     return pa.array(owner, pa.string())
 
 
+def dealt(shares: Mapping[str, float], items: Array) -> dict[str, Array]:
+    """Each name's share of the items, one after the other: together they get what the shares add up to, to an item."""
+    ends = [round(wanted) for wanted in accumulate(share * len(items) for share in shares.values())]
+    return {name: items[begin:end] for name, begin, end in zip(shares, [0, *ends], ends, strict=False)}
+
+
 def draw_owners(experiment: ExperimentFile, table: pa.Table, train: Ints, seed: int) -> dict[str, Ints]:
     """Party with labels → the training rows that it labels, as places in the table, ascending."""
     owner = np.asarray(table.column(OWNER).to_pylist(), dtype=object)[train]
     named = {party.name: train[owner == party.name] for party in experiment.party if party.label_rows is not None}
     free = train[owner == None]  # noqa: E711 - elementwise
     shuffled = sampling.generator(seed, "experiment labels").permutation(free)
-    owned: dict[str, Ints] = {}
-    taken, wanted = 0, 0.0
-    for party in experiment.party:
-        if party.label_rows is not None:
-            owned[party.name] = named[party.name]
-            continue
-        wanted += (party.label_share or 0.0) * len(free)
-        owned[party.name] = np.sort(shuffled[taken : round(wanted)])
-        taken = round(wanted)
-    return {name: rows for name, rows in owned.items() if len(rows)}
+    shares = {party.name: party.label_share or 0.0 for party in experiment.party if party.label_rows is None}
+    owned = named | {name: np.sort(rows) for name, rows in dealt(shares, shuffled).items()}
+    return {party.name: owned[party.name] for party in experiment.party if len(owned[party.name])}
 
 
 def own_cells(labels: pa.ChunkedArray, train: Ints, own: Ints) -> pa.ChunkedArray:

@@ -48,30 +48,21 @@ PLAIN = ("CONTROL", "TOPOLOGY", "METRIC")
 
 def collect(statuses: list[jobs_pb2.JobStatus], models: Mapping[str, Path]) -> dict[str, Any]:
     """The costs of jobs, as `RunResult` has them, and importances by feature."""
-    ciphertexts: Counter[str] = Counter()
-    operations: Counter[str] = Counter()
-    steps: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    rss: dict[str, float] = {}
-    cpu: defaultdict[str, float] = defaultdict(float)
-    for status in statuses:
-        for of_party in status.accounts:
-            account = of_party.account
-            for count in account.ciphertexts:
-                ciphertexts[count.name] += count.count
-            for count in account.operations:
-                operations[count.name] += count.count
-            for second in account.seconds:
-                own = steps[of_party.party]
-                own[second.name] = own.get(second.name, 0.0) + second.amount
-            for peak in account.peak_rss_mb:
-                rss[peak.name] = max(rss.get(peak.name, 0.0), peak.amount)
-            for used in account.cpu_seconds:
-                cpu[used.name] += used.amount
+    ciphertexts, operations, cpu = Counter[str](), Counter[str](), defaultdict[str, float](float)
+    steps, rss = defaultdict[str, defaultdict[str, float]](lambda: defaultdict(float)), dict[str, float]()
+    for of_party in (row for status in statuses for row in status.accounts):
+        account = of_party.account
+        ciphertexts.update({it.name: it.count for it in account.ciphertexts})
+        operations.update({it.name: it.count for it in account.operations})
+        for sums, amounts in ((steps[of_party.party], account.seconds), (cpu, account.cpu_seconds)):
+            for it in amounts:
+                sums[it.name] += it.amount
+        rss |= {it.name: max(rss.get(it.name, 0.0), it.amount) for it in account.peak_rss_mb}
     return {
         "traffic": traffic(statuses),
         "ciphertexts": dict(ciphertexts),
         "operations": dict(operations),
-        "seconds_by_step": dict(steps),
+        "seconds_by_step": {party: dict(own) for party, own in steps.items() if own},
         "peak_rss_mb": rss,
         "cpu_seconds": dict(cpu),
         "importance": importance(models),
@@ -131,11 +122,6 @@ def importance(models: Mapping[str, Path]) -> list[Importance]:
         Importance(party=party, feature=name, weight=total.weight, gain=total.gain, cover=total.cover)
         for (party, name), total in sorted(totals.items(), key=lambda item: -item[1].total_gain)
     ]
-
-
-def dropped_columns(models: Mapping[str, Path]) -> dict[str, list[str]]:
-    """Per party the constant columns that it trained without, by its manifest."""
-    return {party: read_manifest(folder).get("dropped_columns", []) for party, folder in models.items()}
 
 
 def received(traffic: Sequence[Traffic]) -> tuple[dict[str, Counter[str]], list[str]]:
@@ -261,7 +247,8 @@ def shards_in(place: Path) -> tuple[Path, dict[str, Path]]:
     Raises:
         BadInput: there is none there, there are several, or it is a network.
     """
-    models = {path.parent.parent: _shards(path.parent.parent) for path in place.glob(f"*/{MANIFEST}")}
+    parts = sorted(place.glob(f"*/{MANIFEST}"))
+    models = {place: {path.parent.name: path.parent for path in parts}} if parts else {}
     runs = {path.parents[4] for path in place.glob(f"*/state/models/*/{MANIFEST}")}
     runs |= {path.parents[4] for path in place.glob(f"*/*/state/models/*/{MANIFEST}")}
     models |= {run: _shards_of_run(run) for run in sorted(runs)}
@@ -271,10 +258,6 @@ def shards_in(place: Path) -> tuple[Path, dict[str, Path]]:
         names = ", ".join(str(folder.relative_to(place)) for folder in list(models)[:5])
         raise BadInput(f"{place}: has {len(models)} models, in {names}: name the folder of one")
     return next(iter(models.items()))
-
-
-def _shards(folder: Path) -> dict[str, Path]:
-    return {path.parent.name: path.parent for path in sorted(folder.glob(f"*/{MANIFEST}"))}
 
 
 def _shards_of_run(folder: Path) -> dict[str, Path]:

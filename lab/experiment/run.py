@@ -30,13 +30,13 @@ from treetap.lab.experiment.baselines import Comparison, defended, true_metrics
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joined_encodings import codes_in, leaks
 from treetap.lab.experiment.joined_table import ID, ID_TYPE, Split, split
-from treetap.lab.experiment.joint_model import collect, dropped_columns, traffic
+from treetap.lab.experiment.joint_model import collect, traffic
 from treetap.lab.experiment.party_tables import write_tables
 from treetap.lab.experiment.results import Evaluation, Measures, PlannedRun, Prediction, RunResult
 from treetap.lab.local_federation import LocalFederation
 from treetap.models.durable import write_whole
 from treetap.models.kept import CONTINUATION, read_history, read_leakage
-from treetap.models.store import read_arrays_of
+from treetap.models.store import read_arrays_of, read_manifest
 from treetap.names import of_class
 from treetap.process.limits import IMPORTED
 from treetap.protocols.prediction import predict_request
@@ -205,7 +205,7 @@ def _run(
         else:
             run.epochs = progress_view.rounds(trained)
         if experiment.data.drop_constant:
-            run.dropped_columns = dropped_columns(models)
+            run.dropped_columns = {party: read_manifest(it).get("dropped_columns", []) for party, it in models.items()}
         if privacy := training(job.protocol).noise.statement(job.params()):
             run.privacy = list(privacy)
         return run, done, outcome
