@@ -123,7 +123,7 @@ def on_order(case: Case, params: BoostingParams, truth: TrueColumns) -> tuple[Be
         known = Truth.of(truth, trees, PARTY)
         linked = Linked(trees, *known.given_links())
         _, claims, _ = attack.claims_of(linked, "given", evidence, PASSES)
-    named = known.named(linked.identities, linked.chains)
+    named = known.named(linked)
     means = [mean_places(linked, chain) for chain in range(len(linked.chains))]
     easy = {
         "a line through expected places": explained(claims.positions, named, truth),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,11 +14,10 @@ from torch import nn
 
 from treetap.arrays import Bools, Floats, Singles
 from treetap.attacks.features.record_space import Records, RecordSpace
-from treetap.attacks.networks.evidence import published_bottom
 from treetap.attacks.networks.schema import FeatureSettings, Scale
 from treetap.errors import BadInput
 from treetap.neural.inputs import InputScaler
-from treetap.neural.params import Bottom, SplitnnParams
+from treetap.neural.params import Bottom
 from treetap.tables.categories import Category
 from treetap.tables.reading import Table
 from treetap.tables.tensors import shape_text
@@ -92,16 +90,6 @@ class RealBottom:
             start += size
         images = {name: own.images.get(name, image) for name, image in floor.images.items()}
         return Records(numbers, images)
-
-
-def load_real_bottom(model: Path, params: SplitnnParams, party: str, job: str) -> RealBottom:
-    """Load the published model of a feature party.
-
-    Raises:
-        DataError: there is no such model, or it is of another job or party.
-    """
-    described, bottom = published_bottom(model, params, party, job)
-    return RealBottom(bottom, described.scaler, described.categories)
 
 
 def _kind(name: str, scaler: InputScaler, categories: Mapping[str, Category]) -> str | None:

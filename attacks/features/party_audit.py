@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from treetap.attacks.features.evidence import FeatureEvidence, load_real_bottom
+from treetap.attacks.features.evidence import FeatureEvidence, RealBottom
 from treetap.attacks.features.findings import findings
 from treetap.attacks.features.guesses import Attacker
 from treetap.attacks.files import Victim
+from treetap.attacks.networks.evidence import published_bottom
 from treetap.attacks.networks.schema import FeatureSettings, VictimFigures
 from treetap.attacks.view.own_table import read_numbers
 from treetap.attacks.view.received_rows import EpochRows
@@ -106,7 +107,8 @@ def audited_victim(
         _check_truth(truth, auxiliary, victims)
     real = None
     if files.model is not None and "match-exact" in attacks:
-        real = load_real_bottom(files.model, embeddings.params, files.name, view.job)
+        described, bottom = published_bottom(files.model, embeddings.params, files.name, view.job)
+        real = RealBottom(bottom, described.scaler, described.categories)
     figures = findings(evidence, None if truth is None else _records(truth, victims), real, attacks, progress)
     reasons = figures.pop("reasons")
     for what, count in (

@@ -216,20 +216,18 @@ def _of_columns(document: Document) -> str:
 
 
 def _line(it: Verdict) -> Line:
-    assert it.before is not None
-    assert it.after is not None
-    assert it.gain is not None
-    assert it.low is not None
-    assert it.high is not None
+    """A measured verdict; what its other measure of columns says, whose word is no worse, stands beside."""
+    # a verdict that was measured has all of them
+    before, after, more, low, high = (value or 0.0 for value in (it.before, it.after, it.gain, it.low, it.high))
     whose = f"{it.of}' {it.learned}" if it.of == OTHERS else f"{it.of}'s {it.learned}"
     how, floor = f"before ({it.before_how})", 0.5 if it.measure == "AUC" else 0.0
     if it.measure == "AUC":
-        text = f"could rank {whose} with AUC {score(it.before)} {how}, {score(it.after)} after"
-        gain = f"{it.gain:+.3f} ({it.low:+.3f} to {it.high:+.3f})"
+        text = f"could rank {whose} with AUC {score(before)} {how}, {score(after)} after"
+        gain = f"{more:+.3f} ({low:+.3f} to {high:+.3f})"
     else:
         what = "the variance of " if it.measure == "explained" else ""
-        text = f"could guess {share(it.before, 1)} of {what}{whose} {how}, {share(it.after, 1)} after"
-        gain = f"{100 * it.gain:+.1f} points ({100 * it.low:+.1f} to {100 * it.high:+.1f})"
+        text = f"could guess {share(before, 1)} of {what}{whose} {how}, {share(after, 1)} after"
+        gain = f"{100 * more:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
     if it.share is not None and it.word != "nothing found":
         gain += f", {round(100 * it.share)} % of what was left"
     if it.known is not None:
@@ -241,19 +239,21 @@ def _line(it: Verdict) -> Line:
     def on_bar(value: float) -> float:
         return min(100.0, max(0.0, 100 * (value - floor) / (1 - floor)))
 
-    before = on_bar(it.before)
-    gained = 0.0 if it.word == "nothing found" else on_bar(it.after) - before
-    ends = (on_bar(it.before + end) for end in (it.low, it.high))
+    start = on_bar(before)
+    gained = 0.0 if it.word == "nothing found" else on_bar(after) - start
+    ends = (on_bar(before + end) for end in (low, high))
     first = "" if it.first is None else _named_first(it.first, it.word)
-    other = "" if it.other is None else _other(it.other)
+    other = ""
+    if (more_of := it.other) is not None:
+        what = (
+            "of all cells it could name"
+            if more_of.measure == "accuracy"
+            else "of the variance of places it could explain"
+        )
+        other = f"{what} {share(more_of.before, 1)} before ({more_of.before_how}), {share(more_of.after, 1)} after"
+        other = f"{other}: {more_of.word}"
     beside = "; ".join(filter(None, (other, first, it.floor)))
-    return Line(it.party, text, it.word, gain, it.details, beside, before, gained, *ends)
-
-
-def _other(it: Compared) -> str:
-    """What the other measure of columns says, whose word is no worse."""
-    what = "of all cells it could name" if it.measure == "accuracy" else "of the variance of places it could explain"
-    return f"{what} {share(it.before, 1)} before ({it.before_how}), {share(it.after, 1)} after: {it.word}"
+    return Line(it.party, text, it.word, gain, it.details, beside, start, gained, *ends)
 
 
 def _named_first(it: FirstNamed, word: Word) -> str:

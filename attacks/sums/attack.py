@@ -34,7 +34,7 @@ from treetap.attacks.sums.scoring import (
     links_right,
     places_expected,
 )
-from treetap.attacks.sums.sketches import Identities, PartySums, chains, sums_of
+from treetap.attacks.sums.sketches import PartySums, chains, linked_places, sums_of
 from treetap.attacks.verdict import cells_right, compared_cells, compared_places
 from treetap.attacks.view.opened_sums import OpenedSums
 from treetap.errors import BadInput
@@ -162,14 +162,14 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
 
     def linked() -> Ints:
         sampled = params.colsample_bytree < 1
-        return Identities(trees, sampled=sampled, most=settings.most_candidates).places
+        return linked_places(trees, sampled=sampled, most=settings.most_candidates)
 
     try:
-        identities = Identities.given(evidence.kept.array("places", linked))
+        places = evidence.kept.array("places", linked)
     except BadInput as fault:
         return figures.model_copy(update={"reasons": {"sums": str(fault)}})
-    own = Linked(trees, identities, chains(trees, identities))
-    named = truth.named(own.identities, own.chains)
+    own = Linked(trees, places, chains(trees, places))
+    named = truth.named(own)
     by_differences, together, contradictions = claims_of(own, "own", evidence, passes)
     best = best_column(together.positions, named, columns, settings.pictured)
     guesses = {ALONE: _nothing(columns), READ: cells_guessed(together.cells, named, columns)}
@@ -246,7 +246,7 @@ def _with_links_given(
     evidence: SumsEvidence, passes: int, given: Linked, truth: Truth, learned: LearnedCuts
 ) -> dict[str, Any]:
     """The bound by links that are given."""
-    named = truth.named(given.identities, given.chains)
+    named = truth.named(given)
     _, bound, _ = claims_of(given, "given", evidence, passes)
     columns = evidence.truth
     best = best_column(bound.positions, named, columns, evidence.settings.pictured)
@@ -315,7 +315,7 @@ def _of_noised(
     `noises`: of each tree.
     """
     columns, privacy = evidence.truth, evidence.opened.noised[evidence.party]
-    named, cells = truth.named(linked.identities, linked.chains), NoisedCells.of(linked, noises)
+    named, cells = truth.named(linked), NoisedCells.of(linked, noises)
     left = [learned.possible[it.column] @ it.cells(columns).T for it in named]
     chances = evidence.kept.array(
         f"noised-{linked.digest}-{sweeps}",

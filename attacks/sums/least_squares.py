@@ -11,8 +11,11 @@ values lower nothing here: an equation with coarse coefficients is an equation. 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -73,39 +76,43 @@ def shares(linked: Linked, knowledge: Knowledge, seconds: float, most: int, say:
     matrix = equations.matrix[:, open_records].tocsr()
     used = np.repeat(equations.used, np.diff(knowledge.first), axis=1)
     rest = equations._replace(matrix=matrix, sums=sums, used=used)
-    cells = _Cells(possible[open_records], knowledge.first)
-    result[open_records] = _solve(rest, result[open_records], cells, (most, begun + seconds), say)
+    project = partial(_projected, possible=possible[open_records], first=knowledge.first)
+    result[open_records] = _solve(rest, result[open_records], project, (most, begun + seconds), say)
     return result
 
 
-class _Cells(NamedTuple):
-    possible: Bools
-    first: Ints
-
-    def project(self, shares: Singles) -> Singles:
-        """The nearest shares of possible cells, at least 0, that sum to 1 in each chain (Duchi et al. 2008)."""
-        for start, end in zip(self.first[:-1], self.first[1:], strict=True):
-            part = np.where(self.possible[:, start:end], shares[:, start:end], np.float32(-1e6))
-            ordered = -np.sort(-part, axis=1)
-            above = np.cumsum(ordered, axis=1) - 1
-            places = np.arange(1, end - start + 1, dtype=np.float32)
-            last = (ordered * places > above).sum(axis=1) - 1
-            level = above[np.arange(len(part)), last] / (last + 1)
-            shares[:, start:end] = np.maximum(part - level[:, None].astype(np.float32), 0)
-        return shares
+def _projected(shares: Singles, possible: Bools, first: Ints) -> Singles:
+    """The nearest shares of possible cells, at least 0, that sum to 1 in each chain (Duchi et al. 2008)."""
+    for start, end in pairwise(first):
+        part = np.where(possible[:, start:end], shares[:, start:end], np.float32(-1e6))
+        ordered = -np.sort(-part, axis=1)
+        above = np.cumsum(ordered, axis=1) - 1
+        places = np.arange(1, end - start + 1, dtype=np.float32)
+        last = (ordered * places > above).sum(axis=1) - 1
+        level = above[np.arange(len(part)), last] / (last + 1)
+        shares[:, start:end] = np.maximum(part - level[:, None].astype(np.float32), 0)
+    return shares
 
 
 def _solve(
-    equations: _Equations, start: Singles, cells: _Cells, until: tuple[int, float], say: Callable[[str], None]
+    equations: _Equations,
+    start: Singles,
+    project: Callable[[Singles], Singles],
+    until: tuple[int, float],
+    say: Callable[[str], None],
 ) -> Singles:
-    """The shares that fit best. `until`: the most steps, and the processor time after which the last ones count."""
+    """The shares that fit best.
+
+    `project`: to the nearest shares that there can be. `until`: the most steps, and the processor time after which the
+    last ones count.
+    """
     most, end = until
     transposed = equations.matrix.T.tocsr()
     step = np.float32(1 / max(_norm(equations.matrix, transposed), 1e-30))
     now, ahead, pace = start, start.copy(), 1.0
     claims = now > SURE
     for number in range(1, most + 1):
-        following = cells.project(ahead - step * (transposed @ equations.rests(ahead)))
+        following = project(ahead - step * (transposed @ equations.rests(ahead)))
         if float(np.vdot(ahead - following, following - now)) > 0:
             pace = 1.0  # it overshot: begin to gather speed anew
         faster = (1 + np.sqrt(1 + 4 * pace * pace)) / 2
@@ -204,32 +211,12 @@ class LearnedCuts:
     unknown: int
 
 
-@dataclass
-class _Possible:
-    """The codes in which records may be, and the cuts by which they were told apart.
-
-    `codes` (N, codes of all columns). `cuts`: column → numbers of its learned sets.
-    """
-
-    columns: TrueColumns
-    codes: Bools
-    cuts: dict[int, set[int]] = field(default_factory=dict)
-
-    def use(self, column: int, sets: Ints, left: Ints, right: Ints) -> None:
-        """Use that a split by the lowest of tied `sets`, as its owner takes it, sends `left` and `right` so."""
-        own = slice(int(self.columns.first[column]), int(self.columns.first[column + 1]))
-        lowest = int(sets.min())
-        self.codes[left, own] &= self.columns.lefts[lowest, own]
-        self.codes[right, own] &= ~self.columns.lefts[lowest, own]
-        self.cuts.setdefault(column, set()).add(lowest)
-
-
 def learned_cuts(answers: Sequence[LeftSet], columns: TrueColumns, *, mirrored: bool = False) -> LearnedCuts:
     """Place records by the left sets of one party. `mirrored`: a constraint may let its owner send the right side left.
 
     A left set is linked where exactly one column has sets that divide the answer's records so.
     """
-    possible = _Possible(columns, np.ones((len(columns.codes), int(columns.first[-1])), dtype=bool))
+    codes, cuts = np.ones((len(columns.codes), int(columns.first[-1])), dtype=bool), defaultdict[int, set[int]](set)
     flat = columns.codes + columns.first[:-1]
     tied = foreign = unknown = 0
     for answer in answers:
@@ -239,10 +226,15 @@ def learned_cuts(answers: Sequence[LeftSet], columns: TrueColumns, *, mirrored: 
         right = np.setdiff1d(answer.space, answer.left, assume_unique=True)
         offered = list(_sides(columns, flat, answer.left, right, mirrored=mirrored))
         if len(offered) == 1:
-            possible.use(*offered[0])
+            # its owner takes the lowest of tied sets
+            column, sets, inside, outside = offered[0]
+            own, lowest = slice(int(columns.first[column]), int(columns.first[column + 1])), int(sets.min())
+            codes[inside, own] &= columns.lefts[lowest, own]
+            codes[outside, own] &= ~columns.lefts[lowest, own]
+            cuts[column].add(lowest)
         else:
             tied, foreign = tied + (len(offered) > 1), foreign + (not offered)
-    return LearnedCuts(*_figures(possible), tied, foreign, unknown)
+    return LearnedCuts(*_figures(columns, codes, cuts), tied, foreign, unknown)
 
 
 def _sides(
@@ -268,17 +260,20 @@ def _occurring(codes: Ints, count: int) -> Bools:
     return occurs
 
 
-def _figures(possible: _Possible) -> tuple[list[ColumnCuts], CellsRead, list[Bools]]:
-    """The figures of each column, the cells that are placed in one bin, and the bins that are left of each column."""
-    columns, by_column, left = possible.columns, [], list[Bools]()
-    records = len(columns.codes)
+def _figures(
+    columns: TrueColumns, possible: Bools, learned: Mapping[int, set[int]]
+) -> tuple[list[ColumnCuts], CellsRead, list[Bools]]:
+    """The figures of each column, the cells that are placed in one bin, and the bins that are left of each column.
+
+    `possible` (N, codes of all columns): where records may be. `learned`: column → numbers of its learned sets.
+    """
+    by_column, left, records = [], list[Bools](), len(columns.codes)
     claims = wrong = right = 0
     for column, name in enumerate(columns.names):
         own = slice(int(columns.first[column]), int(columns.first[column + 1]))
-        codes, occurs = columns.codes[:, column], np.zeros(own.stop - own.start, dtype=bool)
-        occurs[codes] = True
-        open_codes = possible.codes[:, own] & occurs
-        cuts = sorted(possible.cuts.get(column, ()))
+        codes = columns.codes[:, column]
+        open_codes = possible[:, own] & _occurring(codes, own.stop - own.start)
+        cuts = sorted(learned.get(column, ()))
         # codes between the same two neighbouring cuts are on the same side of every cut
         _, cell = np.unique(columns.lefts[cuts, own], axis=1, return_inverse=True) if cuts else (None, np.zeros(0, int))
         between = np.zeros(records, dtype=bool)

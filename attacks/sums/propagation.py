@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.arrays import Array, Bools, Ints
-from treetap.attacks.sums.sketches import Identities, PartySums
+from treetap.attacks.sums.sketches import PartySums
 
 #: Records of a difference that is decoded, at most.
 FEW = 3
@@ -102,7 +102,7 @@ class Linked:
     """
 
     trees: Sequence[PartySums] = field(repr=False)
-    identities: Identities = field(repr=False)
+    places: Ints = field(repr=False)
     chains: Sequence[Ints] = field(repr=False)
 
     @property
@@ -113,12 +113,12 @@ class Linked:
     @property
     def digest(self) -> str:
         """A digest of the links."""
-        links = [self.identities.places, *self.chains]
+        links = [self.places, *self.chains]
         return hashlib.sha256(b"".join(part.tobytes() + b"|" for part in links)).hexdigest()[:16]
 
     def borders(self, number: int, chain: int) -> tuple[Ints, Ints]:
         """The candidates of a chain that tree `number` in their order offers: positions in the chain, places."""
-        places = self.identities.places[number, self.chains[chain]]
+        places = self.places[number, self.chains[chain]]
         there = np.flatnonzero(places >= 0)
         return there, places[there]
 
@@ -131,7 +131,7 @@ def left_sets(linked: Linked, knowledge: Knowledge) -> None:
             continue  # a partition of categories may have tied with the places that won, and was taken
         equal = tree.equal_places
         common: dict[int, list[int]] = {}
-        for k, place in enumerate(linked.identities.places[number]):
+        for k, place in enumerate(linked.places[number]):
             if place >= 0:
                 common.setdefault(int(equal[place]), []).append(k)
         for split in tree.won:

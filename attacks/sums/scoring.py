@@ -15,9 +15,9 @@ import numpy as np
 from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.networks.schema import png_url
 from treetap.attacks.sums.noised import cuts_of_columns
-from treetap.attacks.sums.propagation import Keys, keys_of
+from treetap.attacks.sums.propagation import Keys, Linked, keys_of
 from treetap.attacks.sums.schema import CellsRead, ColumnPicture
-from treetap.attacks.sums.sketches import Identities, PartySums
+from treetap.attacks.sums.sketches import PartySums
 from treetap.errors import BadInput
 from treetap.tables.reading import Table
 from treetap.trees.binning import BinnedTable, Codes, FeatureBins, fit
@@ -228,7 +228,7 @@ class Truth:
         _check_known(party, float(max(np.mean(linked), share)))
         return cls(columns, equal, cuts_alone=True)
 
-    def given_links(self) -> tuple[Identities, list[Ints]]:
+    def given_links(self) -> tuple[Ints, list[Ints]]:
         """True links: each possible left set has its places, and cuts of a column of numbers are a chain.
 
         With `cuts_alone` only those: of merged bins a candidate by itself does not show where its border is in a node.
@@ -238,16 +238,16 @@ class Truth:
         feature, cuts = self.columns.feature[offered], self.columns.cuts[offered]
         chains = [np.flatnonzero(cuts & (feature == number)) for number in range(len(self.columns.names))]
         chains += [np.array([single]) for single in np.flatnonzero(~cuts)]
-        return Identities.given(places[:, offered]), [chain for chain in chains if len(chain)]
+        return places[:, offered], [chain for chain in chains if len(chain)]
 
-    def named(self, identities: Identities, chains: Sequence[Ints]) -> list[Named]:
+    def named(self, linked: Linked) -> list[Named]:
         """Each chain with the column that most of its candidates are of, and their left sets there."""
-        votes = np.zeros((identities.places.shape[1], len(self.columns.lefts)), dtype=np.int64)
-        for row, equal in zip(identities.places, self.equal, strict=True):
+        votes = np.zeros((linked.places.shape[1], len(self.columns.lefts)), dtype=np.int64)
+        for row, equal in zip(linked.places, self.equal, strict=True):
             there = np.flatnonzero(row >= 0)
             votes[there] += equal[row[there]]
         result = []
-        for chain in chains:
+        for chain in linked.chains:
             of_columns = np.stack(
                 [
                     votes[chain][:, self.columns.feature == c].max(axis=1, initial=0)

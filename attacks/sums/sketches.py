@@ -195,35 +195,25 @@ MOST_EQUATIONS = 600
 _RIDGE = 1e-9
 
 
-class Identities:
+def linked_places(trees: Sequence[PartySums], *, sampled: bool, most: int) -> Ints:
     """Candidates of all trees under common numbers.
+
+    A row per tree: (candidates of the job,) the place of each in the tree's order, −1: not offered.
 
     Args:
         most: candidates, above which it ends with BadInput.
         sampled: trees use some of the columns only, so that a candidate may be one that no tree before had.
-
-    Attributes:
-        places: a row per tree: (candidates of the job,) the place of each in the tree's order, −1: not offered.
     """
-
-    def __init__(self, trees: Sequence[PartySums], *, sampled: bool, most: int) -> None:
-        rows = [np.arange(tree.candidates) for tree in trees[:1]]
-        count = len(rows[0]) if rows else 0
-        for number in range(1, len(trees)):
-            taken = _taken(trees, rows, number, count, FARTHEST if sampled else np.inf)
-            fresh = np.setdiff1d(np.arange(trees[number].candidates), taken[taken >= 0])
-            rows.append(np.concatenate([taken, fresh]))
-            count += len(fresh)
-            if count > most:
-                raise BadInput(f"more than {most} candidates are to be linked (most_candidates)")
-        self.places = _padded(rows, count)
-
-    @classmethod
-    def given(cls, places: Ints) -> Identities:
-        """The identities that places (trees, candidates) say."""
-        identities = cls([], sampled=False, most=0)
-        identities.places = places
-        return identities
+    rows = [np.arange(tree.candidates) for tree in trees[:1]]
+    count = len(rows[0]) if rows else 0
+    for number in range(1, len(trees)):
+        taken = _taken(trees, rows, number, count, FARTHEST if sampled else np.inf)
+        fresh = np.setdiff1d(np.arange(trees[number].candidates), taken[taken >= 0])
+        rows.append(np.concatenate([taken, fresh]))
+        count += len(fresh)
+        if count > most:
+            raise BadInput(f"more than {most} candidates are to be linked (most_candidates)")
+    return _padded(rows, count)
 
 
 def _taken(trees: Sequence[PartySums], rows: list[Ints], number: int, count: int, farthest: float) -> Ints:
@@ -284,13 +274,12 @@ def _strongest(tree: PartySums) -> tuple[csr_array, Floats]:
     return matrix[largest], sums[largest]
 
 
-def chains(trees: Sequence[PartySums], identities: Identities) -> list[Ints]:
+def chains(trees: Sequence[PartySums], places: Ints) -> list[Ints]:
     """Candidates in chains of nested left sets, each from the smallest set, by the least total difference.
 
     Sets are compared in every group of records of the first trees: a nested one has there no more records, and sums
     that the records in between can have.
     """
-    places = identities.places
     count = places.shape[1]
     nested, more = np.ones((count, count), dtype=bool), np.full((count, count), -np.inf)
     compared = np.zeros((count, count), dtype=bool)
