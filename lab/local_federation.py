@@ -120,7 +120,10 @@ class LocalFederation:
 
     def __enter__(self) -> Self:
         try:
-            self._make_certificates()
+            make_folder(self.folder / "certs")
+            create_authority(self.folder / "certs")
+            others = {"coordinator": Role.COORDINATOR, "operator": Role.OPERATOR}
+            self._certify({**dict.fromkeys(self._parties, Role.PARTY), **others})
             for name, settings in self._parties.items():
                 self._configure(name, {**settings})
                 self._spawn(name, "party")
@@ -218,13 +221,6 @@ class LocalFederation:
                 if stream is not None:
                     stream.close()
 
-    def _make_certificates(self) -> None:
-        certs = self.folder / "certs"
-        make_folder(certs)
-        create_authority(certs)
-        others = {"coordinator": Role.COORDINATOR, "operator": Role.OPERATOR}
-        self._certify({**dict.fromkeys(self._parties, Role.PARTY), **others})
-
     def _certify(self, roles: Mapping[str, Role]) -> None:
         certs = self.folder / "certs"
         for name, role in roles.items():
@@ -241,20 +237,18 @@ class LocalFederation:
         make_folder(folder)
         common = {"name": name, "listen": listen, "state": "state", "tls": self._tls(name)}
         if name in self._parties:
-            policy = merged({"people": self._named(name)}, settings.get("policy", {}))
+            # what lets it take part: all others, and any of them with a label as label holder
+            others = {party: given for party, given in self._parties.items() if party != name}
+            labelled = [
+                party
+                for party, given in others.items()
+                if any("label" in it for it in given.get("tables", {}).values())
+            ]
+            people = {"label_holders": labelled, "peers": list(others)}
+            policy = merged({"people": people}, settings.get("policy", {}))
             write_whole(folder / "policy.toml", to_toml(policy).encode())
             settings = {**settings, "policy": "policy.toml"}
         write_whole(folder / "config.toml", to_toml({**common, **settings}).encode())
-
-    def _named(self, name: str) -> dict[str, list[str]]:
-        """What lets a party take part, under [people] of its policy: all others, any with a label as label holder."""
-        others = {party: settings for party, settings in self._parties.items() if party != name}
-        labelled = [
-            party
-            for party, settings in others.items()
-            if any("label" in table for table in settings.get("tables", {}).values())
-        ]
-        return {"label_holders": labelled, "peers": list(others)}
 
     def _spawn(self, name: str, kind: str) -> None:
         option = [] if kind == "gateway" else ["--config"]

@@ -163,19 +163,16 @@ def _reconstruction(attack: str, attacker: Attacker, truth: Records | None) -> R
         known = truth.first(count)
         scores = {scale: _scores(guess[scale], known) for scale in SCALES}
         scores["floor"] = _scores(attacker.space.floor(count), known)
+    strengths = {scale: -it.mse if it.ssim is None else it.ssim for scale in SCALES if (it := scores.get(scale))}
     return Reconstruction(
         attack=attack,
         records=count,
         raw=scores.get("raw"),
         standardised=scores.get("standardised"),
-        headline=_strongest({scale: _strength(scores[scale]) for scale in SCALES}) if scores else None,
+        headline=_strongest(strengths) if scores else None,
         floor=scores.get("floor"),
         seconds=seconds,
     )
-
-
-def _strength(scores: RecordScores) -> float:
-    return -scores.mse if scores.ssim is None else scores.ssim
 
 
 def _scores(guess: Records, truth: Records) -> RecordScores:

@@ -366,14 +366,10 @@ def png_url(image: Singles) -> str:
     height, width, channels = pixels.shape
     lines = b"".join(b"\x00" + line.tobytes() for line in pixels)  # 0: a line without a filter
     header = struct.pack(">IIBBBBB", width, height, 8, _COLOURS[channels], 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
-    return (
-        "data:image/png;base64," + base64.b64encode(_SIGNATURE + b"".join(_chunk(*chunk) for chunk in chunks)).decode()
-    )
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    content = _SIGNATURE
+    for kind, part in ((b"IHDR", header), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b"")):
+        content += struct.pack(">I", len(part)) + kind + part + struct.pack(">I", zlib.crc32(kind + part))
+    return "data:image/png;base64," + base64.b64encode(content).decode()
 
 
 def attribute_figure(column: Attribute, what: Scale | Literal["floor"] | None) -> float | None:
