@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,18 +10,10 @@ from sklearn.metrics.cluster import contingency_matrix, expected_mutual_informat
 
 from treetap.arrays import Ints
 from treetap.attacks.view.known_trees import TreeView
-from treetap.attacks.view.view import Traffic, View
+from treetap.attacks.view.view import View
 from treetap.protocols.registry import training
 from treetap.tables.labels import Labels
 from treetap.trees.information import class_counts, class_entropy, mutual_information, node_bounds
-
-
-def traffic_rows(traffic: Sequence[Traffic], peer: str) -> list[dict[str, Any]]:
-    """Messages that a party received (`peer`: from) or sent (to): class, peer, step, messages with the class, bytes."""
-    return [
-        {"class": row.disclosure, peer: row.peer, "step": row.step, "messages": row.messages, "bytes": row.bytes}
-        for row in traffic
-    ]
 
 
 def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:

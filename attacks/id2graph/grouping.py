@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -107,21 +108,6 @@ def uni_cl(evidence: GroupEvidence) -> Outcome:
     return _clustered(evidence, own, joined.groups, joined.seconds)
 
 
-def id2graph(evidence: GroupEvidence) -> Outcome:
-    """ID2Graph on the whole graph. Raises BadInput where its matrix is too large."""
-    return _by_graph(whole, evidence)
-
-
-def id2graph_chunked(evidence: GroupEvidence) -> Outcome:
-    """ID2Graph on leaves in chunks."""
-    return _by_graph(in_chunks, evidence)
-
-
-def id2graph_quotient(evidence: GroupEvidence) -> Outcome:
-    """ID2Graph with records merged that no leaf tells apart."""
-    return _by_graph(quotient, evidence)
-
-
 def own_cuts(evidence: GroupEvidence) -> Outcome:
     """k-means on the sides of own splits; without any all records are one group."""
     start, settings = time.perf_counter(), evidence.settings
@@ -138,6 +124,14 @@ def _by_graph(graph: Callable[[Leaves, int, Settings], Groups], evidence: GroupE
     groups, seconds = graph(evidence.leaves, evidence.records, evidence.settings)
     described = {name: getattr(groups, name) for name in ("alone", "modularity", "vertices", "entries")}
     return _clustered(evidence, own, groups.labels, seconds, **described)
+
+
+#: ID2Graph on the whole graph; BadInput where its matrix is too large.
+id2graph = partial(_by_graph, whole)
+#: ID2Graph on leaves in chunks.
+id2graph_chunked = partial(_by_graph, in_chunks)
+#: ID2Graph with records merged that no leaf tells apart.
+id2graph_quotient = partial(_by_graph, quotient)
 
 
 def _clustered(

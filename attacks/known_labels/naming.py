@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,16 +41,6 @@ _TOGETHER = 2000
 _CONTROLS = 5
 #: Names chances (u, classes) of unlike rows, by settings, known rows, all rows, and classes of the known ones.
 Way = Callable[[KnownSettings, Any, Rows, Ints], tuple[Ints, Floats]]
-
-
-def known_neighbours(evidence: SignatureEvidence) -> KnownLabelResult | None:
-    """The label of each record by a vote of the nearest known ones, by inverse distance (Cover, Hart 1967)."""
-    return _result(evidence, "known-neighbours")
-
-
-def known_regression(evidence: SignatureEvidence) -> KnownLabelResult | None:
-    """The label of each record by a logistic regression on the known ones."""
-    return _result(evidence, "known-regression")
 
 
 def named_by_rows(evidence: SignatureEvidence, name: str) -> dict[str, Naming]:
@@ -213,21 +204,6 @@ _ROUNDS, _SPARE = 12, 4
 _MOST_SIDES = 62
 #: Discounts of trees by kind.
 _DISCOUNTS: dict[RankedBy, float] = {"splits": SEQUENTIAL_DISCOUNT, "splits-alike": INDEPENDENT_DISCOUNT}
-
-
-def first_component(evidence: SignatureEvidence) -> RankedResult | None:
-    """The first principal component of own splits, leaves and nodes; of own columns the second one too."""
-    return _ranked_result(evidence, "first-component", _components)
-
-
-def vote(evidence: SignatureEvidence) -> RankedResult | None:
-    """The vote of own splits; of own columns one that each has a like part in."""
-    return _ranked_result(evidence, "vote", _votes)
-
-
-def heaviest_cut(evidence: SignatureEvidence) -> RankedResult | None:
-    """The own split of the largest weight."""
-    return _ranked_result(evidence, "heaviest-cut", _heaviest)
 
 
 class Splits(NamedTuple):
@@ -413,3 +389,15 @@ def extreme_end(scores: Floats, many: int) -> bool:
     ascending = np.sort(scores)
     upper = ascending[-many:].mean() - ascending[:-many].mean()
     return bool(upper >= ascending[many:].mean() - ascending[:many].mean())
+
+
+#: The label of each record by a vote of the nearest known ones, by inverse distance (Cover, Hart 1967).
+known_neighbours = partial(_result, name="known-neighbours")
+#: The label of each record by a logistic regression on the known ones.
+known_regression = partial(_result, name="known-regression")
+#: The first principal component of own splits, leaves and nodes; of own columns the second one too.
+first_component = partial(_ranked_result, name="first-component", orders=_components)
+#: The vote of own splits; of own columns one that each has a like part in.
+vote = partial(_ranked_result, name="vote", orders=_votes)
+#: The own split of the largest weight.
+heaviest_cut = partial(_ranked_result, name="heaviest-cut", orders=_heaviest)

@@ -6,13 +6,11 @@ makes the claims (`treetap.attacks.pivodl.column_claims`) is given a view and ow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from treetap.arrays import Floats, Ints
 from treetap.attacks.pivodl.bin_domains import UNPLACED
@@ -95,6 +93,11 @@ def gain_inversion(evidence: SharedLabelEvidence) -> GainInversionFigures:
     """Count what `SolvedGains` solved, and of it by the labels what is right."""
     view, solved, truth = evidence.view, evidence.solved, evidence.truth
     by_tree = [_of_tree(tree, truth) for tree in solved.trees]
+    noise_removed = 0  # leaves that came with noise and whose exact weight follows from gains, not from sums alone
+    for seen, tree in zip(view.trees, solved.trees, strict=True):
+        told = closed(seen.sums, seen.splits)
+        noised = [leaf for leaf, weight in seen.weights.items() if not weight.exact]
+        noise_removed += sum(leaf in tree.weights and leaf not in told for leaf in noised)
     return GainInversionFigures(
         possible=solved.possible and view.params.gain_comparison == "announce",
         splits=sum(tree.splits for tree in by_tree),
@@ -103,7 +106,7 @@ def gain_inversion(evidence: SharedLabelEvidence) -> GainInversionFigures:
         solved=sum(tree.solved for tree in by_tree),
         exact=None if truth is None else sum(tree.exact or 0 for tree in by_tree),
         noised_weights=sum(not weight.exact for tree in view.trees for weight in tree.weights.values()),
-        noise_removed=sum(_noise_removed(*pair) for pair in zip(view.trees, solved.trees, strict=True)),
+        noise_removed=noise_removed,
         by_tree=by_tree,
     )
 
@@ -122,12 +125,6 @@ def _of_tree(tree: InvertedTree, truth: Ints | None) -> InvertedTreeFigures:
     )
 
 
-def _noise_removed(seen: PivodlTree, solved: InvertedTree) -> int:
-    """Leaves that came with noise and whose exact weight follows from gains, not from received sums alone."""
-    told = closed(seen.sums, seen.splits)  # these weights follow without a gain: `exact_weight_known`
-    return sum(leaf in seen.weights and not seen.weights[leaf].exact for leaf in solved.weights if leaf not in told)
-
-
 # The differential attack (Zhu et al. 2023, Theorem 2): sums over two sets that differ in a few records.
 #
 # With known scores a sum of g = p − y over known records is the number k of records of the second class among them. Two
@@ -143,22 +140,13 @@ def _noise_removed(seen: PivodlTree, solved: InvertedTree) -> int:
 Count = tuple[Ints, int]
 
 
-def counted(records: Ints, sums: Ints, negative: Ints, one: int = UNIT) -> Count | None:
+def counted(records: Ints, sums: Ints, negative: Ints) -> Count | None:
     """The records of the second class behind a sum (2,) of g and h over records with known scores.
 
-    `negative`: (n, 2) their g and h if all were of the first class. `one`: the difference that the class makes to g.
-    None where the sum is none of these records.
+    `negative`: (n, 2) their g and h if all were of the first class. None where the sum is none of these records.
     """
-    positives = round((int(negative[:, 0].sum()) - int(sums[0])) / one)
+    positives = round((int(negative[:, 0].sum()) - int(sums[0])) / UNIT)
     return (records, positives) if 0 <= positives <= len(records) else None
-
-
-def differences(nested: Sequence[Count]) -> list[Count]:
-    """The sets between consecutive ones of a chain, each of which holds the one before it."""
-    between = list(nested[:1])
-    for (inner, few), (outer, more) in pairwise(nested):
-        between.append((np.setdiff1d(outer, inner, assume_unique=True), more - few))
-    return between
 
 
 def recovered(counts: Iterable[Count], total: int) -> Ints:
@@ -207,7 +195,7 @@ def _of_node(solved: SolvedGains, tree: PivodlTree, node: int, sums: Ints, score
     rows = tree.records(node)
     if rows is None or np.isnan(scores[rows]).any():
         return None
-    return counted(rows, sums, solved.negative(rows, scores), UNIT)
+    return counted(rows, sums, solved.negative(rows, scores))
 
 
 # What PIVODL discloses to a party by its messages: bins, records of nodes, and sums that give exact weights away.
@@ -340,16 +328,12 @@ def best_column(expected: Floats, true: Ints) -> tuple[int | None, float | None]
 
     None where no column differs between records, in truth or as expected.
     """
+    from scipy.stats import rankdata
+
     ranks = {}
     for column in range(true.shape[1]):
-        one, other = _ranked(expected[:, column]), _ranked(true[:, column])
+        one, other = rankdata(expected[:, column]), rankdata(true[:, column])
         if len(one) and one.std() > 0 and other.std() > 0:
             ranks[column] = float(np.corrcoef(one, other)[0, 1])
     best = max(ranks, key=ranks.__getitem__, default=None)
     return best, None if best is None else ranks[best]
-
-
-def _ranked(values: npt.NDArray[np.number]) -> Floats:
-    """Mean ranks; equal values have the same."""
-    _, place, times = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(times) - (times - 1) / 2)[place.reshape(-1)])
