@@ -145,7 +145,7 @@ class Insights(CallerRecords):
         if isinstance(self._fitted, RemoteFitted):
             if not isinstance(X, str):
                 raise InvalidInput("the federation has its own tables: X is their name")
-            told = self._fitted.attributions(X, verbose=bool(self.verbose))
+            told = self._fitted.predict(X, "eini", verbose=bool(self.verbose), attributions=True)
             return of_sums(told, self._fitted.label_holder)
         data = self._party_tables(X)
         check_explained(self._fitted.manifest["protocol"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 from math import nan
@@ -16,7 +16,6 @@ from treetap import terminal
 from treetap.attacks import audit, audit_file
 from treetap.attacks import limits as gate
 from treetap.attacks.audit_file import Runs
-from treetap.attacks.document import Document
 from treetap.attacks.intruder import intrude
 from treetap.attacks.published.model import OpenTrees, Target
 from treetap.attacks.report import html as report
@@ -67,7 +66,12 @@ def audit_runs(runs: Runs, asked: AuditOptions, *, as_json: bool) -> list[str]:
         name = run.name if runs.several else ""
         with progress_view.steps(" ".join(("audit", name)).strip()) as progress:
             content = audit.audit(file, by_tree=asked.by_tree(thorough=bool(limits)), progress=progress)
-        exceeded = _above(content, limits, allow_partial=asked.allow_partial)
+        exceeded = gate.exceeded(content, limits)
+        # faults of a transcript may hide figures
+        if limits and not exceeded and not asked.allow_partial and (faults := audit.incomplete(content)):
+            raise BadInput(
+                f"{faults[0]}; figures may be too small: --fail-above needs --allow-partial to judge by them"
+            )
         above += [f"{name}: {line}" if name else line for line in exceeded]
         plain[name] = content.plain()
         if not as_json:
@@ -115,14 +119,6 @@ def _file(run: Path, asked: AuditOptions) -> audit_file.AuditFile:
         except ValueError as fault:
             raise BadInput(f"--attacks: {fault}") from None
     return file.model_copy(update=update)
-
-
-def _above(document: Document, limits: Mapping[str, float], *, allow_partial: bool) -> list[str]:
-    """The figures above a limit. Raises BadInput where faults of a transcript may hide some."""
-    above = gate.exceeded(document, limits)
-    if limits and not above and not allow_partial and (faults := audit.incomplete(document)):
-        raise BadInput(f"{faults[0]}; figures may be too small: --fail-above needs --allow-partial to judge by them")
-    return above
 
 
 def write_report(path: Path, content: str | None, option: str, *, named: bool) -> bool:

@@ -24,12 +24,12 @@ import pyarrow as pa
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput, TreetapError
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.kept import Kept, Place, opened, remove_private_keys
+from treetap.lab.experiment.kept import MODELS, Kept, Place, opened, remove_private_keys
 from treetap.lab.experiment.page import html
 from treetap.lab.experiment.results import Logged, Results, RunResult, Summary, histories_csv, summary
 from treetap.lab.experiment.run import Live, run_seed
 from treetap.lab.experiment.xgboost_export import export_run
-from treetap.models.durable import make_ignored_folder
+from treetap.models.durable import make_folder, make_ignored_folder, remove_folder
 from treetap.names import on_loopback, visible
 from treetap.pages.page import drawn
 
@@ -282,9 +282,10 @@ def run_experiment(
     on_start(kept, len(given.runs))
     try:
         for run in given.runs:
-            if kept.holds(run):
+            if any(finished.planned == run for finished in kept.runs):
                 continue
-            federation = kept.begin(run)
+            federation = kept.folder / run.name
+            remove_folder(federation)  # what an earlier attempt left
             try:
                 result = run_seed(
                     given,
@@ -320,8 +321,10 @@ def run_experiment(
 
 def _export(kept: Kept, run: RunResult) -> None:
     """Note the file with a run's model for XGBoost, or why there is none: the run itself has succeeded."""
+    make_folder(kept.folder / MODELS)
+    path = kept.folder / MODELS / f"{run.planned.name}.json"
     try:
-        export_run(kept.folder / run.planned.name, path := kept.model(run.planned))
+        export_run(kept.folder / run.planned.name, path)
         run.xgboost = str(path)
     except BadInput as fault:
         run.xgboost_fault = str(fault)
