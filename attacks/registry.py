@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -130,10 +131,13 @@ class Attack:
 
 
 def _later(module: str, name: str) -> Callable[[Any], Any]:
-    """A function of a module that is imported, with its libraries, when it runs: commands list attacks at once."""
+    """A function of a module that is imported, with its libraries, when it runs: commands list attacks at once.
+
+    `name`: of the function, or of a method behind its class and a dot.
+    """
 
     def run(evidence: Any) -> Any:
-        return getattr(importlib.import_module(module), name)(evidence)
+        return attrgetter(name)(importlib.import_module(module))(evidence)
 
     run.__module__, run.__qualname__ = module, name
     return run
@@ -339,7 +343,7 @@ ROWS: tuple[Attack, ...] = (
         "attributes",
         "Columns, one by one",
         "a classifier or regression for each column, from embeddings and columns of auxiliary records",
-        lambda attacker: attacker.attributes(),
+        _later("treetap.attacks.features.guesses", "Attacker.attributes"),
         Attribute,
         limit="the accuracy of the guess of any column, of numbers its R²",
         published="attribute inference (Equation 7)",
@@ -349,7 +353,7 @@ ROWS: tuple[Attack, ...] = (
         "decode",
         "Whole records: inverse network",
         "an inverse network from embeddings to records, fitted to auxiliary records",
-        lambda attacker: attacker.decode(),
+        _later("treetap.attacks.features.guesses", "Attacker.decode"),
         Reconstruction,
         limit=f"by an inverse network: {_RECORDS}",
         published="inverse network (section 4.3)",
@@ -359,7 +363,7 @@ ROWS: tuple[Attack, ...] = (
         "match",
         "Whole records: surrogate",
         "records whose embedding by a surrogate of the party's own model is nearest to the one received",
-        lambda attacker: attacker.match(),
+        _later("treetap.attacks.features.guesses", "Attacker.match"),
         Reconstruction,
         limit=f"by a surrogate of the feature party's model: {_RECORDS}",
         published="reconstruction by a surrogate (Equations 5 and 6)",
@@ -369,7 +373,7 @@ ROWS: tuple[Attack, ...] = (
         "match-exact",
         "Whole records: published model",
         "the same with the published model: an upper bound for a prediction, whose embeddings it made",
-        lambda attacker: attacker.match_exact(),
+        _later("treetap.attacks.features.guesses", "Attacker.match_exact"),
         Reconstruction,
         limit=f"by the feature party's published model: {_RECORDS}",
         published="white-box inversion",
