@@ -32,12 +32,10 @@ from treetap.attacks.case import (
 )
 from treetap.attacks.columns_apart import figures_of, reading
 from treetap.attacks.document import Document
-from treetap.attacks.features.schema import VictimFigures
 from treetap.attacks.label_holder_audit import attacked, columns_read, label_holder, read_holder
-from treetap.attacks.networks.schema import GainFigures
-from treetap.attacks.pivodl.evidence import exact_weights
+from treetap.attacks.networks.schema import GainFigures, VictimFigures
+from treetap.attacks.pivodl.evidence import exact_weights, true_columns
 from treetap.attacks.pivodl.schema import SourceFigures
-from treetap.attacks.pivodl.source_columns import true_columns
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.sums.schema import ColumnFigures
 from treetap.attacks.verdict import OTHERS, Verdict, best_of, judged, unbalanced
@@ -181,7 +179,10 @@ def _parties(cases: list[Case], child: Child | None, *, by_tree: ByTree, progres
     """The sections of each party, and the findings on what it received; `child` reads columns."""
     parties = {}
     for number, case in enumerate(cases):
-        say = partial(_say, progress, number, len(cases), case.party.name)
+
+        def say(part: str, number: int = number, name: str = case.party.name) -> None:
+            progress(number, len(cases), f"{name}: {part}")
+
         with threadpool_limits(1):  # most fits are small: threads would wait for each other
             parties[case.party.name] = _of_view(case) | _attacked(case, say, child, by_tree=by_tree)
     return parties
@@ -195,10 +196,6 @@ def _classes(cases: list[Case]) -> list[str] | None:
 def incomplete(document: Document) -> list[str]:
     """Faults of the transcripts that make figures too small: cuts, missing trees, an end before the job's end."""
     return [fault for party in document.parties.values() for fault in party.faults]
-
-
-def _say(progress: Progress, number: int, parties: int, name: str, part: str) -> None:
-    progress(number, parties, f"{name}: {part}")
 
 
 def _cases(file: AuditFile, holder: str | None) -> list[Case]:
@@ -293,8 +290,8 @@ def _of_view(case: Case) -> dict[str, Any]:
     return {
         "transcript": str(view.path),
         "columns": [] if case.table is None else case.table.columns,
-        "received": sections.received_rows(view),
-        "sent": sections.sent_rows(view),
+        "received": view.received,
+        "sent": view.sent,
         "bounds": sections.bound_rows(view, labels),
         "signature": sections.signature(view, labels),
         "trees": sections.tree_rows(view, labels),
@@ -308,6 +305,6 @@ def _traffic(views: Mapping[str, View]) -> list[dict[str, Any]]:
     """The traffic of the job, each message once: between two audited parties the receiver's transcript counts."""
     traffic = []
     for name, view in views.items():
-        traffic += [{**row, "to": name} for row in sections.received_rows(view)]
-        traffic += [{**row, "from": name} for row in sections.sent_rows(view) if row["to"] not in views]
+        traffic += [{**row, "to": name} for row in view.received]
+        traffic += [{**row, "from": name} for row in view.sent if row["to"] not in views]
     return traffic

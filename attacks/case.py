@@ -10,25 +10,22 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Ints
 from treetap.attacks.audit_file import AuditFile
 from treetap.attacks.files import AuditedParty
+from treetap.attacks.id2graph.clustering import left_out
 from treetap.attacks.id2graph.grouping import Outcome
-from treetap.attacks.id2graph.own_cuts import left_out
-from treetap.attacks.id2graph.schema import AttackResult, Settings, usual_discount
-from treetap.attacks.known_labels.compared import compared_names
-from treetap.attacks.known_labels.evidence import SignatureEvidence, of_others
+from treetap.attacks.id2graph.schema import AttackResult, KnownLabelFigures, KnownSettings, Settings, usual_discount
+from treetap.attacks.known_labels.evidence import SignatureEvidence, compared_names, of_others
 from treetap.attacks.known_labels.names import labels_at_hand
-from treetap.attacks.known_labels.schema import KnownLabelFigures, KnownSettings
 from treetap.attacks.networks.schema import NetworkFigures, NetworkSettings
 from treetap.attacks.pivodl.evidence import SharedLabelEvidence, Weights
 from treetap.attacks.predictions.evidence import ScoreEvidence, read_scores
-from treetap.attacks.predictions.schema import DecodingSettings, PredictionFigures
+from treetap.attacks.published.schema import DecodingSettings, PredictionFigures
 from treetap.attacks.registry import GROUPING, OWN_CUTS, Attack, Needs, attack, rows
 from treetap.attacks.scores import majority, matched, scores
 from treetap.attacks.verdict import MOST_FREQUENT, Compared, paired_error
-from treetap.attacks.view.known_trees import Ints
 from treetap.attacks.view.own_table import load_labels, load_own_table
 from treetap.attacks.view.view import View
 from treetap.errors import BadInput
@@ -36,8 +33,6 @@ from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
-
-Bools = npt.NDArray[np.bool_]
 
 
 class Grouped(NamedTuple):
@@ -49,7 +44,7 @@ class Grouped(NamedTuple):
 
 
 def compared_groups(
-    truth: npt.NDArray[np.int64], attacks: Mapping[str, Grouped], results: Mapping[str, AttackResult]
+    truth: Ints, attacks: Mapping[str, Grouped], results: Mapping[str, AttackResult]
 ) -> Iterator[Compared]:
     """The attack of the largest accuracy beside own columns (CL) or the most frequent class; none without an attack.
 
@@ -272,8 +267,7 @@ def by_known_labels(case: Case, attacks: Mapping[str, Attack]) -> KnownLabelFigu
 def on_network(case: Case, attacks: Mapping[str, Attack]) -> NetworkFigures:
     """The attacks on gradients and the own model. Raises BadInput where PyTorch is not installed."""
     require_library(case.view.protocol, training(case.view.protocol))
-    from treetap.attacks.networks.compared import compared_network
-    from treetap.attacks.networks.evidence import described, evidence_of, runnable
+    from treetap.attacks.networks.evidence import compared_network, described, evidence_of, runnable
 
     file, settings = case.file, NetworkSettings.read(case.file.network)
     evidence = evidence_of(

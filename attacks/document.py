@@ -11,11 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
 
-from treetap.attacks.advice.results import Advice
-from treetap.attacks.features.schema import VictimFigures
-from treetap.attacks.id2graph.schema import AttackResult
-from treetap.attacks.known_labels.schema import KnownLabelFigures
-from treetap.attacks.networks.schema import GainFigures, NetworkFigures
+from treetap.attacks.advice.names import Advice
+from treetap.attacks.id2graph.schema import AttackResult, KnownLabelFigures
+from treetap.attacks.networks.schema import GainFigures, NetworkFigures, VictimFigures
 from treetap.attacks.pivodl.schema import (
     DifferentialFigures,
     DisclosedFigures,
@@ -23,12 +21,12 @@ from treetap.attacks.pivodl.schema import (
     LabelGuess,
     SourceColumns,
 )
-from treetap.attacks.predictions.schema import PredictionFigures
+from treetap.attacks.published.schema import PredictionFigures
 from treetap.attacks.registry import GROUPING, Needs, rows
 from treetap.attacks.schema import Count, Findings
 from treetap.attacks.sums.schema import ColumnFigures, MarkedCells
 from treetap.attacks.verdict import Verdict
-from treetap.attacks.view.room import Room
+from treetap.attacks.view.opened_sums import Room
 from treetap.errors import BadInput
 from treetap.protocols.registry import TRAINING
 from treetap.wire.disclosure import CLASSES

@@ -31,11 +31,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit, log_ndtr
 from scipy.stats import beta, binom, norm
 
-Floats = npt.NDArray[np.float64]
+from treetap.arrays import Array, Floats
+
 #: The share of runs that choose the threshold.
 CHOOSING = 0.25
 #: Thresholds, at even shares of the scores, of which the best is chosen.
@@ -126,7 +126,7 @@ def by_mu(of: Rates, delta: float) -> float:
     return gaussian_epsilon(float(norm.ppf(of.tpr) - norm.ppf(of.fpr)), delta)
 
 
-def _bounds(true: npt.NDArray[Any], false: npt.NDArray[Any], of: int, level: float) -> tuple[Floats, Floats]:
+def _bounds(true: Array, false: Array, of: int, level: float) -> tuple[Floats, Floats]:
     """TPR from below and FPR from above, both at once with probability 1 − level."""
     low = np.where(true > 0, beta.ppf(level / 2, np.maximum(true, 1), of - true + 1), 0.0)
     high = np.where(false < of, beta.ppf(1 - level / 2, false + 1, np.maximum(of - false, 1)), 1.0)

@@ -7,13 +7,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from treetap.attacks.published.model import SEED, Bounds, Clock, Intruder, Target, affordable, shadows
+from treetap.attacks.published.model import SEED, Bounds, Intruder, Target, affordable, shadows
 from treetap.attacks.published.schema import HELD, ColumnGuess, Membership, PublishedDocument
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.verdict import Compared, Verdict, judged
@@ -29,13 +30,13 @@ def intrude(target: Target, say: Callable[[int, int, str], None], bounds: Bounds
     Raises:
         BadInput: the table has too few records of one kind, or the bounds allow too few shadow models.
     """
-    bounds, clock, draw = bounds or Bounds(), Clock(), np.random.default_rng(SEED)
+    bounds, begun, draw = bounds or Bounds(), time.process_time(), np.random.default_rng(SEED)
     attacks = rows(Needs.PUBLISHED)
     with threadpool_limits(1):  # the time of a processor is bounded
         say(0, 1 + len(attacks), "shadow models")
         chosen = affordable(target, bounds, draw)
         taken = target.take(chosen)
-        intruder = Intruder(taken, shadows(taken, bounds, clock, draw), bounds, clock)
+        intruder = Intruder(taken, shadows(taken, bounds, begun, draw), bounds, begun)
         figures = {}
         for number, (name, row) in enumerate(attacks.items(), start=1):
             say(number, 1 + len(attacks), row.label)
@@ -51,7 +52,7 @@ def intrude(target: Target, say: Callable[[int, int, str], None], bounds: Bounds
         left_out=left_out,
         shadow_models=len(intruder.shadows.inside),
         most_shadow_models=bounds.shadows,
-        seconds=clock.spent,
+        seconds=intruder.spent,
         most_seconds=bounds.seconds,
         seed=SEED,
         created=datetime.now(UTC),
@@ -81,7 +82,7 @@ def _tried(intruder: Intruder) -> list[str]:
     lacking = "; ".join(intruder.target.lacking)
     return [
         f"{count} shadow models, of at most {bounds.shadows}, each trained on half of the records; in all "
-        f"{intruder.clock.spent:.0f} of at most {bounds.seconds:g} seconds of a processor.",
+        f"{intruder.spent:.0f} of at most {bounds.seconds:g} seconds of a processor.",
         *([f"The shadow models are trained without {lacking}, which the training had: a floor."] if lacking else []),
         *(f"{row.label}: {row.line}." for row in rows(Needs.PUBLISHED).values()),
         *(f"Not measured: {what}: {why}." for what, why in intruder.reasons.items()),

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from treetap.attacks.audit_file import AuditFile
-from treetap.attacks.features.schema import FeatureSettings, VictimFigures
 from treetap.attacks.files import AuditedParty, Victim
+from treetap.attacks.networks.schema import FeatureSettings, VictimFigures
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.sums.attack import SumsEvidence
 from treetap.attacks.sums.propagation import Kept
 from treetap.attacks.sums.schema import SumsSettings
 from treetap.attacks.sums.scoring import TrueColumns
-from treetap.attacks.view.own_table import as_numbers, check_names, load_own_table
+from treetap.attacks.view.kept_messages import located
+from treetap.attacks.view.own_table import load_own_table, read_numbers
 from treetap.attacks.view.predicted_embeddings import read_predicted
 from treetap.attacks.view.replay import checked
-from treetap.attacks.view.transcripts import located
 from treetap.attacks.view.view import View, read_label_holder
 from treetap.errors import BadInput
 from treetap.neural.params import SplitnnParams
@@ -27,7 +28,6 @@ from treetap.protocols.job_spec import params_of
 from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training, training_name
 from treetap.tables.config import TableConfig
-from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_table
 from treetap.tables.record_ids import Ids
 from treetap.version import package_version
@@ -108,10 +108,7 @@ def attacked(file: AuditFile, party: AuditedParty, view: View, say: Callable[[st
 
     settings, figures = FeatureSettings.read(file.features), {}
     for victim in file.victim:
-
-        def of_victim(part: str, name: str = victim.name) -> None:
-            say(f"columns of {name}: {part}")
-
+        of_victim = partial(_say, say, victim.name)
         of_victim("embeddings")
         received = _received(file, party, view, victim)
         attacks = {
@@ -138,10 +135,6 @@ def columns_read(
     settings = SumsSettings.read(file.sums)
     figures: dict[str, dict[str, Any]] = {field: {} for field in FIELDS.values()}
     for victim in file.victim:
-
-        def of_victim(part: str, name: str = victim.name) -> None:
-            say(f"columns of {name}: {part}")
-
         kept = Kept.of(
             party.transcript.parent / FOLDER,
             package_version(),
@@ -153,7 +146,7 @@ def columns_read(
             [(tree.index, int(tree.values.sum()), sorted(tree.nodes)) for tree in view.opened.trees],
         )
         truth = TrueColumns.of(_truth(victim, ids, view), view.opened.params.max_bin)
-        evidence = SumsEvidence(victim.name, view.opened, truth, settings, of_victim, kept)
+        evidence = SumsEvidence(victim.name, view.opened, truth, settings, partial(_say, say, victim.name), kept)
         for row in rows(Needs.SUMS).values():
             if victim.attacks is None or row.name in victim.attacks:
                 figures[FIELDS[row.name]][victim.name] = row.run(evidence)
@@ -161,15 +154,14 @@ def columns_read(
     return figures
 
 
+def _say(say: Callable[[str], None], victim: str, part: str) -> None:
+    say(f"columns of {victim}: {part}")
+
+
 def _truth(victim: Victim, ids: Ids, view: View) -> Table:
     """The party's own table in the common order of the records; columns of text are numbered."""
     assert victim.truth is not None
-    have = columns_of(victim.truth)
-    wanted = [name for name in have if name != victim.id] if victim.columns is None else victim.columns
-    check_names(victim.truth, have, [victim.id, *wanted])
-    encode = as_numbers(victim.truth, wanted)
-    config = TableConfig(path=victim.truth, id=victim.id, columns=wanted, encode=encode, cuts=victim.cuts)
-    table = read_table(config, with_label=False, missing=view.missing)
+    table = read_numbers(victim.truth, victim.id, victim.columns, view.missing, cuts=victim.cuts)
     places = table.ids.places_of(ids)
     if absent := int((places < 0).sum()):
         raise BadInput(

@@ -6,12 +6,11 @@ An attacker may stop after any tree, so the largest figure over the number of tr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from treetap.attacks.document import AttackName, Document, Party
-from treetap.attacks.features.schema import VictimFigures, attribute_figure, record_strength
-from treetap.attacks.id2graph.schema import AttackResult
+from treetap.attacks.document import Document
+from treetap.attacks.networks.schema import attribute_figure, record_strength
 from treetap.attacks.published.schema import PublishedDocument
 from treetap.attacks.registry import ROWS, Needs, row
 from treetap.errors import BadInput
@@ -51,40 +50,17 @@ def parse(texts: Sequence[str]) -> dict[str, float]:
     return limits
 
 
+#: Words before a figure, the figure, and words behind it.
+Figure = tuple[str, float, str]
+
+
 def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
     """Figures above their limit, a line each. `id2graph` stands for every form of it.
 
     Raises:
         BadInput: an attack was not run, or nothing was scored.
     """
-    above: list[str] = []
-    for name, limit in limits.items():
-        needs = None if name in GENERAL else row(name).needs
-        if needs == Needs.EMBEDDINGS:
-            above += _on_columns(document, name, limit)
-        elif needs == Needs.SCORES:
-            above += _on_scores(document, name, limit)
-        elif needs == Needs.PUBLISHED:
-            raise BadInput(f"--fail-above {name}: is on a published model: say --model FOLDER --table FILE")
-        elif name == "source_columns":
-            above += _read_in_pivodl(document, limit)
-        elif needs == Needs.SUMS:
-            above += _by_sums(document, name, limit)
-        # attacks on columns and on scores need no labels of the training; all others are scored by them
-        elif document.classes is None:
-            why = "the label is a number, not a class" if document.labelled else "no [label] is given"
-            raise BadInput(f"--fail-above {name}: nothing is scored: {why}")
-        elif name == "information":
-            above += _informed(document, limit)
-        elif needs == Needs.KNOWN_LABELS:
-            above += _by_known_labels(document, name, limit)
-        elif needs == Needs.SHARED_LABELS:
-            above += _guessed(document, limit)
-        elif needs == Needs.GRADIENTS or (document.of_network and name in GENERAL):
-            above += _of_networks(document, name, limit)
-        else:
-            above += _grouped(document, name, limit)
-    return above
+    return [line for name, limit in limits.items() for line in _above(name, limit, *_figures(document, name))]
 
 
 def exceeded_by_published(document: PublishedDocument, limits: Mapping[str, float]) -> list[str]:
@@ -93,219 +69,203 @@ def exceeded_by_published(document: PublishedDocument, limits: Mapping[str, floa
     Raises:
         BadInput: a limit is on transcripts, or nothing was measured.
     """
-    figures: dict[str, list[tuple[str, str, float]]] = {
-        "membership": [(it.artefact, "an AUC", it.auc) for it in document.membership],
+    figures: dict[str, list[Figure]] = {
+        "membership": [(f"{it.artefact}: membership reaches an AUC of", it.auc, "") for it in document.membership],
         "member-columns": [
-            (f"{it.artefact}, {it.column}", MEASURES[it.compared.measure], it.compared.after)
+            (
+                f"{it.artefact}, {it.column}: member-columns reaches {MEASURES[it.compared.measure]} of",
+                *(it.compared.after, ""),
+            )
             for it in document.member_columns
         ],
     }
     above = []
     for name, limit in limits.items():
-        if not (measured := figures.get(name)):
-            why = "nothing was measured" if name in figures else "is on transcripts; leave out --model and --table"
-            raise BadInput(f"--fail-above {name}: {why}")
-        above += [
-            f"{of}: {name} reaches {what} of {value:.3f}, above {limit:g}"
-            for of, what, value in measured
-            if value > limit
-        ]
+        none = "nothing was measured" if name in figures else "is on transcripts; leave out --model and --table"
+        above += _above(name, limit, figures.get(name, []), none)
     return above
 
 
-def _grouped(document: Document, name: str, limit: float) -> Iterator[str]:
-    """Figures above a limit of attacks that group records."""
+def _above(name: str, limit: float, figures: Sequence[Figure], none: str) -> list[str]:
+    """The figures above a limit. Raises BadInput, with `none`, where there is no figure."""
+    if none and not figures:
+        raise BadInput(f"--fail-above {name}: {none}")
+    return [f"{words} {value:.3f}{more}, above {limit:g}" for words, value, more in figures if value > limit]
+
+
+def _figures(document: Document, name: str) -> tuple[list[Figure], str]:
+    """The figures that a limit is on, and why there may be none; an empty reason: none is no fault."""
+    needs = None if name in GENERAL else row(name).needs
+    # attacks on columns and on scores need no labels of the training; all others are scored by them
+    unlabelled = {Needs.EMBEDDINGS: _on_columns, Needs.SCORES: _on_scores, Needs.SUMS: _by_sums}
+    labelled = {
+        None: _of_networks if document.of_network else _grouped,
+        Needs.KNOWN_LABELS: _by_known_labels,
+        Needs.SHARED_LABELS: _guessed,
+        Needs.GRADIENTS: _of_networks,
+    }
+    if needs == Needs.PUBLISHED:
+        return [], "is on a published model: say --model FOLDER --table FILE"
+    if name == "source_columns":
+        return _read_in_pivodl(document)
+    if needs in unlabelled:
+        return unlabelled[needs](document, name)
+    if document.classes is None:
+        why = "the label is a number, not a class" if document.labelled else "no [label] is given"
+        return [], f"nothing is scored: {why}"
+    if name == "information":
+        return _informed(document)
+    return labelled.get(needs, _grouped)(document, name)
+
+
+def _grouped(document: Document, name: str) -> tuple[list[Figure], str]:
+    """Figures of attacks that group records."""
     kind: Literal["v_measure", "accuracy"] = "accuracy" if name == "accuracy" else "v_measure"
     what = ACCURACY if name == "accuracy" else V_MEASURE
-    for party, attack, result in _results(document, name):
-        figure = result.largest(kind)
-        if figure is not None and figure[1] > limit:
-            trees, value = figure
-            after = "" if attack == "cl" else f" after {trees} of {document.trees} trees"
-            yield f"{party}: {attack} reaches {what} of {value:.3f}{after}, above {limit:g}"
+    run, figures = False, list[Figure]()
+    for party, of_party in document.parties.items():
+        for attack, result in of_party.attacks.items():
+            meant = attack == name or (name == "id2graph" and attack.startswith("id2graph-"))
+            if (attack == "cl") if name in GENERAL else not meant:
+                continue
+            run = True
+            if (figure := result.largest(kind)) is not None:
+                after = "" if attack == "cl" else f" after {figure[0]} of {document.trees} trees"
+                figures.append((f"{party}: {attack} reaches {what} of", figure[1], after))
+    none = "no attack but cl was run" if name in GENERAL else "this attack was not run"
+    return figures, "" if run else f"{none}; name attacks in --attacks or in audit.toml"
 
 
-def _results(document: Document, name: str) -> list[tuple[str, AttackName, AttackResult]]:
-    """Party, attack and result of every attack to which a limit applies."""
-
-    def meant(attack: str) -> bool:
-        if name in GENERAL:
-            return attack != "cl"
-        return attack == name or (name == "id2graph" and attack.startswith("id2graph-"))
-
-    results = [
-        (whose, attack, result)
-        for whose, party in document.parties.items()
-        for attack, result in party.attacks.items()
-        if meant(attack)
-    ]
-    if not results:
-        what = "no attack but cl" if name in GENERAL else "this attack"
-        was = "was run" if name in GENERAL else "was not run"
-        raise BadInput(f"--fail-above {name}: {what} {was}; name attacks in --attacks or in audit.toml")
-    return results
-
-
-def _by_known_labels(document: Document, name: str, limit: float) -> list[str]:
-    """AUCs above a limit: by known nodes, the larger of those with and without own columns; of orders the largest."""
-    figures = []
+def _by_known_labels(document: Document, name: str) -> tuple[list[Figure], str]:
+    """AUCs: by known nodes, the larger of those with and without own columns; of orders the largest."""
+    figures: list[Figure] = []
     for whose, party in document.parties.items():
         known = None if party.known_labels is None else party.known_labels.plain()
         if known is not None and (result := known[name]) is not None:
             if "by" in result:
                 aucs = [by["auc"] for kind, by in result["by"].items() if not kind.startswith("columns")]
-                figures.append((f"{whose}: {name} reaches an AUC", max(aucs)))
+                figures.append((f"{whose}: {name} reaches an AUC of", max(aucs), ""))
                 continue
             aucs = [by["auc"]["mean"] for by in (result["nodes"], result["both"]) if by is not None]
-            figures.append((f"{whose}: {name} with {known['drawn']['known']} labels reaches an AUC", max(aucs)))
-    none = f"--fail-above {name}: the attack was run on no party; the document's reasons say why"
-    return _above(figures, limit, none)
+            words = f"{whose}: {name} with {known['drawn']['known']} labels reaches an AUC of"
+            figures.append((words, max(aucs), ""))
+    return figures, "the attack was run on no party; the document's reasons say why"
 
 
-def _of_networks(document: Document, name: str, limit: float) -> list[str]:
-    """Figures of a split network above a limit; `any` is on V-measures, `accuracy` on shares of records named right."""
+def _of_networks(document: Document, name: str) -> tuple[list[Figure], str]:
+    """Figures of a split network; `any` is on V-measures, `accuracy` on shares of records named right."""
     if not document.of_network:
-        raise BadInput(f"--fail-above {name}: job {document.job} is one of {document.protocol}, no split network")
-    measures = {"any": V_MEASURE, "accuracy": ACCURACY}
-    figures = [
-        (f"{whose}: {attack} reaches {measure}", value)
-        for whose, party in document.parties.items()
-        for attack, measure, value in _figures_of(party)
-        if value is not None and (measure == measures[name] if name in measures else attack == name)
-        if name != "gradient-clusters" or measure == V_MEASURE
-    ]
-    return _above(figures, limit, f"--fail-above {name}: no attack has such a figure; the document's reasons say why")
+        return [], f"job {document.job} is one of {document.protocol}, no split network"
+    measures, figures = {"any": V_MEASURE, "accuracy": ACCURACY}, list[Figure]()
+    for whose, network in ((whose, party.network) for whose, party in document.parties.items()):
+        clusters = None if network is None else network.gradient_clusters
+        inferred = None if network is None or network.gradient_labels is None else network.gradient_labels.inferred
+        for attack, measure, value in (
+            ("gradient-clusters", V_MEASURE, None if clusters is None else clusters.v_measure),
+            ("gradient-clusters", ACCURACY, None if clusters is None else clusters.accuracy),
+            ("gradient-labels", ACCURACY, None if inferred is None else inferred.accuracy),
+        ):
+            meant = measure == measures[name] if name in measures else attack == name
+            if value is not None and meant and (name != "gradient-clusters" or measure == V_MEASURE):
+                figures.append((f"{whose}: {attack} reaches {measure} of", value, ""))
+    return figures, "no attack has such a figure; the document's reasons say why"
 
 
-def _above(figures: Sequence[tuple[str, float]], limit: float, none: str) -> list[str]:
-    """The figures above a limit, each after its words. Raises BadInput, `none`, without any figure."""
-    if not figures:
-        raise BadInput(none)
-    return [f"{what} of {value:.3f}, above {limit:g}" for what, value in figures if value > limit]
-
-
-def _figures_of(party: Party) -> Iterator[tuple[str, str, float | None]]:
-    """Attack, measure and figure of the attacks on a split network that a limit can be on."""
-    if party.network is None:
-        return
-    clusters, labels = party.network.gradient_clusters, party.network.gradient_labels
-    if clusters is not None:
-        yield "gradient-clusters", V_MEASURE, clusters.v_measure
-        yield "gradient-clusters", ACCURACY, clusters.accuracy
-    if labels is not None and labels.inferred is not None:
-        yield "gradient-labels", ACCURACY, labels.inferred.accuracy
-
-
-def _on_columns(document: Document, name: str, limit: float) -> list[str]:
-    """Figures of a label holder's attacks on columns above a limit, each on the scale that tells most."""
+def _on_columns(document: Document, name: str) -> tuple[list[Figure], str]:
+    """Figures of a label holder's attacks on columns that are scored, each on the scale that tells most."""
     if not document.victims:
-        raise BadInput(
-            f"--fail-above {name}: no label holder's attacks on columns are in this audit: name whose in [[victim]]"
-        )
-    figures = [
-        (f"{victim}: {what}", value)
-        for victim, of_victim in document.victims.items()
-        for what, value in _figures_on(of_victim, name)
-    ]
-    none = f"--fail-above {name}: nothing is scored: the attack was not run, or [[victim]] has no truth = …"
-    return _above(figures, limit, none)
+        return [], "no label holder's attacks on columns are in this audit: name whose in [[victim]]"
+    figures: list[Figure] = []
+    for victim, of_victim in document.victims.items():
+        for column in of_victim.attributes if name == "attributes" else ():
+            if column.headline is not None and (value := attribute_figure(column, column.headline)) is not None:
+                measure = ACCURACY if column.kind == "class" else "an R²"
+                words = f"{victim}: attributes, {column.headline}, guesses {column.name} with {measure} of"
+                figures.append((words, value, ""))
+        for guess in of_victim.reconstructions:
+            if guess.attack == name and guess.headline is not None:
+                scores, strength = getattr(guess, guess.headline), record_strength(guess, guess.headline)
+                what = "removes a share of the mean record's error" if scores.ssim is None else "reaches an SSIM"
+                if strength is not None:
+                    figures.append((f"{victim}: {name}, {guess.headline}, {what} of", strength, ""))
+    return figures, "nothing is scored: the attack was not run, or [[victim]] has no truth = …"
 
 
-def _by_sums(document: Document, name: str, limit: float) -> list[str]:
-    """Shares above a limit of the cells that a label holder of trees placed, per feature party.
+def _by_sums(document: Document, _name: str) -> tuple[list[Figure], str]:
+    """Shares of the cells that a label holder of trees placed, per feature party.
 
     By all that it read, and by left sets alone, which place more where columns of categories keep links from being put
     to use.
     """
     if not document.columns_read:
-        raise BadInput(
-            f"--fail-above {name}: no label holder's attack by opened sums is in this audit: let its policy record "
-            "sums, and name whose columns it attacks in [[victim]]"
+        return [], (
+            "no label holder's attack by opened sums is in this audit: let its policy record sums, and name whose "
+            "columns it attacks in [[victim]]"
         )
     shares = [
-        (f"{victim}: {document.label_holder} placed a share{how}", cells.placed)
+        (f"{victim}: {document.label_holder} placed a share{how} of", cells.placed, "")
         for victim, figures in document.columns_read.items()
         if figures.read is not None
         for how, cells in (("", figures.read), (", by left sets alone,", figures.left_sets))
     ]
     said = "; ".join(why for figures in document.columns_read.values() for why in figures.reasons.values())
-    return _above(shares, limit, f"--fail-above {name}: nothing was attacked: {said}")
+    return shares, f"nothing was attacked: {said}"
 
 
-def _on_scores(document: Document, name: str, limit: float) -> list[str]:
-    """Shares of a prediction's paths, or of hidden weights, above a limit."""
-    shares = []
+def _on_scores(document: Document, name: str) -> tuple[list[Figure], str]:
+    """Shares of a prediction's paths, or of hidden weights."""
+    shares: list[Figure] = []
     for job, figures in (document.predictions or {}).items():
-        if name == "path-decoding" and figures.path_decoding is not None:
-            paths = figures.path_decoding
-            known = paths.unique / max(1, paths.records)
-            shares.append((f"prediction {job}: whole paths are known: a share", known))
-        if name == "prediction-inversion" and figures.prediction_inversion is not None:
-            weights = figures.prediction_inversion
-            known = weights.solved / max(1, weights.unknown)
-            shares.append((f"prediction {job}: weights that came with noise are known: a share", known))
-    none = f"--fail-above {name}: the attack was run on no prediction: name one in [[prediction]]"
-    return _above(shares, limit, none)
+        if name == "path-decoding" and (paths := figures.path_decoding) is not None:
+            words = f"prediction {job}: whole paths are known: a share of"
+            shares.append((words, paths.unique / max(1, paths.records), ""))
+        if name == "prediction-inversion" and (weights := figures.prediction_inversion) is not None:
+            words = f"prediction {job}: weights that came with noise are known: a share of"
+            shares.append((words, weights.solved / max(1, weights.unknown), ""))
+    return shares, "the attack was run on no prediction: name one in [[prediction]]"
 
 
-def _figures_on(figures: VictimFigures, name: str) -> Iterator[tuple[str, float]]:
-    """Sentence and figure of each result of an attack on columns that is scored."""
-    if name == "attributes":
-        for column in figures.attributes:
-            if column.headline is not None and (value := attribute_figure(column, column.headline)) is not None:
-                measure = ACCURACY if column.kind == "class" else "an R²"
-                yield f"attributes, {column.headline}, guesses {column.name} with {measure}", value
-        return
-    for guess in figures.reconstructions:
-        if guess.attack == name and guess.headline is not None:
-            scores, value = getattr(guess, guess.headline), record_strength(guess, guess.headline)
-            what = "removes a share of the mean record's error" if scores.ssim is None else "reaches an SSIM"
-            if value is not None:
-                yield f"{name}, {guess.headline}, {what}", value
-
-
-def _guessed(document: Document, limit: float) -> Iterator[str]:
-    """Label guesses above a limit; an AUC below one half counts as that of the inverted guess."""
-    guesses = {name: party.label_guess for name, party in document.parties.items() if party.label_guess is not None}
-    if not guesses:
-        raise BadInput(f"--fail-above label_guess: job {document.job} is one of {document.protocol}, not of pivodl")
-    for name, guess in guesses.items():
-        ways = {"as received": guess, "after gain inversion": guess.after_inversion}
+def _guessed(document: Document, _name: str) -> tuple[list[Figure], str]:
+    """Label guesses; an AUC below one half counts as that of the inverted guess."""
+    figures, none = list[Figure](), f"job {document.job} is one of {document.protocol}, not of pivodl"
+    for name, guess in ((name, party.label_guess) for name, party in document.parties.items()):
+        if guess is None:
+            continue
+        none, ways = "", {"as received": guess, "after gain inversion": guess.after_inversion}
         aucs = {way: one.auc for way, one in ways.items() if one is not None and one.auc is not None}
         aucs |= {f"after {k} trees": auc for k, auc in enumerate(guess.auc_by_tree[:-1], 1) if auc is not None}
         # a guess that is wrong more often than right tells as much: the opposite one is right as often
         strengths = {way: max(auc, 1 - auc) for way, auc in aucs.items()}
-        way = max(strengths, key=strengths.__getitem__, default=None)
-        if way is not None and strengths[way] > limit:
-            yield f"{name}: label_guess {way} reaches an AUC of {strengths[way]:.3f}, above {limit:g}"
+        if (way := max(strengths, key=strengths.__getitem__, default=None)) is not None:
+            figures.append((f"{name}: label_guess {way} reaches an AUC of", strengths[way], ""))
+    return figures, none
 
 
-def _read_in_pivodl(document: Document, limit: float) -> Iterator[str]:
-    """Shares of a party's cells that another one places right above a limit. Raises BadInput where none is scored."""
+def _read_in_pivodl(document: Document) -> tuple[list[Figure], str]:
+    """Shares of a party's cells that another one places right."""
     read = {name: party.source_columns for name, party in document.parties.items() if party.source_columns is not None}
     if not read:
-        raise BadInput(f"--fail-above source_columns: job {document.job} is one of {document.protocol}, not of pivodl")
-    scored = [
-        (name, source, it)
+        return [], f"job {document.job} is one of {document.protocol}, not of pivodl"
+    shares = [
+        (
+            f"{name}: source_columns places",
+            (it.placed - it.wrong) / max(1, it.cells),
+            f" of the cells of {source}",
+        )
         for name, columns in read.items()
         for source, it in columns.sources.items()
         if it.wrong is not None
     ]
-    if not scored:
-        raise BadInput(
-            "--fail-above source_columns: nothing is scored: claims on a party's columns are compared with its table: "
-            "say table = … in its [[party]]"
-        )
-    for name, source, it in scored:
-        share = (it.placed - (it.wrong or 0)) / max(1, it.cells)
-        if share > limit:
-            yield f"{name}: source_columns places {share:.3f} of the cells of {source}, above {limit:g}"
+    return shares, (
+        "nothing is scored: claims on a party's columns are compared with its table: say table = … in its [[party]]"
+    )
 
 
-def _informed(document: Document, limit: float) -> Iterator[str]:
-    """Shares of the label's entropy above a limit. Raises BadInput for a job without trees."""
+def _informed(document: Document) -> tuple[list[Figure], str]:
+    """Shares of the label's entropy; none of a job without trees."""
     if document.of_network:
-        raise BadInput(f"--fail-above information: job {document.job} has no trees, whose nodes this limit is on")
+        return [], f"job {document.job} has no trees, whose nodes this limit is on"
+    figures: list[Figure] = []
     for name, party in document.parties.items():
         entropy = party.signature.label_entropy
         steps = [(k, step) for k, step in enumerate(party.signature.by_tree, 1) if step.mutual_information is not None]
@@ -314,8 +274,6 @@ def _informed(document: Document, limit: float) -> Iterator[str]:
         # the attacker may stop after any tree
         trees, step = max(steps, key=lambda step: step[1].mutual_information or 0.0)
         told, chance = ((nats or 0.0) / entropy for nats in (step.mutual_information, step.by_chance))
-        if told > limit:
-            yield (
-                f"{name}: all known nodes together tell {told:.3f} of the label's entropy after {trees} of "
-                f"{document.trees} trees ({chance:.3f} by chance), above {limit:g}"
-            )
+        more = f" of the label's entropy after {trees} of {document.trees} trees ({chance:.3f} by chance)"
+        figures.append((f"{name}: all known nodes together tell", told, more))
+    return figures, ""

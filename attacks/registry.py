@@ -11,18 +11,29 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from treetap.attacks.features.schema import Attribute, FeatureSettings, Reconstruction
-from treetap.attacks.id2graph.schema import CHUNKS, KMEANS, LOUVAIN, AttackResult, Settings
-from treetap.attacks.known_labels.schema import KnownLabelResult, KnownSettings, RankedResult
+from treetap.attacks.id2graph.schema import (
+    CHUNKS,
+    KMEANS,
+    LOUVAIN,
+    AttackResult,
+    KnownLabelResult,
+    KnownSettings,
+    RankedResult,
+    Settings,
+)
 from treetap.attacks.networks.schema import (
+    Attribute,
     ClusterFigures,
     CompletionFigures,
+    FeatureSettings,
     LabelFigures,
     NetworkSettings,
+    Reconstruction,
     ScoreFigures,
 )
 from treetap.attacks.pivodl.schema import (
@@ -32,8 +43,7 @@ from treetap.attacks.pivodl.schema import (
     LabelGuess,
     SourceColumns,
 )
-from treetap.attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
-from treetap.attacks.published.schema import ColumnGuess, Membership
+from treetap.attacks.published.schema import ColumnGuess, DecodedPaths, DecodingSettings, InvertedWeights, Membership
 from treetap.attacks.schema import Findings, RangedSettings
 from treetap.attacks.sums.schema import ColumnFigures, MarkedCells, SumsSettings
 from treetap.errors import BadInput, did_you_mean
@@ -42,9 +52,8 @@ from treetap.protocols.papers import Paper
 from treetap.protocols.registry import training
 
 if TYPE_CHECKING:
-    from treetap.attacks.id2graph.clustering import Leaves
+    from treetap.attacks.id2graph.clustering import Leaves, OwnCuts
     from treetap.attacks.id2graph.grouping import Outcome
-    from treetap.attacks.id2graph.own_cuts import OwnCuts
     from treetap.attacks.view.view import View
 
 #: Most records for which the exact graph, whose size grows with their square, is attacked by an audit too.
@@ -121,10 +130,13 @@ class Attack:
 
 
 def _later(module: str, name: str) -> Callable[[Any], Any]:
-    """A function of a module that is imported, with its libraries, when it runs: commands list attacks at once."""
+    """A function of a module that is imported, with its libraries, when it runs: commands list attacks at once.
+
+    `name`: of the function, or of a method behind its class and a dot.
+    """
 
     def run(evidence: Any) -> Any:
-        return getattr(importlib.import_module(module), name)(evidence)
+        return attrgetter(name)(importlib.import_module(module))(evidence)
 
     run.__module__, run.__qualname__ = module, name
     return run
@@ -279,7 +291,7 @@ ROWS: tuple[Attack, ...] = (
         "source_columns",
         "Columns of other parties",
         "bins of records that a party does not label, from exact bins of those that it does, left sets and opened sums",
-        _later("treetap.attacks.pivodl.source_columns", "source_columns"),
+        _later("treetap.attacks.pivodl.evidence", "source_columns"),
         SourceColumns,
         limit="the share of any party's cells, of records that another one does not label, that this one places right",
     ),
@@ -330,7 +342,7 @@ ROWS: tuple[Attack, ...] = (
         "attributes",
         "Columns, one by one",
         "a classifier or regression for each column, from embeddings and columns of auxiliary records",
-        lambda attacker: attacker.attributes(),
+        _later("treetap.attacks.features.guesses", "Attacker.attributes"),
         Attribute,
         limit="the accuracy of the guess of any column, of numbers its R²",
         published="attribute inference (Equation 7)",
@@ -340,7 +352,7 @@ ROWS: tuple[Attack, ...] = (
         "decode",
         "Whole records: inverse network",
         "an inverse network from embeddings to records, fitted to auxiliary records",
-        lambda attacker: attacker.decode(),
+        _later("treetap.attacks.features.guesses", "Attacker.decode"),
         Reconstruction,
         limit=f"by an inverse network: {_RECORDS}",
         published="inverse network (section 4.3)",
@@ -350,7 +362,7 @@ ROWS: tuple[Attack, ...] = (
         "match",
         "Whole records: surrogate",
         "records whose embedding by a surrogate of the party's own model is nearest to the one received",
-        lambda attacker: attacker.match(),
+        _later("treetap.attacks.features.guesses", "Attacker.match"),
         Reconstruction,
         limit=f"by a surrogate of the feature party's model: {_RECORDS}",
         published="reconstruction by a surrogate (Equations 5 and 6)",
@@ -360,7 +372,7 @@ ROWS: tuple[Attack, ...] = (
         "match-exact",
         "Whole records: published model",
         "the same with the published model: an upper bound for a prediction, whose embeddings it made",
-        lambda attacker: attacker.match_exact(),
+        _later("treetap.attacks.features.guesses", "Attacker.match_exact"),
         Reconstruction,
         limit=f"by the feature party's published model: {_RECORDS}",
         published="white-box inversion",

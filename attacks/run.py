@@ -16,7 +16,7 @@ from treetap.attacks.case import Case, by_known_labels, held, on_network, on_sco
 from treetap.attacks.files import AuditedParty, LabelTable, ScoredPrediction
 from treetap.attacks.id2graph.grouping import Outcome
 from treetap.attacks.predictions.evidence import read_scores
-from treetap.attacks.predictions.schema import DecodingSettings
+from treetap.attacks.published.schema import DecodingSettings
 from treetap.attacks.registry import Attack, Needs, attack, row, rows
 from treetap.attacks.scores import scores
 from treetap.attacks.view.view import View, read_view

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.errors import BadInput
 from treetap.tables.labels import Labels
 from treetap.trees import metrics as measures
@@ -39,17 +39,17 @@ UNKNOWN = -1
 SCORES = tuple(field.name for field in fields(Scores))
 
 
-def scores(labels: Labels | None, clusters: npt.NDArray[np.int64]) -> dict[str, float | None]:
+def scores(labels: Labels | None, clusters: Ints) -> dict[str, float | None]:
     """All measures of a guess by name; None each where there are no labels."""
     return dict.fromkeys(SCORES) if labels is None else asdict(score(labels.values, clusters))
 
 
-def majority(labels: npt.NDArray[np.int64]) -> float:
+def majority(labels: Ints) -> float:
     """The share of the largest class."""
     return float(np.bincount(labels).max() / len(labels))
 
 
-def auc(chances: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> float | None:
+def auc(chances: Floats, labels: Ints) -> float | None:
     """The chance that a record of class 1 has a larger number than one of class 0, ties half; None of one class."""
     return measures.auc(chances, labels) if 0 < int(labels.sum()) < len(labels) else None
 
@@ -84,7 +84,7 @@ def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
     )
 
 
-def v_measure(labels: npt.NDArray[np.int64], clusters: npt.NDArray[np.int64]) -> float:
+def v_measure(labels: Ints, clusters: Ints) -> float:
     """The same measure as `score` has it, of few classes (N,) and few clusters (N,), both numbered from 0."""
     many = int(clusters.max()) + 1
     table = np.bincount(labels * many + clusters, minlength=(int(labels.max()) + 1) * many).reshape(-1, many)
@@ -93,7 +93,7 @@ def v_measure(labels: npt.NDArray[np.int64], clusters: npt.NDArray[np.int64]) ->
     return 2 * (both - joint) / both if both else 1.0
 
 
-def _pairs(counts: npt.NDArray[np.int64]) -> int:
+def _pairs(counts: Ints) -> int:
     """The pairs of records within groups of these sizes."""
     return int((counts * (counts - 1)).sum()) // 2
 
@@ -105,23 +105,22 @@ def _adjusted_rand(both: int, in_class: int, in_cluster: int, records: int) -> f
     return 1.0 if in_class == both == in_cluster else 2 * (every * both - expected) / (most - 2 * expected)
 
 
-def matched(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+def matched(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Bools:
     """The records (N,) that the best one-to-one matching of clusters to classes names right. Raises as `score` does."""
     return _matched(_numbers(labels, "labels"), _numbers(clusters, "clusters"))
 
 
-def _matched(truth: npt.NDArray[np.int64], guess: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _matched(truth: Ints, guess: Ints) -> Bools:
     from scipy.optimize import linear_sum_assignment
 
     table, kept = _rivals(truth, guess)
     kinds, groups = linear_sum_assignment(table, maximize=True)
     named = np.full(int(guess.max()) + 1, UNKNOWN, dtype=np.int64)
     named[kept[groups]] = kinds
-    right: npt.NDArray[np.bool_] = named[guess] == truth
-    return right
+    return np.asarray(named[guess] == truth)
 
 
-def _named_by_sizes(truth: npt.NDArray[np.int64], guess: npt.NDArray[np.int64]) -> float:
+def _named_by_sizes(truth: Ints, guess: Ints) -> float:
     """The share of records right when clusters and classes are matched by the order of their sizes.
 
     Where sizes are equal their order is a guess: the mean over all orders.
@@ -135,7 +134,7 @@ def _named_by_sizes(truth: npt.NDArray[np.int64], guess: npt.NDArray[np.int64]) 
     return float((count * matched).sum() / len(truth))
 
 
-def _places(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _places(numbers: Ints) -> tuple[Ints, Ints]:
     """Of each number from 0: its first place, from 0, in the order of sizes, largest first, and how many share it."""
     sizes = np.bincount(numbers)
     ascending = np.sort(sizes)
@@ -143,9 +142,7 @@ def _places(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.
     return len(sizes) - upto, upto - np.searchsorted(ascending, sizes, side="left")
 
 
-def _rivals(
-    truth: npt.NDArray[np.int64], guess: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _rivals(truth: Ints, guess: Ints) -> tuple[Ints, Ints]:
     """Records per class and cluster, (C, clusters), only for clusters that an optimal matching may need; and these.
 
     Those are the C largest of each class: the other C − 1 classes cannot match them all. The table thus has at most C²
@@ -164,8 +161,8 @@ def _rivals(
     return table, kept
 
 
-def _numbers(values: npt.ArrayLike, name: str) -> npt.NDArray[np.int64]:
-    given: npt.NDArray[Any] = np.asarray(values)
+def _numbers(values: npt.ArrayLike, name: str) -> Ints:
+    given: Array = np.asarray(values)
     if given.ndim != 1 or not len(given):
         raise BadInput(f"{name}: a one-dimensional array of at least one record is needed, not shape {given.shape}")
     if given.dtype.kind == "i":

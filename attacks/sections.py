@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
-from treetap.attacks.view.known_trees import Ints, TreeView
-from treetap.attacks.view.view import Traffic, View
+from treetap.arrays import Ints
+from treetap.attacks.view.known_trees import TreeView
+from treetap.attacks.view.view import View
 from treetap.protocols.registry import training
 from treetap.tables.labels import Labels
 from treetap.trees.information import class_counts, class_entropy, mutual_information, node_bounds
-
-
-def received_rows(view: View) -> list[dict[str, Any]]:
-    """Messages that the party received: `class`, `from`, `step`, `messages` that carried the class, its `bytes`."""
-    return _traffic_rows(view.received, "from")
-
-
-def sent_rows(view: View) -> list[dict[str, Any]]:
-    """Messages that the party sent, with `to` for `from`; empty where its transcript keeps received messages only."""
-    return _traffic_rows(view.sent, "to")
-
-
-def _traffic_rows(traffic: Sequence[Traffic], peer: str) -> list[dict[str, Any]]:
-    return [
-        {"class": row.disclosure, peer: row.peer, "step": row.step, "messages": row.messages, "bytes": row.bytes}
-        for row in traffic
-    ]
 
 
 def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
@@ -69,29 +53,16 @@ def signature(view: View, labels: Labels | None) -> dict[str, Any]:
     `by_chance` is the mean of that information under random permutations of the labels. `by_tree` has the same after
     the first tree, the first two, and so on. Without labels the informations are None.
     """
-    by_tree: list[dict[str, Any]] = []
-    for tree, groups in zip(view.trees, _after_each_tree(view), strict=True):
-        by_tree.append({"tree": tree.index, **_said(groups, labels)})
-    last = _said(signatures(view), labels)
-    return {"label_entropy": None if labels is None else class_entropy(_counts(labels)), **last, "by_tree": by_tree}
-
-
-def _said(groups: Ints, labels: Labels | None) -> dict[str, Any]:
-    """The number of groups (N,), and their information on the label."""
-    return {
-        "signatures": int(groups.max()) + 1,
-        "mutual_information": None if labels is None else mutual_information(labels.values, groups),
-        "by_chance": None if labels is None else chance_information(labels.values, groups),
-    }
-
-
-def signatures(view: View) -> Ints:
-    """Signatures (N,) int64: equal for two records if each known set of all trees holds both or neither.
-
-    Sides of own splits are sets, too, where the records of their nodes are not known.
-    """
-    groups = [np.zeros(view.records, dtype=np.int64), *_after_each_tree(view)]
-    return groups[-1]
+    told = [
+        {
+            "signatures": int(groups.max()) + 1,
+            "mutual_information": None if labels is None else mutual_information(labels.values, groups),
+            "by_chance": None if labels is None else chance_information(labels.values, groups),
+        }
+        for groups in signatures(view)
+    ]
+    by_tree = [{"tree": tree.index, **step} for tree, step in zip(view.trees, told[1:], strict=True)]
+    return {"label_entropy": None if labels is None else class_entropy(_counts(labels)), **told[-1], "by_tree": by_tree}
 
 
 def tree_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
@@ -130,9 +101,13 @@ def _counts(labels: Labels, records: Ints | slice = slice(None)) -> Ints:
     return class_counts(labels.values[records], len(labels.classes))
 
 
-def _after_each_tree(view: View) -> Iterator[Ints]:
-    """Signature numbers (N,), from 0, by the first tree, the first two, and so on."""
-    groups = np.zeros(view.records, dtype=np.int64)
+def signatures(view: View) -> Iterator[Ints]:
+    """Signatures (N,), from 0, by no tree, the first one, the first two, and so on.
+
+    Equal for two records if each known set of these trees holds both or neither. Sides of own splits are sets, too,
+    where the records of their nodes are not known.
+    """
+    yield (groups := np.zeros(view.records, dtype=np.int64))
     for tree in view.trees:
         for cell in (tree.cells(), *_sides(tree)):
             _, place = np.unique(cell, return_inverse=True)

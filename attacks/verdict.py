@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.schema import Count, Findings
 
 Word = Literal["nothing found", "little", "notable", "severe", "not measured"]
@@ -44,9 +45,6 @@ _TINY = 1e-9
 Measure = Literal["accuracy", "AUC", "explained"]
 #: A direction; of a published model also who the members of its training were.
 Learned = Literal["labels", "columns", "members"]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 class FirstNamed(Findings):

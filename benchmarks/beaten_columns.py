@@ -117,12 +117,13 @@ def on_order(case: Case, params: BoostingParams, truth: TrueColumns) -> tuple[Be
     opened, _ = opened_sums(case, params, LEAST)
     with TemporaryDirectory() as folder:  # the audit's places are not estimated twice
         kept, settings = Kept.of(Path(folder)), SumsSettings(seconds=SECONDS)
-        figures = read_columns(SumsEvidence(PARTY, opened, truth, settings, lambda _: None, kept))
+        evidence = SumsEvidence(PARTY, opened, truth, settings, lambda _: None, kept)
+        figures = read_columns(evidence)
         trees = sums_of(PARTY, opened.trees, lambda tree: params.drawn(tree, opened.records))
         known = Truth.of(truth, trees, PARTY)
         linked = Linked(trees, *known.given_links())
-        _, claims, _ = attack.claims_of(linked, attack.Steps(settings, PASSES, lambda _: None, kept), "given")
-    named = known.named(linked.identities, linked.chains)
+        _, claims, _ = attack.claims_of(linked, "given", evidence, PASSES)
+    named = known.named(linked)
     means = [mean_places(linked, chain) for chain in range(len(linked.chains))]
     easy = {
         "a line through expected places": explained(claims.positions, named, truth),

@@ -21,8 +21,7 @@ from beaten_tables import Best, Floats, Ints, Row, Table
 
 from treetap.attacks import registry
 from treetap.attacks.case import numbers_of_trees
-from treetap.attacks.id2graph.schema import SEQUENTIAL_DISCOUNT, Settings
-from treetap.attacks.known_labels.schema import RankedResult
+from treetap.attacks.id2graph.schema import SEQUENTIAL_DISCOUNT, RankedResult, Settings
 from treetap.attacks.registry import GROUPING, Needs, rows
 from treetap.attacks.scores import score
 

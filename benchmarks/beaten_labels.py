@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from beaten_tables import HOLDER, PARTY, Best, Floats, Ints, Row, Table
 
+from treetap.attacks.id2graph.schema import KnownSettings
 from treetap.attacks.known_labels.evidence import SignatureEvidence
 from treetap.attacks.known_labels.names import KnownLabels
-from treetap.attacks.known_labels.schema import KnownSettings
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.view.known_trees import TreeView, expected_views
 from treetap.tables.labels import Labels

@@ -25,9 +25,9 @@ from beaten_tables import HOLDER, PARTY, Best, Ints, Row, Table
 from treetap.attacks.audit_file import read
 from treetap.attacks.case import held
 from treetap.attacks.document import Document, parse
+from treetap.attacks.id2graph.schema import KnownLabelResult, KnownSettings, RankedResult
 from treetap.attacks.known_labels.evidence import SignatureEvidence
 from treetap.attacks.known_labels.names import labels_at_hand
-from treetap.attacks.known_labels.schema import KnownLabelResult, KnownSettings, RankedResult
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.scores import score
 from treetap.attacks.view.view import read_view

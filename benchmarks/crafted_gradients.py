@@ -38,8 +38,7 @@ from treetap.attacks.sums.propagation import Kept
 from treetap.attacks.sums.reverse_sum import read_marks
 from treetap.attacks.sums.schema import MarkedCells, SumsSettings
 from treetap.attacks.sums.scoring import TrueColumns
-from treetap.attacks.view.opened_sums import OpenedSums
-from treetap.attacks.view.room import room_opened
+from treetap.attacks.view.opened_sums import OpenedSums, room_opened
 from treetap.party.growth.column_noise import widths_of
 from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums
 from treetap.protocols.key_options import KEY_BITS, LATTICE, PAILLIER, KeyKind

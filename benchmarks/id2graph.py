@@ -31,7 +31,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from treetap import terminal, usage
-from treetap.attacks.id2graph.clustering import Ints
+from treetap.arrays import Ints
 from treetap.attacks.id2graph.schema import SEQUENTIAL_DISCOUNT, Settings
 from treetap.attacks.registry import GROUPING, OWN_CUTS, attack
 from treetap.attacks.scores import score

@@ -27,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap import terminal
+from treetap.attacks.id2graph.schema import KnownLabelResult, KnownSettings
 from treetap.attacks.known_labels.evidence import SignatureEvidence
 from treetap.attacks.known_labels.names import KnownLabels
-from treetap.attacks.known_labels.schema import KnownLabelResult, KnownSettings
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.view.known_trees import expected_views
 from treetap.tables.labels import Labels

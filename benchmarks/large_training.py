@@ -31,7 +31,7 @@ from treetap import terminal
 from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import Interrupted
-from treetap.lab.experiment.report import traffic
+from treetap.lab.experiment.joint_model import traffic
 from treetap.lab.local_federation import LocalFederation
 from treetap.native import arithmetic, library
 from treetap.protocols.key_options import LATTICE, PAILLIER, SCHEMES

@@ -27,8 +27,7 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from treetap import terminal
-from treetap.attacks.pivodl.evidence import SharedLabelEvidence
-from treetap.attacks.pivodl.source_columns import source_columns
+from treetap.attacks.pivodl.evidence import SharedLabelEvidence, source_columns
 from treetap.lab.local_federation import working_folder
 from treetap.tables.labels import Labels
 from treetap.trees.binning import bin_table

@@ -23,8 +23,8 @@ import numpy as np
 import treetap
 from treetap.attacks.intruder import intrude
 from treetap.attacks.published.schema import HELD, PublishedDocument
+from treetap.lab.audit.audited import read_target
 from treetap.lab.audit.options import PublishedOptions
-from treetap.lab.audit.published import read_target
 
 sys.path.insert(0, str(Path(__file__).parent / "reproductions"))
 from id2graph_sets import SETS, table_of

@@ -36,7 +36,7 @@ from treetap import logs, terminal
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import Interrupted, TreetapError
 from treetap.lab.experiment.joined_table import read_table
-from treetap.lab.experiment.report import traffic
+from treetap.lab.experiment.joint_model import traffic
 from treetap.lab.local_federation import LocalFederation
 from treetap.wire.ports import Address, Role
 from treetap.wire.rpc import GrpcDialer

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,64 +76,63 @@ STORY = Path(__file__).parents[2] / "examples" / "loans" / "exp.toml"
 ALGORITHMS = {"boosting": "SecureBoost", "pivodl": "PIVODL", "splitnn": "A split network"}
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The options of the demo. `report`: where the audit's page goes; None: in `workdir`, else below runs/."""
+def _check(protocol: str, scheme: str, key_bits: int | None) -> None:
+    """Raise `BadInput` for an unknown word, a length of key that its scheme has not, and a missing library."""
+    if scheme not in SCHEMES:
+        raise BadInput(key_faults(scheme, 0, "")[0])
+    if key_bits is not None and scheme == LATTICE:
+        raise BadInput(f"--key-bits {key_bits}: scheme {scheme} has no keys")
+    if key_bits not in (None, *KEY_LENGTHS):
+        *most, last = KEY_LENGTHS
+        raise BadInput(f"--key-bits {key_bits}: must be {', '.join(map(str, most))} or {last}")
+    if protocol not in JOBS:
+        raise BadInput(f"--protocol {protocol}: must be one of {', '.join(JOBS)}")
+    require_library(protocol, training(protocol))
 
-    as_json: bool = False
-    details: bool = False
-    workdir: Path | None = None
-    report: Path | None = None
-    protocol: str = "boosting"
-    scheme: str = PAILLIER
-    key_bits: int | None = None
 
-    def check(self) -> None:
-        """Raise `BadInput` for an unknown word, a length of key that its scheme has not, and a missing library."""
-        if self.scheme not in SCHEMES:
-            raise BadInput(key_faults(self.scheme, 0, "")[0])
-        if self.key_bits is not None and self.scheme == LATTICE:
-            raise BadInput(f"--key-bits {self.key_bits}: scheme {self.scheme} has no keys")
-        if self.key_bits not in (None, *KEY_LENGTHS):
-            *most, last = KEY_LENGTHS
-            raise BadInput(f"--key-bits {self.key_bits}: must be {', '.join(map(str, most))} or {last}")
-        if self.protocol not in JOBS:
-            raise BadInput(f"--protocol {self.protocol}: must be one of {', '.join(JOBS)}")
-        require_library(self.protocol, training(self.protocol))
+def page_of(protocol: str, workdir: Path | None, report: Path | None, *, as_json: bool = False) -> Path | None:
+    """The copy of the audit's page that outlives the demo, its folder made; None where `workdir` keeps the page.
 
-    def page(self) -> Path | None:
-        """The copy of the audit's page that outlives the demo, its folder made; None where `workdir` keeps the page.
-
-        Raises BadInput where that folder cannot be made: before any training.
-        """
-        if self.report is None and (self.workdir is not None or self.as_json):
-            return None
-        path = self.report or Path("runs", f"demo-{self.protocol}.html")
-        try:
-            make_ignored_folder(path.parent, 0o777)
-        except OSError as failure:
-            raise _unwritten(path, failure) from None
-        return path
+    `report`: where it is asked for; None: in `workdir`, else below runs/. Raises BadInput where that folder cannot be
+    made: before any training.
+    """
+    if report is None and (workdir is not None or as_json):
+        return None
+    path = report or Path("runs", f"demo-{protocol}.html")
+    try:
+        make_ignored_folder(path.parent, 0o777)
+    except OSError as failure:
+        raise _unwritten(path, failure) from None
+    return path
 
 
 def _unwritten(path: Path, failure: OSError) -> BadInput:
     return BadInput(f"--report {path}: cannot be written: {failure.strerror}")
 
 
-def run(asked: Asked) -> None:
+def run(
+    protocol: str = "boosting",
+    *,
+    as_json: bool = False,
+    details: bool = False,
+    workdir: Path | None = None,
+    report: Path | None = None,
+    scheme: str = PAILLIER,
+    key_bits: int | None = None,
+) -> None:
     """Run the demo of a protocol; print what it shows, and keep the audit's page."""
-    asked.check()
-    page = asked.page()
-    with clean_end(), working_folder(asked.workdir, "treetap-demo-") as held:
+    _check(protocol, scheme, key_bits)
+    page = page_of(protocol, workdir, report, as_json=as_json)
+    with clean_end(), working_folder(workdir, "treetap-demo-") as held:
         # the page is called by this folder
-        folder = held if asked.workdir is not None else held / "demo"
+        folder = held if workdir is not None else held / "demo"
         folder.mkdir(exist_ok=True)
         names = write_breast_cancer(folder / "breast_cancer.parquet")
-        experiment = federation_of(folder, names, asked.protocol, {"scheme": asked.scheme, "key_bits": asked.key_bits})
+        experiment = federation_of(folder, names, protocol, {"scheme": scheme, "key_bits": key_bits})
         table = read_table(experiment, folder)
-        if not asked.as_json:
+        if not as_json:
             introduce(experiment, table)
-        result = run_seed(experiment, table, 0, folder / "federation", ALGORITHMS[asked.protocol])
+        result = run_seed(experiment, table, 0, folder / "federation", ALGORITHMS[protocol])
         second = experiment.in_order[1]
         transcript = summarise(folder / "federation" / second / "state" / "transcripts" / "experiment")
         kept = None if result.audit_report is None else Path(result.audit_report)
@@ -144,7 +142,7 @@ def run(asked: Asked) -> None:
             except OSError as failure:
                 raise _unwritten(page, failure) from None
             kept = page
-        if asked.as_json:
+        if as_json:
             document = Results.of([result]).plain()
             document["runs"][0]["transcript"] = transcript
             print(json.dumps(document, indent=1, allow_nan=False))
@@ -154,7 +152,7 @@ def run(asked: Asked) -> None:
             from treetap.lab.experiment.kept import shown
 
             audit = json.loads((folder / "federation" / DOCUMENT).read_text()) if result.audit else None
-            if asked.details:
+            if details:
                 detail(result, audit)
             conclude(result, audit, experiment.job.params())
             if kept:

@@ -7,7 +7,6 @@ command that a person would type; none of them outlives the process that started
 from __future__ import annotations
 
 import json
-import math
 import os
 import selectors
 import signal
@@ -24,6 +23,7 @@ from typing import IO, Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from treetap.attacks.advice.names import toml, toml_key
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.ending import ENDED, as_ctrl_c, undisturbed
 from treetap.commands.jobs.client import Operator, OperatorConfig
@@ -120,7 +120,10 @@ class LocalFederation:
 
     def __enter__(self) -> Self:
         try:
-            self._make_certificates()
+            make_folder(self.folder / "certs")
+            create_authority(self.folder / "certs")
+            others = {"coordinator": Role.COORDINATOR, "operator": Role.OPERATOR}
+            self._certify({**dict.fromkeys(self._parties, Role.PARTY), **others})
             for name, settings in self._parties.items():
                 self._configure(name, {**settings})
                 self._spawn(name, "party")
@@ -152,7 +155,7 @@ class LocalFederation:
         if not (self.folder / "certs" / f"{own}.crt").exists():
             self._certify({own: Role.GATEWAY})
         asked = {"name": party, "address": self.serving[party]}
-        given = {"name": own, "listen": "127.0.0.1:0", "tls": _texts(self._tls(own)), "party": asked}
+        given = {"name": own, "listen": "127.0.0.1:0", "tls": self._tls(own), "party": asked}
         make_folder(self.folder / name)
         write_whole(self.folder / name / "config.toml", to_toml({**given, **settings}).encode())
         self._spawn(name, "gateway")
@@ -168,7 +171,7 @@ class LocalFederation:
     def write_operator_file(self) -> Path:
         """An `operator.toml` for the command line."""
         path = self.folder / "operator.toml"
-        content = {"coordinator": self.addresses["coordinator"], "tls": _texts(self._tls("operator"))}
+        content = {"coordinator": self.addresses["coordinator"], "tls": self._tls("operator")}
         write_whole(path, to_toml(content).encode())
         return path
 
@@ -218,13 +221,6 @@ class LocalFederation:
                 if stream is not None:
                     stream.close()
 
-    def _make_certificates(self) -> None:
-        certs = self.folder / "certs"
-        make_folder(certs)
-        create_authority(certs)
-        others = {"coordinator": Role.COORDINATOR, "operator": Role.OPERATOR}
-        self._certify({**dict.fromkeys(self._parties, Role.PARTY), **others})
-
     def _certify(self, roles: Mapping[str, Role]) -> None:
         certs = self.folder / "certs"
         for name, role in roles.items():
@@ -232,29 +228,27 @@ class LocalFederation:
         for path in certs.iterdir():
             path.chmod(0o600)  # certificates too: nothing of a federation here is for others on this host
 
-    def _tls(self, name: str) -> dict[str, Path]:
-        certs = self.folder / "certs"
-        return {"ca": certs / "ca.crt", "certificate": certs / f"{name}.crt", "key": certs / f"{name}.key"}
+    def _tls(self, name: str) -> dict[str, str]:
+        files = {"ca": "ca.crt", "certificate": f"{name}.crt", "key": f"{name}.key"}
+        return {key: str(self.folder / "certs" / file) for key, file in files.items()}
 
     def _configure(self, name: str, settings: dict[str, Any], listen: str = "127.0.0.1:0") -> None:
         folder = self.folder / name
         make_folder(folder)
-        common = {"name": name, "listen": listen, "state": "state", "tls": _texts(self._tls(name))}
+        common = {"name": name, "listen": listen, "state": "state", "tls": self._tls(name)}
         if name in self._parties:
-            policy = merged({"people": self._named(name)}, settings.get("policy", {}))
+            # what lets it take part: all others, and any of them with a label as label holder
+            others = {party: given for party, given in self._parties.items() if party != name}
+            labelled = [
+                party
+                for party, given in others.items()
+                if any("label" in it for it in given.get("tables", {}).values())
+            ]
+            people = {"label_holders": labelled, "peers": list(others)}
+            policy = merged({"people": people}, settings.get("policy", {}))
             write_whole(folder / "policy.toml", to_toml(policy).encode())
             settings = {**settings, "policy": "policy.toml"}
         write_whole(folder / "config.toml", to_toml({**common, **settings}).encode())
-
-    def _named(self, name: str) -> dict[str, list[str]]:
-        """What lets a party take part, under [people] of its policy: all others, any with a label as label holder."""
-        others = {party: settings for party, settings in self._parties.items() if party != name}
-        labelled = [
-            party
-            for party, settings in others.items()
-            if any("label" in table for table in settings.get("tables", {}).values())
-        ]
-        return {"label_holders": labelled, "peers": list(others)}
 
     def _spawn(self, name: str, kind: str) -> None:
         option = [] if kind == "gateway" else ["--config"]
@@ -306,10 +300,6 @@ def begin(words: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     )
 
 
-def _texts(paths: Mapping[str, Path]) -> dict[str, str]:
-    return {key: str(path) for key, path in paths.items()}
-
-
 def keep_table(table: pa.Table, path: Path) -> None:
     """Write a table as Parquet, on disk whole or not at all, for the process's own user: nobody else reads it."""
     with writing_whole(path) as file:
@@ -319,24 +309,15 @@ def keep_table(table: pa.Table, path: Path) -> None:
 def to_toml(content: Mapping[str, Any], prefix: str = "") -> str:
     """TOML of plain values, lists, tables and lists of tables; JSON's strings and finite numbers are TOML's too."""
     plain = {key: value for key, value in content.items() if not isinstance(value, Mapping) and not _tables(value)}
-    lines = [f"{_key(key)} = {_plain(value)}\n" for key, value in plain.items() if value is not None]
+    lines = [f"{toml_key(key)} = {toml(value)}\n" for key, value in plain.items() if value is not None]
     for key, value in content.items():
         if isinstance(value, Mapping):
-            name = f"{prefix}{_key(key)}"
+            name = f"{prefix}{toml_key(key)}"
             lines.append(f"\n[{name}]\n{to_toml(value, name + '.')}")
         elif _tables(value):
-            lines += [f"\n[[{prefix}{_key(key)}]]\n{to_toml(row, prefix + _key(key) + '.')}" for row in value]
+            lines += [f"\n[[{prefix}{toml_key(key)}]]\n{to_toml(row, prefix + toml_key(key) + '.')}" for row in value]
     return "".join(lines)
-
-
-def _plain(value: object) -> str:
-    unlimited = isinstance(value, float) and not math.isfinite(value)
-    return str(value) if unlimited else json.dumps(value, ensure_ascii=False)
 
 
 def _tables(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
-
-
-def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)

@@ -30,7 +30,7 @@ ATTACK = Row(
     PRIVACY,
 )
 MEASURE_EPSILON = Row(
-    "treetap.lab.epsilon.cli",
+    "treetap.lab.commands",
     "Measure by canaries how private noise is at best: a lower bound of ε, beside what is claimed.",
     PRIVACY,
 )

@@ -16,7 +16,7 @@ modules that are named. The API needs `pip install '.[api]'`.
 #: Heading → its names: of `treetap` itself, or the full name of a class that one of these returns.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Estimators": ("FederatedClassifier", "FederatedRegressor"),
-    "Federations": ("federation", "connect", "treetap.lab.api.loopback.Loopback", "treetap.lab.api.remote.Connection"),
+    "Federations": ("federation", "connect", "treetap.lab.api.loopback.Loopback", "treetap.lab.api.models.Connection"),
     "Experiments and audits": (
         "experiment",
         "audit",

@@ -32,7 +32,7 @@ def main() -> int:
     given = parser.parse_args()
     terminal.out = PlainConsole(record=True, width=80)
     with chdir(ROOT):  # from which its paths are short
-        demo.run(demo.Asked(key_bits=2048 if given.check is None else 1024))
+        demo.run(key_bits=2048 if given.check is None else 1024)
     picture = terminal.out.export_svg(title="make demo")
     picture = re.sub(r"<!--.*?-->\s*", "", picture, flags=re.DOTALL)
     picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)  # fonts of the reader's machine will do

@@ -139,10 +139,8 @@ def _cells(line: str) -> list[str]:
 
 
 def _module(row: Attack) -> str:
-    """The file of an attack's code, or the folder of it where the row calls a method."""
+    """The file of an attack's code."""
     name = row.run.__module__.removeprefix("treetap.")  # attacks have their folder at the top
-    if name == "attacks.registry":
-        return row.findings.__module__.removeprefix("treetap.").rpartition(".")[0].replace(".", "/") + "/"
     return name.replace(".", "/") + ".py"
 
 

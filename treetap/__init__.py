@@ -15,7 +15,7 @@ _FACE = {
     "FederatedClassifier": ("treetap.lab.api.estimators", ("sklearn",)),
     "FederatedRegressor": ("treetap.lab.api.estimators", ("sklearn",)),
     "audit": ("treetap.lab.api.experiments", ()),
-    "connect": ("treetap.lab.api.remote", ()),
+    "connect": ("treetap.lab.api.models", ()),
     "experiment": ("treetap.lab.api.experiments", ()),
     "federation": ("treetap.lab.api.loopback", ()),
     "load_model": ("treetap.lab.api.models", ()),

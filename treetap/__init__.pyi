@@ -4,8 +4,8 @@ from treetap.lab.api.estimators import FederatedRegressor as FederatedRegressor
 from treetap.lab.api.experiments import audit as audit
 from treetap.lab.api.experiments import experiment as experiment
 from treetap.lab.api.loopback import federation as federation
+from treetap.lab.api.models import connect as connect
 from treetap.lab.api.models import load_model as load_model
-from treetap.lab.api.remote import connect as connect
 
 __all__ = [
     "Client",

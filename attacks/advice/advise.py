@@ -18,11 +18,6 @@ from treetap.attacks.advice.names import (
     JOB,
     STRICTNESS,
     WRITTEN,
-    job_lines,
-    lines_of,
-    settings_of,
-)
-from treetap.attacks.advice.results import (
     Advice,
     Defence,
     Effect,
@@ -34,6 +29,9 @@ from treetap.attacks.advice.results import (
     Suggestion,
     Whose,
     Withheld,
+    job_lines,
+    lines_of,
+    settings_of,
 )
 from treetap.attacks.verdict import WORDS, Compared, Word
 from treetap.errors import BadInput

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from treetap.attacks.advice.names import policy_lines, toml
-from treetap.attacks.advice.results import Lines, NetworkAdvice, NetworkSuggestion
+from treetap.attacks.advice.names import Lines, NetworkAdvice, NetworkSuggestion, policy_lines, toml
 from treetap.attacks.schema import Findings
 
 #: Stands for every feature party in measured settings.

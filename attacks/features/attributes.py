@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 from torch.nn import functional
 
+from treetap.arrays import Floats, Ints
 from treetap.attacks.features.record_space import Column, Records
-from treetap.attacks.features.schema import Scale
-from treetap.attacks.networks.classifier import Fit, head, named
+from treetap.attacks.networks.completion import Fit, head, named
+from treetap.attacks.networks.schema import Scale
 from treetap.neural.architectures import top_model
 from treetap.neural.draws import Draws
 from treetap.neural.inputs import mean_and_deviation
@@ -32,7 +32,6 @@ from treetap.neural.params import Top
 # embedding and record are at hand. Pixels are outputs of a sigmoid.
 
 
-Ints = npt.NDArray[np.int64]
 _BATCH = 64
 #: Fewest and most passes over the records, and fewest steps.
 _LEAST, _MOST, _STEPS = 5, 100, 200
@@ -136,7 +135,6 @@ def decoded(known: torch.Tensor, records: Records, embeddings: torch.Tensor, dra
     return Records(guess[:, :columns].numpy(), images)
 
 
-Floats = npt.NDArray[np.float64]
 #: Records that a fit passes over, and its rate.
 _PASSED, _RATE = 100_000, 2e-3
 

@@ -7,27 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
+from treetap.arrays import Bools, Floats, Singles
 from treetap.attacks.features.record_space import Records, RecordSpace
-from treetap.attacks.features.schema import FeatureSettings, Scale
-from treetap.attacks.networks.evidence import published_bottom
+from treetap.attacks.networks.schema import FeatureSettings, Scale
 from treetap.errors import BadInput
 from treetap.neural.inputs import InputScaler
-from treetap.neural.params import Bottom, SplitnnParams
+from treetap.neural.params import Bottom
 from treetap.tables.categories import Category
 from treetap.tables.cells import shape_text
 from treetap.tables.reading import Table
 
 # A feature party's published model, for `match-exact` alone: a label holder has no such thing.
-
-
-Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,7 @@ class RealBottom:
             weight.requires_grad_(False)
 
     @property
-    def bounded(self) -> npt.NDArray[np.bool_]:
+    def bounded(self) -> Bools:
         """(columns,) True of the features that are 0 or 1."""
         made = {
             name for category in self.categories.values() if category.encode == "one-hot" for name in category.features
@@ -97,16 +92,6 @@ class RealBottom:
         return Records(numbers, images)
 
 
-def load_real_bottom(model: Path, params: SplitnnParams, party: str, job: str) -> RealBottom:
-    """Load the published model of a feature party.
-
-    Raises:
-        DataError: there is no such model, or it is of another job or party.
-    """
-    described, bottom = published_bottom(model, params, party, job)
-    return RealBottom(bottom, described.scaler, described.categories)
-
-
 def _kind(name: str, scaler: InputScaler, categories: Mapping[str, Category]) -> str | None:
     """The kind of a column in words; None where there is no such column."""
     if name in scaler.images:
@@ -116,9 +101,7 @@ def _kind(name: str, scaler: InputScaler, categories: Mapping[str, Category]) ->
     return "numbers" if name in scaler.columns else None
 
 
-def _hot(
-    values: npt.NDArray[np.float64], place: Mapping[str, int], category: Category, texts: tuple[str, ...]
-) -> npt.NDArray[np.float64]:
+def _hot(values: Floats, place: Mapping[str, int], category: Category, texts: tuple[str, ...]) -> Floats:
     """(n, texts) of 0 to 1 for the texts of a column, 0 for a text that the party does not have."""
     flags = np.zeros((len(values), len(texts)))
     for number, text in enumerate(texts):
@@ -132,7 +115,6 @@ def _hot(
     return flags
 
 
-Embeddings = npt.NDArray[np.float32]
 SCALES: tuple[Scale, Scale] = ("raw", "standardised")
 #: A deviation below this share of the mean is rounding.
 _ROUNDING = float(np.finfo(np.float32).eps)
@@ -142,11 +124,11 @@ _ROUNDING = float(np.finfo(np.float32).eps)
 class Scaling:
     """The change (e − mean) / deviation of each coordinate of an embedding, both (width,) float64."""
 
-    mean: npt.NDArray[np.float64]
-    deviation: npt.NDArray[np.float64]
+    mean: Floats
+    deviation: Floats
 
     @classmethod
-    def of(cls, scale: Scale, known: Embeddings) -> Scaling:
+    def of(cls, scale: Scale, known: Singles) -> Scaling:
         """The scaling by embeddings (n, width) of auxiliary records: of `raw` none.
 
         A coordinate that is constant, or varies by no more than rounding, has deviation 1.
@@ -159,7 +141,7 @@ class Scaling:
         constant = deviation <= _ROUNDING * np.abs(mean)
         return cls(mean, np.where(constant, 1.0, deviation))
 
-    def apply(self, embeddings: Embeddings) -> torch.Tensor:
+    def apply(self, embeddings: Singles) -> torch.Tensor:
         """Embeddings (n, width) on this scale, as float32."""
         return torch.from_numpy(((embeddings - self.mean) / self.deviation).astype(np.float32))
 
@@ -190,9 +172,9 @@ class FeatureEvidence:
     party: str
     bottom: Bottom
     auxiliary: Table = field(repr=False)
-    known: Embeddings = field(repr=False)
+    known: Singles = field(repr=False)
     victims: Sequence[str] = field(repr=False)
-    embeddings: Embeddings = field(repr=False)
+    embeddings: Singles = field(repr=False)
     settings: FeatureSettings
     attributes: tuple[str, ...] | None = None
 

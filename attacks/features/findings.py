@@ -17,16 +17,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support, r2_score
 from torch.nn import functional
 
+from treetap.arrays import Floats, Ints
 from treetap.attacks.features.attributes import AttributeGuess
 from treetap.attacks.features.evidence import SCALES, FeatureEvidence, RealBottom
 from treetap.attacks.features.guesses import Attacker, Progress
 from treetap.attacks.features.record_space import Column, Records, check_columns, columns_of
-from treetap.attacks.features.schema import (
+from treetap.attacks.networks.schema import (
     Attribute,
     ClassScores,
     Picture,
@@ -41,8 +41,6 @@ from treetap.errors import BadInput
 from treetap.neural.numbers import pin
 from treetap.tables.reading import Table
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 #: Side of SSIM's window, and its deviation, both in pixels.
 WINDOW, _DEVIATION = 11, 1.5
 #: (K1 L)² and (K2 L)² with the range L = 1.
@@ -165,19 +163,16 @@ def _reconstruction(attack: str, attacker: Attacker, truth: Records | None) -> R
         known = truth.first(count)
         scores = {scale: _scores(guess[scale], known) for scale in SCALES}
         scores["floor"] = _scores(attacker.space.floor(count), known)
+    strengths = {scale: -it.mse if it.ssim is None else it.ssim for scale in SCALES if (it := scores.get(scale))}
     return Reconstruction(
         attack=attack,
         records=count,
         raw=scores.get("raw"),
         standardised=scores.get("standardised"),
-        headline=_strongest({scale: _strength(scores[scale]) for scale in SCALES}) if scores else None,
+        headline=_strongest(strengths) if scores else None,
         floor=scores.get("floor"),
         seconds=seconds,
     )
-
-
-def _strength(scores: RecordScores) -> float:
-    return -scores.mse if scores.ssim is None else scores.ssim
 
 
 def _scores(guess: Records, truth: Records) -> RecordScores:
@@ -214,7 +209,7 @@ def _attribute(guess: AttributeGuess, victims: int, truth: Column | None) -> Att
     )
 
 
-def _scored(guess: AttributeGuess, truth: Column, known: npt.NDArray[np.int64]) -> dict[str, Any]:
+def _scored(guess: AttributeGuess, truth: Column, known: Ints) -> dict[str, Any]:
     """The scores of a guessed column on the victims with a value."""
     if guess.classes is None:
         numbers = {scale: r2(guess.guesses[scale][known], truth.cells[known]) for scale in SCALES}

@@ -16,14 +16,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
+from treetap.arrays import Bools, Ints
 from treetap.attacks.features.attributes import AttributeGuess, batches_of, decoded, falling, fit_of, fitted, guessed
 from treetap.attacks.features.evidence import SCALES, FeatureEvidence, Scaling
 from treetap.attacks.features.record_space import Records, RecordSpace, columns_of
-from treetap.attacks.features.schema import Scale
+from treetap.attacks.networks.schema import Scale
 from treetap.attacks.view.received_rows import attack_draws, some_of
 from treetap.errors import DataError
 from treetap.neural.architectures import bottom_model
@@ -62,7 +62,7 @@ def surrogate(settings: Bottom, inputs: Inputs, known: torch.Tensor, draws: Draw
 def matched(
     model: Callable[[torch.Tensor], torch.Tensor],
     scaler: InputScaler,
-    bounded: npt.NDArray[np.bool_],
+    bounded: Bools,
     embeddings: torch.Tensor,
     steps: int,
     variation: float,
@@ -88,7 +88,7 @@ def matched(
 def _matched(
     model: Callable[[torch.Tensor], torch.Tensor],
     scaler: InputScaler,
-    bounded: npt.NDArray[np.bool_],
+    bounded: Bools,
     embeddings: torch.Tensor,
     steps: int,
     variation: float,
@@ -144,7 +144,6 @@ def _total_variation(image: torch.Tensor) -> torch.Tensor:
     return total
 
 
-Ints = npt.NDArray[np.int64]
 #: Called before each part of an attack with its name, such as "decode, raw".
 Progress = Callable[[str], None]
 

@@ -12,19 +12,18 @@ from pathlib import Path
 
 import numpy as np
 
-from treetap.attacks.features.evidence import FeatureEvidence, load_real_bottom
+from treetap.attacks.features.evidence import FeatureEvidence, RealBottom
 from treetap.attacks.features.findings import findings
 from treetap.attacks.features.guesses import Attacker
-from treetap.attacks.features.schema import FeatureSettings, VictimFigures
 from treetap.attacks.files import Victim
-from treetap.attacks.view.own_table import as_numbers, check_names
+from treetap.attacks.networks.evidence import published_bottom
+from treetap.attacks.networks.schema import FeatureSettings, VictimFigures
+from treetap.attacks.view.own_table import read_numbers
 from treetap.attacks.view.received_rows import EpochRows
 from treetap.attacks.view.view import View
 from treetap.errors import BadInput
 from treetap.tables.cells import shape_text
-from treetap.tables.config import TableConfig
-from treetap.tables.opening import columns_of
-from treetap.tables.reading import Table, read_table
+from treetap.tables.reading import Table
 
 
 @dataclass(frozen=True)
@@ -89,9 +88,9 @@ def audited_victim(
     embeddings = view.embeddings
     assert embeddings is not None  # the view is a label holder's
     assert files.auxiliary is not None  # `treetap.attacks.label_holder_audit` checks it
-    auxiliary = _table(files.auxiliary, files, view.missing, files.columns)
+    auxiliary = read_numbers(files.auxiliary, files.id, files.columns, view.missing)
     received.check(files.auxiliary, "auxiliary", auxiliary.ids)
-    truth = None if files.truth is None else _table(files.truth, files, view.missing, auxiliary.sources)
+    truth = None if files.truth is None else read_numbers(files.truth, files.id, auxiliary.sources, view.missing)
     wanted = _victims(files, received, auxiliary, truth, view.missing)
     known, victims = received.embedded(auxiliary.ids), received.embedded(wanted)
     evidence = FeatureEvidence(
@@ -108,7 +107,8 @@ def audited_victim(
         _check_truth(truth, auxiliary, victims)
     real = None
     if files.model is not None and "match-exact" in attacks:
-        real = load_real_bottom(files.model, embeddings.params, files.name, view.job)
+        described, bottom = published_bottom(files.model, embeddings.params, files.name, view.job)
+        real = RealBottom(bottom, described.scaler, described.categories)
     figures = findings(evidence, None if truth is None else _records(truth, victims), real, attacks, progress)
     reasons = figures.pop("reasons")
     for what, count in (
@@ -134,7 +134,7 @@ def _victims(
     """Ids of the records to guess."""
     known = set(auxiliary.ids)
     if files.victims is not None:
-        asked = _table(files.victims, files, missing, []).ids
+        asked = read_numbers(files.victims, files.id, [], missing).ids
         received.check(files.victims, "victims", asked)
         if both := sorted(known.intersection(asked)):
             raise BadInput(
@@ -164,15 +164,6 @@ def _check_truth(truth: Table, auxiliary: Table, victims: Sequence[str]) -> None
                 f"{truth.path}: column {name!r} holds {said[1]}, and that of {auxiliary.path} {said[0]}: give truth "
                 "and auxiliary the same columns"
             )
-
-
-def _table(path: Path, files: Victim, missing: float | None, columns: list[str] | None) -> Table:
-    """A table of the auditor or of the label holder; columns of text are numbered."""
-    have = columns_of(path)
-    wanted = [name for name in have if name != files.id] if columns is None else columns
-    check_names(path, have, [files.id, *wanted])
-    config = TableConfig(path=path, id=files.id, columns=wanted, encode=as_numbers(path, wanted))
-    return read_table(config, with_label=False, missing=missing)
 
 
 def _records(table: Table, ids: Sequence[str]) -> Table:

@@ -11,18 +11,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Singles
 from treetap.errors import BadInput
 from treetap.neural.inputs import Inputs, InputScaler
 from treetap.tables.categories import Category, one_hot_names
 from treetap.tables.cells import shape_text
 from treetap.tables.features import Held
 from treetap.tables.reading import Table
-
-Floats = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,7 @@ class Column:
     cells: Floats = field(repr=False)
 
     @property
-    def known(self) -> npt.NDArray[np.bool_]:
+    def known(self) -> Bools:
         """(n,) True where the cell is not missing."""
         return ~np.isnan(self.cells)
 
@@ -153,7 +149,7 @@ class RecordSpace:
         return {name: tuple(category.values) for name, category in self.table.categories.items()}
 
     @property
-    def bounded(self) -> npt.NDArray[np.bool_]:
+    def bounded(self) -> Bools:
         """(columns,) True of those between 0 and 1, which stand for a text each."""
         made = self.table.made
         return np.array([name in made for name in self.scaler.columns], dtype=bool)

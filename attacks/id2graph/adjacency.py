@@ -19,7 +19,8 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from treetap.attacks.id2graph.clustering import Floats, Ints, Leaves, checked, incidence, tree_weights
+from treetap.arrays import Floats, Ints
+from treetap.attacks.id2graph.clustering import Leaves, checked, incidence, tree_weights
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,7 @@ class RecordGraph:
     def degrees(self) -> Floats:
         """Row sums of A: (V,)."""
         totals = np.asarray(self.held.sum(axis=0)).ravel()
-        sums: Floats = self.held @ (self.weights * (totals - 1)) + np.asarray(self.extra.sum(axis=1)).ravel()
-        return sums
+        return np.asarray(self.held @ (self.weights * (totals - 1)) + np.asarray(self.extra.sum(axis=1)).ravel())
 
     @cached_property
     def pairs(self) -> int:

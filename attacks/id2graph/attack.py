@@ -26,11 +26,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
+from treetap.arrays import Array, Floats, Ints
 from treetap.attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
-from treetap.attacks.id2graph.clustering import Floats, Ints, Leaves
+from treetap.attacks.id2graph.clustering import Leaves
 from treetap.attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 from treetap.trees import sampling
@@ -82,59 +82,53 @@ def louvain(
     joined = np.flatnonzero(graph.degrees > 0)
     if len(joined):
         inner = graph if len(joined) == graph.vertices else graph.part(joined)
-        run = _Runs(seed, runs, engine, passes, tolerance, largest)
-        labels[joined] = graph.vertices + run.partition(inner)
+        labels[joined] = graph.vertices + _partition(inner, seed, runs, engine, passes, tolerance, largest)
     labels = _by_size(labels)
     return Communities(labels, graph.vertices - len(joined), graph.modularity(labels), graph.vertices, graph.pairs)
 
 
-@dataclass(frozen=True)
-class _Runs:
-    seed: int
-    runs: int
-    engine: str
-    passes: int
-    tolerance: float
-    largest: int
+def _partition(
+    graph: RecordGraph, seed: int, runs: int, engine: str, passes: int, tolerance: float, largest: int
+) -> Ints:
+    """Run Louvain from the finest start that can be stored, then moves and joins in turn."""
+    cells = _start(graph, largest)
+    labels = _best(graph.merged(cells), seed, runs, engine, passes)[cells]
+    reached = graph.modularity(labels)
+    for turn in range(passes):
+        labels = settle(graph, labels, seed + turn, passes, tolerance)
+        between = graph.merged(labels)
+        if between.pairs <= largest:
+            labels = max(labels, _best(between, seed, runs, engine, passes)[labels], key=graph.modularity)
+        before, reached = reached, graph.modularity(labels)
+        if reached - before < tolerance:
+            break
+    return labels
 
-    def partition(self, graph: RecordGraph) -> Ints:
-        """Run Louvain from the finest start that can be stored, then moves and joins in turn."""
-        cells = self._start(graph)
-        labels = self._best(graph.merged(cells))[cells]
-        reached = graph.modularity(labels)
-        for turn in range(self.passes):
-            labels = settle(graph, labels, self.seed + turn, self.passes, self.tolerance)
-            between = graph.merged(labels)
-            if between.pairs <= self.largest:
-                labels = max(labels, self._best(between)[labels], key=graph.modularity)
-            before, reached = reached, graph.modularity(labels)
-            if reached - before < self.tolerance:
-                break
-        return labels
 
-    def _start(self, graph: RecordGraph) -> Ints:
-        """The vertices themselves, or the finest partition by first leaves whose graph can be stored."""
-        if graph.pairs <= self.largest:
-            return np.arange(graph.vertices, dtype=np.int64)
-        pairs = graph.pairs
-        for kept in range(int(np.diff(graph.held.indptr).max(initial=0)), 0, -1):
-            cells = signatures(graph, kept)
-            pairs = graph.merged(cells).pairs
-            if pairs <= self.largest:
-                return cells
-        raise BadInput(
-            f"the graph has {graph.vertices:,} vertices, and {pairs:,} entries even if only a record's first leaf "
-            "counts: take larger chunks (chunk_size), or id2graph-quotient"
-        )
+def _start(graph: RecordGraph, largest: int) -> Ints:
+    """The vertices themselves, or the finest partition by first leaves whose graph can be stored."""
+    if graph.pairs <= largest:
+        return np.arange(graph.vertices, dtype=np.int64)
+    pairs = graph.pairs
+    for kept in range(int(np.diff(graph.held.indptr).max(initial=0)), 0, -1):
+        cells = signatures(graph, kept)
+        pairs = graph.merged(cells).pairs
+        if pairs <= largest:
+            return cells
+    raise BadInput(
+        f"the graph has {graph.vertices:,} vertices, and {pairs:,} entries even if only a record's first leaf "
+        "counts: take larger chunks (chunk_size), or id2graph-quotient"
+    )
 
-    def _best(self, graph: RecordGraph) -> Ints:
-        """The best partition of all Louvain runs on the adjacency matrix."""
-        adjacency = graph.adjacency()
-        engines = [_networkit] if self.engine != "python-louvain" else [_python_louvain]
-        if self.engine == "auto" and adjacency.nnz <= SMALL:
-            engines.append(_python_louvain)
-        partitions = [part for engine in engines for part in engine(adjacency, self.seed, self.runs, self.passes)]
-        return max(partitions, key=graph.modularity)
+
+def _best(graph: RecordGraph, seed: int, runs: int, engine: str, passes: int) -> Ints:
+    """The best partition of all Louvain runs on the adjacency matrix."""
+    adjacency = graph.adjacency()
+    engines = [_networkit] if engine != "python-louvain" else [_python_louvain]
+    if engine == "auto" and adjacency.nnz <= SMALL:
+        engines.append(_python_louvain)
+    partitions = [part for run in engines for part in run(adjacency, seed, runs, passes)]
+    return max(partitions, key=graph.modularity)
 
 
 def _networkit(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -> list[Ints]:
@@ -198,17 +192,15 @@ def as_networkx(adjacency: sparse.csr_array) -> Any:
 
 def _edge_weights(upper: sparse.coo_array) -> Floats:
     """Edge weights for the libraries: they count a self-loop twice in a degree, the matrix holds it doubled."""
-    weights: Floats = np.where(upper.row == upper.col, upper.data / 2, upper.data)
-    return weights
+    return np.asarray(np.where(upper.row == upper.col, upper.data / 2, upper.data))
 
 
-def _by_size(labels: npt.NDArray[Any]) -> Ints:
+def _by_size(labels: Array) -> Ints:
     """The same partition numbered from 0, larger communities first, ties by the first vertex."""
     _, first, numbers, sizes = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
     rank = np.empty(len(sizes), dtype=np.int64)
     rank[np.lexsort((first, -sizes))] = np.arange(len(sizes))
-    ranked: Ints = rank[numbers]
-    return ranked
+    return np.asarray(rank[numbers])
 
 
 def _absent(library: str) -> BadInput:

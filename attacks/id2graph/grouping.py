@@ -7,15 +7,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Array, Ints
 from treetap.attacks.id2graph.adjacency import union
 from treetap.attacks.id2graph.attack import Groups, in_chunks, quotient, whole
-from treetap.attacks.id2graph.clustering import Ints, Leaves, checked, k_means, normalised
-from treetap.attacks.id2graph.own_cuts import OwnCuts, signatures
+from treetap.attacks.id2graph.clustering import Leaves, OwnCuts, checked, k_means, normalised, signatures
 from treetap.attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 
@@ -49,7 +50,7 @@ class GroupEvidence:
                 f"clusters: must be a whole number in [2, {self.records}], the number of records, not {self.clusters!r}"
             )
 
-    def own(self) -> npt.NDArray[Any] | None:
+    def own(self) -> Array | None:
         """The own features, scaled; None without any."""
         if self.features is None:
             return None
@@ -107,21 +108,6 @@ def uni_cl(evidence: GroupEvidence) -> Outcome:
     return _clustered(evidence, own, joined.groups, joined.seconds)
 
 
-def id2graph(evidence: GroupEvidence) -> Outcome:
-    """ID2Graph on the whole graph. Raises BadInput where its matrix is too large."""
-    return _by_graph(whole, evidence)
-
-
-def id2graph_chunked(evidence: GroupEvidence) -> Outcome:
-    """ID2Graph on leaves in chunks."""
-    return _by_graph(in_chunks, evidence)
-
-
-def id2graph_quotient(evidence: GroupEvidence) -> Outcome:
-    """ID2Graph with records merged that no leaf tells apart."""
-    return _by_graph(quotient, evidence)
-
-
 def own_cuts(evidence: GroupEvidence) -> Outcome:
     """k-means on the sides of own splits; without any all records are one group."""
     start, settings = time.perf_counter(), evidence.settings
@@ -140,9 +126,17 @@ def _by_graph(graph: Callable[[Leaves, int, Settings], Groups], evidence: GroupE
     return _clustered(evidence, own, groups.labels, seconds, **described)
 
 
+#: ID2Graph on the whole graph; BadInput where its matrix is too large.
+id2graph = partial(_by_graph, whole)
+#: ID2Graph on leaves in chunks.
+id2graph_chunked = partial(_by_graph, in_chunks)
+#: ID2Graph with records merged that no leaf tells apart.
+id2graph_quotient = partial(_by_graph, quotient)
+
+
 def _clustered(
     evidence: GroupEvidence,
-    own: npt.NDArray[Any] | None,
+    own: Array | None,
     groups: Ints | None,
     seconds: dict[str, float],
     **described: Any,

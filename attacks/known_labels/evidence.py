@@ -18,16 +18,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from treetap.attacks.id2graph.own_cuts import OwnCut
-from treetap.attacks.known_labels.names import KnownLabels, Named
-from treetap.attacks.known_labels.schema import DrawnLabels, KnownSettings
+from treetap.arrays import Floats, Ints
+from treetap.attacks.id2graph.clustering import OwnCut
+from treetap.attacks.id2graph.schema import DrawnLabels, KnownSettings
+from treetap.attacks.known_labels.names import KnownLabels, Named, compared
 from treetap.attacks.scores import majority
+from treetap.attacks.verdict import Compared, FirstNamed
 from treetap.attacks.view.known_trees import TreeView
 from treetap.attacks.view.received_rows import attack_draws, some_of
 from treetap.trees.ensemble import ROOT
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 #: Memberships of records in nodes that are in memory at most.
 _MOST_MEMBERSHIPS = 20_000_000
 #: Records between which the control exchanges labels, and parts of the records, each judged by a model of the others.
@@ -331,3 +331,50 @@ def _by_others(columns: Floats, truth: Ints, classes: int, draw: np.random.Gener
 def of_others(known: KnownLabels, own: Ints) -> KnownLabels:
     """The labels at hand of a party that labels some records itself: it knows of those, and names the others."""
     return replace(known, pool=np.intersect1d(known.scored, own)) if len(own) else known
+
+
+#: Kind of rows or points → its words in a verdict.
+_TRAINED = {
+    "nodes": "the nodes that it knows",
+    "both": "nodes and own columns",
+    "leaves": "the leaves that it knows",
+    "splits": "its own splits",
+    "splits-alike": "its own splits, all trees alike",
+}
+#: Attack → its words in a verdict.
+_ATTACKS = {
+    "known-neighbours": "nearest neighbours by",
+    "known-regression": "a regression by",
+    "first-component": "the first component of",
+    "vote": "a vote of",
+    "heaviest-cut": "the heaviest of",
+}
+
+
+def compared_names(evidence: SignatureEvidence) -> Iterator[Compared]:
+    """The best attack by the nodes and own splits of trees beside the best one without; none where none could run."""
+    trained = {
+        ", ".join(filter(None, (f"{_ATTACKS[attack]} {_TRAINED[kind]}", it.told))): it
+        for (attack, kind), it in evidence.named.items()
+        if kind in _TRAINED
+    }
+    if (drawn := evidence.described()) is None or not trained:
+        return
+    alone = [it for (_, kind), it in evidence.named.items() if kind not in _TRAINED]
+    # among the first, too, a party can always go by its own columns
+    before = max((it.first for it in alone), default=drawn.chance)
+    first = FirstNamed(
+        first=drawn.first,
+        rarest=drawn.rarest,
+        before=before,
+        after=max(before, *(it.first for it in trained.values())),
+        chance=drawn.chance,
+    )
+    best = compared(trained, alone, evidence.truth, known=drawn.known, first=first, details="known")
+    # by which a reader of the figures knows that a larger attack reads more
+    said = []
+    if (some := len(evidence.places)) < (many := len(evidence.known.scored)):
+        said.append(f"{some:,} of {many:,} records: most_records in [known_labels] takes more")
+    if left := evidence.left_out["splits"]:
+        said.append(f"own splits without the {left:,} lightest, which do not fit: a lower most_records fits more")
+    yield best.model_copy(update={"floor": f"a floor, by {' and '.join(said)}" if said else ""})

@@ -1,25 +1,28 @@
-"""Labels that an attacker is assumed to know, and the names that one attack gives others, for a verdict."""
+"""Labels that an attacker is assumed to know, and the names that one attack gives others, for a verdict.
+
+Names by few known labels and the training stand beside those by own columns alone, record by record.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import hypot, sqrt
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.files import LabelTable
 from treetap.attacks.schema import DrawingSettings
 from treetap.attacks.scores import UNKNOWN
+from treetap.attacks.verdict import MOST_FREQUENT, Compared, FirstNamed, drawn_error, paired_error, unbalanced
 from treetap.attacks.view.own_table import load_known_labels
 from treetap.attacks.view.received_rows import attack_draws, some_of
 from treetap.attacks.view.view import View
 from treetap.errors import BadInput
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,7 @@ def macro_auc(chances: Floats, truth: Ints, row: Ints | None = None) -> tuple[fl
 
 def _below(counts: Ints) -> Floats:
     """Of each value how many of `counts` records of all values, ascending, are below it, ties half."""
-    below: Floats = np.cumsum(counts) - counts / 2
-    return below
+    return np.asarray(np.cumsum(counts) - counts / 2)
 
 
 def named_by(drawn: Iterable[tuple[Ints, Floats, Ints | None]], truth: Ints, rarest: int, first: int) -> Named:
@@ -123,7 +125,7 @@ def named_by(drawn: Iterable[tuple[Ints, Floats, Ints | None]], truth: Ints, rar
     return Named(aucs, firsts, rights, influences)
 
 
-def precision_first(chances: Floats, right: npt.NDArray[np.bool_], first: int) -> float:
+def precision_first(chances: Floats, right: Bools, first: int) -> float:
     """The share that is right among the `first` records with the largest chances (n,); the mean over orders of ties."""
     first = min(first, len(chances))
     least = np.partition(chances, len(chances) - first)[len(chances) - first]
@@ -238,3 +240,87 @@ def labels_at_hand(view: View, table: Table | None, labels: Labels | None, known
             raise BadInput(f"{view.party}: known labels are found by the ids of the party's table: give it")
         places = load_known_labels(known.path, known.column, table, known.id)
     return KnownLabels.of(view.records, labels, places, None if table is None else list(table.ids))
+
+
+def compared(
+    trained: Mapping[str, Named],
+    alone: list[Named],
+    truth: Ints,
+    *,
+    known: int,
+    first: FirstNamed | None,
+    details: str,
+) -> Compared:
+    """The best of several ways beside the best one without the training: on an unbalanced table by AUC, else accuracy.
+
+    Args:
+        trained: words for a way → what it named.
+        alone: the same by own columns; what always names the most frequent class, or guesses, is beside it.
+        truth: (n,) classes of the records that take part.
+        known: labels that the attacker knows, in each draw.
+        first: of an unbalanced table the records that are named first.
+    """
+    if unbalanced(np.bincount(truth).tolist()):
+        return _by_auc(trained, alone, known=known, first=first, details=details)
+    return _by_accuracy(trained, alone, truth, known=known, details=details)
+
+
+def _by_auc(
+    trained: Mapping[str, Named], alone: list[Named], *, known: int, first: FirstNamed | None, details: str
+) -> Compared:
+    how = max(trained, key=lambda way: trained[way].auc)
+    best, own = trained[how], max(alone, key=lambda it: it.auc, default=None)
+    before = own if own is not None and own.auc > 0.5 else None
+    # a figure that no draw changes stands beside those of all draws
+    influence = np.mean(best.influence, axis=0) - (0.0 if before is None else np.mean(before.influence, axis=0))
+    differences = np.asarray(best.aucs) - (0.5 if before is None else np.asarray(before.aucs))
+    drawn = drawn_error(differences.tolist())
+    return Compared(
+        measure="AUC",
+        before=0.5 if before is None else before.auc,
+        before_how="guessing" if before is None else "own columns",
+        reached=best.auc,
+        reached_how=how,
+        error=hypot(sqrt(float((influence**2).sum())), drawn),
+        tries=sum(it.tries for it in trained.values()),
+        first=first,
+        details=details,
+        **_labels_known(best, before, known, drawn),
+    )
+
+
+def _by_accuracy(
+    trained: Mapping[str, Named], alone: list[Named], truth: Ints, *, known: int, details: str
+) -> Compared:
+    naming = {way: it for way, it in trained.items() if it.right}
+    way = max(naming, key=lambda way: naming[way].accuracy)
+    best = naming[way]
+    frequent = (truth == np.bincount(truth).argmax()).astype(np.float64)
+    before, how = np.array([np.where(np.isnan(draw), np.nan, frequent) for draw in best.right]), MOST_FREQUENT
+    value = float(np.mean([np.nanmean(draw) for draw in before]))
+    own = max((it for it in alone if it.right), key=lambda it: it.accuracy, default=None)
+    if own is not None and own.accuracy > value:
+        before, how, value = np.array(own.right), "own columns", own.accuracy
+    else:
+        own = None
+    by_record = np.array(best.right) - before
+    named = by_record[:, ~np.isnan(by_record).all(axis=0)]
+    drawn = drawn_error(np.nanmean(by_record, axis=1).tolist())
+    return Compared(
+        measure="accuracy",
+        before=value,
+        before_how=how,
+        reached=best.accuracy,
+        reached_how=way,
+        error=hypot(paired_error(np.nanmean(named, axis=0)), drawn),
+        tries=sum(it.tries for it in naming.values()),
+        details=details,
+        **_labels_known(best, own, known, drawn),
+    )
+
+
+def _labels_known(best: Named, before: Named | None, known: int, drawn: float) -> dict[str, Any]:
+    """The labels that the attacker knows, and the error by their draws; nothing where neither guess needs one."""
+    if not best.known and (before is None or not before.known):
+        return {}
+    return {"known": known, "drawn": drawn or None}

@@ -9,17 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from treetap.attacks.id2graph.clustering import k_means
-from treetap.attacks.id2graph.own_cuts import sides, weighed
-from treetap.attacks.id2graph.schema import INDEPENDENT_DISCOUNT, SEQUENTIAL_DISCOUNT
-from treetap.attacks.known_labels.evidence import Rows, SignatureEvidence
-from treetap.attacks.known_labels.names import Named, macro_auc, named_by, precision_first
-from treetap.attacks.known_labels.schema import (
+from treetap.arrays import Array, Bools, Floats, Ints, Singles
+from treetap.attacks.id2graph.clustering import k_means, sides, weighed
+from treetap.attacks.id2graph.schema import (
+    INDEPENDENT_DISCOUNT,
+    SEQUENTIAL_DISCOUNT,
     Averaged,
     KnownLabelResult,
     KnownSettings,
@@ -28,10 +27,10 @@ from treetap.attacks.known_labels.schema import (
     RankedBy,
     RankedResult,
 )
+from treetap.attacks.known_labels.evidence import Rows, SignatureEvidence
+from treetap.attacks.known_labels.names import Named, macro_auc, named_by, precision_first
 from treetap.attacks.scores import auc, v_measure
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 #: Inverse strength of the penalty on weights, of rows of length 1.
 _INVERSE_PENALTY = 10.0
 #: Squared distances are 0 up to this many units in the last place of what they are the difference of.
@@ -42,16 +41,6 @@ _TOGETHER = 2000
 _CONTROLS = 5
 #: Names chances (u, classes) of unlike rows, by settings, known rows, all rows, and classes of the known ones.
 Way = Callable[[KnownSettings, Any, Rows, Ints], tuple[Ints, Floats]]
-
-
-def known_neighbours(evidence: SignatureEvidence) -> KnownLabelResult | None:
-    """The label of each record by a vote of the nearest known ones, by inverse distance (Cover, Hart 1967)."""
-    return _result(evidence, "known-neighbours")
-
-
-def known_regression(evidence: SignatureEvidence) -> KnownLabelResult | None:
-    """The label of each record by a logistic regression on the known ones."""
-    return _result(evidence, "known-regression")
 
 
 def named_by_rows(evidence: SignatureEvidence, name: str) -> dict[str, Naming]:
@@ -183,9 +172,9 @@ WAYS: dict[str, Way] = {
 #
 # Splits are chosen because their sides differ in the label: what they have in common is the label, up to its side.
 #
-# 1. Points: of each own winning split −1, 0 or 1 by record, as `treetap.attacks.id2graph.own_cuts` has them, the trees
-#    discounted or alike; of each leaf, and of each node, whether a record is in it; of own columns, for what a party
-#    could do before the training, the ranks of the values.
+# 1. Points: of each own winning split −1, 0 or 1 by record, as `treetap.attacks.id2graph.clustering` has them, the
+#    trees discounted or alike; of each leaf, and of each node, whether a record is in it; of own columns, for what a
+#    party could do before the training, the ranks of the values.
 # 2. Order: `heaviest-cut` has the one split of the largest weight, `vote` the weighted sum of all, each turned to agree
 #    with the heaviest, `first-component` the direction of the largest variance (principal component).
 # 3. Side: of two classes the rarer one is at the end of which as many records as it has differ more from all others.
@@ -217,25 +206,10 @@ _MOST_SIDES = 62
 _DISCOUNTS: dict[RankedBy, float] = {"splits": SEQUENTIAL_DISCOUNT, "splits-alike": INDEPENDENT_DISCOUNT}
 
 
-def first_component(evidence: SignatureEvidence) -> RankedResult | None:
-    """The first principal component of own splits, leaves and nodes; of own columns the second one too."""
-    return _ranked_result(evidence, "first-component", _components)
-
-
-def vote(evidence: SignatureEvidence) -> RankedResult | None:
-    """The vote of own splits; of own columns one that each has a like part in."""
-    return _ranked_result(evidence, "vote", _votes)
-
-
-def heaviest_cut(evidence: SignatureEvidence) -> RankedResult | None:
-    """The own split of the largest weight."""
-    return _ranked_result(evidence, "heaviest-cut", _heaviest)
-
-
 class Splits(NamedTuple):
     """Own splits of the records that take part: points (n, k), heaviest first, and weights (k,)."""
 
-    points: npt.NDArray[np.float32]
+    points: Singles
     weights: Floats
 
     @classmethod
@@ -253,11 +227,10 @@ class Splits(NamedTuple):
         )
 
 
-def turned(points: npt.NDArray[Any], to: int) -> Floats:
+def turned(points: Array, to: int) -> Floats:
     """1 or −1 for each point (n, k) by its correlation with the one of this number; 0 without any."""
     centred = points - points.mean(axis=0)
-    signs: Floats = np.sign(centred[:, to] @ centred).astype(np.float64)
-    return signs
+    return np.asarray(np.sign(centred[:, to] @ centred).astype(np.float64))
 
 
 def principal(points: Any, count: int) -> Floats:
@@ -331,7 +304,7 @@ def grouped(evidence: SignatureEvidence, points: Points) -> float:
     """The V-measure (Rosenberg and Hirschberg 2007) of the best groups by any of these points, as step 4 has them."""
     rows, truth = evidence.named_rows, evidence.truth
     classes, rare = len(np.unique(truth)), int((truth == evidence.rarest).sum())
-    groups: list[npt.NDArray[Any]] = [k_means(some.copy(), None, classes, fitted=_FITTED) for some in points]
+    groups: list[Array] = [k_means(some.copy(), None, classes, fitted=_FITTED) for some in points]
     for order in (some[:, 0] for some in points if some.shape[1] == 1):
         ascending = np.sort(order)
         groups += [order <= ascending[rare - 1], order >= ascending[-rare]]
@@ -405,7 +378,7 @@ def _of_several(evidence: SignatureEvidence, order: Floats, present: Ints) -> tu
     return Ranked(auc=named.auc, precision=named.first, by_known=by_known), named
 
 
-def _upper(order: Floats, of_class: npt.NDArray[np.bool_]) -> bool:
+def _upper(order: Floats, of_class: Bools) -> bool:
     """True if records of the class have larger numbers than the others on average."""
     known = bool(of_class.any()) and not of_class.all()
     return known and bool(order[of_class].mean() > order[~of_class].mean())
@@ -416,3 +389,15 @@ def extreme_end(scores: Floats, many: int) -> bool:
     ascending = np.sort(scores)
     upper = ascending[-many:].mean() - ascending[:-many].mean()
     return bool(upper >= ascending[many:].mean() - ascending[:many].mean())
+
+
+#: The label of each record by a vote of the nearest known ones, by inverse distance (Cover, Hart 1967).
+known_neighbours = partial(_result, name="known-neighbours")
+#: The label of each record by a logistic regression on the known ones.
+known_regression = partial(_result, name="known-regression")
+#: The first principal component of own splits, leaves and nodes; of own columns the second one too.
+first_component = partial(_ranked_result, name="first-component", orders=_components)
+#: The vote of own splits; of own columns one that each has a like part in.
+vote = partial(_ranked_result, name="vote", orders=_votes)
+#: The own split of the largest weight.
+heaviest_cut = partial(_ranked_result, name="heaviest-cut", orders=_heaviest)

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Ints
 from treetap.attacks.id2graph.clustering import k_means
 from treetap.attacks.networks.schema import (
     ClusterFigures,
@@ -19,7 +19,7 @@ from treetap.attacks.networks.schema import (
     ScoreFigures,
 )
 from treetap.attacks.scores import SCORES, UNKNOWN, auc, majority, matched, score
-from treetap.attacks.view.received_rows import EpochRows, Ints, Rows, attack_draws, some_of, together
+from treetap.attacks.view.received_rows import EpochRows, Rows, attack_draws, some_of, together
 
 if TYPE_CHECKING:
     from treetap.attacks.networks.evidence import Evidence
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 # Li et al. (ICLR 2022, "Label leakage and protection in two-party split learning"): where one class is
 # rare or harder its gradients are longer (norm-based scoring), and gradients of one class point the same way
 # (direction-based scoring by the cosine, with one record of the second class known).
-
-
-Floats = npt.NDArray[np.float64]
 
 
 def norm_scoring(evidence: Evidence) -> ScoreFigures | None:
@@ -114,35 +111,20 @@ _STARTS = 4
 _SAME = 1e-5
 
 
-@dataclass(frozen=True)
-class Clusters:
-    """Groups of records that should share a label.
-
-    Attributes:
-        outcome: see `Outcome`.
-        groups: (n,) the cluster of each row.
-        clusters: their number.
-    """
-
-    outcome: Outcome
-    groups: Ints = field(repr=False)
-    clusters: int
-
-
-def gradient_clusters(rows: EpochRows, classes: int | None, seed: int = 0) -> Clusters:
-    """Cluster the directions of rows (n, width).
+def gradient_clusters(rows: EpochRows, classes: int | None, seed: int = 0) -> tuple[Outcome, Ints, int]:
+    """Cluster the directions of rows (n, width): the outcome, the cluster (n,) of each row, and their number.
 
     `classes`: the number of clusters, for an attacker who knows how many classes there are. None: the number from 2 to
     10 with the largest mean silhouette (Rousseeuw 1987) on `SILHOUETTE_RECORDS` of the rows.
     """
     points = rows.directions
     if not len(points):
-        return Clusters("no gradients", np.zeros(0, dtype=np.int64), 0)
+        return "no gradients", np.zeros(0, dtype=np.int64), 0
     if float(np.abs(points - points[0]).max()) < _SAME:
-        return Clusters("one direction", np.zeros(len(points), dtype=np.int64), 1)
+        return "one direction", np.zeros(len(points), dtype=np.int64), 1
     chosen = min(_by_silhouette(points, seed) if classes is None else classes, len(points))
     groups = k_means(points.astype(np.float64), None, chosen, starts=_STARTS, seed=seed)
-    return Clusters("clusters", groups, chosen)
+    return "clusters", groups, chosen
 
 
 def _by_silhouette(points: Rows, seed: int) -> int:
@@ -185,18 +167,18 @@ def _clustered(
     evidence: Evidence, rows: EpochRows, wanted: int | None
 ) -> tuple[EpochClusters, dict[str, float | None]]:
     """The clusters of one epoch's rows, and all scores on the records whose label is at hand."""
-    clusters = gradient_clusters(rows, wanted, evidence.settings.seed)
+    outcome, groups, clusters = gradient_clusters(rows, wanted, evidence.settings.seed)
     truth = evidence.known.truth[rows.records]
     known = truth != UNKNOWN
     scores: dict[str, float | None] = dict.fromkeys(SCORES)
     if known.any():
-        scores = asdict(score(truth[known], clusters.groups[known]))
-        evidence.grouped.append((rows.records[known], matched(truth[known], clusters.groups[known])))
+        scores = asdict(score(truth[known], groups[known]))
+        evidence.grouped.append((rows.records[known], matched(truth[known], groups[known])))
     row = EpochClusters(
         epoch=rows.epoch,
-        outcome=clusters.outcome,
+        outcome=outcome,
         records=len(rows.records),
-        clusters=clusters.clusters,
+        clusters=clusters,
         v_measure=scores["v_measure"],
         accuracy=scores["accuracy"],
     )

@@ -1,15 +1,20 @@
-"""Settings of attacks on split networks, and their findings in the audit document."""
+"""Settings of attacks on split networks, on labels and on other parties' columns, and their findings."""
 
 from __future__ import annotations
 
+import base64
+import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from treetap.attacks.schema import Count, DrawingSettings, Findings
+from treetap.arrays import Singles
+from treetap.attacks.schema import Count, DrawingSettings, Findings, RangedSettings
+from treetap.attacks.verdict import Compared
 from treetap.trees.job_params import Range
 
 
@@ -212,3 +217,184 @@ class GainFigures(Findings):
             kept = (together - alone) / (undefended - alone)
         gain = None if together is None or alone is None else together - alone
         return cls(**accuracies, gain=gain, kept=kept, reason=reason)
+
+
+@dataclass(frozen=True)
+class FeatureSettings(RangedSettings):
+    """Settings of all attacks on columns.
+
+    Attributes:
+        most_auxiliary: auxiliary records that an attack uses at most; which ones is drawn.
+        most_victims: victims that `attributes` and `decode` guess at most; which ones is drawn.
+        matched: victims of `match` and `match-exact`, the first of these.
+        match_steps: steps of the optimisation of a match.
+        total_variation: weight of the total variation of images beside the distance of embeddings.
+        most_classes: a column of whole numbers with at most as many different ones is a class, as a column of text is.
+        pictures: victims that the document has pictures of.
+        seed: number that all draws and initial weights follow from.
+    """
+
+    ATTACKS: ClassVar = "attacks on columns"
+    RANGES: ClassVar = {
+        "most_auxiliary": Range(2, 1_000_000, integer=True),
+        "most_victims": Range(1, 1_000_000, integer=True),
+        "matched": Range(1, 10_000, integer=True),
+        "match_steps": Range(1, 100_000, integer=True),
+        "total_variation": Range(0, 1000),
+        "most_classes": Range(2, 1000, integer=True),
+        "pictures": Range(0, 100, integer=True),
+        "seed": Range(0, 2**31 - 1, integer=True),
+    }
+
+    most_auxiliary: int = 10_000
+    most_victims: int = 2_000
+    matched: int = 64
+    match_steps: int = 300
+    total_variation: float = 0.1
+    most_classes: int = 20
+    pictures: int = 8
+    seed: int = 0
+
+
+#: The embeddings that an attack is given: as they came, or with mean 0 and deviation 1 in each coordinate.
+Scale = Literal["raw", "standardised"]
+#: A PNG file as data URL.
+PictureUrl = Annotated[str, Field(pattern=r"\Adata:image/png;base64,[A-Za-z0-9+/]*={0,2}\z")]
+
+
+#: The beginning of a PNG file (ISO/IEC 15948).
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+#: Channels → colour type: grey, colours, colours and opacity.
+_COLOURS = {1: 0, 3: 2, 4: 6}
+
+
+class RecordScores(Findings):
+    """Distances of guessed records from the true ones.
+
+    `mse`: of images of pixels in [0, 1], of tables of standardised numbers. `psnr`, in dB, the mean over images, null
+    where one has no error; `ssim` (Wang et al. 2004): null of tables, and of images smaller than its window. Of several
+    columns of images all are means over the columns.
+    """
+
+    mse: float
+    psnr: float | None = None
+    ssim: float | None = None
+
+
+class Reconstruction(Findings):
+    """One attack that guesses whole records. `headline`: the stronger one, by SSIM of images and MSE of tables.
+
+    Scores are of the images of a table that has some, otherwise of its numbers; null where the victims' columns are not
+    at hand. `floor`: the mean auxiliary record.
+    """
+
+    attack: str
+    records: Count
+    raw: RecordScores | None
+    standardised: RecordScores | None
+    headline: Scale | None
+    floor: RecordScores | None
+    seconds: float
+
+
+class ClassScores(Findings):
+    """Scores of a guessed class; F1, precision and recall are means over the classes (macro)."""
+
+    accuracy: float
+    f1: float
+    precision: float
+    recall: float
+
+
+class Attribute(Findings):
+    """One column, guessed as a class or as a number.
+
+    `classes`: different ones among the auxiliary records, null of a number. `left_out`: victims without a value.
+    `raw`, `standardised`, `floor` (the majority class): of a class; `raw_r2`, `standardised_r2`: of a number, whose
+    floor, the mean, is about 0. All are null where no victim has a value, and R² where all have the same. `headline`:
+    the stronger one, by accuracy or R².
+    """
+
+    name: str
+    kind: Literal["class", "number"]
+    classes: Count | None
+    auxiliary: Count
+    records: Count
+    left_out: Count
+    raw: ClassScores | None = None
+    standardised: ClassScores | None = None
+    floor: ClassScores | None = None
+    raw_r2: float | None = None
+    standardised_r2: float | None = None
+    headline: Scale | None = None
+
+
+class Picture(Findings):
+    """One victim beside its reconstructions: PNG files as data URLs, by `truth`, `floor` and `ATTACK, SCALE`."""
+
+    column: str
+    images: dict[str, PictureUrl]
+
+
+class VictimFigures(Findings):
+    """All attacks on one feature party's columns; `reasons`: attack, or a part of one → why it was left out.
+
+    `source`: embeddings of a training's `epoch` (from 0), or of a prediction, `job`. `auxiliary`, `victims`: records
+    used. `scored`: the victims' columns were at hand. `compared`: accuracy of classes and R² of numbers, the mean over
+    columns, beside the floor; null where none is scored.
+    """
+
+    source: Literal["training", "prediction"]
+    job: str
+    epoch: Count | None
+    width: Count
+    auxiliary: Count
+    victims: Count
+    left_out: Count
+    scored: bool
+    compared: Compared | None = None
+    reconstructions: list[Reconstruction]
+    attributes: list[Attribute]
+    pictures: list[Picture]
+    reasons: dict[str, str]
+
+
+def png_url(image: Singles) -> str:
+    """An image (channels, height, width) of pixels in [0, 1]; its mean channel where it has not 1, 3 or 4."""
+    shown = image if len(image) in _COLOURS else image.mean(axis=0, keepdims=True)
+    pixels = np.rint(np.clip(shown, 0.0, 1.0) * 255).astype(np.uint8).transpose(1, 2, 0)
+    height, width, channels = pixels.shape
+    lines = b"".join(b"\x00" + line.tobytes() for line in pixels)  # 0: a line without a filter
+    header = struct.pack(">IIBBBBB", width, height, 8, _COLOURS[channels], 0, 0, 0)
+    content = _SIGNATURE
+    for kind, part in ((b"IHDR", header), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b"")):
+        content += struct.pack(">I", len(part)) + kind + part + struct.pack(">I", zlib.crc32(kind + part))
+    return "data:image/png;base64," + base64.b64encode(content).decode()
+
+
+def attribute_figure(column: Attribute, what: Scale | Literal["floor"] | None) -> float | None:
+    """Accuracy of a class, or R² of a number, by embeddings or of the floor, which is 0 of a number.
+
+    None where it is not scored, and for None, the stronger scale of a column that is not.
+    """
+    if what is None:
+        return None
+    if column.kind == "class":
+        scores = getattr(column, what)
+        return None if scores is None else float(scores.accuracy)
+    if what == "floor":
+        return None if column.raw_r2 is None else 0.0
+    return column.raw_r2 if what == "raw" else column.standardised_r2
+
+
+def record_strength(guess: Reconstruction, scale: Scale) -> float | None:
+    """SSIM of images; of tables, and of images smaller than its window, the share of the floor's error that is removed.
+
+    None where nothing is scored. Below 0 the mean auxiliary record is nearer.
+    """
+    scores, floor = getattr(guess, scale), guess.floor
+    if scores is None or floor is None:
+        return None
+    if scores.ssim is not None:
+        return float(scores.ssim)
+    return float(1.0 - scores.mse / floor.mse) if floor.mse else float(not scores.mse)

@@ -6,18 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.pivodl.solved_gains import closed
-from treetap.attacks.view.known_trees import Ints
 from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView, ReceivedBins
 from treetap.trees.candidates import CandidateList, column_goes_left
 from treetap.trees.ensemble import ROOT
 from treetap.trees.pivodl_rules import weights_of
 from treetap.trees.shared_label_loss import SharedLabelLoss
 
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 #: No bin is known.
 UNPLACED = -1
 
@@ -80,8 +77,7 @@ class BinDomains:
     def side(self, candidate: int) -> Bools:
         """The bins of its column (bins,) that a candidate sends left."""
         column = int(self.candidates.feature[candidate])
-        side: Bools = self.sides[column][candidate - int(self.candidates.first[column])]
-        return side
+        return np.asarray(self.sides[column][candidate - int(self.candidates.first[column])])
 
     def sides_of(self, candidates: Ints) -> tuple[Bools, Bools]:
         """The bins of their column (bins,) that one of some candidates, all of one column, sends left, and right."""
@@ -275,7 +271,7 @@ def _after(
     return _distinct(rows, scores, unknown)
 
 
-def _distinct(rows: list[Ints], scores: list[Floats], unknown: npt.NDArray[np.bool_]) -> PossibleScores:
+def _distinct(rows: list[Ints], scores: list[Floats], unknown: Bools) -> PossibleScores:
     """All pairs, each once, by record; none of records that are unknown or have too many."""
     every, value = np.concatenate([np.zeros(0, np.int64), *rows]), np.concatenate([np.zeros(0), *scores])
     order = np.lexsort((value, every))

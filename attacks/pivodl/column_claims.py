@@ -7,7 +7,7 @@
    the sets' columns, scores and sums again.
 
 An `Onlooker` holds no table of another party, and no label of a record that another party labels: claims are scored
-elsewhere (`treetap.attacks.pivodl.source_columns`).
+elsewhere (`treetap.attacks.pivodl.evidence`).
 """
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.pivodl.bin_domains import BinDomains, KnownCuts, left_sets, possible_scores
 from treetap.attacks.pivodl.opened_sums import NodeReader, OpenedNode
-from treetap.attacks.view.known_trees import Ints
 from treetap.attacks.view.pivodl_view import PivodlView
 from treetap.trees.job_params import BINARY
 from treetap.trees.shared_label_loss import SharedLabelLoss
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 #: Most passes over all opened sums.
 _PASSES = 3
 

@@ -1,32 +1,40 @@
-"""What a party of a PIVODL job has, what announced gains and known sums give away, and what messages disclose."""
+"""What a party of a PIVODL job has, what announced gains and known sums give away, and what messages disclose.
+
+Claims on the columns of other parties are scored against these parties' own tables: the truth is here alone, and what
+makes the claims (`treetap.attacks.pivodl.column_claims`) is given a view and own labels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Floats, Ints
+from treetap.attacks.pivodl.bin_domains import UNPLACED
+from treetap.attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
 from treetap.attacks.pivodl.schema import (
     DifferentialFigures,
     DisclosedFigures,
     GainInversionFigures,
     InvertedTreeFigures,
+    SourceColumns,
+    SourceFigures,
 )
 from treetap.attacks.pivodl.solved_gains import InvertedTree, SolvedGains, closed
 from treetap.attacks.scores import UNKNOWN
-from treetap.attacks.verdict import Compared
-from treetap.attacks.view.known_trees import Ints
+from treetap.attacks.verdict import Compared, compared_cells, compared_places
 from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView
+from treetap.errors import DataError
 from treetap.tables.labels import Labels
+from treetap.tables.reading import Table
+from treetap.trees.binning import bin_table
 from treetap.trees.ensemble import ROOT
 from treetap.trees.loss import UNIT
 from treetap.trees.pivodl_rules import barred
 
-Floats = npt.NDArray[np.float64]
 #: Weights by (tree, leaf).
 Weights = Mapping[tuple[int, int], Floats]
 
@@ -85,6 +93,11 @@ def gain_inversion(evidence: SharedLabelEvidence) -> GainInversionFigures:
     """Count what `SolvedGains` solved, and of it by the labels what is right."""
     view, solved, truth = evidence.view, evidence.solved, evidence.truth
     by_tree = [_of_tree(tree, truth) for tree in solved.trees]
+    noise_removed = 0  # leaves that came with noise and whose exact weight follows from gains, not from sums alone
+    for seen, tree in zip(view.trees, solved.trees, strict=True):
+        told = closed(seen.sums, seen.splits)
+        noised = [leaf for leaf, weight in seen.weights.items() if not weight.exact]
+        noise_removed += sum(leaf in tree.weights and leaf not in told for leaf in noised)
     return GainInversionFigures(
         possible=solved.possible and view.params.gain_comparison == "announce",
         splits=sum(tree.splits for tree in by_tree),
@@ -93,7 +106,7 @@ def gain_inversion(evidence: SharedLabelEvidence) -> GainInversionFigures:
         solved=sum(tree.solved for tree in by_tree),
         exact=None if truth is None else sum(tree.exact or 0 for tree in by_tree),
         noised_weights=sum(not weight.exact for tree in view.trees for weight in tree.weights.values()),
-        noise_removed=sum(_noise_removed(*pair) for pair in zip(view.trees, solved.trees, strict=True)),
+        noise_removed=noise_removed,
         by_tree=by_tree,
     )
 
@@ -112,12 +125,6 @@ def _of_tree(tree: InvertedTree, truth: Ints | None) -> InvertedTreeFigures:
     )
 
 
-def _noise_removed(seen: PivodlTree, solved: InvertedTree) -> int:
-    """Leaves that came with noise and whose exact weight follows from gains, not from received sums alone."""
-    told = closed(seen.sums, seen.splits)  # these weights follow without a gain: `exact_weight_known`
-    return sum(leaf in seen.weights and not seen.weights[leaf].exact for leaf in solved.weights if leaf not in told)
-
-
 # The differential attack (Zhu et al. 2023, Theorem 2): sums over two sets that differ in a few records.
 #
 # With known scores a sum of g = p − y over known records is the number k of records of the second class among them. Two
@@ -133,22 +140,13 @@ def _noise_removed(seen: PivodlTree, solved: InvertedTree) -> int:
 Count = tuple[Ints, int]
 
 
-def counted(records: Ints, sums: Ints, negative: Ints, one: int = UNIT) -> Count | None:
+def counted(records: Ints, sums: Ints, negative: Ints) -> Count | None:
     """The records of the second class behind a sum (2,) of g and h over records with known scores.
 
-    `negative`: (n, 2) their g and h if all were of the first class. `one`: the difference that the class makes to g.
-    None where the sum is none of these records.
+    `negative`: (n, 2) their g and h if all were of the first class. None where the sum is none of these records.
     """
-    positives = round((int(negative[:, 0].sum()) - int(sums[0])) / one)
+    positives = round((int(negative[:, 0].sum()) - int(sums[0])) / UNIT)
     return (records, positives) if 0 <= positives <= len(records) else None
-
-
-def differences(nested: Sequence[Count]) -> list[Count]:
-    """The sets between consecutive ones of a chain, each of which holds the one before it."""
-    between = list(nested[:1])
-    for (inner, few), (outer, more) in pairwise(nested):
-        between.append((np.setdiff1d(outer, inner, assume_unique=True), more - few))
-    return between
 
 
 def recovered(counts: Iterable[Count], total: int) -> Ints:
@@ -197,7 +195,7 @@ def _of_node(solved: SolvedGains, tree: PivodlTree, node: int, sums: Ints, score
     rows = tree.records(node)
     if rows is None or np.isnan(scores[rows]).any():
         return None
-    return counted(rows, sums, solved.negative(rows, scores), UNIT)
+    return counted(rows, sums, solved.negative(rows, scores))
 
 
 # What PIVODL discloses to a party by its messages: bins, records of nodes, and sums that give exact weights away.
@@ -252,3 +250,90 @@ def _barred(view: PivodlView, tree: PivodlTree, node: int) -> frozenset[str]:
         if leaf.bit_length() < level or (leaf.bit_length() == level and leaf not in may_be_split)
     ]
     return barred(node, sources, known)
+
+
+_READ = "all that it read"
+_WHY_NOT = "this needs two classes, and the labels that the reader has itself"
+
+
+def true_columns(views: Mapping[str, PivodlView], tables: Mapping[str, Table]) -> dict[str, Ints]:
+    """Party → the bins (N, d) of its columns, as the job makes them of its own table.
+
+    A table that cannot be put in bins has none, and nothing is scored by it.
+    """
+    columns = {}
+    for name, view in views.items():
+        if (table := tables.get(name)) is not None and table.columns:
+            try:
+                bins = bin_table(table.features, table.columns, view.params.max_bin)
+            except DataError:
+                continue
+            columns[name] = bins.codes.astype(np.int64)
+    return columns
+
+
+def source_columns(evidence: SharedLabelEvidence) -> SourceColumns:
+    """The attack of one party on the columns of all others, and what of it is right."""
+    view, labels = evidence.view, evidence.truth
+    attacker = Onlooker(view, evidence.records, None if labels is None else labels[view.own])
+    others = np.setdiff1d(np.arange(evidence.records), view.own)
+    sources: dict[str, SourceFigures] = {}
+    reasons: dict[str, str] = {}
+    for source, claimed in claims(attacker).items():
+        truth, why = evidence.columns.get(source), []
+        if truth is None:
+            why.append("not scored: no table of this party is given that can be put in the job's bins")
+        elif not np.array_equal(truth[view.own], claimed.placed[view.own]):
+            truth = None
+            why.append("not scored: its table has other bins than those that it sent")
+        if claimed.opened and not attacker.reads_sums:
+            why.append(f"opened sums are not attacked: {_WHY_NOT}")
+        sources[source] = scored(claimed, view.own, others, truth)
+        reasons |= {source: "; ".join(why)} if why else {}
+    return SourceColumns(sources=sources, reasons=reasons)
+
+
+def scored(claimed: SourceClaims, own: Ints, others: Ints, truth: Ints | None) -> SourceFigures:
+    """Claims on one source, of records that the attacker does not label; by its true codes (N, d) the wrong ones."""
+    placed, by_left_sets = claimed.placed[others], claimed.by_left_sets[others]
+    true, possible = None if truth is None else truth[others], [it[others] for it in claimed.possible]
+    best, rank = (None, None) if true is None else best_column(claimed.expected[others], true)
+    return SourceFigures(
+        records=len(others),
+        columns=placed.shape[1],
+        cells=placed.size,
+        received=len(own) * placed.shape[1],
+        by_left_sets=int((by_left_sets != UNPLACED).sum()),
+        by_left_sets_wrong=_wrong(by_left_sets, true),
+        placed=int((placed != UNPLACED).sum()),
+        wrong=_wrong(placed, true),
+        opened=claimed.opened,
+        linked=claimed.linked,
+        contradictions=claimed.contradictions,
+        best_column=best,
+        rank_correlation=rank,
+        compared=None if true is None else compared_cells({_READ: placed}, true, "shared", possible),
+        explained=None
+        if true is None
+        else compared_places({_READ: claimed.expected[others]}, true, range(true.shape[1]), "shared"),
+    )
+
+
+def _wrong(placed: Ints, true: Ints | None) -> int | None:
+    return None if true is None else int(((placed != UNPLACED) & (placed != true)).sum())
+
+
+def best_column(expected: Floats, true: Ints) -> tuple[int | None, float | None]:
+    """The column whose expected bins (n, d) are most like the true ones, and their rank correlation (Spearman's).
+
+    None where no column differs between records, in truth or as expected.
+    """
+    from scipy.stats import rankdata
+
+    ranks = {}
+    for column in range(true.shape[1]):
+        one, other = rankdata(expected[:, column]), rankdata(true[:, column])
+        if len(one) and one.std() > 0 and other.std() > 0:
+            ranks[column] = float(np.corrcoef(one, other)[0, 1])
+    best = max(ranks, key=ranks.__getitem__, default=None)
+    return best, None if best is None else ranks[best]

@@ -15,17 +15,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.known_labels.names import macro_auc
-from treetap.attacks.pivodl.evidence import Floats, SharedLabelEvidence, Weights
+from treetap.attacks.pivodl.evidence import SharedLabelEvidence, Weights
 from treetap.attacks.pivodl.schema import GuessFigures, LabelGuess
 from treetap.attacks.scores import auc, majority
 from treetap.attacks.verdict import MOST_FREQUENT, Compared, paired_error, unbalanced
-from treetap.attacks.view.known_trees import Ints
 from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView, Weight
 
-Bools = npt.NDArray[np.bool_]
 #: The weight (K,) that counts for a leaf of a tree, or None for none.
 Choice = Callable[[PivodlTree, int, Weight], "Floats | None"]
 

@@ -28,8 +28,8 @@ from itertools import combinations_with_replacement, pairwise
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Bools, Ints
 from treetap.attacks.pivodl.bin_domains import BinDomains, PossibleScores
-from treetap.attacks.view.known_trees import Ints
 from treetap.trees.loss import UNIT
 from treetap.trees.shared_label_loss import SharedLabelLoss
 from treetap.trees.tree_bins import left_sums
@@ -47,8 +47,7 @@ UNREAD = -1
 
 def keys_of(sums: Ints) -> Keys:
     """A key of each pair g, h of sums (…, 2)."""
-    keys: Keys = (sums.astype(np.uint64) * _FACTORS).sum(axis=-1, dtype=np.uint64)
-    return keys
+    return np.asarray((sums.astype(np.uint64) * _FACTORS).sum(axis=-1, dtype=np.uint64))
 
 
 class SmallSums:
@@ -101,7 +100,6 @@ def _choices(kinds: int, size: int) -> Ints:
     return np.array(list(combinations_with_replacement(range(kinds), size)), dtype=np.int64)
 
 
-Bools = npt.NDArray[np.bool_]
 #: Deals of bins to the own records by which fits by chance are counted, and the largest share of these.
 DEALS, CHANCE = 3, 0.05
 

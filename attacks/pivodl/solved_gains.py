@@ -27,9 +27,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from treetap.attacks.view.known_trees import Ints
+from treetap.arrays import Floats, Ints
 from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView
 from treetap.trees.boosting_criterion import open_sums
 from treetap.trees.job_params import BINARY
@@ -37,7 +36,6 @@ from treetap.trees.loss import UNIT
 from treetap.trees.pivodl_rules import GAIN_BITS, gains_of, weights_of
 from treetap.trees.shared_label_loss import SharedLabelLoss
 
-Floats = npt.NDArray[np.float64]
 #: Fewest own labels by which one of two solutions is chosen.
 _ENOUGH = 10
 

@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Bools, Ints
 from treetap.trees.ensemble import ROOT
 
-Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 #: Most sums on one side of a join, and most combinations kept. 2^21 take half a second and 100 MB.
 WORK = 2**21
@@ -263,7 +263,6 @@ def _thin(half: list[_Block], work: int, generator: np.random.Generator) -> None
 # 3. With all weights of a record's possible leaves known, path decoding finds the leaves.
 
 
-Bools = npt.NDArray[np.bool_]
 #: Most sums of a record's other trees that are listed.
 WORK_OF_RECORD = 2**16
 #: Most records that are used for one leaf.

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.files import ScoredPrediction
-from treetap.attacks.predictions.decoding import Ints, MaskedTree, decode_paths, invert, possible_leaves
-from treetap.attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
+from treetap.attacks.predictions.decoding import MaskedTree, decode_paths, invert, possible_leaves
+from treetap.attacks.published.schema import DecodedPaths, DecodingSettings, InvertedWeights
+from treetap.attacks.view.kept_messages import located
 from treetap.attacks.view.own_table import model_table
 from treetap.attacks.view.pivodl_view import PivodlView
 from treetap.attacks.view.received_rows import attack_draws, some_of
-from treetap.attacks.view.replay import TranscriptReplay, checked, read_replay
-from treetap.attacks.view.transcripts import located
+from treetap.attacks.view.replay import TranscriptReplay, read_replay
 from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, Malformed
 from treetap.models.own_split import OwnSplit
@@ -31,43 +31,30 @@ from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_table
 from treetap.trees.ensemble import ROOT, Ensemble, Split
 from treetap.trees.leaf_entries import LeafEntries
-from treetap.trees.paths import Bools, candidate_leaves, output_bits
+from treetap.trees.paths import candidate_leaves, output_bits
 from treetap.wire.frame import content_of
 from treetap.wire.records import unpack_bits
-from treetap.wire.transcript import TranscriptReader
-from treetap.wire.v2 import control_pb2, exchange_pb2, prediction_pb2
-from treetap.wire.v2.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2 import prediction_pb2
 
-Floats = npt.NDArray[np.float64]
 Place = tuple[int, int]
 
 
-def read_arrivals(path: Path, records: int) -> dict[Place, Bools]:
+def arrivals(replay: TranscriptReplay, records: int) -> dict[Place, Bools]:
     """(tree, node) → (n,) records that arrived there, of the nodes of the transcript's party below others' splits.
 
     Raises:
-        Malformed: the transcript of the prediction was changed, or its messages are of other records.
+        Malformed: messages of the prediction are of other records.
     """
     arrived: dict[Place, Bools] = {}
-    block = records
-    for record in TranscriptReader(path):
-        message = checked(record)
-        if isinstance(message, control_pb2.StepRequest) and record.step == "open_model":
-            opening: Any = content_of(message, "open_model")
-            block = opening.block or records
-        elif (
-            isinstance(message, exchange_pb2.PeerMessage)
-            and record.step == "arrived_records"
-            and record.kind == TranscriptRecord.RECEIVED
-        ):
-            first = message.round * block
-            if first >= records:
-                raise Malformed(f"{path}: block {message.round} is beyond the {records} records")
-            content: Any = content_of(message, "arrived_records")
-            last = min(first + block, records)
-            for it in content.nodes:
-                here = arrived.setdefault((it.tree, it.node), np.zeros(records, dtype=bool))
-                here[first:last] = unpack_bits(it.records, last - first)
+    for message in replay.predicted.arrived:
+        block = replay.predicted.openings[message.attempt].block or records
+        if (first := message.round * block) >= records:
+            raise Malformed(f"block {message.round} is beyond the {records} records")
+        content: Any = content_of(message, "arrived_records")
+        last = min(first + block, records)
+        for it in content.nodes:
+            here = arrived.setdefault((it.tree, it.node), np.zeros(records, dtype=bool))
+            here[first:last] = unpack_bits(it.records, last - first)
     return arrived
 
 
@@ -194,7 +181,7 @@ def read_scores(
         table = model_table(manifest, files.table, files.id)
         if protocol in MASKED:
             order = _blocks_in_order(where, replay, table)
-            arrived = read_arrivals(place, len(order.ids))
+            arrived = arrivals(replay, len(order.ids))
     if protocol in MASKED:
         view = read_view(files.transcript, opening.model, opening.recipient, ca, revoked).pivodl
         if view is None or opening.parameters.masked.prediction_weights == "noised":

@@ -22,8 +22,9 @@ from typing import Literal
 
 import numpy as np
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.known_labels.names import macro_auc
-from treetap.attacks.published.model import SEED, Bools, Floats, Intruder, Ints, Target
+from treetap.attacks.published.model import SEED, Intruder, Target
 from treetap.attacks.published.schema import HELD, Artefact, ColumnGuess, Membership
 from treetap.attacks.verdict import Compared, Measure, half_width, paired_error
 from treetap.trees.metrics import auc
@@ -80,17 +81,6 @@ class _Column:
         return np.array([*(np.nextafter(cut, -np.inf) for cut in self.cuts[:1]), *self.cuts])
 
 
-@dataclass(frozen=True)
-class _Guessed:
-    """The records of one column: `codes`, `values` of those that are guessed, and of those to learn from."""
-
-    codes: Ints
-    values: Floats
-    known_codes: Ints
-    known_values: Floats
-    name: str
-
-
 def member_columns(intruder: Intruder) -> list[ColumnGuess]:
     """All columns by all artefacts that say something of single records; those for which time is short are left out."""
     target, draw = intruder.target, np.random.default_rng(SEED)
@@ -99,7 +89,7 @@ def member_columns(intruder: Intruder) -> list[ColumnGuess]:
     rows: list[ColumnGuess] = []
     left_out = []
     for column in _columns(target, intruder.cells):
-        if intruder.clock.spent > _LAST * intruder.bounds.seconds:
+        if intruder.spent > _LAST * intruder.bounds.seconds:
             left_out.append(column.name)
         else:
             rows += _guesses(intruder, column, guessed, learned)
@@ -130,8 +120,7 @@ def class_shares(known: Floats, codes: Ints, asked: Floats, bins: int) -> Floats
     fitted.fit(np.nan_to_num(known, nan=lowest), codes)
     chances = np.zeros((len(asked), bins))
     chances[:, fitted.classes_] = fitted.predict_proba(np.nan_to_num(asked, nan=lowest))
-    shares: Floats = (1 - _BASE) * chances + _BASE * base
-    return shares
+    return np.asarray((1 - _BASE) * chances + _BASE * base)
 
 
 def _columns(target: Target, cells: Floats) -> Iterator[_Column]:
@@ -175,9 +164,10 @@ def _guesses(intruder: Intruder, column: _Column, guessed: Ints, learned: Ints) 
         ways["export and answers"] = "the value that gives the score", _normed(by_answers * by_score)
     else:
         ways |= {artefact: ways["answers"] for artefact in HELD if column.name == LABEL and artefact != "card"}
-    records = _Guessed(codes[guessed], values[guessed], known, values[learned], column.name)
     for artefact, (how, after) in ways.items():
-        for compared in _compared(records, column, before, after, how):
+        for compared in _compared(
+            column, (codes[guessed], values[guessed]), (known, values[learned]), before, after, how
+        ):
             yield ColumnGuess(
                 artefact=artefact,
                 party=column.party,
@@ -210,27 +200,35 @@ def _fitting(intruder: Intruder, column: _Column, guessed: Ints, learned: Ints) 
 
 
 def _normed(weights: Floats) -> Floats:
-    total: Floats = weights / weights.sum(axis=1, keepdims=True)
-    return total
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def _compared(records: _Guessed, column: _Column, before: Floats, after: Floats, how: str) -> Iterator[Compared]:
+def _compared(
+    column: _Column,
+    guessed: tuple[Ints, Floats],
+    learned: tuple[Ints, Floats],
+    before: Floats,
+    after: Floats,
+    how: str,
+) -> Iterator[Compared]:
     """The share of bins that are right and, of a number, the variance that the mean of the guess explains.
 
-    `before`, `after`: (m, bins) chances without and with an artefact.
+    `guessed`, `learned`: codes and values (m,) of the records that are guessed, and of those to learn from. `before`,
+    `after`: (m, bins) chances without and with an artefact.
     """
-    frequent = np.bincount(records.known_codes).argmax()
-    right, base = before.argmax(axis=1) == records.codes, frequent == records.codes
+    (codes, values), (known_codes, known_values) = guessed, learned
+    frequent = np.bincount(known_codes).argmax()
+    right, base = before.argmax(axis=1) == codes, frequent == codes
     own = right.mean() > base.mean()
     best = (right if own else base).astype(np.float64)
-    reached = (after.argmax(axis=1) == records.codes).astype(np.float64)
-    yield _beside(records.name, "accuracy", best, reached, how, _OTHERS if own else "the most frequent value")
+    reached = (after.argmax(axis=1) == codes).astype(np.float64)
+    yield _beside(column.name, "accuracy", best, reached, how, _OTHERS if own else "the most frequent value")
     if column.categories:
         return
-    low, high = np.quantile(records.known_values, _ENDS)
-    truth, known = np.clip(records.values, low, high), np.clip(records.known_values, low, high)
-    counts = np.bincount(records.known_codes, minlength=column.bins)
-    sums = np.bincount(records.known_codes, weights=known, minlength=column.bins)
+    low, high = np.quantile(known_values, _ENDS)
+    truth, known = np.clip(values, low, high), np.clip(known_values, low, high)
+    counts = np.bincount(known_codes, minlength=column.bins)
+    sums = np.bincount(known_codes, weights=known, minlength=column.bins)
     means = np.where(counts > 0, sums / np.maximum(counts, 1), np.clip(column.values, low, high))
     missed = [(guess - truth) ** 2 for guess in (np.full(len(truth), known.mean()), before @ means, after @ means)]
     spread = missed[0].mean()
@@ -238,7 +236,7 @@ def _compared(records: _Guessed, column: _Column, before: Floats, after: Floats,
         mean, others, with_artefact = (1 - of / spread for of in missed)
         own = others.mean() > 0
         words = _OTHERS if own else "the mean"
-        yield _beside(records.name, "explained", others if own else mean, with_artefact, how, words)
+        yield _beside(column.name, "explained", others if own else mean, with_artefact, how, words)
 
 
 def _beside(name: str, measure: Measure, before: Floats, after: Floats, how: str, before_how: str) -> Compared:
@@ -303,8 +301,7 @@ def likelihood_ratios(observed: Floats, shadows: Floats, inside: Bools) -> Float
     chance = 4 / models  # the variance of a difference of two means of half of the models each
     spread = np.maximum(0.0, differences.var(axis=0) - chance)
     mean = differences.mean(axis=0)
-    ratios: Floats = (centred * (mean + spread / (spread + chance) * (differences - mean))).sum(axis=1)
-    return ratios
+    return np.asarray((centred * (mean + spread / (spread + chance) * (differences - mean))).sum(axis=1))
 
 
 def _alone(intruder: Intruder) -> Floats:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import BadInput
 from treetap.models.own_split import OwnSplit
 from treetap.protocols.registry import training
@@ -29,9 +31,6 @@ from treetap.trees.ensemble import (
 from treetap.trees.job_params import REGRESSIONS
 from treetap.trees.params import TreeParams
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 #: Party → its columns (n, d), NaN where missing.
 Features = Mapping[str, Floats]
 #: Least probability that a confidence takes the logarithm of: a leaf of one class gives 0 and 1.
@@ -102,10 +101,10 @@ class Target:
     members: Bools = field(repr=False)
     least: Mapping[str, int]
     lacking: list[str]
-    features: Features = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "features", {party: table.features for party, table in self.tables.items()})
+    @cached_property
+    def features(self) -> Features:
+        return {party: table.features for party, table in self.tables.items()}
 
     def take(self, rows: Ints) -> Target:
         """The same model with the records at these places."""
@@ -120,8 +119,7 @@ class Target:
         """The probabilities (n,) of the classes `labels` (n,) by what `Ensemble.outcome` returned."""
         if outcome.ndim == 1:
             return np.where(labels == 1, outcome, 1 - outcome)
-        picked: Floats = outcome[np.arange(len(labels)), labels.astype(np.int64)]
-        return picked
+        return np.asarray(outcome[np.arange(len(labels)), labels.astype(np.int64)])
 
     def statistics(self, trees: OpenTrees) -> dict[str, Floats]:
         """What each artefact of a model says of each record, (n, statistics).
@@ -181,17 +179,6 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Clock:
-    """Seconds of a processor since it was made."""
-
-    start: float = field(default_factory=time.process_time)
-
-    @property
-    def spent(self) -> float:
-        return time.process_time() - self.start
-
-
-@dataclass(frozen=True)
 class Shadows:
     """S shadow models. `inside` (S, n): the records that each was trained on. `statistics`: by artefact, (S, n, d)."""
 
@@ -206,17 +193,23 @@ class Intruder:
     target: Target
     shadows: Shadows
     bounds: Bounds
-    clock: Clock
+    begun: float
     reasons: dict[str, str] = field(default_factory=dict)
-    cells: Floats = field(init=False, repr=False)
-    """Columns of all parties and, last, the label: (n, d + 1)."""
-    scores: Floats = field(init=False, repr=False)
-    """Scores (n, outputs) of the published model."""
 
-    def __post_init__(self) -> None:
-        target = self.target
-        object.__setattr__(self, "cells", np.column_stack([*target.features.values(), target.labels.values]))
-        object.__setattr__(self, "scores", target.trees.scores(target.features))
+    @cached_property
+    def cells(self) -> Floats:
+        """Columns of all parties and, last, the label: (n, d + 1)."""
+        return np.column_stack([*self.target.features.values(), self.target.labels.values])
+
+    @cached_property
+    def scores(self) -> Floats:
+        """Scores (n, outputs) of the published model."""
+        return self.target.trees.scores(self.target.features)
+
+    @property
+    def spent(self) -> float:
+        """Seconds of a processor since the audit has `begun`."""
+        return time.process_time() - self.begun
 
 
 def trained(target: Target, rows: Ints, seed: int, trees: int | None = None) -> OpenTrees:
@@ -273,7 +266,7 @@ def affordable(target: Target, bounds: Bounds, draw: np.random.Generator) -> Int
     return rows
 
 
-def shadows(target: Target, bounds: Bounds, clock: Clock, draw: np.random.Generator) -> Shadows:
+def shadows(target: Target, bounds: Bounds, begun: float, draw: np.random.Generator) -> Shadows:
     """Shadow models in pairs: the second of a pair has the records that the first one has not.
 
     Further pairs are left out once time is short.
@@ -281,7 +274,9 @@ def shadows(target: Target, bounds: Bounds, clock: Clock, draw: np.random.Genera
     n = len(target.members)
     inside: list[Bools] = []
     statistics: list[dict[str, Floats]] = []
-    while len(inside) + 2 <= bounds.shadows and (len(inside) < FEWEST or clock.spent < _ENDS * bounds.seconds):
+    while len(inside) + 2 <= bounds.shadows and (
+        len(inside) < FEWEST or time.process_time() - begun < _ENDS * bounds.seconds
+    ):
         half = np.zeros(n, dtype=bool)
         half[draw.permutation(n)[: n // 2]] = True
         for side in (half, ~half):
@@ -295,9 +290,9 @@ def _seconds(target: Target, rows: Ints) -> float:
     """Seconds of one training on these records, and of the scores of all, from trainings of few trees."""
     took = []
     for trees in _TRIALS:
-        clock = Clock()
+        begun = time.process_time()
         model = trained(target, rows, 0, trees)
         target.statistics(model)
-        took.append(clock.spent)
+        took.append(time.process_time() - begun)
     slope = max(0.0, took[1] - took[0]) / (_TRIALS[1] - _TRIALS[0])
     return max(1e-3, took[0] + slope * (target.params.n_estimators - 1))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from treetap.attacks.advice.names import DEFENCES, named, of_network, setting
-from treetap.attacks.advice.results import (
+from treetap.attacks.advice.names import (
+    DEFENCES,
     Advice,
     Guessed,
     Lines,
@@ -15,6 +15,9 @@ from treetap.attacks.advice.results import (
     NetworkSuggestion,
     Source,
     Suggestion,
+    named,
+    of_network,
+    setting,
 )
 from treetap.attacks.document import Document
 from treetap.attacks.report.glossary import count, score, share, title

@@ -107,6 +107,16 @@ def pictures(document: Document, name: str, party: Party, top: float) -> list[ob
     frame = Frame(WIDTH, HEIGHT, size, y, "records in the node", "nats")
     bands = [Tick(short(LEFT + band * (k + 0.5)), str(depth)) for k, depth in enumerate(depths)]
     label = f"Bound of each node known to {name}"
+    by_depths, largest = [], []
+    for depth in depths:
+        here = [row for row in rows if row.depth == depth]
+        by_source = [count(sum(row.source == source for row in here)) for source in SOURCE_ORDER]
+        values = [row.nats for row in here]
+        by_depths.append([str(depth), count(len(here)), *by_source, score(median(values)), score(max(values))])
+    for row in sorted(rows, key=lambda row: (-row.nats, row.tree, row.node))[:10]:
+        known = "derived" if row.source == "difference" else row.source
+        place = [str(row.tree), str(row.node), str(row.depth), count(row.records), known]
+        largest.append([*place, score(row.nats), score(row.node_nats), score(row.complement_nats)])
     return [
         Section(
             "",
@@ -123,12 +133,12 @@ def pictures(document: Document, name: str, party: Party, top: float) -> list[ob
             style="grid",
         ),
         Table(
-            *(DEPTH_HEADS, [_depth_row(depth, [row for row in rows if row.depth == depth]) for depth in depths]),
+            *(DEPTH_HEADS, by_depths),
             *("Bounds by depth, nats",),
             folded=True,
         ),
         Table(
-            *(TOP_HEADS, [_top_row(row) for row in sorted(rows, key=lambda row: (-row.nats, row.tree, row.node))[:10]]),
+            *(TOP_HEADS, largest),
             *("The nodes with the largest bounds, nats",),
             folded=True,
         ),
@@ -201,15 +211,3 @@ def _clouds(rows: Iterable[BoundRow], frame: Frame, place: Callable[[BoundRow], 
         ):
             paths[source] = path
     return paths
-
-
-def _depth_row(depth: int, rows: list[BoundRow]) -> list[str]:
-    by_source = [count(sum(row.source == source for row in rows)) for source in SOURCE_ORDER]
-    values = [row.nats for row in rows]
-    return [str(depth), count(len(rows)), *by_source, score(median(values)), score(max(values))]
-
-
-def _top_row(row: BoundRow) -> list[str]:
-    known = "derived" if row.source == "difference" else row.source
-    place = [str(row.tree), str(row.node), str(row.depth), count(row.records), known]
-    return [*place, score(row.nats), score(row.node_nats), score(row.complement_nats)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from treetap.attacks.document import Document
-from treetap.attacks.features.schema import Attribute, Reconstruction, VictimFigures, attribute_figure, record_strength
+from treetap.attacks.networks.schema import Attribute, Reconstruction, VictimFigures, attribute_figure, record_strength
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.report.glossary import count, left_out, score, seconds, share
 from treetap.pages.pictures import dots
@@ -93,7 +93,18 @@ def _victim(holder: str, name: str, figures: VictimFigures) -> Section:
         words=(2,),
         style="cards",
     )
-    classes = [_class_row(column) for column in figures.attributes if column.raw is not None]
+    classes = [
+        [
+            it.name,
+            *(
+                score(None if scores is None else getattr(scores, measure))
+                for measure in ("f1", "precision", "recall")
+                for scores in (it.raw, it.standardised, it.floor)
+            ),
+        ]
+        for it in figures.attributes
+        if it.raw is not None
+    ]
     one_by_one = [
         Key("dot", [(style, label) for label, style in DOTS.values()]),
         attributes,
@@ -192,16 +203,6 @@ def _attribute_row(column: Attribute) -> list[Entry]:
             count(column.auxiliary),
         ),
     ]
-
-
-def _class_row(column: Attribute) -> list[str]:
-    """A class's further figures under `CLASS_HEADS`."""
-    figures = [
-        score(None if scores is None else getattr(scores, measure))
-        for measure in ("f1", "precision", "recall")
-        for scores in (column.raw, column.standardised, column.floor)
-    ]
-    return [column.name, *figures]
 
 
 def _gain(column: Attribute) -> float:

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterator, Sequence
 
 from treetap.attacks.document import AttackName, Document, Party
-from treetap.attacks.id2graph.schema import AttackResult
-from treetap.attacks.known_labels.schema import (
+from treetap.attacks.id2graph.schema import (
+    AttackResult,
     Averaged,
     DrawnLabels,
     KnownLabelFigures,

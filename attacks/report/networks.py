@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from treetap.attacks.document import Document, Party
 from treetap.attacks.id2graph.schema import AttackResult
-from treetap.attacks.networks.schema import ClusterFigures, CompletionRow, GainFigures, Measured, NetworkFigures
+from treetap.attacks.networks.schema import ClusterFigures, GainFigures, Measured, NetworkFigures
 from treetap.attacks.report.glossary import count, either_way, left_out, score, unscored
 from treetap.attacks.scores import SCORES
 from treetap.pages.pictures import Lines, dots, lines
-from treetap.pages.section import Dots, Entry, Key, Section, Table, Text
+from treetap.pages.section import Entry, Key, Section, Table, Text
 
 CLUSTER_HEADS = (
     *("party", "attack", "V-measure", "epoch", "homogeneity", "completeness", "ARI", "NMI", "accuracy"),
@@ -173,11 +173,12 @@ def _completion_rows(name: str, figures: NetworkFigures) -> list[list[Entry]]:
     completion = figures.completion
     if completion is None:
         return []
+    looks = list(reversed(DOTS.items()))
     return [
         [
             *(name, row.head, "tuned" if row.tuned else "frozen"),
             f"all, {count(row.known)}" if row.labels == "all" else count(row.known),
-            _dots(row),
+            dots((style, it and it.accuracy) for name, (_, style) in looks for it in [getattr(row, name)]),
             *_measured(row.completed),
             *(_measured(floor)[0] for floor in (row.untrained, row.scratch, row.scratch_all)),
             *(score(completion.majority), count(completion.records), completion.evaluated_on),
@@ -217,8 +218,3 @@ def _curves(name: str, clusters: ClusterFigures) -> Lines | None:
     values = [steps.get(epoch) for epoch in range(min(steps), max(steps) + 1)]
     look = ("gradient\nclusters", "graph")
     return lines({look: values}, table, ("epoch", "V-measure"), name, label, first=min(steps), rows=2)
-
-
-def _dots(row: CompletionRow) -> Dots:
-    accuracies = {name: getattr(row, name) for name in reversed(DOTS)}
-    return dots((DOTS[name][1], None if it is None else it.accuracy) for name, it in accuracies.items())

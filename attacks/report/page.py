@@ -10,7 +10,7 @@ from rich.console import Console
 
 from treetap import terminal
 from treetap.attacks.document import Document, parse
-from treetap.attacks.predictions.schema import DecodedPaths
+from treetap.attacks.published.schema import DecodedPaths
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.report.advice import advised
 from treetap.attacks.report.bounds import bounds, together

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from treetap.attacks.document import Document, Party
 from treetap.attacks.pivodl.schema import GainInversionFigures, GuessFigures, SourceColumns
@@ -12,32 +11,29 @@ from treetap.attacks.schema import Findings
 from treetap.pages.pictures import dots
 from treetap.pages.section import Entry, Key, Section, Table, Text
 
-
-class Kind(NamedTuple):
-    """A way to guess: its name, its class in the style sheet, its meaning."""
-
-    label: str
-    style: str
-    meaning: str
-
-
-#: Field of the label guess ("" is the guess itself) → what it is.
+#: Field of the label guess ("" is the guess itself) → its label, its style, and what it is.
 KINDS = {
-    "": Kind("as received", "received", "sums of the leaf weights that the party received, as they came"),
-    "without_noise": Kind("without noise", "own", "the same sums with exact weights, which other parties received"),
-    "after_inversion": Kind(
-        "after gain inversion", "quotient", "the same sums, with the exact weights that announced gains give away"
+    "": ("as received", "received", "sums of the leaf weights that the party received, as they came"),
+    "without_noise": ("without noise", "own", "the same sums with exact weights, which other parties received"),
+    "after_inversion": (
+        "after gain inversion",
+        "quotient",
+        "the same sums, with the exact weights that announced gains give away",
     ),
-    "own_labels_and_spaces": Kind(
-        "own labels and nodes", "chunked", "a model of the party's own labels by the nodes that it knows, no weights"
+    "own_labels_and_spaces": (
+        "own labels and nodes",
+        "chunked",
+        "a model of the party's own labels by the nodes that it knows, no weights",
     ),
-    "own_labels_and_columns": Kind(
-        "own labels and columns", "cl", "a model of the party's own labels by its own columns: without taking part"
+    "own_labels_and_columns": (
+        "own labels and columns",
+        "cl",
+        "a model of the party's own labels by its own columns: without taking part",
     ),
 }
 #: Ways to guess that are no attack: the one has what noise hides, the other takes no part.
 _HIDDEN, _ALONE = "without_noise", "own_labels_and_columns"
-GUESS_HEADS = ("party", "AUC, 0 to 1", "records guessed", *(kind.label for kind in KINDS.values()))
+GUESS_HEADS = ("party", "AUC, 0 to 1", "records guessed", *(label for label, _, _ in KINDS.values()))
 ACCURACY_HEADS = ("party", "guess", "records", "accuracy", "largest class", "AUC")
 #: Attack → head and field of each of its counts; no field: the share of the splits that is solved.
 COUNTS: dict[str, tuple[tuple[str, str], ...]] = {
@@ -104,7 +100,7 @@ def shared_labels(document: Document) -> Section | None:
                 "here, “inverted”. What a party's own labels tell about the others is beside it: only what exceeds "
                 "that came from the weights."
             ),
-            Key("dot", [(kind.style, f"{kind.label}: {kind.meaning}") for kind in used]),
+            Key("dot", [(style, f"{label}: {meaning}") for label, style, meaning in used]),
             Table(GUESS_HEADS, guesses, "Guesses of other parties' labels: AUC", words=(1,), style="cards"),
             Table(ACCURACY_HEADS, accuracies, "Accuracies of the guesses", folded=True, where="page"),
             Text(noise + equations),
@@ -173,7 +169,7 @@ def _guess_row(name: str, party: Party) -> list[Entry]:
     """Party, AUC of each way to guess as dots, records, the AUCs."""
     guesses = {key: _guess(party, key) for key in KINDS}
     aucs = {key: None if guess is None else guess.auc for key, guess in guesses.items()}
-    placed = [(KINDS[key].style, None if auc is None else max(auc, 1 - auc)) for key, auc in aucs.items()]
+    placed = [(KINDS[key][1], None if auc is None else max(auc, 1 - auc)) for key, auc in aucs.items()]
     records = None if guesses[""] is None else guesses[""].records
     return [name, dots(reversed(placed), limit=0.5), count(records), *map(either_way, aucs.values())]
 
@@ -187,11 +183,11 @@ def _guess(party: Party, key: str) -> GuessFigures | None:
 
 def _accuracies(name: str, party: Party) -> list[list[str]]:
     rows = []
-    for key, kind in KINDS.items():
+    for key, (label, _, _) in KINDS.items():
         guess = _guess(party, key)
         if guess is not None:
             right = score(guess.accuracy) if guess.inverted is None else either_way(guess.accuracy)
-            rows.append([name, kind.label, count(guess.records), right, score(guess.majority), either_way(guess.auc)])
+            rows.append([name, label, count(guess.records), right, score(guess.majority), either_way(guess.auc)])
     return rows
 
 

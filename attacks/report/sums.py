@@ -92,11 +92,25 @@ def _victim(holder: str, name: str, figures: ColumnFigures) -> Section:
         table = Table(("its values", "as read"), [images], label, style="pictures large", where="page")
         title = f"The best-read column beside its reconstruction: {figures.best}"
         picture = [Section(title, [table, Text(pixels, style="soft")], where="page")]
+    facts = [
+        ("records", count(figures.records)),
+        ("columns", count(figures.columns)),
+        ("trees", count(figures.trees)),
+        ("candidates of a tree, at most", count(figures.candidates)),
+        ("equations", count(figures.equations)),
+        ("links right", "–" if figures.links is None else share(figures.links, 1)),
+        ("contradictions", count(figures.contradictions)),
+        ("rank correlation of the best-read column", score(figures.rank_correlation)),
+        ("the same with links given", score(figures.given_correlation)),
+        ("variance explained with links given", score(figures.given_explained)),
+        *((f"cells named right, {how}", share(value, 1)) for how, value in figures.named.items()),
+        ("processor time", seconds(figures.seconds)),
+    ]
     return Section(
         Text("What {} read of {}", holder, name),
         [
             Text("{} ", holder, said=words(name, figures), where="both"),
-            Facts(_facts(figures)),
+            Facts(facts),
             Table(WAY_HEADS, way_rows(figures), f"Cells of {name}, read by opened sums"),
             Table(CUT_HEADS, cut_rows(figures), f"Columns of {name}, by left sets alone"),
             *picture,
@@ -232,22 +246,4 @@ def _glance(name: str, figures: ColumnFigures) -> list[str]:
     return [
         *(name, reached, share(read.wrong, read.claims), floor, bound),
         *(figures.best or "–", score(figures.rank_correlation)),
-    ]
-
-
-def _facts(figures: ColumnFigures) -> list[tuple[str, str]]:
-    """The size of what was opened, and the quality of the links."""
-    return [
-        ("records", count(figures.records)),
-        ("columns", count(figures.columns)),
-        ("trees", count(figures.trees)),
-        ("candidates of a tree, at most", count(figures.candidates)),
-        ("equations", count(figures.equations)),
-        ("links right", "–" if figures.links is None else share(figures.links, 1)),
-        ("contradictions", count(figures.contradictions)),
-        ("rank correlation of the best-read column", score(figures.rank_correlation)),
-        ("the same with links given", score(figures.given_correlation)),
-        ("variance explained with links given", score(figures.given_explained)),
-        *((f"cells named right, {how}", share(value, 1)) for how, value in figures.named.items()),
-        ("processor time", seconds(figures.seconds)),
     ]

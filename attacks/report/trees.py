@@ -169,7 +169,11 @@ def draw(document: Document, name: str, tree: SeenTree, first: bool = False) -> 
         links=links,
         label=f"Tree {tree.tree} as {name} sees it",
     )
-    rows = [_table_row(nodes[number], names) for number in sorted(nodes)]
+    rows = []
+    for node in (nodes[number] for number in sorted(nodes)):
+        seen = KNOWN_BY[node.source] + (", a leaf to this party" if node.leaf else "")
+        cells = (seen, count(node.records), _classes(node, names) or "–", _split(node) or "–")
+        rows.append([str(node.node), str(node.depth), *cells])
     table = Table(TABLE_HEADS, rows, f"Nodes of tree {tree.tree}", folded=True)
     title = f"Tree {tree.tree}: {known} nodes known, {len(tree.nodes) - known} hidden"
     return Section(title, [picture, table], folded=True, open=first)
@@ -278,9 +282,3 @@ def _brief(node: TreeNode) -> str:
 def _classes(node: TreeNode, names: Sequence[str]) -> str:
     """Records by class, under the labels' own names."""
     return ", ".join(f"{name}: {count(size)}" for name, size in zip(names, node.classes or [], strict=False))
-
-
-def _table_row(node: TreeNode, names: Sequence[str]) -> list[str]:
-    known = KNOWN_BY[node.source] + (", a leaf to this party" if node.leaf else "")
-    cells = (known, count(node.records), _classes(node, names) or "–", _split(node) or "–")
-    return [str(node.node), str(node.depth), *cells]

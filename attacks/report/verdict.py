@@ -7,13 +7,14 @@ from math import hypot, sqrt
 from typing import Literal, NamedTuple
 
 from treetap.attacks.advice.advise import EQUAL, LEAST
-from treetap.attacks.advice.names import DEFENCES, of_network, ranged
-from treetap.attacks.advice.results import Suggestion
+from treetap.attacks.advice.names import DEFENCES, Suggestion, of_network, ranged
 from treetap.attacks.document import Document
+from treetap.attacks.published.schema import HELD, PublishedDocument
 from treetap.attacks.report.advice import variance
-from treetap.attacks.report.glossary import count, score, share, title
+from treetap.attacks.report.glossary import NOT_A_PROOF, count, score, share, title
 from treetap.attacks.verdict import LITTLE, NOTABLE, OTHERS, WORDS, Compared, FirstNamed, Learned, Verdict, Word
-from treetap.pages.section import Text
+from treetap.pages import page
+from treetap.pages.section import Listed, Section, Table, Terms, Text, Where
 
 TITLE = "What each side learned"
 #: Letters of a bar in a terminal, and its three parts: guessed before, gained, left.
@@ -215,20 +216,18 @@ def _of_columns(document: Document) -> str:
 
 
 def _line(it: Verdict) -> Line:
-    assert it.before is not None
-    assert it.after is not None
-    assert it.gain is not None
-    assert it.low is not None
-    assert it.high is not None
+    """A measured verdict; what its other measure of columns says, whose word is no worse, stands beside."""
+    # a verdict that was measured has all of them
+    before, after, more, low, high = (value or 0.0 for value in (it.before, it.after, it.gain, it.low, it.high))
     whose = f"{it.of}' {it.learned}" if it.of == OTHERS else f"{it.of}'s {it.learned}"
     how, floor = f"before ({it.before_how})", 0.5 if it.measure == "AUC" else 0.0
     if it.measure == "AUC":
-        text = f"could rank {whose} with AUC {score(it.before)} {how}, {score(it.after)} after"
-        gain = f"{it.gain:+.3f} ({it.low:+.3f} to {it.high:+.3f})"
+        text = f"could rank {whose} with AUC {score(before)} {how}, {score(after)} after"
+        gain = f"{more:+.3f} ({low:+.3f} to {high:+.3f})"
     else:
         what = "the variance of " if it.measure == "explained" else ""
-        text = f"could guess {share(it.before, 1)} of {what}{whose} {how}, {share(it.after, 1)} after"
-        gain = f"{100 * it.gain:+.1f} points ({100 * it.low:+.1f} to {100 * it.high:+.1f})"
+        text = f"could guess {share(before, 1)} of {what}{whose} {how}, {share(after, 1)} after"
+        gain = f"{100 * more:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
     if it.share is not None and it.word != "nothing found":
         gain += f", {round(100 * it.share)} % of what was left"
     if it.known is not None:
@@ -240,19 +239,21 @@ def _line(it: Verdict) -> Line:
     def on_bar(value: float) -> float:
         return min(100.0, max(0.0, 100 * (value - floor) / (1 - floor)))
 
-    before = on_bar(it.before)
-    gained = 0.0 if it.word == "nothing found" else on_bar(it.after) - before
-    ends = (on_bar(it.before + end) for end in (it.low, it.high))
+    start = on_bar(before)
+    gained = 0.0 if it.word == "nothing found" else on_bar(after) - start
+    ends = (on_bar(before + end) for end in (low, high))
     first = "" if it.first is None else _named_first(it.first, it.word)
-    other = "" if it.other is None else _other(it.other)
+    other = ""
+    if (more_of := it.other) is not None:
+        what = (
+            "of all cells it could name"
+            if more_of.measure == "accuracy"
+            else "of the variance of places it could explain"
+        )
+        other = f"{what} {share(more_of.before, 1)} before ({more_of.before_how}), {share(more_of.after, 1)} after"
+        other = f"{other}: {more_of.word}"
     beside = "; ".join(filter(None, (other, first, it.floor)))
-    return Line(it.party, text, it.word, gain, it.details, beside, before, gained, *ends)
-
-
-def _other(it: Compared) -> str:
-    """What the other measure of columns says, whose word is no worse."""
-    what = "of all cells it could name" if it.measure == "accuracy" else "of the variance of places it could explain"
-    return f"{what} {share(it.before, 1)} before ({it.before_how}), {share(it.after, 1)} after: {it.word}"
+    return Line(it.party, text, it.word, gain, it.details, beside, start, gained, *ends)
 
 
 def _named_first(it: FirstNamed, word: Word) -> str:
@@ -283,3 +284,88 @@ def bar(before: float, gained: float, length: int = BAR) -> str:
     second = max(round(length * gained / 100), int(gained > 0))
     first = min(round(length * before / 100), length - second)
     return PARTS[0] * first + PARTS[1] * second + PARTS[2] * (length - first - second)
+
+
+_BEFORE = "without it, and how"
+MEMBERSHIP_HEADS = ("a holder of", "AUC", "95 %", "found at 1 % false", "95 %", _BEFORE, "by", "word")
+COLUMN_HEADS = ("a holder of", "column", "measure", "values", "records", _BEFORE, "with it", "gain", "word")
+MEASURES = {"accuracy": "right", "explained": "variance explained"}
+#: The terms of verdicts that occur here, and those of the tables.
+_TERMS = {name: TERMS[name] for name in ("Nothing found", "Little, notable, severe", "Interval")} | {
+    "Before": "what one knows without the artefact: by the other columns, the most frequent value or the mean; of "
+    "membership by the records themselves, whose two halves may differ.",
+    "Found at 1 % false": "the share of the training's records that are named if 1 % of the others are named wrongly.",
+}
+
+
+def intruder_report(document: PublishedDocument, *, details: bool = True) -> Section:
+    """The audit under its three headings; `details`: a terminal shows each column's figures too."""
+    members = [
+        [
+            *(HELD[row.artefact][0], score(row.auc), _range(row.low, row.high, 3)),
+            *(share(row.found, 1), _range(100 * row.found_low, 100 * row.found_high, 1)),
+            *(f"{score(row.compared.before)}, {row.compared.before_how}", row.how, row.compared.word),
+        ]
+        for row in document.membership
+    ]
+    # what gained most of what was left comes first
+    columns = [
+        [
+            HELD[row.artefact][0],
+            f"{row.party}: {row.column}" if row.party else row.column,
+            *(MEASURES[row.compared.measure], count(row.bins), count(row.records)),
+            f"{share(row.compared.before, 1)}, by {row.compared.before_how.rpartition(', by ')[2]}",
+            *(share(row.compared.after, 1), _gain(row.compared), row.compared.word),
+        ]
+        for row in sorted(document.member_columns, key=lambda row: -row.compared.share)
+    ]
+    tables: list[tuple[str, Sequence[str], list[list[str]], Where]] = [
+        ("Whether a record was of the training", MEMBERSHIP_HEADS, members, "both"),
+        ("Columns of records of the training", COLUMN_HEADS, columns, "both" if details else "page"),
+    ]
+    return Section(
+        "",
+        [
+            Text(said=intruder_title(document), where="terminal"),
+            *(
+                Section(head, [Listed([(sentence, "") for sentence in sentences])], head.lower())
+                for head, sentences in (("Knew", document.knew), ("Tried", document.tried))
+            ),
+            Section(
+                "Got",
+                [
+                    *learned(document.verdicts),
+                    *(
+                        Section(label, [Table(heads, rows, label, 2, where=where)])
+                        for label, heads, rows, where in tables
+                        if rows
+                    ),
+                    Section("How the words are chosen", [Terms(_TERMS)], folded=True),
+                ],
+                "got",
+            ),
+            Text(NOT_A_PROOF, where="terminal"),
+        ],
+    )
+
+
+def intruder_page(document: PublishedDocument) -> str:
+    """The audit as a page that loads nothing; all names are escaped."""
+    made = f"treetap {document.treetap}, {document.created:%Y-%m-%d %H:%M %Z}, seed {document.seed}."
+    closing = [Text(NOT_A_PROOF), Text("{} Protect this file as you protect the labels.", made)]
+    return page.html(intruder_title(document), Section("", []), [intruder_report(document)], Section("", closing))
+
+
+def intruder_title(document: PublishedDocument) -> str:
+    """The model, its parties and its protocol."""
+    parties = ", ".join(document.parties)
+    return f"Motivated intruder test of {document.model}, a model of {parties} by {document.protocol}"
+
+
+def _gain(it: Compared) -> str:
+    low, high = it.interval
+    return f"{100 * (it.after - it.before):+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+
+
+def _range(low: float, high: float, digits: int) -> str:
+    return f"{low:.{digits}f} to {high:.{digits}f}"

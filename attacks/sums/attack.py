@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from treetap.attacks.sums.learned_cuts import LearnedCuts, learned_cuts
-from treetap.attacks.sums.least_squares import SURE, Singles, even, shares
+from treetap.arrays import Bools, Floats, Ints, Singles
+from treetap.attacks.sums.least_squares import SURE, LearnedCuts, even, learned_cuts, shares
 from treetap.attacks.sums.noised import NoisedCells, posteriors, sweeps_within
 from treetap.attacks.sums.propagation import PASSES, Kept, Knowledge, Linked, differences, left_sets
 from treetap.attacks.sums.schema import NOT_RECORDED, NOTHING_OFFERED, ColumnFigures, NoiseFigures, SumsSettings
@@ -34,7 +34,7 @@ from treetap.attacks.sums.scoring import (
     links_right,
     places_expected,
 )
-from treetap.attacks.sums.sketches import Bools, Floats, Identities, Ints, PartySums, chains, sums_of
+from treetap.attacks.sums.sketches import PartySums, chains, linked_places, sums_of
 from treetap.attacks.verdict import cells_right, compared_cells, compared_places
 from treetap.attacks.view.opened_sums import OpenedSums
 from treetap.errors import BadInput
@@ -94,18 +94,6 @@ class Claims:
         sure = np.stack([part[rows, at] > SURE for part, at in zip(parts, likeliest.T, strict=True)], axis=1)
         positions = [(part @ np.arange(part.shape[1])).astype(np.float64) for part in parts]
         return cls(np.where(sure, likeliest, known), np.where(known < 0, likeliest, known), positions)
-
-
-class Steps(NamedTuple):
-    """The frame of the steps of an attack: its settings, progress, results of finished steps.
-
-    `passes`: through the sums for differences.
-    """
-
-    settings: SumsSettings
-    passes: int
-    say: Say
-    kept: Kept
 
 
 def read_columns(evidence: SumsEvidence) -> ColumnFigures:
@@ -174,16 +162,15 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
 
     def linked() -> Ints:
         sampled = params.colsample_bytree < 1
-        return Identities(trees, sampled=sampled, most=settings.most_candidates).places
+        return linked_places(trees, sampled=sampled, most=settings.most_candidates)
 
     try:
-        identities = Identities.given(evidence.kept.array("places", linked))
+        places = evidence.kept.array("places", linked)
     except BadInput as fault:
         return figures.model_copy(update={"reasons": {"sums": str(fault)}})
-    own = Linked(trees, identities, chains(trees, identities))
-    named = truth.named(own.identities, own.chains)
-    steps = Steps(settings, passes, say, evidence.kept)
-    by_differences, together, contradictions = claims_of(own, steps, "own")
+    own = Linked(trees, places, chains(trees, places))
+    named = truth.named(own)
+    by_differences, together, contradictions = claims_of(own, "own", evidence, passes)
     best = best_column(together.positions, named, columns, settings.pictured)
     guesses = {ALONE: _nothing(columns), READ: cells_guessed(together.cells, named, columns)}
     guesses |= {LIKELIEST: cells_guessed(together.likeliest, named, columns)} if settings.steps else {}
@@ -192,7 +179,9 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     floor = "" if whole else "a floor, by left sets and differences of few records within a bound of work"
     judged = _judged(guesses, {READ: (together.positions, named)}, learned, columns, floor)
     bound = (
-        _with_links_given(steps, Linked(trees, *truth.given_links()), truth, learned, columns) if settings.steps else {}
+        _with_links_given(evidence, passes, Linked(trees, *truth.given_links()), truth, learned)
+        if settings.steps
+        else {}
     )
     return figures.model_copy(
         update={
@@ -254,12 +243,13 @@ def _name_left_out(count: int, every: int, bound: str, reasons: dict[str, str]) 
 
 
 def _with_links_given(
-    steps: Steps, given: Linked, truth: Truth, learned: LearnedCuts, columns: TrueColumns
+    evidence: SumsEvidence, passes: int, given: Linked, truth: Truth, learned: LearnedCuts
 ) -> dict[str, Any]:
     """The bound by links that are given."""
-    named = truth.named(given.identities, given.chains)
-    _, bound, _ = claims_of(given, steps, "given")
-    best = best_column(bound.positions, named, columns, steps.settings.pictured)
+    named = truth.named(given)
+    _, bound, _ = claims_of(given, "given", evidence, passes)
+    columns = evidence.truth
+    best = best_column(bound.positions, named, columns, evidence.settings.pictured)
     judged = _judged({}, {READ: (bound.positions, named)}, learned, columns)["explained"]
     return {
         "given": cells_read(bound.cells, named, columns),
@@ -325,7 +315,7 @@ def _of_noised(
     `noises`: of each tree.
     """
     columns, privacy = evidence.truth, evidence.opened.noised[evidence.party]
-    named, cells = truth.named(linked.identities, linked.chains), NoisedCells.of(linked, noises)
+    named, cells = truth.named(linked), NoisedCells.of(linked, noises)
     left = [learned.possible[it.column] @ it.cells(columns).T for it in named]
     chances = evidence.kept.array(
         f"noised-{linked.digest}-{sweeps}",
@@ -383,29 +373,29 @@ def _by_left_sets(evidence: SumsEvidence, reasons: dict[str, str]) -> LearnedCut
     return learned
 
 
-def claims_of(linked: Linked, steps: Steps, links: str) -> tuple[Ints, Claims, int]:
+def claims_of(linked: Linked, links: str, evidence: SumsEvidence, passes: int) -> tuple[Ints, Claims, int]:
     """Claims by differences, those of all equations together, and contradictions.
 
-    `links`: the word for them. Nothing here has the victim's table.
+    `links`: the word for them. `passes`: through the sums for differences. Nothing here reads the victim's table.
     """
 
     def say(what: str) -> None:
-        steps.say(f"{what} ({links} links)")
+        evidence.say(f"{what} ({links} links)")
 
     def read() -> Knowledge:
         knowledge = Knowledge.nothing(linked.records, linked.chains)
         left_sets(linked, knowledge)
-        differences(linked, knowledge, say, steps.passes)
+        differences(linked, knowledge, say, passes)
         return knowledge
 
-    settings = steps.settings
+    settings = evidence.settings
     name = f"{links}-{linked.digest}"  # other links, as of another table, are another step
-    knowledge = steps.kept.knowledge(f"differences-{name}", linked.chains, read)
+    knowledge = evidence.kept.knowledge(f"differences-{name}", linked.chains, read)
 
     def estimated() -> Singles:
         return shares(linked, knowledge, settings.seconds, settings.steps, say)
 
     estimate = even(knowledge.possible, knowledge.first)
     if settings.steps:
-        estimate = steps.kept.array(f"shares-{name}", estimated)
+        estimate = evidence.kept.array(f"shares-{name}", estimated)
     return knowledge.known, Claims.of(estimate, knowledge.first, knowledge.known), knowledge.contradictions

@@ -27,10 +27,10 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array, hstack
 
-from treetap.attacks.sums.least_squares import Singles
+from treetap.arrays import Bools, Floats, Ints, Singles
 from treetap.attacks.sums.propagation import Linked
 from treetap.attacks.sums.schema import SumsSettings
-from treetap.attacks.sums.sketches import Bools, Floats, Ints, PartySums
+from treetap.attacks.sums.sketches import PartySums
 from treetap.trees.noised_sums import SumNoise
 
 #: First candidates that are tried of each column beyond as many as there are columns, and of these in step 2.
@@ -108,8 +108,7 @@ class _Search:
     def begun(self) -> Singles:
         """(columns, n) the squared distance of each candidate, as a column's first cut, from its first cell."""
         n, along = self.count, self.along[:, 0]
-        squares: Singles = self.squares[n, :n] - 2 * (along[:, :n] - along[:, [n]]) + self.lengths[:, [0]]
-        return squares
+        return np.asarray(self.squares[n, :n] - 2 * (along[:, :n] - along[:, [n]]) + self.lengths[:, [0]])
 
     def first_costs(self) -> Floats:
         """(columns, n) the whole square of a path from each first candidate by nearest next ones; ∞ where none is."""
@@ -327,5 +326,4 @@ def _drawn(chances: Singles, first: Ints, rng: np.random.Generator) -> Singles:
     # of exponential waiting times with these rates the shortest one is each cell's with its chance
     times = rng.standard_exponential(chances.shape, dtype=np.float32) / np.maximum(chances, 1e-30)
     least = np.repeat(np.minimum.reduceat(times, first[:-1], axis=1), np.diff(first), axis=1)
-    drawn: Singles = (times == least).astype(np.float32)
-    return drawn
+    return np.asarray((times == least).astype(np.float32))

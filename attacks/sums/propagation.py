@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from treetap.attacks.sums.sketches import Bools, Identities, Ints, PartySums
+from treetap.arrays import Array, Bools, Ints
+from treetap.attacks.sums.sketches import PartySums
 
 #: Records of a difference that is decoded, at most.
 FEW = 3
@@ -101,7 +102,7 @@ class Linked:
     """
 
     trees: Sequence[PartySums] = field(repr=False)
-    identities: Identities = field(repr=False)
+    places: Ints = field(repr=False)
     chains: Sequence[Ints] = field(repr=False)
 
     @property
@@ -112,12 +113,12 @@ class Linked:
     @property
     def digest(self) -> str:
         """A digest of the links."""
-        links = [self.identities.places, *self.chains]
+        links = [self.places, *self.chains]
         return hashlib.sha256(b"".join(part.tobytes() + b"|" for part in links)).hexdigest()[:16]
 
     def borders(self, number: int, chain: int) -> tuple[Ints, Ints]:
         """The candidates of a chain that tree `number` in their order offers: positions in the chain, places."""
-        places = self.identities.places[number, self.chains[chain]]
+        places = self.places[number, self.chains[chain]]
         there = np.flatnonzero(places >= 0)
         return there, places[there]
 
@@ -130,7 +131,7 @@ def left_sets(linked: Linked, knowledge: Knowledge) -> None:
             continue  # a partition of categories may have tied with the places that won, and was taken
         equal = tree.equal_places
         common: dict[int, list[int]] = {}
-        for k, place in enumerate(linked.identities.places[number]):
+        for k, place in enumerate(linked.places[number]):
             if place >= 0:
                 common.setdefault(int(equal[place]), []).append(k)
         for split in tree.won:
@@ -336,8 +337,7 @@ def keys_of(values: Ints, part: int = 0) -> Keys:
     `part`: of longer rows, of which the values are the part with this number.
     """
     size = values.shape[-1]
-    keys: Keys = (values.astype(np.uint64) * _factors((part + 1) * size)[-size:]).sum(axis=-1, dtype=np.uint64)
-    return keys
+    return np.asarray((values.astype(np.uint64) * _factors((part + 1) * size)[-size:]).sum(axis=-1, dtype=np.uint64))
 
 
 @lru_cache(maxsize=512)
@@ -361,14 +361,14 @@ class Kept:
         """Files of an attack on what the parts say."""
         return cls(folder, hashlib.sha256(repr(parts).encode()).hexdigest()[:24])
 
-    def array(self, step: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    def array(self, step: str, make: Callable[[], Array]) -> Array:
         """The array of a step, made unless a run before has kept it."""
         return self._of(step, lambda: {"array": make()})["array"]
 
     def knowledge(self, step: str, chains: Sequence[Ints], make: Callable[[], Knowledge]) -> Knowledge:
         """The knowledge after a step, made unless a run before has kept it."""
 
-        def made() -> dict[str, npt.NDArray[Any]]:
+        def made() -> dict[str, Array]:
             new = make()
             return {"possible": np.packbits(new.possible, axis=1), "contradictions": np.array(new.contradictions)}
 
@@ -385,7 +385,7 @@ class Kept:
             with suppress(OSError):
                 self.folder.rmdir()
 
-    def _of(self, step: str, make: Callable[[], dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
+    def _of(self, step: str, make: Callable[[], dict[str, Array]]) -> dict[str, Array]:
         if self.folder is None:
             return make()
         path = self.folder / f"{self.digest}-{step}.npz"

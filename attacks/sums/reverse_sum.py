@@ -19,11 +19,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from treetap.arrays import Bools, Ints
 from treetap.attacks.sums.attack import SumsEvidence, unread
 from treetap.attacks.sums.propagation import Knowledge, Linked, node_groups
 from treetap.attacks.sums.schema import MarkedCells
 from treetap.attacks.sums.scoring import Truth, cells_read
-from treetap.attacks.sums.sketches import Bools, Identities, Ints, PartySums, chains, sums_of
+from treetap.attacks.sums.sketches import PartySums, chains, linked_places, sums_of
 from treetap.errors import BadInput
 
 #: The reason for which nothing is read of an honest training.
@@ -117,15 +118,15 @@ def _read_marks(evidence: SumsEvidence) -> MarkedCells:
     evidence.say("marked records")
     truth = Truth.of(columns, trees, evidence.party)
     given = Linked(trees, *truth.given_links())
-    bound = cells_read(_cells(given, marks), truth.named(given.identities, given.chains), columns)
+    bound = cells_read(_cells(given, marks), truth.named(given), columns)
     sampled, most = opened.params.colsample_bytree < 1, evidence.settings.most_candidates
     apart = [of_tree.told_apart(tree) for tree, of_tree in zip(trees, marks, strict=True)]
     try:
-        identities = Identities(apart, sampled=sampled, most=most)
+        places = linked_places(apart, sampled=sampled, most=most)
     except BadInput as fault:
         return figures.model_copy(update={"given": bound, "reasons": {"links": str(fault)}})
-    own = Linked(trees, identities, chains(apart, identities))
-    read = cells_read(_cells(own, marks), truth.named(own.identities, own.chains), columns)
+    own = Linked(trees, places, chains(apart, places))
+    read = cells_read(_cells(own, marks), truth.named(own), columns)
     return figures.model_copy(update={"read": read, "given": bound, "seconds": time.process_time() - begun})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from treetap.attacks.features.schema import PictureUrl
+from treetap.attacks.networks.schema import PictureUrl
 from treetap.attacks.schema import Count, Findings, RangedSettings
 from treetap.attacks.verdict import Compared
 from treetap.trees.job_params import Range

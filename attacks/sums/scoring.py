@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from treetap.attacks.features.schema import png_url
+from treetap.arrays import Bools, Floats, Ints
+from treetap.attacks.networks.schema import png_url
 from treetap.attacks.sums.noised import cuts_of_columns
-from treetap.attacks.sums.propagation import Keys, keys_of
+from treetap.attacks.sums.propagation import Keys, Linked, keys_of
 from treetap.attacks.sums.schema import CellsRead, ColumnPicture
-from treetap.attacks.sums.sketches import Bools, Floats, Identities, Ints, PartySums
+from treetap.attacks.sums.sketches import PartySums
 from treetap.errors import BadInput
 from treetap.tables.reading import Table
 from treetap.trees.binning import BinnedTable, Codes, FeatureBins, fit
@@ -132,8 +133,7 @@ class TrueColumns:
         cells = np.zeros(self.lefts.shape[1], dtype=np.uint64)
         for first, codes in zip(self.first, self.codes.T, strict=False):
             np.add.at(cells, first + codes, of_record)
-        keys: Keys = np.where(self.lefts, cells, np.uint64(0)).sum(axis=1)
-        return keys
+        return np.asarray(np.where(self.lefts, cells, np.uint64(0)).sum(axis=1))
 
     def sums(self, tree: PartySums) -> Ints:
         """The sums (nodes, sets, S) of each possible candidate in all nodes of a tree."""
@@ -228,7 +228,7 @@ class Truth:
         _check_known(party, float(max(np.mean(linked), share)))
         return cls(columns, equal, cuts_alone=True)
 
-    def given_links(self) -> tuple[Identities, list[Ints]]:
+    def given_links(self) -> tuple[Ints, list[Ints]]:
         """True links: each possible left set has its places, and cuts of a column of numbers are a chain.
 
         With `cuts_alone` only those: of merged bins a candidate by itself does not show where its border is in a node.
@@ -238,16 +238,16 @@ class Truth:
         feature, cuts = self.columns.feature[offered], self.columns.cuts[offered]
         chains = [np.flatnonzero(cuts & (feature == number)) for number in range(len(self.columns.names))]
         chains += [np.array([single]) for single in np.flatnonzero(~cuts)]
-        return Identities.given(places[:, offered]), [chain for chain in chains if len(chain)]
+        return places[:, offered], [chain for chain in chains if len(chain)]
 
-    def named(self, identities: Identities, chains: Sequence[Ints]) -> list[Named]:
+    def named(self, linked: Linked) -> list[Named]:
         """Each chain with the column that most of its candidates are of, and their left sets there."""
-        votes = np.zeros((identities.places.shape[1], len(self.columns.lefts)), dtype=np.int64)
-        for row, equal in zip(identities.places, self.equal, strict=True):
+        votes = np.zeros((linked.places.shape[1], len(self.columns.lefts)), dtype=np.int64)
+        for row, equal in zip(linked.places, self.equal, strict=True):
             there = np.flatnonzero(row >= 0)
             votes[there] += equal[row[there]]
         result = []
-        for chain in chains:
+        for chain in linked.chains:
             of_columns = np.stack(
                 [
                     votes[chain][:, self.columns.feature == c].max(axis=1, initial=0)
@@ -358,13 +358,15 @@ def best_column(
 
     `positions`: of each chain (N,) the expected place of each record.
     """
+    from scipy.stats import rankdata
+
     best: tuple[float, int, Floats] | None = None
     for place, chain in zip(positions, chains, strict=True):
         values = columns.values[:, chain.column]
         here = ~np.isnan(values)
         if (chain.sets >= 0).sum() < 2 or here.sum() < 2 or np.ptp(values[here]) == 0 or np.ptp(place[here]) == 0:
             continue
-        ranked = np.stack([_ranks(place[here]), _ranks(values[here])], axis=1)
+        ranked = np.stack([rankdata(place[here]), rankdata(values[here])], axis=1)
         correlation = float(np.asarray(np.corrcoef(ranked, rowvar=False))[1, 0])
         if best is None or correlation > best[0]:
             best = correlation, chain.column, place
@@ -374,13 +376,6 @@ def best_column(
     values = columns.values[:, column]
     picture = ColumnPicture(truth=_pixels(values, pictured), read=_pixels(place, pictured))
     return columns.names[column], correlation, picture
-
-
-def _ranks(values: Floats) -> Floats:
-    """Ranks from 1, the mean one of equal values; without a library that takes a third of a second to import."""
-    of_value, counts = np.unique(values, return_inverse=True, return_counts=True)[1:]
-    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[of_value]
-    return ranks
 
 
 def _pixels(values: Floats, pictured: int) -> str:

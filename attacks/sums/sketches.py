@@ -18,16 +18,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array, vstack
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.view.opened_sums import OpenedTree, WonSplit
 from treetap.errors import BadInput
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 class TreeEquations(NamedTuple):
@@ -72,8 +68,7 @@ class PartySums:
     @cached_property
     def draws(self) -> Ints:
         """(N,) how often each record was counted."""
-        draws: Ints = self.values[:, self.counting].sum(axis=1)
-        return draws
+        return np.asarray(self.values[:, self.counting].sum(axis=1))
 
     @cached_property
     def drawn(self) -> list[Ints]:
@@ -83,8 +78,7 @@ class PartySums:
     @cached_property
     def counts(self) -> Ints:
         """(nodes, candidates) the counted records on the left."""
-        counts: Ints = self.lefts[..., self.counting].sum(axis=-1)
-        return counts
+        return np.asarray(self.lefts[..., self.counting].sum(axis=-1))
 
     @cached_property
     def totals(self) -> Ints:
@@ -184,8 +178,7 @@ def _counting(values: Ints, draws: Ints) -> Bools:
     slots = values.shape[1]
     holds = np.flatnonzero((values == draws[:, None]).all(axis=0))
     first = 0 if not len(holds) else int(holds[0]) + (int(holds[0]) < slots - 1)
-    counting: Bools = np.arange(slots) >= first
-    return counting
+    return np.asarray(np.arange(slots) >= first)
 
 
 # Candidates of different trees that are one and the same, and those of one column in their order, by sums alone.
@@ -202,35 +195,25 @@ MOST_EQUATIONS = 600
 _RIDGE = 1e-9
 
 
-class Identities:
+def linked_places(trees: Sequence[PartySums], *, sampled: bool, most: int) -> Ints:
     """Candidates of all trees under common numbers.
+
+    A row per tree: (candidates of the job,) the place of each in the tree's order, −1: not offered.
 
     Args:
         most: candidates, above which it ends with BadInput.
         sampled: trees use some of the columns only, so that a candidate may be one that no tree before had.
-
-    Attributes:
-        places: a row per tree: (candidates of the job,) the place of each in the tree's order, −1: not offered.
     """
-
-    def __init__(self, trees: Sequence[PartySums], *, sampled: bool, most: int) -> None:
-        rows = [np.arange(tree.candidates) for tree in trees[:1]]
-        count = len(rows[0]) if rows else 0
-        for number in range(1, len(trees)):
-            taken = _taken(trees, rows, number, count, FARTHEST if sampled else np.inf)
-            fresh = np.setdiff1d(np.arange(trees[number].candidates), taken[taken >= 0])
-            rows.append(np.concatenate([taken, fresh]))
-            count += len(fresh)
-            if count > most:
-                raise BadInput(f"more than {most} candidates are to be linked (most_candidates)")
-        self.places = _padded(rows, count)
-
-    @classmethod
-    def given(cls, places: Ints) -> Identities:
-        """The identities that places (trees, candidates) say."""
-        identities = cls([], sampled=False, most=0)
-        identities.places = places
-        return identities
+    rows = [np.arange(tree.candidates) for tree in trees[:1]]
+    count = len(rows[0]) if rows else 0
+    for number in range(1, len(trees)):
+        taken = _taken(trees, rows, number, count, FARTHEST if sampled else np.inf)
+        fresh = np.setdiff1d(np.arange(trees[number].candidates), taken[taken >= 0])
+        rows.append(np.concatenate([taken, fresh]))
+        count += len(fresh)
+        if count > most:
+            raise BadInput(f"more than {most} candidates are to be linked (most_candidates)")
+    return _padded(rows, count)
 
 
 def _taken(trees: Sequence[PartySums], rows: list[Ints], number: int, count: int, farthest: float) -> Ints:
@@ -279,8 +262,7 @@ def _distance(before: Sequence[PartySums], places: Sequence[Ints], tree: PartySu
     # of the records counted at the root each candidate sends this share left
     share = tree.counts[0] / max(int(tree.totals[0, tree.counting].sum()), 1)
     spread = np.maximum(share * (1 - share), 1 / max(int((tree.draws > 0).sum()), 1))
-    distances: Floats = np.maximum(square, 0.0) / (max(len(wanted), 1) * spread[None])
-    return distances
+    return np.asarray(np.maximum(square, 0.0) / (max(len(wanted), 1) * spread[None]))
 
 
 def _strongest(tree: PartySums) -> tuple[csr_array, Floats]:
@@ -292,13 +274,12 @@ def _strongest(tree: PartySums) -> tuple[csr_array, Floats]:
     return matrix[largest], sums[largest]
 
 
-def chains(trees: Sequence[PartySums], identities: Identities) -> list[Ints]:
+def chains(trees: Sequence[PartySums], places: Ints) -> list[Ints]:
     """Candidates in chains of nested left sets, each from the smallest set, by the least total difference.
 
     Sets are compared in every group of records of the first trees: a nested one has there no more records, and sums
     that the records in between can have.
     """
-    places = identities.places
     count = places.shape[1]
     nested, more = np.ones((count, count), dtype=bool), np.full((count, count), -np.inf)
     compared = np.zeros((count, count), dtype=bool)

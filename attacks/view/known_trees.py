@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from treetap.attacks.id2graph.own_cuts import OwnCut
+from treetap.arrays import Bools, Floats, Ints
+from treetap.attacks.id2graph.clustering import OwnCut
 from treetap.attacks.view.kept_messages import MemoryBudget
 from treetap.errors import BadInput, Malformed
 from treetap.models.own_split import OwnSplit as MeaningOfSplit
 from treetap.trees.ensemble import ROOT, Tree
 from treetap.trees.grower import CentralTrees
 
-Ints: TypeAlias = npt.NDArray[np.int64]
 #: Source of a node's records: the root holds all; a message named them; the party's own split made them; they follow
 #: from two other sets of the same split.
 Source = Literal["root", "received", "own", "difference"]
@@ -131,7 +130,7 @@ class TreeView:
         }
         return TreeView(self.index, self.attempt, self.complete, self.total, kept, self.drawn)
 
-    def among(self, kept: npt.NDArray[np.bool_]) -> TreeView:
+    def among(self, kept: Bools) -> TreeView:
         """The same tree of some of the records (N,), which keep their order."""
         place = np.cumsum(kept) - 1
         nodes = {u: replace(it, records=place[it.records[kept[it.records]]]) for u, it in self.nodes.items()}
@@ -239,7 +238,7 @@ def _third(known: Mapping[int, tuple[Ints, Source]], parent: int) -> Iterator[tu
         yield child ^ 1, family[parent][~stays]
 
 
-def _flags(*sets: Ints) -> npt.NDArray[np.bool_]:
+def _flags(*sets: Ints) -> Bools:
     """A false flag for every record up to the last one of these ascending sets. Flags are faster than sorting."""
     return np.zeros(max((int(rows[-1]) for rows in sets if len(rows)), default=-1) + 1, dtype=np.bool_)
 
@@ -248,9 +247,6 @@ def _flags(*sets: Ints) -> npt.NDArray[np.bool_]:
 #
 # Not an attack: it needs the whole model. A federation finds the centralised trainer's trees and sends a party the same
 # instance spaces, so these views equal those from transcripts, also for tables too large for repeated encryption.
-
-
-Floats = npt.NDArray[np.float64]
 
 
 def expected_views(

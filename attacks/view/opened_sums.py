@@ -2,6 +2,11 @@
 
 They are the input of attacks on the columns. A label holder records them if its policy says `record_sums`; nothing here
 is computed from a feature party's table.
+
+The room of a plaintext is the most that sums tell a label holder that crafts what is summed: a feature party adds
+whatever numbers the ciphertexts hold. A sum of n bits tells n bits of its records at most, whether they are in it; and
+a ciphertext, or the first halves of one candidate on a lattice, what its plaintext holds. That is the only bound on
+crafted g and h; it holds for honest trainings too.
 """
 
 from __future__ import annotations
@@ -11,13 +16,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from treetap.arrays import Ints
+from treetap.attacks.schema import Count, Findings
 from treetap.attacks.view.kept_messages import MemoryBudget
-from treetap.attacks.view.known_trees import Ints, TreeView
-from treetap.errors import Malformed
+from treetap.attacks.view.known_trees import TreeView
+from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.privacy.column_privacy import ColumnPrivacy
+from treetap.protocols.key_options import KeyKind
 from treetap.trees.ensemble import ROOT
-from treetap.trees.params import TreeParams
-from treetap.wire.v2 import growth_pb2, transcript_pb2
+from treetap.trees.loss import record_bounds
+from treetap.trees.params import BoostingParams, TreeParams
+from treetap.trees.slots import Slots, width_for
+from treetap.wire.v2 import growth_pb2, setup_pb2, transcript_pb2
 
 #: A message's place in a tree: the feature party's name, stage.
 Place = tuple[str, int]
@@ -140,6 +150,7 @@ class OpenedEntries:
     constrained: set[str] = field(default_factory=set)
     _values: _Numbers | None = None
     _sums: dict[Place, _Numbers] = field(default_factory=dict)
+    _nodes: dict[Place, _Numbers] = field(default_factory=dict)
     _won: dict[Place, dict[int, tuple[int, ...]]] = field(default_factory=dict)
 
     @property
@@ -175,6 +186,23 @@ class OpenedEntries:
             for split in entry.splits:
                 if won.setdefault(split.node, places := tuple(split.candidates)) != places:
                     raise Malformed(f"node {split.node} was won twice")
+
+    def take_node(self, entry: transcript_pb2.OwnSums, budget: MemoryBudget) -> None:
+        """Take sums that a party of PIVODL opened as split party of a source; of the root, under its own name.
+
+        Raises as `take`.
+        """
+        if len(entry.nodes) != 1 or entry.categories:
+            raise Malformed("the sums that a split party recorded are not of one node")
+        budget.take(entry.ByteSize())
+        place, shape = (entry.party, entry.nodes[0]), (entry.candidates, entry.slots)
+        self._nodes[place] = _same(self._nodes.get(place), _Numbers(shape), f"sums of {entry.party}")
+        self._nodes[place].take(entry.first, entry.sums)
+
+    @property
+    def nodes(self) -> dict[tuple[int, str], Ints]:
+        """(node, party) → (candidates, S), of PIVODL. Raises Malformed where numbers are missing."""
+        return {(node, party): numbers.whole() for (party, node), numbers in self._nodes.items()}
 
     def of_tree(
         self,
@@ -230,29 +258,6 @@ class OpenedEntries:
             if split.party not in noised:
                 _check_won(opened, split)
         return opened
-
-
-@dataclass
-class OpenedNodes:
-    """The sums that a party of PIVODL opened in one tree: as split party of a source, a node at a time.
-
-    Those of the root, which it opened as encryption party, stand under its own name.
-    """
-
-    _sums: dict[tuple[int, str], _Numbers] = field(default_factory=dict)
-
-    def take(self, entry: transcript_pb2.OwnSums, budget: MemoryBudget) -> None:
-        """Take the next entry. Raises Malformed if it does not follow those before it, BadInput beyond the budget."""
-        if len(entry.nodes) != 1 or entry.categories:
-            raise Malformed("the sums that a split party recorded are not of one node")
-        budget.take(entry.ByteSize())
-        place, shape = (entry.nodes[0], entry.party), (entry.candidates, entry.slots)
-        self._sums[place] = _same(self._sums.get(place), _Numbers(shape), f"sums of {entry.party}")
-        self._sums[place].take(entry.first, entry.sums)
-
-    def whole(self) -> dict[tuple[int, str], Ints]:
-        """(node, party) → (candidates, S). Raises Malformed where numbers are missing."""
-        return {place: numbers.whole() for place, numbers in self._sums.items()}
 
 
 def opened_sums(
@@ -348,3 +353,64 @@ def _candidates(sums: Mapping[int, Ints], node: int) -> Ints | None:
         return sums[node]
     parent, sibling = (_candidates(sums, node >> 1), sums.get(node ^ 1)) if node > 1 else (None, None)
     return None if parent is None or sibling is None else parent - sibling
+
+
+class Room(Findings):
+    """The room of a job's plaintexts.
+
+    `sum_bits`: of a candidate's sum, all slots together. `query_bits`: of a ciphertext or, on a lattice, of a
+    candidate's first halves: r words, each of its tb bits and two more by its error. `sums`: in one of these.
+    """
+
+    sum_bits: Count
+    query_bits: Count
+    sums: Count
+
+
+def room_of(
+    spec: setup_pb2.JobSpec, params: TreeParams, records: int, key: setup_pb2.PublicKeyMessage | None
+) -> Room | None:
+    """The room by the message with the public key, which feature parties receive; None without one."""
+    if key is None or not key.slot_widths:
+        return None
+    return _room(spec, params, records, key.slot_widths, (key.candidates, key.queries, key.hiding))
+
+
+def room_opened(spec: setup_pb2.JobSpec, params: TreeParams, opened: OpenedSums) -> Room | None:
+    """The room by what a label holder of boosting summed; None of another job, and where it recorded nothing.
+
+    On a lattice the sizes are those of a job without further bits of hiding.
+    """
+    if not isinstance(params, BoostingParams) or not opened.trees:
+        return None
+    first, records = opened.trees[0], opened.records
+    counts = np.flatnonzero((first.values == params.drawn(first.index, records)[:, None]).all(axis=0))
+    outputs, (g, h) = int(counts[0]) // 2, record_bounds(params.objective, params.largest_factor)
+    bounds = [g] * outputs + [h] * outputs + [1] * (first.values.shape[1] - 2 * outputs)
+    candidates = max(
+        len(sums) for tree in opened.trees for of_party in tree.sums.values() for sums in of_party.values()
+    )
+    queries = len(opened.trees) * params.expansion.most_summed(subtract=True)
+    return _room(spec, params, records, [width_for(records, bound) for bound in bounds], (candidates, queries, 0))
+
+
+def _room(
+    spec: setup_pb2.JobSpec, params: TreeParams, records: int, widths: Sequence[int], sizes: tuple[int, int, int]
+) -> Room:
+    """`sizes` of a lattice: candidates of a node, nodes of an attempt that are summed, bits of hiding (0: the fewest).
+
+    Raises Malformed where no plaintext has such a layout.
+    """
+    key, (candidates, queries, hiding) = KeyKind.of(spec), sizes
+    try:
+        slots = Slots(tuple(widths))
+        if not key.on_lattice:
+            sums = slots.groups_per_plaintext(key.plain_bits)
+            return Room(sum_bits=slots.bits, query_bits=key.plain_bits + 1, sums=sums)
+        from treetap.lattice.histogram_parameters import HIDING, HistogramParameters  # most jobs do without
+
+        least = hiding or HIDING[0]
+        sized = HistogramParameters.choose(records, widths, params.max_bin + 1, candidates, queries, hiding=least)
+    except (BadInput, PlaintextOverflow) as fault:
+        raise Malformed(f"its plaintexts can have no such layout: {fault}") from None
+    return Room(sum_bits=slots.bits, query_bits=sized.words * (sized.word_bits + 2), sums=1)

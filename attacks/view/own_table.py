@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from treetap.attacks.view.known_trees import Ints
+from treetap.arrays import Floats, Ints
 from treetap.attacks.view.view import View
 from treetap.errors import DataError, did_you_mean
 from treetap.models.keyed_ids import hashes
@@ -24,7 +23,7 @@ from treetap.tables.config import DAYS, OTHERS, TableConfig
 from treetap.tables.features import Held
 from treetap.tables.labels import Labels, read_classes
 from treetap.tables.opening import columns_of
-from treetap.tables.reading import Floats, Table, read_table
+from treetap.tables.reading import Table, read_table
 from treetap.wire.own_rows import FORGOTTEN
 
 #: Most different values of a text column.
@@ -49,10 +48,7 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
             raise DataError(
                 f"{path}: lacks column {name!r}, at which {view.party} split: this is another party's table"
             )
-    wanted = [name for name in have if name != id_column] if columns is None else list(columns)
-    check_names(path, have, [id_column, *wanted])
-    config = TableConfig(path=path, id=id_column, columns=wanted, encode=as_numbers(path, wanted))
-    table = read_table(config, with_label=False, missing=view.missing)
+    table = read_numbers(path, id_column, columns, view.missing)
     own = in_common_order(path, table, view, view.rows)
     if view.own_digest is not None and table.digest() != view.own_digest:
         raise DataError(f"{path}: column {id_column!r} holds other ids than {view.party}'s table in job {view.job!r}")
@@ -91,8 +87,7 @@ def _by_ids(path: Path, table: Table, view: View) -> Ints | None:
     if absent := int((~np.isin(known, own)).sum()):
         raise DataError(f"{path}: lacks {absent} of the ids that took part in job {view.job!r}: it is another version")
     order = np.argsort(own)
-    places: Ints = order[np.searchsorted(own, known, sorter=order)]
-    return places
+    return np.asarray(order[np.searchsorted(own, known, sorter=order)])
 
 
 def model_table(manifest: Mapping[str, Any], path: Path, id_column: str) -> Table:
@@ -123,9 +118,7 @@ def load_labels(path: Path, label: str, own: Table, id_column: str = "id") -> La
     return _classes(table.take(places), label)
 
 
-def load_known_labels(
-    path: Path, label: str, own: Table, id_column: str = "id"
-) -> tuple[npt.NDArray[np.int64], Labels]:
+def load_known_labels(path: Path, label: str, own: Table, id_column: str = "id") -> tuple[Ints, Labels]:
     """Load the class labels of those records of `own` that a table has, by id: their places (n,), and labels (n,).
 
     Raises:
@@ -138,7 +131,7 @@ def load_known_labels(
     return known, _classes(table.take(places[known]), label)
 
 
-def _labelled(path: Path, label: str, own: Table, id_column: str) -> tuple[Table, npt.NDArray[np.int64]]:
+def _labelled(path: Path, label: str, own: Table, id_column: str) -> tuple[Table, Ints]:
     """A table of labels, and for each record of `own` its place there, -1 where it is not there."""
     check_names(path, columns_of(path), [id_column, label])
     table = read_table(TableConfig(path=path, id=id_column, label=label), with_label=True, missing=None)
@@ -155,9 +148,22 @@ def _classes(table: Table, label: str) -> Labels:
     return labels
 
 
-def as_numbers(path: Path, columns: Sequence[str]) -> dict[str, str]:
-    """The encodings of an auditor's table: columns of text are numbered, and dates counted in days."""
-    return {OTHERS: "ordinal", **dict.fromkeys(date_columns(path, columns), DAYS)}
+def read_numbers(
+    path: Path, id_column: str, columns: Sequence[str] | None, missing: float | None, **keys: Any
+) -> Table:
+    """A table whose columns, by default all but the id, are numbers: of text one for each text, of dates days.
+
+    `keys`: further ones of a party's table.
+
+    Raises:
+        DataError: the file cannot be read, or lacks a column.
+    """
+    have = columns_of(path)
+    wanted = [name for name in have if name != id_column] if columns is None else list(columns)
+    check_names(path, have, [id_column, *wanted])
+    encode = {OTHERS: "ordinal", **dict.fromkeys(date_columns(path, wanted), DAYS)}
+    config = TableConfig(path=path, id=id_column, columns=wanted, encode=encode, **keys)
+    return read_table(config, with_label=False, missing=missing)
 
 
 def check_names(path: Path, have: list[str], wanted: list[str]) -> None:

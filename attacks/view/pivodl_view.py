@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from treetap.attacks.view.known_trees import Ints, TreeView
+from treetap.arrays import Floats, Ints
+from treetap.attacks.view.known_trees import TreeView
 from treetap.attacks.view.tree_replay import TreeReplay
 from treetap.errors import Malformed
 from treetap.trees.candidates import Shape
@@ -141,7 +141,6 @@ def contents(series: Any, kind: str) -> Iterator[Any]:
     return (content_of(message, kind) for message in series.in_order())
 
 
-Floats = npt.NDArray[np.float64]
 #: Beyond the sums of any table: 2^30 records of gradients below 2^32.
 _MOST = 2**62
 
@@ -267,10 +266,12 @@ def _tree(
     party: str, params: PivodlParams, ownership: Mapping[str, Ints], replay: TreeReplay, view: TreeView
 ) -> PivodlTree:
     splits = _splits(party, params, ownership, replay, view)
+    closed = {2 * node for node, split in splits.items() if not split.left_open}
+    closed |= {2 * node + 1 for node, split in splits.items() if not split.right_open}
     labelled = {
         node: rows_of(chunks, view.total)
         for node, chunks in replay.spaces("node_records")
-        if not _is_open(splits, node)
+        if node in closed or node >> 1 not in splits
     }
     weights, keepers = _known_weights(party, params, replay, splits)
     sums = {
@@ -279,7 +280,13 @@ def _tree(
         for message in contents(series, "node_sums")
         for it in message.nodes
     }
-    announced = _announced(party, replay)
+    announced = {  # (node, source, party that announced it) → the gain
+        (it.node, it.source, party if sent else peer): it.gain
+        for sent in (False, True)
+        for peer, _, series in replay.of("best_gains", sent=sent)
+        for message in contents(series, "best_gains")
+        for it in message.gains
+    }
     gains = {(node, source): gain for (node, source, _), gain in announced.items()}
     by_source = sum(source == announcer for _, source, announcer in announced)
     splits = {
@@ -293,7 +300,7 @@ def _tree(
         for it in message.nodes
         if it.HasField("place")
     }
-    opened = replay.opened_nodes.whole()
+    opened = replay.opened.nodes
     if (root := opened.pop((ROOT, party), None)) is not None:  # opened by this party, which told the others
         sums.setdefault(ROOT, root.reshape(-1))
     tree = PivodlTree(view, splits, sums, gains, by_source, weights, labelled, taken, opened)
@@ -327,25 +334,17 @@ def _known_weights(
     """Leaf → its weight, exact where some message has it without noise; node above a leaf → who keeps the weight."""
     weights: dict[int, Weight] = {}
     keepers: dict[int, str] = {}
-    for leaf, keeper, receiver, value in _weights(replay):
-        source = splits[leaf >> 1].source if leaf != ROOT and leaf >> 1 in splits else None
-        # the source of a leaf gets its weight with noise, every other party as it is
-        exact = params.epsilon is None or (receiver or party) != source
-        if leaf not in weights or exact:
-            weights[leaf] = Weight(value, exact)
-        keepers[leaf >> 1] = keeper or party
+    told = [(sent, *received) for sent in (False, True) for received in replay.of("leaf_weights", sent=sent)]
+    for sent, peer, _, series in told:
+        for leaf in (it for message in contents(series, "leaf_weights") for it in message.leaves):
+            above = leaf.node >> 1
+            source = splits[above].source if leaf.node != ROOT and above in splits else None
+            # the source of a leaf gets its weight with noise, every other party as it is
+            exact = params.epsilon is None or (peer if sent else party) != source
+            if leaf.node not in weights or exact:
+                weights[leaf.node] = Weight(np.array(leaf.weight, dtype=np.float64), exact)
+            keepers[above] = party if sent else peer
     return weights, keepers
-
-
-def _announced(party: str, replay: TreeReplay) -> dict[tuple[int, str, str], int]:
-    """(node, source, party that announced it) → the gain."""
-    return {
-        (it.node, it.source, party if sent else peer): it.gain
-        for sent in (False, True)
-        for peer, _, series in replay.of("best_gains", sent=sent)
-        for message in contents(series, "best_gains")
-        for it in message.gains
-    }
 
 
 def _check(tree: PivodlTree, width: int) -> None:
@@ -360,21 +359,6 @@ def _check(tree: PivodlTree, width: int) -> None:
     for (node, source), opened in tree.opened.items():
         if node not in leaves | tree.splits.keys() or opened.shape[1:] != (2 * width,):
             raise Malformed(f"{where}: the sums of {source} that it opened at node {node} are none")
-
-
-def _weights(replay: TreeReplay) -> Iterator[tuple[int, str | None, str | None, Floats]]:
-    """Leaf, keeper (None: this party), receiver (None: this party) and weight, of every message with weights."""
-    for sent in (False, True):
-        for peer, _, series in replay.of("leaf_weights", sent=sent):
-            for message in contents(series, "leaf_weights"):
-                for leaf in message.leaves:
-                    value = np.array(leaf.weight, dtype=np.float64)
-                    yield leaf.node, None if sent else peer, peer if sent else None, value
-
-
-def _is_open(splits: Mapping[int, Split], node: int) -> bool:
-    above = splits.get(node >> 1)
-    return above is not None and (above.right_open if node % 2 else above.left_open)
 
 
 def _may_be_split(params: PivodlParams, ownership: Mapping[str, Ints], view: TreeView, child: int) -> bool:

@@ -13,24 +13,17 @@ from pathlib import Path
 
 import numpy as np
 
-from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages, Numbers
-from treetap.attacks.view.received_rows import EmbeddingsView, EpochRows, Ints, Rows, decoded
+from treetap.arrays import Ints
+from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages, Numbers, located
+from treetap.attacks.view.received_rows import EmbeddingsView, EpochRows, Rows, decoded
 from treetap.attacks.view.replay import TranscriptReplay, read_replay
-from treetap.attacks.view.transcripts import located
 from treetap.attacks.view.view import View
 from treetap.errors import BadInput, Malformed
 from treetap.wire.own_rows import FORGOTTEN
 
+#: A block: its attempt, its number there, and the rows of the label holder's table that it holds, one by one.
+Block = tuple[int, int, Ints]
 _REMEDY = 'they are known where the label holder\'s policy says record = "both"'
-
-
-@dataclass(frozen=True)
-class _Block:
-    """One block: the attempt and its number, and the rows of the label holder's table that it holds, one by one."""
-
-    attempt: int
-    number: int
-    rows: Ints
 
 
 @dataclass(frozen=True)
@@ -48,7 +41,7 @@ class PredictedEmbeddings:
     faults: tuple[str, ...]
     _trained: EmbeddingsView = field(repr=False)
     _messages: NetworkMessages = field(repr=False)
-    _blocks: tuple[_Block, ...] = field(repr=False)
+    _blocks: tuple[Block, ...] = field(repr=False)
 
     def of(self, party: str) -> EpochRows:
         """The embeddings that a feature party sent; of a record that came in several blocks the last one.
@@ -63,14 +56,14 @@ class PredictedEmbeddings:
         width, place = params.bottom_of(party).width, {row: place for place, row in enumerate(self.rows.tolist())}
         values: Rows = np.empty((len(self.rows), width), dtype=np.float32)
         there = np.zeros(len(self.rows), dtype=bool)
-        for block in self._blocks:
-            where = f"{self.path}: {party}: {EMBEDDINGS} of block {block.number}, attempt {block.attempt}"
-            parts = self._messages.parts(party, block.attempt, block.number)
+        for attempt, number, rows in self._blocks:
+            where = f"{self.path}: {party}: {EMBEDDINGS} of block {number}, attempt {attempt}"
+            parts = self._messages.parts(party, attempt, number)
             if not parts:
                 continue
-            if (count := _count(parts)) != len(block.rows):
-                raise Malformed(f"{where}: {count} rows for {len(block.rows)} records")
-            places, done = np.array([place[row] for row in block.rows.tolist()], dtype=np.int64), 0
+            if (count := _count(parts)) != len(rows):
+                raise Malformed(f"{where}: {count} rows for {len(rows)} records")
+            places, done = np.array([place[row] for row in rows.tolist()], dtype=np.int64), 0
             for part in parts:
                 values[places[done : done + part.rows]] = decoded(part, width, params.wire_type, where)
                 done += part.rows
@@ -110,7 +103,7 @@ def read_predicted(
     faults += left_out
     if not (replay.finished or serves):
         faults.append("ends before its prediction does: it runs or was interrupted, or the end is missing")
-    every = np.concatenate([block.rows for block in blocks])
+    every = np.concatenate([rows for _, _, rows in blocks])
     rows = every[np.sort(np.unique(every, return_index=True)[1])]
     lines = tuple(f"{shown}: {fault}" for fault in faults)
     return PredictedEmbeddings(shown, job, rows, trained.parties, lines, trained, replay.network, tuple(blocks))
@@ -134,7 +127,7 @@ def _check(path: Path, replay: TranscriptReplay, trained: EmbeddingsView, model:
         raise BadInput(f"{path}: holds no embeddings of the feature parties: no block was scored")
 
 
-def _blocks(path: Path, replay: TranscriptReplay, parties: tuple[str, ...]) -> tuple[list[_Block], list[str]]:
+def _blocks(path: Path, replay: TranscriptReplay, parties: tuple[str, ...]) -> tuple[list[Block], list[str]]:
     """The blocks of which the log has embeddings, in the order of the attempts; and a sentence on those left out.
 
     Raises:
@@ -143,7 +136,7 @@ def _blocks(path: Path, replay: TranscriptReplay, parties: tuple[str, ...]) -> t
     """
     counts = {attempt: _counts(replay.network, parties, attempt) for attempt in sorted(replay.predicted.openings)}
     counts = {attempt: blocks for attempt, blocks in counts.items() if blocks}
-    blocks, left_out = list[_Block](), 0
+    blocks, left_out = list[Block](), 0
     for attempt, of_attempt in counts.items():
         named = _named(path, replay, attempt, of_attempt)
         inferred = _unscored(replay, counts, attempt)
@@ -159,7 +152,7 @@ def _blocks(path: Path, replay: TranscriptReplay, parties: tuple[str, ...]) -> t
             if rows is None:
                 left_out += count
             else:
-                blocks.append(_Block(attempt, number, rows))
+                blocks.append((attempt, number, rows))
     if not blocks:
         raise BadInput(f"{path}: does not say which records are in its blocks; {_REMEDY}")
     sentence = f"{left_out} embeddings of interrupted attempts are left out: it does not say whose they are; {_REMEDY}"

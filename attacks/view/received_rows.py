@@ -13,16 +13,15 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
-from treetap.attacks.view.kept_messages import EMBEDDINGS, MemoryBudget, NetworkMessages, Numbers
+from treetap.arrays import Ints, Singles
+from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages, Numbers
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.neural.draws import Draws
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
 
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.float32]
+Rows = Singles
 #: Most numbers of the rows that several epochs give together.
 _MOST_NUMBERS = 1 << 27
 
@@ -201,8 +200,7 @@ def decoded(part: Numbers, width: int, wire_type: str, where: str) -> Rows:
             f"{where}: {part.width} numbers of {part.wire_type!r} a record, where the job has {width} of {wire_type!r}"
         )
     try:
-        values: Rows = from_bytes(part.values, part.rows, part.width, part.wire_type).numpy()
-        return values
+        return np.asarray(from_bytes(part.values, part.rows, part.width, part.wire_type).numpy())
     except ValueError as fault:
         raise Malformed(f"{where}: {fault}") from None
 
@@ -269,27 +267,6 @@ class EmbeddingsView:
         if party not in self.received:
             raise BadInput(f"{party}: is no feature party of the job; they are {', '.join(self.parties)}")
         return self.received[party]
-
-
-def embeddings_view(
-    holder: str,
-    parties: list[str],
-    params: SplitnnParams,
-    records: int,
-    submission: str,
-    messages: NetworkMessages,
-    budget: MemoryBudget,
-) -> EmbeddingsView:
-    """The view of a label holder by its messages; of the newest epochs alone the last whole one is held.
-
-    Raises:
-        Malformed: an epoch is none of the job's, or the job cannot have these records.
-    """
-    received = {party: ReceivedRows.of(party, party, params, records, messages) for party in parties}
-    view = EmbeddingsView(holder, params, records, submission, received)
-    if messages.newest and (last := {epoch for epoch in map(view.last_whole, parties) if epoch is not None}):
-        messages.drop(set(view.epochs) - last, budget)
-    return view
 
 
 def _numbers(epochs: list[int]) -> str:

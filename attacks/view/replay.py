@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import Message
 
+from treetap.arrays import Ints
 from treetap.attacks.view.kept_messages import MemoryBudget, NetworkMessages, Series
-from treetap.attacks.view.known_trees import Ints
 from treetap.attacks.view.opened_sums import ENTRIES
 from treetap.attacks.view.pivodl_view import OF_TREES, SENT, JobMessages
 from treetap.attacks.view.tree_replay import Messages, TreeReplay
@@ -55,10 +55,12 @@ class PredictionMessages:
     Attributes:
         openings: attempt → what it opened.
         written: the attempts that scored all their blocks, so that the predictions were to be written.
+        arrived: messages, received in order, of the records that arrived at nodes of the party's.
     """
 
     openings: dict[int, prediction_pb2.OpenModel] = field(default_factory=dict)
     written: set[int] = field(default_factory=set)
+    arrived: list[exchange_pb2.PeerMessage] = field(default_factory=list)
     _blocks: dict[tuple[int, int], Series[exchange_pb2.PeerMessage]] = field(default_factory=dict)
 
     def take(self, message: exchange_pb2.PeerMessage) -> None:
@@ -154,7 +156,7 @@ class TranscriptReplay:
         elif isinstance(message, ENTRIES):
             tree = self.tree(record.round, record.attempt)
             if isinstance(message, transcript_pb2.OwnSums) and self._of_split_parties:
-                tree.opened_nodes.take(message, self.budget)
+                tree.opened.take_node(message, self.budget)
             else:
                 tree.opened.take(record.stage, message, self.budget)
 
@@ -200,6 +202,9 @@ class TranscriptReplay:
         elif record.step == "block_records" and sent:
             self.budget.take(len(record.message))
             self.predicted.take(message)
+        elif record.step == "arrived_records" and not sent:
+            self.budget.take(len(record.message))
+            self.predicted.arrived.append(message)
         elif record.step == "won_splits" and not sent:
             self.owners |= {message.growth.won_splits.owner} - {""}  # of padded trees one says that nothing was won
         elif record.step == "record_digest" and sent:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from treetap.arrays import Ints
 from treetap.attacks.view.kept_messages import MemoryBudget, Series
-from treetap.attacks.view.known_trees import Ints, OwnSplit, TreeView, WholeCut, known_nodes
-from treetap.attacks.view.opened_sums import OpenedEntries, OpenedNodes, Place
+from treetap.attacks.view.known_trees import OwnSplit, TreeView, WholeCut, known_nodes
+from treetap.attacks.view.opened_sums import OpenedEntries, Place
 from treetap.errors import Malformed
 from treetap.wire.frame import content_of
 from treetap.wire.records import rows_of
@@ -33,7 +34,6 @@ class TreeReplay:
     sent: dict[tuple[str, str, int], Messages] = field(default_factory=dict)
     own: dict[int, transcript_pb2.OwnSplit] = field(default_factory=dict)
     opened: OpenedEntries = field(default_factory=OpenedEntries)
-    opened_nodes: OpenedNodes = field(default_factory=OpenedNodes)
     stored: bool = False
 
     def totals(self) -> set[int]:

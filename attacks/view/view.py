@@ -12,19 +12,18 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from treetap.attacks.id2graph.own_cuts import OwnCut
-from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages
-from treetap.attacks.view.known_trees import Ints, TreeView
-from treetap.attacks.view.opened_sums import OpenedSums, opened_sums
+from treetap.arrays import Ints
+from treetap.attacks.id2graph.clustering import OwnCut
+from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages, located
+from treetap.attacks.view.known_trees import TreeView
+from treetap.attacks.view.opened_sums import OpenedSums, Room, opened_sums, room_of, room_opened
 from treetap.attacks.view.pivodl_view import PivodlView, pivodl_view
-from treetap.attacks.view.received_rows import EmbeddingsView, ReceivedRows, embeddings_view, lost_batches
+from treetap.attacks.view.received_rows import EmbeddingsView, ReceivedRows, lost_batches
 from treetap.attacks.view.replay import TranscriptReplay, feature_party, label_holder, read_replay
-from treetap.attacks.view.room import Room, room_of, room_opened
-from treetap.attacks.view.transcripts import located
 from treetap.attacks.view.tree_replay import TreeReplay
 from treetap.errors import BadInput, ConfigError, Malformed
 from treetap.models.keyed_ids import HashedIds
@@ -38,16 +37,6 @@ from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.own_rows import FORGOTTEN
 from treetap.wire.signatures import Anchor
 from treetap.wire.v2 import setup_pb2
-
-
-class Traffic(NamedTuple):
-    """Messages that carried a disclosure class, and bytes of that class; `peer`: their sender or receiver."""
-
-    disclosure: str
-    peer: str
-    step: str
-    messages: int
-    bytes: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +73,8 @@ class View:
     max_depth: int
     objective: str
     missing: float | None
-    received: tuple[Traffic, ...] = field(repr=False)
-    sent: tuple[Traffic, ...] = field(repr=False)
+    received: list[dict[str, Any]] = field(repr=False)
+    sent: list[dict[str, Any]] = field(repr=False)
     faults: tuple[str, ...]
     anchor: Anchor = field(default_factory=lambda: Anchor("empty"))
     ids: HashedIds | None = field(default=None, repr=False)
@@ -144,8 +133,7 @@ def read_view(
     revoked: Path | None = None,
     network: Callable[[], NetworkMessages] = NetworkMessages,
 ) -> View:
-    """Read the view of the party whose transcript is at `path` (see `treetap.attacks.view.transcripts.located`), in one
-    pass.
+    """Read the view of the party whose transcript is at `path` (`attacks.view.kept_messages.located`), in one pass.
 
     `job`: required if there are several. `party`: the transcript's owner; required only if the transcript does not
     identify it, as when one of three parties has won no split and exchanged messages with the label holder alone.
@@ -210,7 +198,10 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
             f"{path}: ends before its job does (after {done or f'{len(trees)} complete trees'}): the job runs or was "
             "interrupted, or the end of the transcript is missing"
         )
-    pivodl = _shared(name, spec, params, replay, trees) if isinstance(params, PivodlParams) else None
+    pivodl = None
+    if isinstance(params, PivodlParams):
+        grown = [(replay.trees_by_attempt[tree.index, tree.attempt], tree) for tree in trees]
+        pivodl = pivodl_view(name, [spec.aggregator, *spec.feature_parties], params, replay.shared, grown, total)
     rows = _rows(replay, total, [*trees, *unfinished])
     if rows is None:
         faults.append(f"{path}: does not say which rows of its party's table the {total} common records are")
@@ -293,15 +284,6 @@ def _numbers(
     return network, None, lost_batches(network), f"gradients of {len(network.epochs)} epochs"
 
 
-def _shared(
-    name: str, spec: setup_pb2.JobSpec, params: PivodlParams, replay: TranscriptReplay, trees: list[TreeView]
-) -> PivodlView:
-    """The knowledge of a party of a PIVODL job beside the trees' sets."""
-    parties = [spec.aggregator, *spec.feature_parties]
-    grown = [(replay.trees_by_attempt[tree.index, tree.attempt], tree) for tree in trees]
-    return pivodl_view(name, parties, params, replay.shared, grown, replay.total)
-
-
 def _check_senders(replay: TranscriptReplay, spec: setup_pb2.JobSpec) -> None:
     """Raise Malformed if the numbers of a split network came from a party that has none to send."""
     senders, embeddings = replay.network.senders, replay.network.kind == EMBEDDINGS
@@ -313,14 +295,23 @@ def _check_senders(replay: TranscriptReplay, spec: setup_pb2.JobSpec) -> None:
 def _embeddings(
     path: Path, holder: str, spec: setup_pb2.JobSpec, params: SplitnnParams, replay: TranscriptReplay
 ) -> EmbeddingsView:
-    """The embeddings in the log of a label holder. Raises BadInput where there are none."""
-    if not replay.network.senders:
+    """The embeddings in the log of a label holder; of the newest epochs alone the last whole one is held.
+
+    Raises:
+        BadInput: there are none.
+        Malformed: an epoch is none of the job's, or the job cannot have these records.
+    """
+    messages, total = replay.network, replay.total
+    if not messages.senders:
         raise BadInput(
             f"{path}: holds no embeddings of the feature parties: training has not begun, or {holder} did not record "
             'it; its policy needs record = "received" or "both" while the job trains'
         )
-    parties, messages = list(spec.feature_parties), replay.network
-    return embeddings_view(holder, parties, params, replay.total, replay.submission, messages, replay.budget)
+    received = {party: ReceivedRows.of(party, party, params, total, messages) for party in spec.feature_parties}
+    view = EmbeddingsView(holder, params, total, replay.submission, received)
+    if messages.newest and (last := {epoch for epoch in map(view.last_whole, received) if epoch is not None}):
+        messages.drop(set(view.epochs) - last, replay.budget)
+    return view
 
 
 def _params(spec: setup_pb2.JobSpec) -> JobParams:
@@ -377,12 +368,19 @@ def _rows(replay: TranscriptReplay, total: int, trees: list[TreeView]) -> Ints |
     return common
 
 
-def _traffic(replay: TranscriptReplay, *, sent: bool) -> tuple[Traffic, ...]:
-    return tuple(
-        Traffic(disclosure, peer, step, messages, replay.bytes[was_sent, peer, step, disclosure])
+def _traffic(replay: TranscriptReplay, *, sent: bool) -> list[dict[str, Any]]:
+    """Messages and bytes by class, peer and step, as a document has them."""
+    return [
+        {
+            "class": disclosure,
+            "to" if sent else "from": peer,
+            "step": step,
+            "messages": messages,
+            "bytes": replay.bytes[was_sent, peer, step, disclosure],
+        }
         for (was_sent, peer, step, disclosure), messages in sorted(replay.messages.items())
         if was_sent == sent
-    )
+    ]
 
 
 def read_label_holder(

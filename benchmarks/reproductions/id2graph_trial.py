@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from id2graph_sets import SETS, left_share, stored, table_of
 
-from treetap.attacks.id2graph.clustering import Ints, Leaves
+from treetap.arrays import Ints
+from treetap.attacks.id2graph.clustering import Leaves
 from treetap.attacks.id2graph.schema import Settings, usual_discount
 from treetap.attacks.registry import EXACT_UP_TO, attack
 from treetap.attacks.scores import score

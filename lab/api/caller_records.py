@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 from sklearn.utils.validation import (
@@ -22,10 +21,11 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from treetap.arrays import Array, Bools
 from treetap.errors import BadInput
 from treetap.lab.api import party_tables
 from treetap.lab.api.errors import InvalidInput
-from treetap.lab.api.fitted import EvalSet, marked
+from treetap.lab.api.fitted import marked
 from treetap.lab.api.frames import Rows, array_of, column_in, library_of, of_array
 from treetap.lab.api.loopback import ID, OwnTable
 from treetap.lab.api.parameters import Parameters, plain
@@ -87,7 +87,7 @@ def spread(labels: Mapping[str, Any], rows_of: Mapping[str, Rows]) -> tuple[Arra
     return targets, places
 
 
-def missing_in(labels: Array) -> npt.NDArray[np.bool_]:
+def missing_in(labels: Array) -> Bools:
     """True of the labels (n,) that are absent, as libraries say it."""
     if labels.dtype.kind in "mM":
         return np.isnat(labels)
@@ -95,7 +95,6 @@ def missing_in(labels: Array) -> npt.NDArray[np.bool_]:
     return np.fromiter(absent, dtype=np.bool_, count=len(labels))
 
 
-Array = np.ndarray[Any, np.dtype[Any]]
 #: Parameters about tables and parties, which those of a federation elsewhere have in their own files.
 OF_PARTIES = ("encode", "date_format", "monotone_constraints", "defences", "policy", "workdir", "id_column")
 
@@ -121,7 +120,7 @@ class CallerRecords(Parameters, ABC):
         frames = self._by_party(X)
         return party_tables.of_several(frames, holder, self._id_column, leave_out=self._label_column, columns=columns)
 
-    def _eval_set(self, X: Any, y: Any, weight: Any, trained: PartyTables, holder: str) -> EvalSet:
+    def _eval_set(self, X: Any, y: Any, weight: Any, trained: PartyTables, holder: str) -> dict[str, OwnTable]:
         """A set by which the model is measured, encoded as the training's tables; their records may be in it too."""
         try:
             data = self._tables_like(X, trained.columns, holder)
@@ -135,7 +134,7 @@ class CallerRecords(Parameters, ABC):
             party: party_tables.encoded_as(marked(records), trained.tables[party])
             for party, records in data.tables.items()
         }
-        return EvalSet(self._labelled(replace(data, tables=tables), {holder: labels}, weights, holder), holder)
+        return self._labelled(replace(data, tables=tables), {holder: labels}, weights, holder)
 
     def _labelled(
         self, data: PartyTables, labels: Mapping[str, pa.Array], weights: Array | None, holder: str
@@ -280,7 +279,7 @@ class CallerRecords(Parameters, ABC):
         Raises:
             InvalidInput: it is none of these.
         """
-        given = 2 if self.parties is None else self.parties
+        given: Mapping[str, Sequence[Any]] | Sequence[str] | int = 2 if self.parties is None else self.parties
         if isinstance(given, int | np.integer) and not isinstance(given, bool):
             return int(given)
         names = list(given) if isinstance(given, Sequence | Mapping) and not isinstance(given, str) else [None]

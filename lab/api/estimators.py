@@ -9,7 +9,7 @@ import pyarrow as pa
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from treetap.lab.api.caller_records import Array
+from treetap.arrays import Array
 from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.federated import FederatedEstimator
 from treetap.lab.api.frames import array_of, probabilities_of

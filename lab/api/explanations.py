@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from treetap.arrays import Array
 from treetap.errors import did_you_mean
 from treetap.lab.api.errors import InvalidInput
 from treetap.lab.api.fitted import on_disk, warn_unlike
@@ -23,7 +24,6 @@ from treetap.tables.config import DAYS
 from treetap.tables.dates import date_text
 from treetap.version import install
 
-Array = np.ndarray[Any, np.dtype[Any]]
 #: Beginnings of a player's name in a label holder's file.
 _OWN, _PARTY = "own:", "party:"
 #: What to do with records that a party lacks.

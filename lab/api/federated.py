@@ -22,9 +22,8 @@ from treetap.lab.api.fitted import CLASSES, OTHERS_PREDICTED, Fitted, add_histor
 from treetap.lab.api.frames import Rows, column_in, library_of, like
 from treetap.lab.api.insights import Insights
 from treetap.lab.api.loopback import ID, Loopback, Settings
+from treetap.lab.api.models import Connection, RemoteFitted, connect
 from treetap.lab.api.parameters import changed, job_table
-from treetap.lab.api.party_tables import PartyTables
-from treetap.lab.api.remote import Connection, RemoteFitted, connect
 from treetap.party.policy import PERMISSIVE, merged
 from treetap.protocols.prediction import predicting
 from treetap.tables.config import AUTO
@@ -125,7 +124,7 @@ class FederatedEstimator(Insights):
             job = changed(job, max_sample_weight=max(float(weights.max()), job.max_sample_weight or 1.0))
         tables = self._labelled(data, given.by_party(labels, holder), weights, holder)
         sets = [self._eval_set(*pair, data, holder) for pair in pairs_of(eval_set, sample_weight_eval_set)]
-        evaluated = sets[-1].tables if sets else None
+        evaluated = sets[-1] if sets else None
         if self.simulate:
             simulated.check(self, base_model)
             fitted = Fitted(simulated.train(tables, job, holder, evaluated, self.defences or {}), holder)
@@ -302,10 +301,6 @@ class FederatedEstimator(Insights):
         if self.prediction is not None and self.prediction not in known:
             raise InvalidInput(f"prediction = {self.prediction!r}: must be one of {', '.join(known)}")
         return self.prediction or known[0]
-
-    def _party_tables(self, X: Any) -> PartyTables:
-        """Records to predict, as a table of each party."""
-        return self._tables_like(X, self.columns_, self.label_holder_)
 
     def _predicted_rows(self, X: Any) -> pa.Table:
         """Predictions of the rows of `X`, in their order.

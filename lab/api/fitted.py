@@ -8,7 +8,6 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from treetap.commands.jobs.progress_view import counted
 from treetap.errors import BadInput
 from treetap.lab.api.errors import InvalidInput
 from treetap.lab.api.loopback import ID, Loopback, OwnTable, to_caller
-from treetap.lab.experiment.joint_model import JointModel
-from treetap.lab.experiment.report import traffic
+from treetap.lab.experiment.joint_model import JointModel, traffic
 from treetap.lab.experiment.results import Importance
 from treetap.models.store import read_history, read_manifest
 from treetap.protocols.registry import training
@@ -59,7 +57,7 @@ def write_shards(shards: Shards, folder: Path) -> dict[str, Path]:
 
 
 @contextmanager
-def _written(shards: Shards) -> Iterator[dict[str, Path]]:
+def written(shards: Shards) -> Iterator[dict[str, Path]]:
     """Shards in memory as temporary folders, by party."""
     with tempfile.TemporaryDirectory(prefix="treetap-model-") as folder:
         yield write_shards(shards, Path(folder))
@@ -148,7 +146,7 @@ class Fitted:
         self._loopback: Loopback | None = trained[0] if trained else None
         self._training: jobs_pb2.JobStatus | None = trained[1] if trained else None
         self._folder = None if self._loopback is None else self._loopback.folder
-        with _written(shards) as folders:
+        with written(shards) as folders:
             manifests = {party: read_manifest(folder) for party, folder in folders.items()}
             self.manifest = manifests[label_holder]
             self.history = merged([read_history(folder) for folder in folders.values()])
@@ -271,7 +269,7 @@ class Fitted:
                 "predict in a block of treetap.federation"
             )
         else:
-            with _written(self.shards) as folders:
+            with written(self.shards) as folders:
                 records = {party: own.records for party, own in tables.items()}
                 forms = {party: own.keys.get("date_format") for party, own in tables.items()}
                 predicted = predict_jointly(JointModel(folders), records, forms)
@@ -279,24 +277,24 @@ class Fitted:
         self._last = digest, predicted
         return predicted
 
-    def measured(
-        self, tables: Mapping[str, OwnTable], labels: Mapping[str, Any], weights: Mapping[str, float] | None
-    ) -> list[dict[str, float | None]]:
-        """Measures of the records that all tables have, after each round.
+    def measured(self, tables: Mapping[str, OwnTable]) -> list[dict[str, float | None]]:
+        """Measures of tables by party, with labels and weights at the label holder, after each round of the training.
 
-        `labels`, `weights`: by the records' ids, classes in the caller's values.
+        Raises:
+            InvalidInput: a table cannot be read.
         """
         classes = {name: number for number, name in enumerate(self.manifest["classes"])}
-        objective = str(self.manifest["objective"])
+        objective, own = str(self.manifest["objective"]), tables[self.label_holder]
         with (
-            _written(self.shards) as folders,
-            on_disk({party: own.records for party, own in tables.items()}) as configs,
+            written(self.shards) as folders,
+            on_disk({party: table.records for party, table in tables.items()}) as configs,
         ):
             ids, outcomes = JointModel(folders).after_rounds(configs)
-            own = [labels[record] for record in ids]
-            truth = np.array([classes[class_name(label)] for label in own] if classes else own)
-            weighing = None if weights is None else np.array([weights[record] for record in ids])
-            return [metrics.finite(metrics.evaluate(objective, outcome, truth, weighing)) for outcome in outcomes]
+            records = own.records.take(pa.array(Ids.of_column(own.records.column(ID)).places_of(ids)))
+            labels = records.column(own.keys["label"]).to_pylist()
+            truth = np.array([classes[class_name(label)] for label in labels] if classes else labels)
+            weights = records.column(own.keys["weight"]).to_numpy() if "weight" in own.keys else None
+            return [metrics.finite(metrics.evaluate(objective, outcome, truth, weights)) for outcome in outcomes]
 
     def sent(self) -> list[dict[str, Any]]:
         """Bytes by sender, receiver, step and class of the training and of the last prediction."""
@@ -308,53 +306,17 @@ def _digest(tables: Mapping[str, OwnTable], protocol: str) -> str:
     state = hashlib.sha256(protocol.encode())
     for party, own in sorted(tables.items()):
         state.update(f"{party}\0{own.keys.get('date_format')!r}".encode())
-        with pa.ipc.new_stream(_Hashing(state), own.records.schema) as stream:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, own.records.schema) as stream:
             stream.write_table(own.records)
+        state.update(sink.getvalue())
     return state.hexdigest()
-
-
-class _Hashing:
-    """A file that only hashes."""
-
-    closed = False
-
-    def __init__(self, state: Any) -> None:
-        self._state = state
-
-    def write(self, content: Any) -> int:
-        """Hash a piece of what is written."""
-        self._state.update(content)
-        return len(content)
-
-    def flush(self) -> None:
-        """Nothing waits."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 #: The mark before ids of records of an eval set: a record may be there and in the training.
 _MARK = "eval "
 #: The word before the names of the last set's measures in a history.
 _EVAL = "eval_"
-
-
-@dataclass(frozen=True)
-class EvalSet:
-    """A set: tables by party, with labels and weights at the label holder."""
-
-    tables: Mapping[str, OwnTable]
-    label_holder: str
-
-    def rows(self, fitted: Fitted) -> list[dict[str, float | None]]:
-        """Its measures after each round of a training."""
-        own = self.tables[self.label_holder]
-        table = own.records
-        ids = table.column(ID).to_pylist()
-        labels = dict(zip(ids, table.column(own.keys["label"]).to_pylist(), strict=True))
-        weight = own.keys.get("weight")
-        weights = None if weight is None else dict(zip(ids, table.column(weight).to_pylist(), strict=True))
-        return fitted.measured(self.tables, labels, weights)
 
 
 def marked(table: pa.Table) -> pa.Table:
@@ -382,7 +344,7 @@ def pairs_of(eval_set: Any, weights: Any) -> list[tuple[Any, Any, Any]]:
     return [(records, labels, weight) for (records, labels), weight in zip(sets, given, strict=True)]
 
 
-def add_history(fitted: Fitted, sets: Sequence[EvalSet]) -> None:
+def add_history(fitted: Fitted, sets: Sequence[Mapping[str, OwnTable]]) -> None:
     """Give the history of a training the measures of all sets; of several each has its number, from 0."""
     if len(sets) < 2:
         return
@@ -392,7 +354,7 @@ def add_history(fitted: Fitted, sets: Sequence[EvalSet]) -> None:
         for row in fitted.history
     ]
     for number, further in enumerate(sets[:-1]):
-        for row, measured in zip(history, further.rows(fitted), strict=True):
+        for row, measured in zip(history, fitted.measured(further), strict=True):
             row.update({f"{_EVAL}{number}_{name}": value for name, value in measured.items()})
     fitted.history = history
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from treetap.arrays import Array, Floats, Ints
 from treetap.errors import DataError
 from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.loopback import ID
@@ -117,7 +118,7 @@ def place_name(place: int) -> str:
     return f"x{place}"
 
 
-def of_array(values: np.ndarray[Any, np.dtype[np.float64]], names: Sequence[str] | None = None) -> pa.Table:
+def of_array(values: Floats, names: Sequence[str] | None = None) -> pa.Table:
     """Numbers (n, d) as a table; `names`: of the columns, by default those of their places."""
     own = map(place_name, range(values.shape[1])) if names is None else names
     return pa.table({name: np.ascontiguousarray(values[:, place]) for place, name in enumerate(own)})
@@ -140,7 +141,7 @@ def column_of(values: Any) -> Any:
     return values.to_numpy() if polars is not None and isinstance(values, polars.Series) else values
 
 
-def array_of(values: list[Any]) -> np.ndarray[Any, np.dtype[Any]]:
+def array_of(values: list[Any]) -> Array:
     """Values (n,) as they are, of objects where numpy has no other type for them: its texts lose NULs at their end."""
     made = np.array(values)
     return made if made.tolist() == values else np.array(values, dtype=object)
@@ -170,7 +171,7 @@ def importances_of(rows: Sequence[Importance]) -> Any:
     return frame_of([row.plain() for row in rows], ("party", "feature", "weight", "gain", "cover"))
 
 
-def probabilities_of(predicted: pa.Table, classes: Sequence[Any] | None) -> np.ndarray[Any, np.dtype[Any]]:
+def probabilities_of(predicted: pa.Table, classes: Sequence[Any] | None) -> Array:
     """Probabilities (n, classes) in predictions as a label holder's file has them; None: of its own classes."""
     names = [name for name in predicted.column_names if name.startswith("probability_")]
     if len(names) == 1:  # of the second of two classes
@@ -248,7 +249,7 @@ class Rows:
             f"index or the ids of these rows, or {name}.to_numpy() if it is in their order"
         )
 
-    def _orders(self, own: Any) -> list[np.ndarray[Any, np.dtype[np.int64]] | None]:
+    def _orders(self, own: Any) -> list[Ints | None]:
         """The places of the rows in an index, by the rows' index and by their names, where each identifies them."""
         by_index = by_names = None
         index = sys.modules["pandas"].RangeIndex(len(self.ids)) if self.index is None else self.index
@@ -261,7 +262,7 @@ class Rows:
                 by_names = ids_of_index("the values", own).places_of(names)
         return [by_index, by_names]
 
-    def all_in(self, records: pa.Table, remedy: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def all_in(self, records: pa.Table, remedy: str) -> Ints:
         """The row of each of these records in a table of records; InvalidInput: one of them is not there."""
         places = self.places_in(records)
         if lacking := int((places < 0).sum()):
@@ -270,7 +271,7 @@ class Rows:
             )
         return places
 
-    def places_in(self, predicted: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def places_in(self, predicted: pa.Table) -> Ints:
         """The row of each of these records in a table of predictions; -1 of one that is not there."""
         return Ids.of_column(predicted.column(ID)).places_of(self.ids)
 

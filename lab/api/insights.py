@@ -5,30 +5,29 @@ The results of a fit: measures, importances, and an account of what was sent.
 
 from __future__ import annotations
 
-import tempfile
-from abc import abstractmethod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from treetap.arrays import Array
 from treetap.commands.jobs.progress_view import backends, rounds
-from treetap.lab.api.caller_records import Array, CallerRecords
+from treetap.lab.api.caller_records import CallerRecords
 from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.explanations import by_shards, check_explained, of_sums, plot_history, plot_importance
-from treetap.lab.api.fitted import results, write_shards
+from treetap.lab.api.fitted import results, written
 from treetap.lab.api.frames import frame_of, importances_of
+from treetap.lab.api.models import RemoteFitted
 from treetap.lab.api.party_tables import PartyTables
-from treetap.lab.api.remote import RemoteFitted
 from treetap.lab.experiment.joint_model import JointModel
 
 
-class FitResults(CallerRecords):
-    """The part of an estimator that says what its training has brought."""
+class Insights(CallerRecords):
+    """The part of an estimator that says what its training has brought, and explains itself."""
 
     _fitted: Any
     columns_: dict[str, list[str]]
+    label_holder_: str
 
     @property
     def feature_importances_(self) -> Array:
@@ -109,10 +108,6 @@ class FitResults(CallerRecords):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fitted")
 
-
-class Insights(FitResults):
-    """The part of an estimator that explains itself."""
-
     @checked()
     def explain(self, X: Any, *, federated: bool = False) -> Any:
         """Shapley values of the raw scores, as a `shap.Explanation`: `shap.plots.beeswarm(model.explain(X))`.
@@ -150,19 +145,19 @@ class Insights(FitResults):
         if isinstance(self._fitted, RemoteFitted):
             if not isinstance(X, str):
                 raise InvalidInput("the federation has its own tables: X is their name")
-            written = self._fitted.attributions(X, verbose=bool(self.verbose))
-            return of_sums(written, self._fitted.label_holder)
+            told = self._fitted.predict(X, "eini", verbose=bool(self.verbose), attributions=True)
+            return of_sums(told, self._fitted.label_holder)
         data = self._party_tables(X)
         check_explained(self._fitted.manifest["protocol"])
         tables = {party: self._own_table(records) for party, records in data.tables.items()}
         if not federated:
             forms = {party: own.keys.get("date_format") for party, own in tables.items()}
-            with tempfile.TemporaryDirectory(prefix="treetap-model-") as folder:
-                return by_shards(JointModel(write_shards(self._fitted.shards, Path(folder))), data, forms)
+            with written(self._fitted.shards) as folders:
+                return by_shards(JointModel(folders), data, forms)
         if (running := self._fitted.loopback) is None:
             raise InvalidInput("federated: the federation of this model does not run here; leave it out")
-        written = running.attributions(self._fitted.job, tables, verbose=bool(self.verbose))
-        return of_sums(written, self._fitted.label_holder, data.rows)
+        told, _ = running.predict(self._fitted.job, tables, "eini", verbose=bool(self.verbose), attributions=True)
+        return of_sums(told, self._fitted.label_holder, data.rows)
 
     def plot_importance(
         self, *, importance_type: str = "gain", max_num_features: int | None = 20, ax: Any = None
@@ -220,6 +215,6 @@ class Insights(FitResults):
         best = getattr(self, "best_iteration_", None)
         return plot_history(self._fitted.history, best, metric, ax)
 
-    @abstractmethod
     def _party_tables(self, X: Any) -> PartyTables:
         """Records to predict, as a table of each party."""
+        return self._tables_like(X, self.columns_, self.label_holder_)

@@ -246,31 +246,20 @@ class Loopback:
         return status, {party: self.folder / party / "state" / "models" / name for party in self.settings.parties}
 
     def predict(
-        self, model: str, tables: Mapping[str, OwnTable], protocol: str, *, verbose: bool, **options: Any
+        self, model: str, tables: Mapping[str, OwnTable], protocol: str, *, verbose: bool, attributions: bool = False
     ) -> tuple[pa.Table, jobs_pb2.JobStatus]:
         """Predict tables by party with the model of a training; returns the label holder's predictions and the status.
 
-        Raises as `train`.
+        `attributions`: of "eini"; returns the Shapley values of scores, masked sums of an encrypted prediction.
+
+        Raises as `train`; Refused where a party's policy forbids attributions.
         """
-        status = self._predict(model, tables, protocol, verbose=verbose, **options)
-        return _taken(status.predictions), status
-
-    def attributions(self, model: str, tables: Mapping[str, OwnTable], *, verbose: bool) -> pa.Table:
-        """The Shapley values of scores, masked sums of an encrypted prediction, as the label holder has them.
-
-        Raises as `train`; Refused where a party's policy forbids them.
-        """
-        status = self._predict(model, tables, "eini", verbose=verbose, attributions=True)
-        _taken(status.predictions)
-        return _taken(status.attributions)
-
-    def _predict(
-        self, model: str, tables: Mapping[str, OwnTable], protocol: str, *, verbose: bool, **options: Any
-    ) -> jobs_pb2.JobStatus:
         operator = self.start()
         with self._placed(tables) as name:
-            request = predict_request(protocol, job=name, model=model, table=name, **options)
-            return watched(operator, operator.predict(request), verbose=verbose)
+            request = predict_request(protocol, job=name, model=model, table=name, attributions=attributions)
+            status = watched(operator, operator.predict(request), verbose=verbose)
+        predicted = _taken(status.predictions)
+        return _taken(status.attributions) if attributions else predicted, status
 
     @contextmanager
     def serve(self, model: str, tables: Mapping[str, OwnTable], protocol: str) -> Iterator[str]:

@@ -237,53 +237,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         workdir: str | Path | None = None,
         verbose: bool = True,
     ) -> None:
-        self.parties = parties
-        self.label_holder = label_holder
-        self.protocol = protocol
-        self.simulate = simulate
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.max_bin = max_bin
-        self.subsample = subsample
-        self.colsample_bytree = colsample_bytree
-        self.objective = objective
-        self.learning_rate = learning_rate
-        self.reg_lambda = reg_lambda
-        self.reg_alpha = reg_alpha
-        self.max_delta_step = max_delta_step
-        self.gamma = gamma
-        self.min_child_weight = min_child_weight
-        self.scale_pos_weight = scale_pos_weight
-        self.max_sample_weight = max_sample_weight
-        self.multi_strategy = multi_strategy
-        self.base_score = base_score
-        self.early_stopping_rounds = early_stopping_rounds
-        self.validation_share = validation_share
-        self.max_leaves = max_leaves
-        self.grow_policy = grow_policy
-        self.max_cat_to_onehot = max_cat_to_onehot
-        self.max_cat_threshold = max_cat_threshold
-        self.instance_spaces = instance_spaces
-        self.pad_trees = pad_trees
-        self.missing = missing
-        self.seed = seed
-        self.party_dropout = party_dropout
-        self.scheme = scheme
-        self.key_bits = key_bits
-        self.obfuscation = obfuscation
-        self.alignment = alignment
-        self.id_column = id_column
-        self.monotone_constraints = monotone_constraints
-        self.encode = encode
-        self.date_format = date_format
-        self.defences = defences
-        self.policy = policy
-        self.prediction = prediction
-        self.options = options
-        self.workers = workers
-        self.federation = federation
-        self.workdir = workdir
-        self.verbose = verbose
+        self.__dict__.update({name: value for name, value in locals().items() if name != "self"})
 
 
 #: The names under which protocols that have no objective have what takes its place, for classes and for numbers.

@@ -51,8 +51,7 @@ def audit(
         raise BadInput("say RUN, or --model FOLDER and --table FILE in its place")
     with needs("audit"):
         from treetap.attacks.audit_file import audited_runs
-        from treetap.lab.audit.audited import audit_runs
-        from treetap.lab.audit.published import audit_published
+        from treetap.lab.audit.audited import audit_published, audit_runs
     with _damage():
         if run is not None:
             above = audit_runs(audited_runs(run), asked, as_json=as_json)

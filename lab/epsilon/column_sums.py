@@ -8,25 +8,23 @@ rounding of a job's, and nothing hides them. For every stage a party is asked tw
 from __future__ import annotations
 
 import logging
-import math
 import random
 import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from treetap.additive.sums.key_holder import KeyHolder
-from treetap.attacks.epsilon import gaussian_epsilon
+from treetap.arrays import Array, Floats, Ints
 from treetap.errors import Malformed
-from treetap.lab.epsilon.games import MOST_NUMBERS, Floats, Measured, finish, in_memory
+from treetap.lab.epsilon.games import MOST_NUMBERS, OfBudget, finish, in_memory
 from treetap.lattice.histogram_parameters import MODULUS_BITS, HistogramParameters
 from treetap.lattice.histogram_scheme import Opener, Words, added, kernels, parameters_of, radices
 from treetap.lattice.histogram_sets import HistogramSets
@@ -41,7 +39,6 @@ from treetap.party.growth.split_table import SplitTable
 from treetap.party.policy import Policy
 from treetap.party.setup.steps import make_key
 from treetap.privacy.discrete_gaussian import discrete_gaussians
-from treetap.privacy.zcdp import rho_of
 from treetap.protocols.key_options import BREAKABLE_BITS, LATTICE, PAILLIER, KeyKind
 from treetap.trees.binning import bin_table, encode
 from treetap.trees.candidates import Shape
@@ -52,14 +49,13 @@ from treetap.trees.tree_bins import left_sums
 from treetap.wire.v2 import exchange_pb2, setup_pb2
 from treetap.workers.engines import Engine, InProcessEngine
 
-Ints = npt.NDArray[np.int64]
 _LABEL_HOLDER, _PARTY = "label holder", "feature party"
 #: Records of a job, one of them the canary: more than a tree has levels. Columns of the party, classes of a forest,
 #: queries.
 _RECORDS, _COLUMNS, _CLASSES, _QUERIES = 9, 2, 3, 1 << 10
 
 
-class SumNoiseMeasured(Measured):
+class SumNoiseMeasured(OfBudget):
     """Noise on a feature party's sums (`treetap.party.growth.column_noise`), of sums alone: left sets are the
     neighbours'.
 
@@ -68,7 +64,6 @@ class SumNoiseMeasured(Measured):
     replacement, it is the record that is drawn most, with a class of its own.
     """
 
-    gaussian: ClassVar[bool] = True
     no_one_run: ClassVar[str] = "all nodes of a job are one canary's, so that one run has no second canary"
     carried_out: ClassVar[tuple[str, ...]] = (
         "treetap.party.boosting.ciphers",
@@ -92,7 +87,6 @@ class SumNoiseMeasured(Measured):
     )
     runs: Annotated[int, Field(ge=0, le=10_000_000)] = 1000
     mechanism: Literal["column_privacy"]
-    epsilon: Annotated[float, Field(gt=0, le=1e6)]
     delta: Annotated[float, Field(gt=0, lt=0.1)] = 1e-6
     trees: Annotated[int, Field(ge=1, le=1000)] = 1
     max_depth: Annotated[int, Field(ge=1, lt=_RECORDS)] = 2
@@ -112,18 +106,6 @@ class SumNoiseMeasured(Measured):
     @property
     def numbers(self) -> int:
         return self.trees * (2 * self.max_depth - 1) * _COLUMNS * (self.bins - 1) * _CLASSES
-
-    @property
-    def claimed(self) -> float:
-        return self.epsilon
-
-    @property
-    def claimed_delta(self) -> float:
-        return self.delta
-
-    @cached_property
-    def by_noise(self) -> float:
-        return min(self.epsilon, gaussian_epsilon(math.sqrt(2 * rho_of(self.epsilon, self.delta)), self.delta))
 
     def neighbours(self, chance: random.Random) -> _Job:
         return _Job(self, chance)
@@ -226,8 +208,7 @@ class _Job:
         with warnings.catch_warnings():  # of such a key
             warnings.filterwarnings("ignore", message=f"a {BREAKABLE_BITS}-bit")
             seen = finish(self._seen(self._tables[given], plays, chance))
-        numbers: Floats = ((seen - self._without) / self._bounds).reshape(plays, -1)
-        return numbers
+        return np.asarray(((seen - self._without) / self._bounds).reshape(plays, -1))
 
     async def _seen(self, table: SplitTable, plays: int, chance: random.Random) -> Floats:
         """The opened sums (plays, trees, nodes, candidates, S) of attempts."""
@@ -312,14 +293,14 @@ class _Unhidden(HistogramSets):
         super().__init__(engine, parameters, b"", "measured")
         self._values, self._received = values, self.expected
 
-    async def _cells(self, rows: npt.NDArray[Any], columns: Any, shapes: Sequence[Shape]) -> Words:
+    async def _cells(self, rows: Array, columns: Any, shapes: Sequence[Shape]) -> Words:
         cells = np.zeros((sum(radices(shapes)), self._values.shape[1]), dtype=np.int64)
         for first, codes in zip(np.cumsum([0, *radices(shapes)]), columns, strict=False):
             np.add.at(cells, first + codes, self._values[rows])
         return added(self._parameters, cells)
 
     async def _halves(
-        self, rows: npt.NDArray[Any], columns: Any, shapes: Sequence[Shape], left: Words
+        self, rows: Array, columns: Any, shapes: Sequence[Shape], left: Words
     ) -> list[tuple[Words, bytes]]:
         """Words rounded as first halves are, and second halves of zeros."""
         del rows, columns, shapes

@@ -11,21 +11,24 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib.util
+import math
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from treetap.arrays import Floats
+from treetap.attacks.epsilon import gaussian_epsilon
+from treetap.privacy.zcdp import rho_of
 from treetap.strict import Strict
 
 T = TypeVar("T")
-Floats = npt.NDArray[np.float64]
 #: Most plays on a neighbour between two looks at the clock.
 MOST_PLAYS = 20
 #: Most numbers of a play: their covariance is measured on `LEARNING` plays for each, or `FEWEST`.
@@ -116,6 +119,26 @@ class Measured(Strict):
     def guesses(self, scores: Sequence[float]) -> dict[int, bool]:
         """Canary → the guess of its coin: by the sign of its score."""
         return {place: score > 0 for place, score in enumerate(scores) if score}
+
+
+class OfBudget(Measured):
+    """A mechanism whose ε and δ are settings, by Gaussian noise that zero-concentrated privacy accounts for."""
+
+    gaussian: ClassVar[bool] = True
+    epsilon: Annotated[float, Field(gt=0, le=1e6)]
+    delta: float
+
+    @property
+    def claimed(self) -> float:
+        return self.epsilon
+
+    @property
+    def claimed_delta(self) -> float:
+        return self.delta
+
+    @cached_property
+    def by_noise(self) -> float:
+        return min(self.epsilon, gaussian_epsilon(math.sqrt(2 * rho_of(self.epsilon, self.delta)), self.delta))
 
 
 def signs(count: int, chance: random.Random) -> Floats:

@@ -11,8 +11,9 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,10 +21,11 @@ import numpy as np
 from pydantic import Field
 
 from treetap import terminal
+from treetap.arrays import Floats
 from treetap.attacks.epsilon import Whitening, by_mu, by_ratio, in_one_run, rates
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput
-from treetap.lab.epsilon.games import FEWEST, LEARNING, Floats, Measured
+from treetap.lab.epsilon.games import FEWEST, LEARNING, Measured
 from treetap.lab.epsilon.mechanisms import Mechanism
 from treetap.lab.local_federation import clean_end
 from treetap.models.durable import make_ignored_folder, write_whole
@@ -84,27 +86,30 @@ class Result:
         return self.surely > min(self.claimed, self.by_noise) * (1 + 1e-9)
 
 
-class Kept:
-    """Lines of finished work of one mechanism in a folder: a line is made once, also after an interruption.
+def _kept(
+    folder: Path,
+    kind: str,
+    identity: dict[str, Any],
+    code: str,
+    count: int,
+    made: Callable[[random.Random], dict[str, Any]],
+    until: float,
+    told: Callable[[int], None] = lambda _: None,
+) -> list[dict[str, Any]]:
+    """The lines of one kind of draws of a mechanism, kept under what they depend on, `identity` and `code`.
 
-    Other `code` has other files, and the same chance.
+    Lines are added up to a number, or until it is late; `told`: how many there are.
     """
-
-    def __init__(self, folder: Path, kind: str, identity: dict[str, Any], code: str) -> None:
-        text = json.dumps({"version": VERSION, **identity}, sort_keys=True)
-        digest = hashlib.sha256(f"{code} {text}".encode()).hexdigest()
-        name = f"{identity['mechanism']}-{kind}-{digest[:12]}"
-        self._file, self._seed = LineFile(folder / f"{name}.jsonl", lambda: text), f"{kind} {text}"
-        self.lines = self._file.read()
-
-    def make(self, count: int, made: Callable[[random.Random], dict[str, Any]], until: float) -> Iterator[int]:
-        """Add lines up to a number, or until it is late; yields how many there are."""
-        while len(self.lines) < count and time.monotonic() < until:
-            number = len(self.lines)
-            line = made(random.Random(f"{self._seed} {number}"))  # noqa: S311 - repeatable on purpose
-            self._file.put(line, number)
-            self.lines.append(line)
-            yield number + 1
+    text = json.dumps({"version": VERSION, **identity}, sort_keys=True)
+    digest = hashlib.sha256(f"{code} {text}".encode()).hexdigest()
+    file = LineFile(folder / f"{identity['mechanism']}-{kind}-{digest[:12]}.jsonl", lambda: text)
+    lines = file.read()
+    while len(lines) < count and time.monotonic() < until:
+        line = made(random.Random(f"{kind} {text} {len(lines)}"))  # noqa: S311 - repeatable on purpose
+        file.put(line, len(lines))
+        lines.append(line)
+        told(len(lines))
+    return lines
 
 
 def measured(file: Path, folder: Path) -> tuple[MeasureFile, list[Result]]:
@@ -139,7 +144,7 @@ def _measured(
     batches = -(-row.runs // (2 * row.batch))
 
     def played(chance: random.Random) -> dict[str, Any]:
-        pair, noise = row.neighbours(chance), Whitening.from_plain(learned.lines[0])
+        pair, noise = row.neighbours(chance), Whitening.from_plain(learned[0])
         change = noise.change if pair.change is None else pair.change
         numbers = {"without": pair.play(False, row.batch, chance), "given": pair.play(True, row.batch, chance)}
         return {name: noise.scores(of, change).tolist() for name, of in numbers.items()}
@@ -149,19 +154,24 @@ def _measured(
         guesses = row.guesses(row.play_once(coins, chance))
         return {"guesses": len(guesses), "right": sum(coins[place] == guess for place, guess in guesses.items())}
 
-    one = Kept(folder, "one-run", {**identity, "canaries": row.canaries}, row.code())
     has_one = bool(row.canaries) and not row.no_one_run
     progress(0, batches, "one run" if has_one else "")
-    for _ in one.make(int(has_one), once, until):
-        pass
-    learned = Kept(folder, "noise", identity, row.code())
-    for _ in learned.make(int(bool(batches)), lambda chance: _noise(row, chance).plain(), until):
-        pass
-    games = Kept(folder, "runs", identity, row.code())
-    for done in games.make(batches, played, until):
-        progress(done, batches, f"{2 * row.batch * done} runs")
-    lines = games.lines[:batches]
-    estimates = _estimates(row, lines, one.lines if has_one else [], asked)
+    of_one = {**identity, "canaries": row.canaries}
+    one = _kept(folder, "one-run", of_one, row.code(), int(has_one), once, until)
+    noise = partial(_noise, row)
+    learned = _kept(folder, "noise", identity, row.code(), int(bool(batches)), noise, until)
+    games = _kept(
+        folder,
+        "runs",
+        identity,
+        row.code(),
+        batches,
+        played,
+        until,
+        lambda done: progress(done, batches, f"{2 * row.batch * done} runs"),
+    )
+    lines = games[:batches]
+    estimates = _estimates(row, lines, one if has_one else [], asked)
     return Result(
         mechanism=row.mechanism,
         settings=settings,
@@ -170,24 +180,24 @@ def _measured(
         by_noise=row.by_noise,
         at_least=max((it.at_least for it in estimates), default=0.0),
         surely=max((it.surely for it in estimates), default=0.0),
-        finished=len(lines) == batches and len(one.lines) >= has_one,
+        finished=len(lines) == batches and len(one) >= has_one,
         runs=2 * row.batch * len(lines),
-        canaries=row.canaries if has_one and one.lines else 0,
+        canaries=row.canaries if has_one and one else 0,
         seconds=time.monotonic() - began,
         estimates=estimates,
         carried_out=row.carried_out,
     )
 
 
-def _noise(row: Measured, chance: random.Random) -> Whitening:
-    """The noise of a mechanism, by plays of their own: as many canaries as batches."""
+def _noise(row: Measured, chance: random.Random) -> dict[str, Any]:
+    """The noise of a mechanism, by plays of their own: as many canaries as batches; a line of its file."""
     without, given = list[Floats](), [np.empty((0, row.numbers))]
     while sum(map(len, without)) < max(FEWEST, LEARNING * row.numbers):
         pair = row.neighbours(chance)
         without.append(pair.play(False, row.batch, chance))
         if pair.change is None:
             given.append(pair.play(True, row.batch, chance))
-    return Whitening.of(np.concatenate(without), np.concatenate(given))
+    return Whitening.of(np.concatenate(without), np.concatenate(given)).plain()
 
 
 def _estimates(

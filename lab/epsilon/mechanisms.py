@@ -16,19 +16,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from treetap.arrays import Floats, Ints
 from treetap.attacks.epsilon import gaussian_epsilon
 from treetap.commands.options import needs
 from treetap.lab.epsilon.column_sums import SumNoiseMeasured
-from treetap.lab.epsilon.games import (
-    MOST_NUMBERS,
-    MOST_PLAYS,
-    Floats,
-    Measured,
-    Neighbours,
-    finish,
-    in_memory,
-    signs,
-)
+from treetap.lab.epsilon.games import MOST_NUMBERS, MOST_PLAYS, Measured, Neighbours, OfBudget, finish, in_memory, signs
 from treetap.models.line_file import Line, LineFile
 from treetap.neural.defences import DELTA, LEAST, MOST, DpSgd, epsilon
 from treetap.neural.draws import Draws
@@ -36,8 +28,8 @@ from treetap.party.pivodl.growing_tree import Division, GrowingTree
 from treetap.party.pivodl.leaf_weights import NoiseLedger, Settlement
 from treetap.party.policy import Policy
 from treetap.party.runtime.job_store import JobStore
-from treetap.privacy.label_dp import Ints, staged
-from treetap.privacy.zcdp import LeafWeightPrivacy, rho_of
+from treetap.privacy.label_dp import staged
+from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.protocols.own_priors import by_own_trees
 from treetap.tables.features import Held
 from treetap.tables.reading import Table
@@ -152,7 +144,7 @@ class _LabelledTable:
         return np.column_stack([scores[:, -1], np.sign(scores[:, -1]) * np.sign(scores[:, 1:-1]).mean(axis=1)])
 
 
-class LeafWeightNoise(Measured):
+class LeafWeightNoise(OfBudget):
     """Noise on the leaf weights of a PIVODL job (`treetap.party.pivodl.leaf_weights`); keys are those of the job.
 
     The canary moves every leaf of the job, of two numbers whose signs are drawn, from one end of the clip to the other.
@@ -169,10 +161,8 @@ class LeafWeightNoise(Measured):
         "treetap.trees.pivodl_params",
         "treetap.trees.pivodl_rules",
     )
-    gaussian: ClassVar[bool] = True
     no_one_run: ClassVar[str] = "all leaves of a job are one canary's, so that one run has no second canary"
     mechanism: Literal["pivodl"]
-    epsilon: Annotated[float, Field(gt=0, le=1e6)]
     delta: Annotated[float, Field(gt=0, lt=1)] = PivodlParams.delta
     clip: Annotated[float, Field(gt=0, le=1e6)] = PivodlParams.clip
     learning_rate: Annotated[float, Field(gt=0, le=1)] = PivodlParams.learning_rate
@@ -193,18 +183,6 @@ class LeafWeightNoise(Measured):
     def numbers(self) -> int:
         return _OUTPUTS * (self.n_estimators << self.max_depth)
 
-    @property
-    def claimed(self) -> float:
-        return self.epsilon
-
-    @property
-    def claimed_delta(self) -> float:
-        return self.delta
-
-    @cached_property
-    def by_noise(self) -> float:
-        return min(self.epsilon, gaussian_epsilon(math.sqrt(2 * rho_of(self.epsilon, self.delta)), self.delta))
-
     def neighbours(self, chance: random.Random) -> Neighbours:
         keys = self.model_dump(exclude={"mechanism", "runs", "canaries"})
         classes = [str(number) for number in range(_OUTPUTS)]
@@ -223,14 +201,10 @@ class _Leaves:
         self.change: Floats = 2 * self._signs.reshape(-1) / math.sqrt(_OUTPUTS)
 
     def play(self, given: bool, plays: int, chance: random.Random) -> Floats:
-        seen = np.array(finish(self._jobs(given, plays, chance)))
+        seen = np.array([finish(self._job(given, chance)) for _ in range(plays)])
         averaged = [[np.mean(np.unique(asked)) for asked in of_play.T] for of_play in seen]
         # less the exact weights of the neighbour without the canary, which lie at the clip
-        numbers: Floats = np.array(averaged) / self._privacy.sent_clip + self.change / 2
-        return numbers
-
-    async def _jobs(self, given: bool, plays: int, chance: random.Random) -> list[Floats]:
-        return [await self._job(given, chance) for _ in range(plays)]
+        return np.asarray(np.array(averaged) / self._privacy.sent_clip + self.change / 2)
 
     async def _job(self, given: bool, chance: random.Random) -> Floats:
         """The weights (3, d) that the source gets: of a tree, of the tree again, and after a restart."""

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -24,12 +24,12 @@ import pyarrow as pa
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput, TreetapError, visible
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.kept import Kept, Place, opened, remove_private_keys
+from treetap.lab.experiment.kept import MODELS, Kept, Place, opened, remove_private_keys
 from treetap.lab.experiment.page import html
 from treetap.lab.experiment.results import Logged, Results, RunResult, Summary, histories_csv, summary
 from treetap.lab.experiment.run import Live, run_seed
 from treetap.lab.experiment.xgboost_export import export_run
-from treetap.models.durable import make_ignored_folder
+from treetap.models.durable import make_folder, make_ignored_folder, remove_folder
 from treetap.names import on_loopback
 from treetap.pages.page import drawn
 
@@ -58,7 +58,11 @@ def log_to_mlflow(experiment: ExperimentFile, name: str, address: str, kept: Kep
         kept: the results, on disk.
         artefacts: files of their folder that are logged too.
     """
-    made = _Progress(kept, address)
+    path = kept.folder / LOGGED
+    logged = json.loads(path.read_text()) if path.exists() else {}
+    # the run at this address, and the parts of it, seeds and folds, that are complete
+    made: dict[str, Any] = {"address": address, "run": None, "parts": []}
+    made |= logged if logged.get("address") == address else {}
     failures: list[BaseException] = []
 
     def work() -> None:
@@ -75,7 +79,7 @@ def log_to_mlflow(experiment: ExperimentFile, name: str, address: str, kept: Kep
     if thread.is_alive():
         why = f"did not finish within {ALL_S:g} s"
     elif not failures:
-        return Logged(address=address, experiment=name, run=made.run)
+        return Logged(address=address, experiment=name, run=made["run"])
     else:
         from mlflow.exceptions import MlflowException  # an extra, which `work` has imported with our settings
 
@@ -85,35 +89,18 @@ def log_to_mlflow(experiment: ExperimentFile, name: str, address: str, kept: Kep
     return Logged(address=address, experiment=name, fault=f"MLflow at {address}: {why}")
 
 
-class _Progress:
-    """An experiment as logged to one address: its run, and those of its seeds and folds that are complete."""
-
-    def __init__(self, kept: Kept, address: str) -> None:
-        self._kept, self.address = kept, address
-        path = kept.folder / LOGGED
-        logged = json.loads(path.read_text()) if path.exists() else {}
-        logged = logged if logged.get("address") == address else {}
-        self.run: str | None = logged.get("run")
-        self.parts: list[str] = logged.get("parts", [])
-
-    def write(self) -> None:
-        """Write it; it is on disk when this returns."""
-        content = {"address": self.address, "run": self.run, "parts": self.parts}
-        self._kept.write_beside(LOGGED, json.dumps(content, indent=1))
-
-
-def _log(experiment: ExperimentFile, name: str, made: _Progress, kept: Kept, artefacts: Sequence[str]) -> None:
-    client, number = _opened(made.address, name)
+def _log(experiment: ExperimentFile, name: str, made: dict[str, Any], kept: Kept, artefacts: Sequence[str]) -> None:
+    client, number = _opened(made["address"], name)
     given = parameters(experiment)
-    if made.run is None:
-        made.run = client.create_run(number, run_name=kept.folder.name).info.run_id
-        made.write()
-        _log_figures(client, made.run, given, [])
+    if made["run"] is None:
+        made["run"] = str(client.create_run(number, run_name=kept.folder.name).info.run_id)
+        kept.write_beside(LOGGED, json.dumps(made, indent=1))
+        _log_figures(client, str(made["run"]), given, [])
     for run in kept.runs:
         part = run.planned
-        if part.name in made.parts:
+        if part.name in made["parts"]:
             continue
-        tags = {"mlflow.parentRunId": made.run}
+        tags = {"mlflow.parentRunId": made["run"]}
         below = client.create_run(number, run_name=part.name, tags=tags).info.run_id
         keys = {key: str(value) for key, value in part.keys.items()}
         history = [_defined({_word(name): value for name, value in row.items()}) for row in run.history]
@@ -121,13 +108,13 @@ def _log(experiment: ExperimentFile, name: str, made: _Progress, kept: Kept, art
         figures += [(key, value, max(len(history) - 1, 0)) for key, value in final_metrics(run).items()]
         _log_figures(client, below, given | keys, figures)
         client.set_terminated(below)
-        made.parts.append(part.name)
-        made.write()
+        made["parts"].append(part.name)
+        kept.write_beside(LOGGED, json.dumps(made, indent=1))
     means = [(key, value, len(kept.runs)) for key, value in summary_metrics(summary(kept.runs)).items()]
-    _log_figures(client, made.run, {}, means)
+    _log_figures(client, made["run"], {}, means)
     for artefact in artefacts:
-        client.log_artifact(made.run, str(kept.folder / artefact))
-    client.set_terminated(made.run)
+        client.log_artifact(made["run"], str(kept.folder / artefact))
+    client.set_terminated(made["run"])
 
 
 def _opened(address: str, name: str) -> tuple[MlflowClient, str]:
@@ -295,9 +282,10 @@ def run_experiment(
     on_start(kept, len(given.runs))
     try:
         for run in given.runs:
-            if kept.holds(run):
+            if any(finished.planned == run for finished in kept.runs):
                 continue
-            federation = kept.begin(run)
+            federation = kept.folder / run.name
+            remove_folder(federation)  # what an earlier attempt left
             try:
                 result = run_seed(
                     given,
@@ -333,8 +321,10 @@ def run_experiment(
 
 def _export(kept: Kept, run: RunResult) -> None:
     """Note the file with a run's model for XGBoost, or why there is none: the run itself has succeeded."""
+    make_folder(kept.folder / MODELS)
+    path = kept.folder / MODELS / f"{run.planned.name}.json"
     try:
-        export_run(kept.folder / run.planned.name, path := kept.model(run.planned))
+        export_run(kept.folder / run.planned.name, path)
         run.xgboost = str(path)
     except BadInput as fault:
         run.xgboost_fault = str(fault)

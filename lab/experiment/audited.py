@@ -35,6 +35,8 @@ from treetap.protocols.registry import training
 from treetap.trees import sampling
 
 REPORT, DOCUMENT = "audit.html", "audit.json"
+#: Entries of an attack on columns that are pictures.
+PICTURES = ("pictures", "picture")
 
 
 def write_file(
@@ -107,17 +109,16 @@ def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             **{key: known[key] for key in rows(Needs.KNOWN_LABELS) if known.get(key) is not None},
             **{key: party[key] for key in rows(Needs.SHARED_LABELS) if key in party},
             **{key: network[key] for key in rows(Needs.GRADIENTS) if network.get(key) is not None},
-            **{key: _without_pictures(party[key]) for key in ("victims", "columns_read") if key in party},
+            **{
+                key: {
+                    of: {what: it for what, it in victim.items() if what not in PICTURES} for of, victim in by.items()
+                }
+                for key in ("victims", "columns_read")
+                if (by := party.get(key)) is not None
+            },
         }
         for name, party in document["parties"].items()
         for network, known in [(party.get("network", {}), party.get("known_labels", {}))]
-    }
-
-
-def _without_pictures(victims: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {
-        name: {key: value for key, value in victim.items() if key not in ("pictures", "picture")}
-        for name, victim in victims.items()
     }
 
 

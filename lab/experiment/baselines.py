@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from treetap.arrays import Floats
 from treetap.errors import ConfigError, DataError, Defect
 from treetap.lab.experiment import joint_model
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.headline import Gain, conclusion, gain_of
+from treetap.lab.experiment.held_out import truth
 from treetap.lab.experiment.joined_table import ID, Split
-from treetap.lab.experiment.labels import truth
 from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.experiment.results import Defended, Measures, RunResult
 from treetap.models.durable import parse_json
@@ -45,7 +45,6 @@ from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
 
-Floats = npt.NDArray[np.float64]
 #: The rows of the metrics by all columns, by the label holder's alone, and by all without the job's defences.
 CENTRALISED, ALONE = "centralised, test", "label holder alone, test"
 UNDEFENDED = "centralised without defences, test"
@@ -68,8 +67,7 @@ class Comparison:
         self, experiment: ExperimentFile, settings: Mapping[str, Mapping[str, Any]], seed: int, rows: pa.Table
     ) -> None:
         job = experiment.job.model_copy(update={"seed": experiment.job.seed + seed})
-        self.params, self._alignment = job.params(), job.alignment
-        self._protocol = training(job.protocol)
+        self.params, self._protocol, self._experiment = job.params(), training(job.protocol), experiment
         self._names, label = experiment.in_order, experiment.data.label
         self.trained = {
             name: read_as_party(settings[name]["tables"]["train"], self.params.missing) for name in self._names
@@ -87,11 +85,6 @@ class Comparison:
         else:
             self.learned = read_labels(self.trained[self._names[0]], label, self.params.objective)
         self.truth = truth(rows, ID, label, self._ids, self.learned)
-        self._defences, self._defended = experiment.defences, experiment.defended
-        self._of_columns = {name: own.of_columns for name, own in experiment.of_columns.items()}
-        self._min_cell_records, self._noised = experiment.min_cell_records, experiment.noised
-        self._attacks = any(party.optimizer for party in experiment.party)
-        self._alone: dict[str, Floats] = {}
 
     @cached_property
     def _joined(self) -> tuple[Floats, Floats]:
@@ -106,12 +99,15 @@ class Comparison:
         centralised model has no noise, neither of leaf weights nor of labels nor of sums. A network's private draws are
         known only where they follow from the job's seed, and it has the job's optimiser at every party.
         """
-        if self.params.adds_noise or self._defences.label_dp is not None or self._noised or self._attacks:
+        given = self._experiment
+        attacks = any(party.optimizer for party in given.party)
+        if self.params.adds_noise or given.defences.label_dp is not None or given.noised or attacks:
             return False
+        in_order = given.job.alignment == "sorted-ids"
         if isinstance(self.params, SplitnnParams):
-            return self._alignment == "sorted-ids" and self.params.reproducible
+            return in_order and self.params.reproducible
         assert isinstance(self.params, TreeParams)
-        return self._alignment == "sorted-ids" or not self.params.draws_records
+        return in_order or not self.params.draws_records
 
     def difference(self, predictions: pa.Table) -> float:
         """The largest difference of raw scores between the file of predictions and the centralised model.
@@ -128,18 +124,17 @@ class Comparison:
     def metrics(self) -> dict[str, Measures]:
         """Test metrics with all parties' columns, and with those and the labels of each party that has both alone."""
         measured = {CENTRALISED: self._measured(self._joined[1])}
-        if self._defended:
+        if self._experiment.defended:
             measured[UNDEFENDED] = self._measured(self._predict(self._names)[1])
-        self._alone = self.each_alone()
-        for name, outcome in self._alone.items():
+        for name, outcome in self.alone.items():
             measured[ALONE if self._ownership is None else f"{name} alone, test"] = self._measured(outcome)
         return measured
 
     def gain(self, outcome: Floats) -> Gain | None:
-        """The gain of the federation's outcome of the test rows, in the order of the joined table, after `metrics`."""
+        """The gain of the federation's outcome of the test rows, in the order of the joined table."""
         weights = self.asked[self._names[0]].weights
         together = outcome[self._rows]
-        return gain_of(self.params.objective, together, self._alone, self.truth, weights, self._seed)
+        return gain_of(self.params.objective, together, self.alone, self.truth, weights, self._seed)
 
     def _measured(self, outcome: Floats) -> Measures:
         """Measures of an outcome of the test rows, which their weights weigh."""
@@ -148,11 +143,13 @@ class Comparison:
 
     def _of_defences(self) -> dict[str, Any]:
         """Arguments by which the centralised model of all columns has the parties' defences."""
-        if not self._defended:
+        given = self._experiment
+        if not given.defended:
             return {}
         if self._protocol.grows_trees:
-            return {"withholding": self._defences.withholding, "min_cell_records": self._min_cell_records}
-        return {"defences": self._defences.of_networks, "of_columns": self._of_columns}
+            return {"withholding": given.defences.withholding, "min_cell_records": given.min_cell_records}
+        of_columns = {name: own.of_columns for name, own in given.of_columns.items()}
+        return {"defences": given.defences.of_networks, "of_columns": of_columns}
 
     def _predict(self, parties: Sequence[str], more: Mapping[str, Any] | None = None) -> tuple[Floats, Floats]:
         """Raw scores (n, outputs) and outcome of the test rows, by a model of the training rows and these columns.
@@ -169,7 +166,8 @@ class Comparison:
             before, after, learned.values, len(learned.classes), self.params, **given
         )
 
-    def each_alone(self) -> dict[str, Floats]:
+    @cached_property
+    def alone(self) -> dict[str, Floats]:
         """Party that has labels → outcome of the test rows by a model of its own columns and labels, if it has both."""
         if self._ownership is None:
             first = self._names[0]

@@ -22,12 +22,12 @@ from treetap.lab.experiment.baselines import concluded
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.headline import compared, headline
 from treetap.lab.experiment.headline import written as worth
-from treetap.lab.experiment.kept import RUNS, Kept, shown
-from treetap.lab.experiment.page import metric_table, phases, traffic
-from treetap.lab.experiment.report import (
+from treetap.lab.experiment.joint_model import (
     predict_table,
     written,
 )
+from treetap.lab.experiment.kept import RUNS, Kept, shown
+from treetap.lab.experiment.page import metric_table, phases, traffic
 from treetap.lab.experiment.results import (
     OF_COLUMNS,
     Results,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from treetap.lab.experiment.report import written
-from treetap.lab.experiment.results import Bin, Evaluation, Roc, RunResult, spread
+from treetap.arrays import Floats
+from treetap.lab.experiment.joint_model import written
+from treetap.lab.experiment.results import Evaluation, Roc, RunResult, spread
 from treetap.pages.pictures import Frame, polyline, short
 from treetap.pages.section import Table
 
@@ -31,7 +31,6 @@ RECORDS = {
     "validation": ("records of the validation share", "validation"),
     "eval": ("held-out rows", "eval"),
 }
-Floats = npt.NDArray[np.float64]
 
 
 class Mark(NamedTuple):
@@ -196,38 +195,23 @@ def calibration_picture(runs: Sequence[RunResult], name: str) -> Picture:
     frame = _unit("mean predicted probability", "share of the class")
     every = [own.bins for run in runs for own in run.evaluation.calibration if own.name == name]
     seeds = seeds_of(runs)
-    bins = [
-        row for of_runs in zip(*every, strict=True) if (row := _pooled(of_runs, seeds)).records
-    ]  # no record, no mean
-    most = max((row.records for row in bins), default=1)
-    places = [(frame.x(row.mean), frame.y(row.share)) for row in bins]
-    marks = [
-        Mark(short(x), short(y), short(2 + 6 * (row.records / most) ** 0.5), hollow=row.records < FEW)
-        for row, (x, y) in zip(bins, places, strict=True)
-    ]
-    # a bin of few rows is a mark beside the line
-    solid = [place for row, place in zip(bins, places, strict=True) if row.records >= FEW]
-    rows = [[f"{r.low:.1f} to {r.high:.1f}", counted(r.records), f"{r.mean:.3f}", f"{r.share:.3f}"] for r in bins]
-    curve = Curve("graph", polyline(solid), marks, f"{counted(sum(row.records for row in bins))} rows")
+    bins = []
+    for of_runs in zip(*every, strict=True):
+        if (count := sum(it.records for it in of_runs)) > 0:  # no record, no mean
+            mean = sum(it.records * (it.mean or 0.0) for it in of_runs) / count
+            share = sum(it.records * (it.observed or 0.0) for it in of_runs) / count
+            bins.append((of_runs[0].low, of_runs[0].high, count / seeds, mean, share))
+    most = max((records for _, _, records, _, _ in bins), default=1)
+    marks, solid, rows = [], [], []
+    for low, high, records, mean, share in bins:
+        x, y = frame.x(mean), frame.y(share)
+        marks.append(Mark(short(x), short(y), short(2 + 6 * (records / most) ** 0.5), hollow=records < FEW))
+        # a bin of few rows is a mark beside the line
+        solid += [(x, y)] if records >= FEW else []
+        rows.append([f"{low:.1f} to {high:.1f}", counted(records), f"{mean:.3f}", f"{share:.3f}"])
+    curve = Curve("graph", polyline(solid), marks, f"{counted(sum(records for _, _, records, _, _ in bins))} rows")
     heads = ["predicted", "rows", "mean predicted", "share of the class"]
     return Picture("Calibration", "", frame, [curve], _diagonal(frame), Table(heads, rows))
-
-
-class Pooled(NamedTuple):
-    """A bin of all runs: rows of one seed, by the mean over the seeds, mean probability, share of the class."""
-
-    low: float
-    high: float
-    records: float
-    mean: float
-    share: float
-
-
-def _pooled(bins: Sequence[Bin], seeds: int) -> Pooled:
-    count = sum(it.records for it in bins)
-    mean = sum(it.records * (it.mean or 0.0) for it in bins) / max(count, 1)
-    share = sum(it.records * (it.observed or 0.0) for it in bins) / max(count, 1)
-    return Pooled(bins[0].low, bins[0].high, count / seeds, mean, share)
 
 
 def thresholds(runs: Sequence[RunResult]) -> tuple[str, Table] | None:

@@ -19,13 +19,12 @@ import numpy as np
 import pyarrow as pa
 from threadpoolctl import threadpool_limits
 
-from treetap.attacks.advice.results import Measure
-from treetap.attacks.id2graph.schema import Settings, usual_discount
-from treetap.attacks.known_labels.compared import compared_names
-from treetap.attacks.known_labels.evidence import SignatureEvidence
+from treetap.arrays import Floats, Ints
+from treetap.attacks.advice.names import Measure
+from treetap.attacks.id2graph.schema import KnownSettings, Settings, usual_discount
+from treetap.attacks.known_labels.evidence import SignatureEvidence, compared_names
 from treetap.attacks.known_labels.names import KnownLabels
 from treetap.attacks.known_labels.naming import WAYS, first_component, heaviest_cut, named_by_rows, vote
-from treetap.attacks.known_labels.schema import KnownSettings
 from treetap.attacks.registry import EXACT_UP_TO, OWN_CUTS, attack
 from treetap.attacks.scores import Scores, majority, score
 from treetap.attacks.sums.schema import NOTHING_OFFERED
@@ -61,9 +60,8 @@ from treetap.tables.reading import Table
 from treetap.trees import metrics
 from treetap.trees.ensemble import ROOT, Ensemble, Split, route
 from treetap.trees.grafting import NoisyModel
-from treetap.trees.grower import CentralTrees, Entry
+from treetap.trees.grower import CentralTrees
 from treetap.trees.job_params import BINARY, JobParams
-from treetap.trees.local_values import Floats, Ints
 from treetap.trees.params import TreeParams
 from treetap.trees.repair import repair
 
@@ -275,7 +273,7 @@ def trained_centrally(
         name: variant.outcome(joint_model.scores(variant, meaning, features)) for name, variant in variants.items()
     }
     if plan.name == NO_DEFENCE:
-        outcomes.update((ALONE, outcome) for outcome in tables.each_alone().values())
+        outcomes.update((ALONE, outcome) for outcome in tables.alone.values())
 
     raw = [(name, it.features) for name, it in before.items()]
     views = {name: expected_views(model, raw, name, before[name].columns) for name in others}
@@ -329,12 +327,9 @@ def repaired(
     """The repairs of a model of noisy labels by their names in a report, and the meaning of all splits."""
     features = {name: table.features for name, table in tables.items()}
     params, own = model.params, tables[party]
-    entries = _entries(model, party)
-
-    def meaning(split: Split) -> OwnSplit:
-        it, cut = entries[split.handle] if split.owner == party else model.entry(split)
-        return OwnSplit.of(split.handle, split.node, it, cut)
-
+    # the repair adds splits to the party's table
+    entries = list(model.splits[party])
+    meaning = _meaning(replace(model, splits={**model.splits, party: entries}))
     n, goes_left = joint_model.router(meaning, features)
     columns = SplitTable(party, own.columns, bin_columns(own, params.max_bin, params.one_hot_below))
     trees = model.ensemble.trees
@@ -357,15 +352,3 @@ def repaired(
         for key, name in REPAIRED.items()
     }
     return variants, meaning
-
-
-def _entries(model: CentralTrees, party: str) -> list[Entry]:
-    """The party's split table, by handle."""
-    entries = {
-        split.handle: model.entry(split)
-        for tree in model.ensemble.trees
-        for splits in (tree.splits, *(subtree.splits for subtree in tree.local))
-        for split in splits
-        if split.owner == party
-    }
-    return [entries[handle] for handle in range(len(entries))]

@@ -5,16 +5,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array
 from treetap.strict import Part
 from treetap.trees import metrics, sampling
 from treetap.trees.job_params import REGRESSIONS
 
-Array = npt.NDArray[Any]
 #: Draws of the held-out rows, with replacement, and the share of them that the interval of a gain covers.
 DRAWS, COVERED = 300, 0.95
 #: Effective rows below which one row has nearly all of the weight.

@@ -1,52 +1,34 @@
-"""The rows that a run holds out: a share of them, a fold of a cross-validation, or the last ones by a time."""
+"""The rows that a run holds out: a share of them, a fold of a cross-validation, or the last ones by a time.
+
+Of the others the labels may be spread over the parties: by files of ids, the other rows by shares drawn for each seed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from treetap.errors import DataError
+from treetap.arrays import Array, Ints
+from treetap.errors import ConfigError, DataError
+from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.tables.categories import as_written
 from treetap.tables.dates import ISO, is_date, timestamps
+from treetap.tables.labels import Labels, class_name
 from treetap.tables.number_styles import number
-from treetap.tables.source import Origin, is_text, numbers_of, row_name
-
-Rows = np.ndarray[Any, np.dtype[np.int64]]
-
-
-def drawn_share(groups: Sequence[Rows], share: float, draw: np.random.Generator) -> Rows:
-    """A share of each group of rows; a group is a class, or the table."""
-    return np.sort(np.concatenate([draw.permutation(rows)[: round(share * len(rows))] for rows in groups]))
+from treetap.tables.reading import read_ids
+from treetap.tables.source import Origin, Source, is_text, numbers_of, row_name
+from treetap.trees import sampling
+from treetap.trees.evaluation import looked_for
+from treetap.trees.job_params import REGRESSIONS
 
 
-def drawn_fold(groups: Sequence[Rows], fold: int, folds: int, draw: np.random.Generator) -> Rows:
-    """Fold `fold`, from 1, of `folds`: sizes differ by one row at most, of the table and of each group."""
-    dealt = np.concatenate([draw.permutation(rows) for rows in groups])
-    return np.sort(dealt[fold - 1 :: folds])
-
-
-def last_share(order: Rows, share: float) -> tuple[Rows, Rows]:
-    """Training and held-out rows: the last `share` of the rows by time are held out. `order`: rows by time."""
-    count = round(share * len(order))
-    return np.sort(order[: len(order) - count]), np.sort(order[len(order) - count :])
-
-
-def expanding_window(order: Rows, fold: int, folds: int) -> tuple[Rows, Rows]:
-    """Training and held-out rows of fold `fold`, from 1, as scikit-learn's `TimeSeriesSplit` has them.
-
-    The rows by time have `folds` + 1 parts, the first of them with the remainder; fold k holds part k + 1 out and
-    trains on all rows before it.
-    """
-    size = len(order) // (folds + 1)
-    start = len(order) - (folds - fold + 1) * size
-    return np.sort(order[:start]), np.sort(order[start : start + size])
-
-
-def time_ranks(origin: Origin, name: str, column: pa.ChunkedArray, date_format: str = ISO) -> Rows:
+def time_ranks(origin: Origin, name: str, column: pa.ChunkedArray, date_format: str = ISO) -> Ints:
     """Each row's place by the time in a plain column (N,): numbers, dates, times with a date, or text of these.
 
     Rows of one time keep the order of the table.
@@ -79,3 +61,132 @@ def _is_number(origin: Origin, cell: str | None) -> bool:
     except ValueError:
         return False
     return True
+
+
+#: Column of the joined table: the party whose `label_rows` names the row; null elsewhere.
+OWNER = "treetap_label_owner"
+
+
+def named_owners(experiment: ExperimentFile, base: Path, ids: Sequence[str]) -> pa.Array:
+    """The owner of each row that a file `label_rows` names, (N,).
+
+    Raises:
+        ConfigError: an environment variable in a path is not set.
+        DataError: a file cannot be read or names an id that the table lacks, two name the same, or a row is named by
+            none and no party has a label_share.
+    """
+    place = {record: row for row, record in enumerate(ids)}
+    owner: list[str | None] = [None] * len(ids)
+    for party in experiment.party:
+        if party.label_rows is None:
+            continue
+        expanded = os.path.expandvars(party.label_rows)
+        if "$" in expanded:
+            raise ConfigError(f"label_rows = {party.label_rows!r}: the environment variable is not set")
+        path = base / expanded
+        for place_in_file, record in enumerate(read_ids(path), start=1):
+            if record not in place:
+                raise DataError(f"{path}: id number {place_in_file} is none of the table's")
+            if (other := owner[place[record]]) is not None:
+                raise DataError(
+                    f"{path}: id number {place_in_file} is in label_rows of {other} too; one party labels a row"
+                )
+            owner[place[record]] = party.name
+    # rows that no file names are drawn by share, if any party has one
+    without = owner.count(None)
+    if without and all(party.label_share is None for party in experiment.party):
+        raise DataError(
+            f"{experiment.data.title}: {without} of {len(ids)} rows are in no file of label_rows; name each in one, or "
+            "give parties a label_share of the others"
+        )
+    return pa.array(owner, pa.string())
+
+
+def dealt(shares: Mapping[str, float], items: Array) -> dict[str, Array]:
+    """Each name's share of the items, one after the other: together they get what the shares add up to, to an item."""
+    ends = [round(wanted) for wanted in accumulate(share * len(items) for share in shares.values())]
+    return {name: items[begin:end] for name, begin, end in zip(shares, [0, *ends], ends, strict=False)}
+
+
+def draw_owners(experiment: ExperimentFile, table: pa.Table, train: Ints, seed: int) -> dict[str, Ints]:
+    """Party with labels → the training rows that it labels, as places in the table, ascending."""
+    owner = np.asarray(table.column(OWNER).to_pylist(), dtype=object)[train]
+    named = {party.name: train[owner == party.name] for party in experiment.party if party.label_rows is not None}
+    free = train[owner == None]  # noqa: E711 - elementwise
+    shuffled = sampling.generator(seed, "experiment labels").permutation(free)
+    shares = {party.name: party.label_share or 0.0 for party in experiment.party if party.label_rows is None}
+    owned = named | {name: np.sort(rows) for name, rows in dealt(shares, shuffled).items()}
+    return {party.name: owned[party.name] for party in experiment.party if len(owned[party.name])}
+
+
+def own_cells(labels: pa.ChunkedArray, train: Ints, own: Ints) -> pa.ChunkedArray:
+    """The label column of one party's training table: null where another party labels the row."""
+    return labels.take(pa.array(train, mask=~np.isin(train, own)))
+
+
+def with_classes(experiment: ExperimentFile, labels: Labels) -> ExperimentFile:
+    """The experiment, its job completed by the classes of the table where it has no `classes`.
+
+    Raises:
+        DataError: a label is none of the job's classes.
+    """
+    params = experiment.job.params()
+    if not experiment.spread or params.objective in REGRESSIONS:
+        return experiment
+    if (given := getattr(experiment.job, "classes", None)) is None:
+        return experiment.model_copy(update={"job": experiment.job.model_copy(update={"classes": labels.classes})})
+    if strange := [name for name in labels.classes if name not in given]:
+        raise DataError(
+            f"{experiment.data.title}: label column {experiment.data.label!r} has a class {strange[0]!r} that is none "
+            f"of job.classes ({', '.join(given)})"
+        )
+    return experiment
+
+
+def truth(rows: pa.Table, id_column: str, label: str, ids: Sequence[str], labels: Labels) -> np.ndarray[Any, Any]:
+    """Labels of the records with these ids: targets, or classes by the numbers that they have in `labels`."""
+    place = {str(record): row for row, record in enumerate(rows.column(id_column).to_pylist())}
+    cells = [rows.column(label)[place[record]].as_py() for record in ids]
+    if not labels.classes:
+        return np.asarray(cells, dtype=np.float64)
+    number = {name: k for k, name in enumerate(labels.classes)}
+    return np.array([number[class_name(cell)] for cell in cells], dtype=np.int64)
+
+
+#: Names of classes that an error lists before it says how many there are.
+_LISTED = 8
+
+
+def check_positive(experiment: ExperimentFile, source: Source, classes: Sequence[str]) -> None:
+    """Check that the class that the file looks for, if it names one, is one of the table's.
+
+    Raises:
+        DataError: it is none of them.
+        ConfigError: there are no classes.
+    """
+    data = experiment.data
+    if data.positive is None:
+        return
+    if not classes:
+        raise ConfigError(f"positive of [data] names a class, and a regression has none ({data.label!r}); leave it out")
+    if class_name(data.positive) not in classes:
+        more = f" and {len(classes) - _LISTED} more" if len(classes) > _LISTED else ""
+        raise DataError(
+            f"{source}: label column {data.label!r} has no class {class_name(data.positive)!r}, which positive of "
+            f"[data] names; its classes are {', '.join(map(repr, classes[:_LISTED]))}{more}"
+        )
+
+
+def with_positive(experiment: ExperimentFile, labels: Labels) -> ExperimentFile:
+    """The experiment with the class that all of its runs look for; of more than two classes none, unless it names one.
+
+    `labels`: of the whole table, so that runs whose held-out rows differ do not look for different classes.
+    """
+    given, names = experiment.data.positive, getattr(experiment.job, "classes", None) or labels.classes
+    if given is None and len(names) == 2:
+        first = np.count_nonzero(np.asarray(labels.classes)[labels.values.astype(np.int64)] == names[0])
+        given = names[looked_for(int(first), len(labels.values))]
+    if given is None:
+        return experiment
+    data = experiment.data.model_copy(update={"positive": class_name(given)})
+    return experiment.model_copy(update={"data": data})

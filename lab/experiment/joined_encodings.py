@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap import terminal
+from treetap.arrays import Bools, Floats, Ints
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import PartyTable
-from treetap.lab.experiment.held_out import Rows, time_ranks
+from treetap.lab.experiment.held_out import time_ranks
 from treetap.lab.experiment.results import RunResult
 from treetap.tables.asked_columns import OF_EXPERIMENT
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, may_identify, settle
@@ -75,7 +75,7 @@ def _lines(experiment: ExperimentFile, source: Source, settled: Settled, names: 
     return lines + [f"  {name}: {line}" for name, own in by_party.items() for line in settled.lines(columns=own)]
 
 
-def time_ranks_in(experiment: ExperimentFile, source: Source, name: str, column: pa.ChunkedArray) -> Rows:
+def time_ranks_in(experiment: ExperimentFile, source: Source, name: str, column: pa.ChunkedArray) -> Ints:
     """Each row's place by the time in a plain column, whose dates in text are detected as those of features are."""
     rules = Rules({name: DAYS}, experiment.data.date_format, None, False, writing=OF_EXPERIMENT)
     dated = settle(source, {name: Cells(source, column, len(column))}, rules).date_formats.get(name, ISO)
@@ -101,7 +101,6 @@ def encode_in(
     return with_taken(experiment.encode(party, columns), columns, taken)
 
 
-Floats = npt.NDArray[np.float64]
 #: AUC of a column by itself from which it may be a leak, and from which it may with this share of the model's gain.
 ALONE, BESIDE, SHARE = 0.99, 0.9, 0.8
 #: Fewest records of each class by which a column is judged, and most records that are looked at.
@@ -136,7 +135,7 @@ def leaks(experiment: ExperimentFile, table: pa.Table, run: RunResult) -> list[s
     return [f"{said}: {remedy}" for said in named.values()]
 
 
-def auc_alone(values: Floats, truth: npt.NDArray[np.bool_]) -> float:
+def auc_alone(values: Floats, truth: Bools) -> float:
     """The AUC by which a column (N,), NaN where missing, ranks the records of a class, in whichever direction.
 
     By its values, the missing ones before or behind all others; and by each value's share of the class among every
@@ -153,12 +152,11 @@ def auc_alone(values: Floats, truth: npt.NDArray[np.bool_]) -> float:
     return max((max(auc, 1 - auc) for auc in ranked if np.isfinite(auc)), default=0.5)
 
 
-def _shares(codes: npt.NDArray[np.int64], truth: npt.NDArray[np.bool_], known: npt.NDArray[np.bool_]) -> Floats:
+def _shares(codes: Ints, truth: Bools, known: Bools) -> Floats:
     """The share of the class among the known records of each record's value; a value that none has is as all are."""
     whole = np.bincount(codes[known], minlength=codes.max() + 1)
     own = np.bincount(codes[known & truth], minlength=codes.max() + 1)
-    shares: Floats = ((own + truth[known].mean()) / (whole + 1))[codes]
-    return shares
+    return np.asarray(((own + truth[known].mean()) / (whole + 1))[codes])
 
 
 def _gains(run: RunResult) -> Counter[tuple[str, str]]:

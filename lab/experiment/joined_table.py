@@ -12,18 +12,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from treetap import terminal
+from treetap.arrays import Ints
 from treetap.errors import ConfigError, DataError, did_you_mean
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.held_out import Rows, drawn_fold, drawn_share, expanding_window, last_share
+from treetap.lab.experiment.held_out import OWNER, check_positive, dealt, draw_owners, named_owners
 from treetap.lab.experiment.joined_encodings import codes, encode_in, noted, settled_in, time_ranks_in
-from treetap.lab.experiment.labels import OWNER, check_positive, draw_owners, named_owners
 from treetap.lab.experiment.results import PlannedRun
 from treetap.protocols.registry import training
 from treetap.tables.binned import directions_of, refuse_cuts, refuse_tensors
@@ -57,10 +56,10 @@ class Split:
     `labels`: where labels are spread, the training rows that each party labels; parties without labels are left out.
     """
 
-    train: np.ndarray[Any, np.dtype[np.int64]]
-    test: np.ndarray[Any, np.dtype[np.int64]]
+    train: Ints
+    test: Ints
     columns: dict[str, list[str]]
-    labels: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = field(default_factory=dict)
+    labels: dict[str, Ints] = field(default_factory=dict)
 
 
 def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None) -> pa.Table:
@@ -309,21 +308,29 @@ def split(experiment: ExperimentFile, table: pa.Table, seed: int, fold: int | No
 
 
 def _rows(
-    experiment: ExperimentFile, table: pa.Table, groups: list[Rows], seed: int, fold: int | None
-) -> tuple[Rows, Rows]:
-    """Training and held-out rows, ascending. `groups`: the rows of each class, or all rows."""
-    data = experiment.data
+    experiment: ExperimentFile, table: pa.Table, groups: list[Ints], seed: int, fold: int | None
+) -> tuple[Ints, Ints]:
+    """Training and held-out rows, ascending. `groups`: the rows of each class, or all rows.
+
+    Of rows in time the last share is held out or, of folds, what scikit-learn's `TimeSeriesSplit` holds out: the rows
+    have `cv` + 1 parts, the first of them with the remainder; fold k holds part k + 1 out and trains on all before it.
+    Of others a share of each group is drawn, or every `cv`-th row, so that sizes of folds differ by one row at most.
+    """
+    data, count = experiment.data, table.num_rows
     if data.time is not None:
-        order = np.argsort(table.column(TIME).to_numpy())
-        if fold is None or data.cv is None:
-            return last_share(order, data.test_share)
-        return expanding_window(order, fold, data.cv)
+        order, size = np.argsort(table.column(TIME).to_numpy()), round(data.test_share * count)
+        start = count - size
+        if fold is not None and data.cv is not None:
+            size = count // (data.cv + 1)
+            start = count - (data.cv - fold + 1) * size
+        return np.sort(order[:start]), np.sort(order[start : start + size])
     draw = sampling.generator(seed, "experiment rows")
+    dealt = [draw.permutation(rows) for rows in groups]
     if fold is None or data.cv is None:
-        test = drawn_share(groups, data.test_share, draw)
+        test = np.sort(np.concatenate([rows[: round(data.test_share * len(rows))] for rows in dealt]))
     else:
-        test = drawn_fold(groups, fold, data.cv, draw)
-    return np.setdiff1d(np.arange(table.num_rows), test), test
+        test = np.sort(np.concatenate(dealt)[fold - 1 :: data.cv])
+    return np.setdiff1d(np.arange(count), test), test
 
 
 def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[str, list[str]]:
@@ -332,18 +339,10 @@ def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[st
     claimed = {column for named in own.values() for column in named}
     claimed |= {experiment.data.label, experiment.data.weight or ""}
     free, place = [name for name in names if name not in claimed], {name: k for k, name in enumerate(names)}
-    shuffled = list(sampling.generator(seed, "experiment columns").permutation(np.array(free, dtype=object)))
-    columns: dict[str, list[str]] = {}
-    taken, wanted = 0, 0.0
-    for party in experiment.party:
-        if party.name in own:
-            columns[party.name] = own[party.name]
-            continue
-        # rounded sums of shares: together the parties get what the shares add up to, to a column
-        wanted += (party.share or 0) * len(free)
-        columns[party.name] = sorted(shuffled[taken : round(wanted)], key=place.__getitem__)
-        taken = round(wanted)
-    return columns
+    shuffled = sampling.generator(seed, "experiment columns").permutation(np.array(free, dtype=object))
+    shares = {party.name: party.share or 0 for party in experiment.party if party.name not in own}
+    drawn = {name: sorted(some, key=place.__getitem__) for name, some in dealt(shares, shuffled).items()}
+    return {party.name: (own | drawn)[party.name] for party in experiment.party}
 
 
 def refuse_constant(experiment: ExperimentFile, table: pa.Table, runs: Sequence[tuple[PlannedRun, Split]]) -> None:

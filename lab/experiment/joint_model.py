@@ -1,12 +1,14 @@
 """A model of trees with the shards of all its parties, which no party of a federation has, and its predictions.
 
 The operator of an experiment or of a loopback federation holds all shards. Scores are those that the parties would
-compute together, bit for bit, without a message.
+compute together, bit for bit, without a message. Gain and cost of a run are gathered from these shards and the parties'
+accounts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,21 +16,137 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from rich.table import Table as Grid
 
+from treetap import terminal
+from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import BadInput, DataError
-from treetap.lab.experiment.report import importance
-from treetap.lab.experiment.results import Importance
+from treetap.lab.experiment.results import Importance, Prediction, Traffic
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import MANIFEST, TREES, VALUES, read_manifest, read_model, read_repaired
+from treetap.models.store import MANIFEST, TREES, VALUES, WEIGHTS, read_manifest, read_model, read_repaired
 from treetap.party.prediction.scores_on_disk import Outcome
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.label_columns import named_type, typed
 from treetap.tables.reading import Table, read_table
 from treetap.tables.record_ids import Ids, Unlike, check_values
-from treetap.trees.ensemble import Ensemble, Split, Tree, route
-from treetap.trees.local_values import Bools, Floats, Ints, RowsLeft, reached_values
+from treetap.trees import ensemble
+from treetap.trees.ensemble import Ensemble, Split, Tree, route, used_of
+from treetap.trees.local_values import RowsLeft, reached_values
 from treetap.trees.shapley import Attributions, attributions
+from treetap.wire.v2 import jobs_pb2
+
+#: Classes that every job sends to every process; the tables for people leave them out or put them last.
+PLAIN = ("CONTROL", "TOPOLOGY", "METRIC")
+
+
+def collect(statuses: list[jobs_pb2.JobStatus], models: Mapping[str, Path]) -> dict[str, Any]:
+    """The costs of jobs, as `RunResult` has them, and importances by feature."""
+    ciphertexts, operations, cpu = Counter[str](), Counter[str](), defaultdict[str, float](float)
+    steps, rss = defaultdict[str, defaultdict[str, float]](lambda: defaultdict(float)), dict[str, float]()
+    for of_party in (row for status in statuses for row in status.accounts):
+        account = of_party.account
+        ciphertexts.update({it.name: it.count for it in account.ciphertexts})
+        operations.update({it.name: it.count for it in account.operations})
+        for sums, amounts in ((steps[of_party.party], account.seconds), (cpu, account.cpu_seconds)):
+            for it in amounts:
+                sums[it.name] += it.amount
+        rss |= {it.name: max(rss.get(it.name, 0.0), it.amount) for it in account.peak_rss_mb}
+    return {
+        "traffic": traffic(statuses),
+        "ciphertexts": dict(ciphertexts),
+        "operations": dict(operations),
+        "seconds_by_step": {party: dict(own) for party, own in steps.items() if own},
+        "peak_rss_mb": rss,
+        "cpu_seconds": dict(cpu),
+        "importance": importance(models),
+    }
+
+
+def traffic(statuses: list[jobs_pb2.JobStatus]) -> list[Traffic]:
+    """Bytes by sender, receiver and class in jobs, a row each."""
+    sizes: Counter[tuple[str, str, str, str]] = Counter()
+    messages: Counter[tuple[str, str, str, str]] = Counter()
+    accounts = [of_party.account for status in statuses for of_party in status.accounts]
+    for row in (row for account in accounts for row in account.traffic):
+        key = (getattr(row, "from"), row.to, row.step, row.disclosure)
+        sizes[key] += row.bytes
+        messages[key] += row.messages
+    return [
+        Traffic.model_validate(
+            {"from": a, "to": b, "step": step, "class": kind, "messages": messages[a, b, step, kind], "bytes": size}
+        )
+        for (a, b, step, kind), size in sorted(sizes.items())
+    ]
+
+
+def importance(models: Mapping[str, Path]) -> list[Importance]:
+    """Gain, cover and number of splits by feature: needs every party's shard, which no party has. A network has none.
+
+    Raises:
+        DataError: a shard is of a newer format, or differs from the published one.
+    """
+    if any(WEIGHTS in read_manifest(folder)["files"] for folder in models.values()):
+        return []
+    read = {party: read_model(folder) for party, folder in models.items()}
+    holders = [model for model in read.values() if model[0]["role"] == "label_holder"]
+    if not holders:  # no party keeps gains
+        counted = Counter(
+            (party, manifest["columns"][split["feature"]])
+            for party, (manifest, lines) in read.items()
+            for line in lines
+            for split in line["splits"]
+        )
+        return [
+            Importance(party=party, feature=name, weight=weight, gain=None, cover=None)
+            for (party, name), weight in counted.most_common()
+        ]
+    manifest, shard = holders[0]
+    # a split is named by its owner and a handle; its feature stands in the owner's shard alone
+    feature = {
+        (party, split["handle"]): own["columns"][split["feature"]]
+        for party, (own, lines) in read.items()
+        for line in lines
+        for split in (line["own"] if "own" in line else line["splits"])
+    }
+    trees = tuple(Tree.from_dict(line["tree"]) for line in shard)
+    used = used_of(trees, manifest["best_round"], manifest["trees_per_round"])
+    totals = ensemble.importance(used, lambda split: (split.owner, feature[split.owner, split.handle]))
+    return [
+        Importance(party=party, feature=name, weight=total.weight, gain=total.gain, cover=total.cover)
+        for (party, name), total in sorted(totals.items(), key=lambda item: -item[1].total_gain)
+    ]
+
+
+def received(traffic: Sequence[Traffic]) -> tuple[dict[str, Counter[str]], list[str]]:
+    """Class → receiver → bytes, and all receivers; what every job sends, and the coordinator, come last."""
+    sizes: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in traffic:
+        sizes[row.disclosure][row.receiver] += row.bytes
+    parties = sorted({name for row in sizes.values() for name in row}, key=lambda name: (name == "coordinator", name))
+    return {kind: sizes[kind] for kind in sorted(sizes, key=lambda kind: (kind in PLAIN, kind))}, parties
+
+
+def predict_table(predictions: Mapping[str, Prediction]) -> Grid:
+    """Each prediction protocol's time, its difference from the centralised model, and its bytes by class."""
+    every = list(predictions.values())
+    table = Grid("", *predictions, title="Predictions")
+    table.add_row("seconds", *(f"{one.seconds:.2f}" for one in every))
+    table.add_row("sent", *(terminal.size(one.bytes) for one in every))
+    differences = [one.max_difference for one in every]
+    shown = ("not comparable" if value is None else f"{value:.1e}" for value in differences)
+    table.add_row("largest difference", *shown)
+    # what every job sends tells nothing about a protocol
+    for kind in sorted({row.disclosure for one in every for row in one.traffic} - {*PLAIN}):
+        sizes = [sum(row.bytes for row in one.traffic if row.disclosure == kind) for one in every]
+        table.add_row(kind, *(terminal.size(value) if value else "·" for value in sizes))
+    return table
+
+
+def written(value: float | None) -> str:
+    """A figure for a reader."""
+    return "undefined" if value is None else f"{value:.4f}"
+
 
 #: The meaning of a split's handle, by its owner's table.
 Meaning = Callable[[Split], OwnSplit]
@@ -123,7 +241,8 @@ def shards_in(place: Path) -> tuple[Path, dict[str, Path]]:
     Raises:
         BadInput: there is none there, there are several, or it is a network.
     """
-    models = {path.parent.parent: _shards(path.parent.parent) for path in place.glob(f"*/{MANIFEST}")}
+    parts = sorted(place.glob(f"*/{MANIFEST}"))
+    models = {place: {path.parent.name: path.parent for path in parts}} if parts else {}
     runs = {path.parents[4] for path in place.glob(f"*/state/models/*/{MANIFEST}")}
     runs |= {path.parents[4] for path in place.glob(f"*/*/state/models/*/{MANIFEST}")}
     models |= {run: _shards_of_run(run) for run in sorted(runs)}
@@ -133,10 +252,6 @@ def shards_in(place: Path) -> tuple[Path, dict[str, Path]]:
         names = ", ".join(str(folder.relative_to(place)) for folder in list(models)[:5])
         raise BadInput(f"{place}: has {len(models)} models, in {names}: name the folder of one")
     return next(iter(models.items()))
-
-
-def _shards(folder: Path) -> dict[str, Path]:
-    return {path.parent.name: path.parent for path in sorted(folder.glob(f"*/{MANIFEST}"))}
 
 
 def _shards_of_run(folder: Path) -> dict[str, Path]:

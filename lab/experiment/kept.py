@@ -25,11 +25,11 @@ from treetap.lab.experiment.baselines import check
 from treetap.lab.experiment.defence_rows import Trainer, TrainingResult, TrainingResults
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import AuditTable, lacking
+from treetap.lab.experiment.held_out import with_classes, with_positive
 from treetap.lab.experiment.joined_table import Split, content_digest, labels_of, read_table, refuse_constant, split
-from treetap.lab.experiment.labels import with_classes, with_positive
 from treetap.lab.experiment.results import Logged, PlannedRun, Results, RunResult
 from treetap.lab.local_federation import empty_folder, keep_table, to_toml
-from treetap.models.durable import ignored_by_git, make_folder, make_ignored_folder, remove_folder, write_whole
+from treetap.models.durable import ignored_by_git, make_folder, make_ignored_folder, write_whole
 from treetap.protocols.registry import training
 from treetap.tables.labels import Labels
 from treetap.tables.source_keys import SourceKeys
@@ -127,24 +127,10 @@ class Kept:
             self.write_beside(MADE_WITH, json.dumps(settings, indent=1))
         self.write_beside(FILE, file)
 
-    def holds(self, run: PlannedRun) -> bool:
-        """True if a run has finished."""
-        return any(kept.planned == run for kept in self.runs)
-
-    def begin(self, run: PlannedRun) -> Path:
-        """The folder of a run's federation; what an earlier attempt left there is removed."""
-        remove_folder(self.folder / run.name)
-        return self.folder / run.name
-
     def predictions(self, run: PlannedRun, form: str) -> Path:
         """The file of a run's predictions in a format."""
         make_folder(self.folder / PREDICTIONS)
         return self.folder / PREDICTIONS / f"{run.name}.{form}"
-
-    def model(self, run: PlannedRun) -> Path:
-        """The file of a run's model for XGBoost."""
-        make_folder(self.folder / MODELS)
-        return self.folder / MODELS / f"{run.name}.json"
 
     def add(self, run: RunResult) -> None:
         """Keep a run's report; it is on disk when this returns."""

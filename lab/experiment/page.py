@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -24,10 +25,9 @@ from treetap.lab.experiment.curves import (
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.headline import Gain, compared, headline
 from treetap.lab.experiment.headline import written as worth
-from treetap.lab.experiment.report import received
+from treetap.lab.experiment.joint_model import received
 from treetap.lab.experiment.results import (
     RunResult,
-    Spread,
     measures,
     spread,
     summary,
@@ -70,12 +70,15 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
 
 def sections(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[Section]:
     """The sections of the page in order."""
+    bars = beside([run.gain for run in runs])
+    parts = [bars, Text(said=" ".join(concluded(runs)))] if bars else []
+    together = Section("Together and alone", parts, "verdict")
     several, verdicts = len(runs) > 1, worst_verdicts(runs)
     audits = [(f"What attacks found, {run.planned.title}", _near(run.audit_report)) for run in runs if run.audit_report]
     kinds, _ = received([row for run in runs for row in run.traffic])
     learns = {kind: CLASSES[kind].tells for kind in kinds}
     every = [
-        Section("", [_together(runs), learned(verdicts, len(runs))], style="cards-of"),
+        Section("", [together, learned(verdicts, len(runs))], style="cards-of"),
         _metrics(experiment, runs),
         _classes(runs),
         Section("Residuals", [residuals(runs)], "residuals"),
@@ -104,12 +107,6 @@ def sections(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[Sect
         Section("Audits", [Listed(audits)], "audits"),
     ]
     return [section for section in every if section]
-
-
-def _together(runs: Sequence[RunResult]) -> Section:
-    """The gain over each party alone."""
-    bars = beside([run.gain for run in runs])
-    return Section("Together and alone", [bars, Text(said=" ".join(concluded(runs)))] if bars else [], "verdict")
 
 
 def _metrics(experiment: ExperimentFile, runs: Sequence[RunResult]) -> Section:
@@ -423,26 +420,21 @@ def importances(runs: Sequence[RunResult]) -> tuple[Bars, int]:
     Over several runs the mean of the shares ± standard deviation; a run that does not use a feature counts as 0.
     """
     shares: list[dict[tuple[str, str], float]] = []
-    splits: dict[tuple[str, str], int] = {}
+    splits = Counter[tuple[str, str]]()
     for run in runs:
         # shares, since gains of two runs have no common scale
         whole = math.fsum(row.size for row in run.importance)
         shares.append({(row.party, row.feature): row.size / whole if whole else 0.0 for row in run.importance})
-        for row in run.importance:
-            splits[row.party, row.feature] = splits.get((row.party, row.feature), 0) + row.weight
+        splits.update({(row.party, row.feature): row.weight for row in run.importance})
     means = {key: spread([of_run.get(key, 0.0) for of_run in shares]) for key in splits}
     order = sorted(means, key=lambda key: -(means[key].mean or 0.0))
     most = max((means[key].mean or 0.0 for key in order), default=0.0)
-    bars = [
-        Bar(
-            feature,
-            party,
-            [f"{_percent(means[party, feature])}, {_splits(splits[party, feature], len(runs))}"],
-            percent(means[party, feature].mean or 0.0, most),
-            "graph",
-        )
-        for party, feature in order[:MOST_FEATURES]
-    ]
+    bars = []
+    for key in order[:MOST_FEATURES]:
+        count, mean = splits[key], means[key]
+        many = f"{count / len(runs):.1f} splits" if len(runs) > 1 else f"{count} split{'' if count == 1 else 's'}"
+        figures = [f"{mean.written(1, 100)} %, {many}"]
+        bars.append(Bar(key[1], key[0], figures, percent(mean.mean or 0.0, most), "graph"))
     heads = ("feature", "share of the gain, splits")
     return Bars(heads, bars, "Importance of features"), max(0, len(order) - MOST_FEATURES)
 
@@ -505,13 +497,3 @@ def _shares(row: list[int], own: int, seeds: int) -> list[Cell]:
         Cell(counted(count / seeds), f"{part:.1%}", f"{part:.2f}", "right" if k == own else "wrong")
         for k, (count, part) in enumerate(zip(row, parts, strict=True))
     ]
-
-
-def _splits(count: int, runs: int) -> str:
-    """The number of splits of one run, or the mean of several."""
-    return f"{count / runs:.1f} splits" if runs > 1 else f"{count} split{'' if count == 1 else 's'}"
-
-
-def _percent(figure: Spread) -> str:
-    mean, sd = (None if value is None else 100 * value for value in (figure.mean, figure.sd))
-    return Spread(mean=mean, sd=sd, runs=figure.runs).written(1) + " %"

@@ -382,25 +382,20 @@ def placed(it: MeasuredCells | None) -> str:
     if it is None or it.read.mean is None:
         return "–"
     floor, bound = ("–" if part.mean is None else f"{100 * part.mean:.1f}" for part in (it.left_sets, it.given))
-    return f"{_percent(it.read)} ({floor}–{bound})"
+    return f"{written(it.read, 1, 100, ' %')} ({floor}–{bound})"
 
 
 def explained(it: MeasuredCells | None) -> str:
     """Variance explained for a reader; "–" unmeasured, and without a column of numbers."""
-    return "–" if it is None else _percent(it.explained)
+    return "–" if it is None else written(it.explained, 1, 100, " %")
 
 
-def _percent(it: Measured) -> str:
-    if it.mean is None:
-        return "–"
-    return f"{100 * it.mean:.1f}" + ("" if it.sd is None else f" ± {100 * it.sd:.1f}") + " %"
-
-
-def written(it: Measured) -> str:
+def written(it: Measured, digits: int = 3, scale: float = 1.0, unit: str = "") -> str:
     """Mean and deviation for a reader."""
     if it.mean is None:
         return "–"
-    return f"{it.mean:.3f}" + ("" if it.sd is None else f" ± {it.sd:.3f}")
+    deviation = "" if it.sd is None else f" ± {scale * it.sd:.{digits}f}"
+    return f"{scale * it.mean:.{digits}f}{deviation}{unit}"
 
 
 def _end(it: Measured, sign: int) -> float:

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import PartyTable
+from treetap.lab.experiment.held_out import own_cells
 from treetap.lab.experiment.joined_encodings import encode_in
 from treetap.lab.experiment.joined_table import ID, Split
-from treetap.lab.experiment.labels import own_cells
 from treetap.lab.local_federation import keep_table
 from treetap.models.durable import make_folder
 from treetap.party.policy import PERMISSIVE, merged

@@ -10,7 +10,7 @@ import io
 import json
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -247,11 +247,11 @@ class Spread(Part):
     sd: float | None
     runs: int
 
-    def written(self, digits: int = 4) -> str:
-        """Both for a reader."""
+    def written(self, digits: int = 4, scale: float = 1.0) -> str:
+        """Both for a reader, times a scale."""
         if self.mean is None:
             return "undefined"
-        return f"{self.mean:.{digits}f}" + ("" if self.sd is None else f" ± {self.sd:.{digits}f}")
+        return f"{scale * self.mean:.{digits}f}" + ("" if self.sd is None else f" ± {scale * self.sd:.{digits}f}")
 
 
 class Summary(Part):
@@ -364,7 +364,7 @@ def measures(rows: Iterable[Iterable[str]]) -> list[str]:
 def summary(runs: Sequence[RunResult]) -> Summary:
     """Means and standard deviations over all runs."""
     rows = [run.metric_rows for run in runs]
-    names = {row: measures(of_run.get(row, {}) for of_run in rows) for row in _keys(rows)}
+    names = {row: measures(of_run.get(row, {}) for of_run in rows) for row in names_in(rows)}
     # a mean is of the runs that have the row or the phase
     return Summary(
         runs=len(runs),
@@ -374,7 +374,7 @@ def summary(runs: Sequence[RunResult]) -> Summary:
         },
         seconds={
             phase: spread(run.seconds[phase] for run in runs if phase in run.seconds)
-            for phase in _keys([run.seconds for run in runs])
+            for phase in names_in([run.seconds for run in runs])
         },
     )
 
@@ -390,7 +390,3 @@ def histories_csv(runs: Sequence[RunResult]) -> str:
             values = ("" if row.get(name) is None else repr(row[name]) for name in names)
             writer.writerow([*(run.planned.keys.get(key, "") for key in keys), number, *values])
     return content.getvalue()
-
-
-def _keys(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(key for row in rows for key in row))

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from treetap.arrays import Array
 from treetap.commands.jobs import progress_view
 from treetap.commands.leakage import trees_of
 from treetap.errors import BadInput, Interrupted, TreetapError
@@ -30,8 +30,8 @@ from treetap.lab.experiment.baselines import Comparison, defended, true_metrics
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joined_encodings import codes_in, leaks
 from treetap.lab.experiment.joined_table import ID, ID_TYPE, Split, split
+from treetap.lab.experiment.joint_model import collect, traffic
 from treetap.lab.experiment.party_tables import write_tables
-from treetap.lab.experiment.report import collect, dropped_columns, traffic
 from treetap.lab.experiment.results import Evaluation, Measures, PlannedRun, Prediction, RunResult
 from treetap.lab.local_federation import LocalFederation
 from treetap.models.durable import write_whole
@@ -48,9 +48,6 @@ from treetap.trees.evaluation import defined, evaluate
 from treetap.trees.job_params import BINARY, REGRESSIONS
 from treetap.wire.metric_history import merged
 from treetap.wire.v2 import jobs_pb2
-
-Array = npt.NDArray[Any]
-
 
 #: The end of an error that advises to resume a job: an experiment's federation has ended by then.
 _ADVICE = re.compile(r";[^;]*\btreetap (?:resume|status) \S+")
@@ -93,13 +90,15 @@ def run_seed(
         settings = write_tables(experiment, table, drawn, folder)
         started = time.monotonic()
         with _libraries(experiment), live(title or planned.title) as update:
-            run, done = _run(experiment, table, planned, drawn, LocalFederation(folder, settings), started, update)
+            run, done, outcome = _run(
+                experiment, table, planned, drawn, LocalFederation(folder, settings), started, update
+            )
         predicted = pq.read_table(done[experiment.protocols[0]].predictions)
         if predictions is not None:
             keep_predictions(experiment, predicted, rows, predictions)
         run.data = [*leaks(experiment, table, run), *codes_in(table)]
         if experiment.defended or experiment.data.compare or experiment.predict is not None:
-            _compare(experiment, Comparison(experiment, settings, seed, rows), run, predicted, rows, done)
+            _compare(experiment, Comparison(experiment, settings, seed, rows), run, predicted, outcome, done)
         if not experiment.audited:
             return run
         assert experiment.audit is not None
@@ -160,8 +159,8 @@ def _run(
     parties: LocalFederation,
     started: float,
     update: Callable[[jobs_pb2.JobStatus], None],
-) -> tuple[RunResult, dict[str, jobs_pb2.JobStatus]]:
-    """The run and the outcome of each protocol's prediction; the processes end with it."""
+) -> tuple[RunResult, dict[str, jobs_pb2.JobStatus], Array]:
+    """The run, how each protocol's prediction ended, and the outcome of the first; the processes end with it."""
     first = experiment.in_order[0]
     with parties as federation:
         seconds = {"startup": time.monotonic() - started}
@@ -181,10 +180,11 @@ def _run(
         # where labels are spread, another party adds up the metrics of each tree
         last = {row.name: row.value for row in trained.metrics}
         measured = last if experiment.spread else manifest["training_metrics"]
+        outcome, tested, evaluation = evaluated(experiment, manifest, scores, rows)
         run = RunResult(
             seed=planned.seed,
-            metrics={"train": of_training(measured), "test": test_metrics(experiment, manifest, scores, rows)},
-            evaluation=evaluation(experiment, manifest, scores, rows),
+            metrics={"train": of_training(measured), "test": tested},
+            evaluation=evaluation,
             history=rounds(models),
             seconds=seconds
             | {row.name: row.amount for row in trained.phases}
@@ -204,10 +204,10 @@ def _run(
         else:
             run.epochs = progress_view.rounds(trained)
         if experiment.data.drop_constant:
-            run.dropped_columns = dropped_columns(models)
+            run.dropped_columns = {party: read_manifest(it).get("dropped_columns", []) for party, it in models.items()}
         if privacy := training(job.protocol).noise.statement(job.params()):
             run.privacy = list(privacy)
-        return run, done
+        return run, done, outcome
 
 
 def _compare(
@@ -215,7 +215,7 @@ def _compare(
     central: Comparison,
     run: RunResult,
     predicted: pa.Table,
-    rows: pa.Table,
+    outcome: Array,
     done: dict[str, jobs_pb2.JobStatus],
 ) -> None:
     """Add to a run what its defences withheld, and its centralised models beside it."""
@@ -226,7 +226,6 @@ def _compare(
             run.metrics = {**run.metrics, "train, true labels": of_training(measured)}
     if experiment.data.compare:
         run.metrics = {**run.metrics, **central.metrics()}
-        _, outcome, *_ = _outcome(experiment, read_manifest(run.model[first]), predicted, rows)
         run.gain = central.gain(outcome)
     if experiment.predict is not None:
         run.predict = _compared(central, done)
@@ -252,22 +251,19 @@ def _finished(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
     raise (BadInput if status.bad_input else Interrupted)(status.error or status.state)
 
 
-def test_metrics(experiment: ExperimentFile, manifest: Mapping[str, Any], scores: pa.Table, rows: pa.Table) -> Measures:
-    """Measures of the label holder's predictions against the labels of the same rows, which their weights weigh."""
-    objective, prediction, labels, _ = _outcome(experiment, manifest, scores, rows)
+def evaluated(
+    experiment: ExperimentFile, manifest: Mapping[str, Any], scores: pa.Table, rows: pa.Table
+) -> tuple[Array, Measures, Evaluation]:
+    """The label holder's predictions in the order of the rows, their measures, and the document about them.
+
+    Weights of the rows weigh the measures; the document counts each row once. `manifest`: of the label holder's model.
+    """
+    told, positive = _outcome(experiment, manifest, scores, rows), experiment.data.positive
     weights = None if experiment.data.weight is None else rows.column(experiment.data.weight).to_numpy()
     with np.errstate(over="ignore", invalid="ignore"):
-        return defined(metrics.evaluate(objective, prediction, labels, weights))
-
-
-def evaluation(experiment: ExperimentFile, manifest: Mapping[str, Any], scores: pa.Table, rows: pa.Table) -> Evaluation:
-    """The document about them, which counts each row once whatever its weight.
-
-    `manifest`: of the label holder's model.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        told, positive = _outcome(experiment, manifest, scores, rows), experiment.data.positive
-        return Evaluation.model_validate(evaluate(*told, None if positive is None else class_name(positive)))
+        measured = defined(metrics.evaluate(*told[:3], weights))
+        document = evaluate(*told, None if positive is None else class_name(positive))
+    return told[1], measured, Evaluation.model_validate(document)
 
 
 def _stability(model: Path, predicted: pa.Table) -> float | None:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Floats
 from treetap.errors import BadInput, DataError, did_you_mean
 from treetap.lab.experiment.joined_table import ID
 from treetap.lab.experiment.joint_model import open_shards
@@ -33,7 +33,6 @@ from treetap.tables.reading import Table, read_table
 from treetap.trees.ensemble import Ensemble, Split, Tree, deciding_splits, deciding_tree
 from treetap.trees.job_params import BINARY, REGRESSIONS
 
-Floats = npt.NDArray[np.float64]
 #: The release whose format this is.
 VERSION = (3, 2, 0)
 #: In the place of a threshold above every value.
@@ -88,15 +87,14 @@ def xgboost_model(
             one name.
     """
     names, trees = feature_names(columns), ensemble.used_trees
-    first = dict(zip(columns, np.cumsum([0, *map(len, columns.values())]).tolist(), strict=False))
     width = len(ensemble.base_margin)
     base, shift = _base(ensemble)
-    made, groups = [], []
-    for number, tree in enumerate(trees):
-        # scores are sums over trees, so that one tree can carry what the base score cannot hold
-        nodes = _Nodes(tree, meaning, columns, first, ensemble.divisor, shift if number == 0 else 0.0)
-        made.append(nodes.to_json(number, len(names)))
-        groups.append(tree.outputs[0] if len(tree.outputs) == 1 else 0)
+    # scores are sums over trees, so that one tree can carry what the base score cannot hold
+    made = [
+        _nodes(tree, number, meaning, columns, ensemble.divisor, 0.0 if number else shift)
+        for number, tree in enumerate(trees)
+    ]
+    groups = [tree.outputs[0] if len(tree.outputs) == 1 else 0 for tree in trees]
     per_round = ensemble.trees_per_round
     last = {"best_iteration": str(len(trees) // per_round - 1)} if ensemble.best_round is not None else {}
     classes = ensemble.objective == "multi:softprob"
@@ -155,17 +153,6 @@ def threshold_of(split: OwnSplit, column: Column, party: str) -> float:
     return float(nearest if lower < nearest else np.nextafter(lower, np.float32(np.inf)))
 
 
-def _categories(of_nodes: Mapping[int, Sequence[int]]) -> Json:
-    """The categories that go right, node after node, and where those of each begin; nodes ascending."""
-    sizes = [len(codes) for codes in of_nodes.values()]
-    return {
-        "categories": [code for codes in of_nodes.values() for code in codes],
-        "categories_nodes": list(of_nodes),
-        "categories_segments": np.cumsum([0, *sizes])[: len(sizes)].tolist(),
-        "categories_sizes": sizes,
-    }
-
-
 def _base(ensemble: Ensemble) -> tuple[list[float], float]:
     """XGBoost's base score of each output, and what the first tree has to add: logistic ones are probabilities."""
     if ensemble.averaged:
@@ -187,93 +174,73 @@ def _objective(ensemble: Ensemble, width: int) -> Json:
     return {"name": ensemble.objective, "softmax_multiclass_param": {"num_class": str(width)}}
 
 
-class _Nodes:
-    """The nodes of a tree that decide values, from the root on level by level: place k is node `numbers[k]`."""
+def _nodes(
+    tree: Tree,
+    number: int,
+    meaning: Callable[[Split], OwnSplit],
+    columns: Mapping[str, Sequence[Column]],
+    divisor: int,
+    shift: float,
+) -> Json:
+    """The nodes of a tree that decide values, from the root on level by level, as XGBoost has them.
 
-    def __init__(
-        self,
-        tree: Tree,
-        meaning: Callable[[Split], OwnSplit],
-        columns: Mapping[str, Sequence[Column]],
-        first: Mapping[str, int],
-        divisor: int,
-        shift: float,
-    ) -> None:
-        """`divisor`: of the weights; `shift`: what they have in addition."""
-        deciding = deciding_tree(tree)
-        self._splits = {split.node: split for split in deciding.splits}
-        self._leaves = {leaf.node: leaf for leaf in deciding.leaves}
-        self._numbers = sorted([*self._splits, *self._leaves])
-        self._place = {node: place for place, node in enumerate(self._numbers)}
-        self._meaning, self._columns, self._first = meaning, columns, first
-        self._width = len(tree.outputs)
-        self._weights = {
-            node: np.asarray(leaf.weights, dtype=np.float64) / divisor + shift for node, leaf in self._leaves.items()
-        }
-        # children have larger numbers than their parent, hence are done before it
-        for node in sorted(self._splits, reverse=True):
-            self._weights[node] = self._mean(2 * node, 2 * node + 1)
-
-    def _mean(self, left: int, right: int) -> Floats:
-        """The mean of two children's weights by their covers: a split's own is not kept."""
-        a, b = self._cover(left), self._cover(right)
+    Of several outputs, leaves have places among their weights. `divisor`: of the weights; `shift`: what they have in
+    addition.
+    """
+    deciding, several = deciding_tree(tree), len(tree.outputs) > 1
+    splits = {split.node: split for split in deciding.splits}
+    cover = {split.node: split.cover for split in deciding.splits} | {it.node: it.cover for it in deciding.leaves}
+    leaves = sorted(leaf.node for leaf in deciding.leaves)
+    weights = {leaf.node: np.asarray(leaf.weights, dtype=np.float64) / divisor + shift for leaf in deciding.leaves}
+    # a split's own weight is not kept; children have larger numbers than their parent, hence are done before it
+    for node in sorted(splits, reverse=True):
+        a, b = cover[2 * node], cover[2 * node + 1]
         shares = (a / (a + b), b / (a + b)) if a + b > 0 else (0.5, 0.5)
-        mean: Floats = shares[0] * self._weights[left] + shares[1] * self._weights[right]
-        return mean
+        weights[node] = np.asarray(shares[0] * weights[2 * node] + shares[1] * weights[2 * node + 1])
+    numbers = sorted(cover)
+    place = {node: k for k, node in enumerate(numbers)}
+    first = dict(zip(columns, np.cumsum([0, *map(len, columns.values())]).tolist(), strict=False))
+    own = {node: meaning(split) for node, split in splits.items()}
+    # XGBoost reads no condition of categories
+    conditions = {node: 0.0 if several else float(np.float32(weights[node][0])) for node in leaves}
+    for node, split in splits.items():
+        by_number, of = own[node].categories is None, columns[split.owner][own[node].feature]
+        conditions[node] = threshold_of(own[node], of, split.owner) if by_number else 0.0
+    # the categories that go right, node after node, and where those of each begin
+    of_categories = {place[node]: codes for node in sorted(own) if (codes := own[node].categories) is not None}
+    sizes = [len(codes) for codes in of_categories.values()]
+    right_of_leaves = {node: k if several else -1 for k, node in enumerate(leaves)}
+    no_parent = -1 if several else _NO_PARENT
+    vectors = {"leaf_weights": _singles([weights[node] for node in leaves])} if several else {}
+    return {
+        "base_weights": _singles([weights[node] for node in numbers]),
+        "categories": [code for codes in of_categories.values() for code in codes],
+        "categories_nodes": list(of_categories),
+        "categories_segments": np.cumsum([0, *sizes])[: len(sizes)].tolist(),
+        "categories_sizes": sizes,
+        "default_left": [int(node in own and own[node].missing_left) for node in numbers],
+        "id": number,
+        **vectors,
+        "left_children": [place[2 * node] if node in own else -1 for node in numbers],
+        "loss_changes": [splits[node].gain if node in splits else 0.0 for node in numbers],
+        "parents": [place[node >> 1] if node > 1 else no_parent for node in numbers],
+        "right_children": [place[2 * node + 1] if node in own else right_of_leaves[node] for node in numbers],
+        "split_conditions": [conditions[node] for node in numbers],
+        "split_indices": [first[splits[node].owner] + own[node].feature if node in own else 0 for node in numbers],
+        "split_type": [int(k in of_categories) for k in range(len(numbers))],
+        "sum_hessian": [cover[node] for node in numbers],
+        "tree_param": {
+            "num_deleted": "0",
+            "num_feature": str(sum(map(len, columns.values()))),
+            "num_nodes": str(len(numbers)),
+            "size_leaf_vector": str(len(tree.outputs)),
+        },
+    }
 
-    def _cover(self, node: int) -> float:
-        return (self._splits.get(node) or self._leaves[node]).cover
 
-    def to_json(self, number: int, features: int) -> Json:
-        """The tree as XGBoost has it; of several outputs, leaves have places among their weights."""
-        several = self._width > 1
-        rank = {node: place for place, node in enumerate(node for node in self._numbers if node in self._leaves)}
-        left, right, indices, conditions, defaults = [], [], [], [], []
-        of_categories: dict[int, tuple[int, ...]] = {}
-        for node in self._numbers:
-            split = self._splits.get(node)
-            if split is None:
-                left.append(-1)
-                right.append(rank[node] if several else -1)
-                conditions.append(0.0 if several else float(np.float32(self._weights[node][0])))
-                indices.append(0)
-                defaults.append(0)
-                continue
-            own = self._meaning(split)
-            left.append(self._place[2 * node])
-            right.append(self._place[2 * node + 1])
-            if own.categories is None:
-                conditions.append(threshold_of(own, self._columns[split.owner][own.feature], split.owner))
-            else:
-                conditions.append(0.0)  # which XGBoost does not read
-                of_categories[self._place[node]] = own.categories
-            indices.append(self._first[split.owner] + own.feature)
-            defaults.append(int(own.missing_left))
-        no_parent = -1 if several else _NO_PARENT
-        weights = np.concatenate([self._weights[node] for node in self._numbers]).astype(np.float32)
-        leaves = [self._weights[node] for node in self._numbers if node in self._leaves]
-        vectors = {"leaf_weights": np.concatenate(leaves).astype(np.float32).astype(float).tolist()} if several else {}
-        return {
-            "base_weights": weights.astype(float).tolist(),
-            **_categories(of_categories),
-            "default_left": defaults,
-            "id": number,
-            **vectors,
-            "left_children": left,
-            "loss_changes": [self._splits[node].gain if node in self._splits else 0.0 for node in self._numbers],
-            "parents": [self._place[node >> 1] if node > 1 else no_parent for node in self._numbers],
-            "right_children": right,
-            "split_conditions": conditions,
-            "split_indices": indices,
-            "split_type": [int(place in of_categories) for place in range(len(self._numbers))],
-            "sum_hessian": [self._cover(node) for node in self._numbers],
-            "tree_param": {
-                "num_deleted": "0",
-                "num_feature": str(features),
-                "num_nodes": str(len(self._numbers)),
-                "size_leaf_vector": str(self._width),
-            },
-        }
+def _singles(weights: Sequence[Floats]) -> list[float]:
+    singles: list[float] = np.concatenate(weights).astype(np.float32).astype(float).tolist()
+    return singles
 
 
 Json = dict[str, Any]

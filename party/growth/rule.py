@@ -5,8 +5,12 @@ party's files ask for, and those that answer to what other parties have; it impo
 """
 
 from __future__ import annotations
+
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
 from treetap.models.line_file import Line
 from treetap.party.config import PartyConfig
 from treetap.party.growth.feature_party import Bools, OwnTree
@@ -22,8 +26,7 @@ from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import TreeParams
 from treetap.trees.withholding import InformationLimit
 from treetap.wire.v2 import setup_pb2
-from typing import Any
-import importlib
+
 
 @dataclass(frozen=True)
 class Part:

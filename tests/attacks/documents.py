@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.attacks.advice.advise import AdvisedJob, advise
-from treetap.attacks.advice.results import Guessed
+from treetap.attacks.advice.names import Guessed
 from treetap.attacks.document import (
     AttackName,
     AttackResult,

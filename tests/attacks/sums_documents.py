@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.attacks.documents import HOLDER, made
 from treetap.attacks.document import Document
-from treetap.attacks.features.schema import png_url
+from treetap.attacks.networks.schema import png_url
 from treetap.attacks.sums.schema import CellsRead, ColumnCuts, ColumnFigures, ColumnPicture
 
 

@@ -16,7 +16,7 @@ from tests.attacks.documents import made
 from tests.attacks.frontiers import DIGEST, frontier, point
 from treetap.attacks.advice import networks
 from treetap.attacks.advice.advise import AdvisedJob, advise, given, shipped, told
-from treetap.attacks.advice.results import Advice, Guessed
+from treetap.attacks.advice.names import Advice, Guessed
 from treetap.attacks.document import Document, parse
 from treetap.attacks.report import html, print_summary
 from treetap.attacks.report.advice import advised, basis

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from treetap.attacks.view import transcripts
-from treetap.attacks.view.transcripts import unpack
+from treetap.attacks.view import kept_messages
+from treetap.attacks.view.kept_messages import unpack
 from treetap.errors import BadInput
 
 MEGABYTE = bytes(1 << 20)
@@ -138,7 +138,7 @@ def test_links_are_left_out(tmp_path: Path) -> None:
 
 def test_the_bound_grows_with_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large transcript comes out whole."""
-    monkeypatch.setattr(transcripts, "_AT_LEAST", 0)
+    monkeypatch.setattr(kept_messages, "_AT_LEAST", 0)
     path, into = tmp_path / "theirs", tmp_path / "into"
     into.mkdir()
     with zipfile.ZipFile(path, "w") as archive:

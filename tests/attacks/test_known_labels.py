@@ -26,10 +26,10 @@ from treetap.attacks.audit import audit
 from treetap.attacks.audit_file import AuditFile
 from treetap.attacks.document import Document, parse
 from treetap.attacks.files import AuditedParty, LabelTable
+from treetap.attacks.id2graph.schema import KnownLabelResult, KnownSettings
 from treetap.attacks.known_labels.evidence import Rows, SignatureEvidence, of_others
 from treetap.attacks.known_labels.names import KnownLabels, macro_auc, precision_first
 from treetap.attacks.known_labels.naming import known_neighbours, known_regression, regressed
-from treetap.attacks.known_labels.schema import KnownLabelResult, KnownSettings
 from treetap.attacks.limits import exceeded
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.report import html, print_summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from treetap.attacks.id2graph.own_cuts import OwnCut, left_out, signatures
+from treetap.attacks.id2graph.clustering import OwnCut, left_out, signatures
 from treetap.attacks.id2graph.schema import Settings
 from treetap.attacks.registry import OWN_CUTS, attack
 from treetap.attacks.scores import score

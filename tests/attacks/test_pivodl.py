@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,7 +19,8 @@ from tests.pivodl.federations import centralised, job_of, transparent
 from tests.pivodl.jobs import policies
 from tests.simulator import Federation, run
 from tests.worlds import World
-from treetap.attacks.pivodl.evidence import SharedLabelEvidence, counted, differences, recovered
+from treetap.arrays import Ints
+from treetap.attacks.pivodl.evidence import SharedLabelEvidence, counted, recovered
 from treetap.attacks.pivodl.label_guess import label_guess
 from treetap.attacks.pivodl.solved_gains import SolvedGains
 from treetap.attacks.scores import UNKNOWN
@@ -405,7 +407,7 @@ def test_the_differential_attack_needs_a_source_that_is_its_own_split_party(forc
         if None in counts:
             continue
         assert here.owners is not None
-        shown = recovered(differences([each for each in counts if each is not None]), len(here.y))
+        shown = recovered(_differences([each for each in counts if each is not None]), len(here.y))
         others = (shown != UNKNOWN) & (here.owners != party)
         labels[others] = shown[others]
     shown = labels != UNKNOWN
@@ -414,6 +416,14 @@ def test_the_differential_attack_needs_a_source_that_is_its_own_split_party(forc
         assert (labels[shown] == here.y[shown]).all()
     else:
         assert not shown.any()
+
+
+def _differences(nested: list[tuple[Ints, int]]) -> list[tuple[Ints, int]]:
+    """The sets between consecutive ones of a chain, each of which holds the one before it."""
+    between = list(nested[:1])
+    for (inner, few), (outer, more) in pairwise(nested):
+        between.append((np.setdiff1d(outer, inner, assume_unique=True), more - few))
+    return between
 
 
 @pytest.mark.second_tier

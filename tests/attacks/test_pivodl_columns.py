@@ -19,8 +19,8 @@ from tests.worlds import World
 from treetap.attacks.pivodl import column_claims
 from treetap.attacks.pivodl.bin_domains import UNPLACED, BinDomains, PossibleScores
 from treetap.attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
+from treetap.attacks.pivodl.evidence import scored
 from treetap.attacks.pivodl.opened_sums import NodeReader, OpenedNode
-from treetap.attacks.pivodl.source_columns import scored
 from treetap.attacks.view.pivodl_view import PivodlView, ReceivedBins
 from treetap.attacks.view.view import View, read_view
 from treetap.errors import Malformed
@@ -144,7 +144,6 @@ def test_no_module_of_the_attack_reads_a_table() -> None:
         imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         assert not {module for module in imported if module.startswith(("treetap.tables", "treetap.trees.binning"))}
         assert not imported & {
-            "treetap.attacks.pivodl.source_columns",
             "treetap.attacks.pivodl.evidence",
             "treetap.attacks.view.own_table",
         }

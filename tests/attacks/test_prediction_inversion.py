@@ -18,7 +18,8 @@ from tests.pivodl.federations import job_of, transparent
 from tests.pivodl.jobs import policies
 from tests.simulator import Federation, run
 from treetap.attacks.predictions.decoding import MaskedTree, decode_paths, invert, possible_leaves
-from treetap.attacks.predictions.evidence import read_arrivals, recipient_trees
+from treetap.attacks.predictions.evidence import arrivals, recipient_trees
+from treetap.attacks.view.replay import read_replay
 from treetap.attacks.view.view import read_view
 from treetap.models.store import read_manifest, read_model
 from treetap.party.masked.passing import FRACTION
@@ -131,7 +132,7 @@ def test_a_recipient_finds_weights_and_paths_on_its_own_disk(tmp_path: Path) -> 
     for number, name in enumerate(here.tables):
         view = read_view(transcript(states, name), party=name).pivodl
         assert view is not None
-        arrived = read_arrivals(states[name] / "transcripts" / f"ask-{name}", 120)
+        arrived = arrivals(read_replay(states[name] / "transcripts" / f"ask-{name}")[0], 120)
         trees = recipient_trees(view, shards[name], arrived, here.new[number], FRACTION)
         margin = read_manifest(states[name] / "models" / "job")["base_margin"]
         scores = np.rint((scores_of(predictions[name]) - margin) * 2.0**FRACTION).astype(np.int64)

@@ -20,13 +20,12 @@ from treetap.attacks.intruder import intrude
 from treetap.attacks.limits import exceeded_by_published, parse
 from treetap.attacks.published import model as shadow_models
 from treetap.attacks.published.membership import class_shares, found_at, likelihood_ratios, member_columns
-from treetap.attacks.published.model import Bounds, Clock, Intruder, Shadows, Target
+from treetap.attacks.published.model import Bounds, Intruder, Shadows, Target
 from treetap.attacks.published.schema import PublishedDocument
-from treetap.attacks.report import published as report
-from treetap.attacks.report.verdict import lines
+from treetap.attacks.report.verdict import intruder_report, lines
 from treetap.errors import BadInput
+from treetap.lab.audit.audited import read_target
 from treetap.lab.audit.options import PublishedOptions
-from treetap.lab.audit.published import read_target
 from treetap.models.store import MODEL_FORMAT, TREES
 from treetap.pages.section import Section, Table
 from treetap.trees.metrics import auc
@@ -195,7 +194,7 @@ def test_bounds_hold(overfitted: tuple[Path, Path, PublishedDocument]) -> None:
 def test_no_column_begins_late(small: Path) -> None:
     """Once time is short the columns that are left are named, the label first."""
     it = target(small / "model", small / "records.csv")
-    late = Intruder(it, Shadows(np.zeros((0, 60), dtype=bool), {}), Bounds(seconds=2.0), Clock(start=-1e9))
+    late = Intruder(it, Shadows(np.zeros((0, 60), dtype=bool), {}), Bounds(seconds=2.0), begun=-1e9)
     assert member_columns(late) == []
     ((what, why),) = late.reasons.items()
     assert what.startswith("columns the label, ")
@@ -224,7 +223,7 @@ def test_all_forms_say_the_same(small: Path) -> None:
         assert line.text in flat
         assert line.gain in plain
         assert line.gain in flat
-    (got,) = (section for section in report.report(document).anchored if section.title == "Got")
+    (got,) = (section for section in intruder_report(document).anchored if section.title == "Got")
     tables = [
         part
         for section in got.parts

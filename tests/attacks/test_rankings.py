@@ -10,12 +10,11 @@ import pytest
 from scipy import sparse
 
 from tests.attacks.worlds import planted, random_trees
+from treetap.attacks.id2graph.schema import KnownSettings, RankedResult
 from treetap.attacks.known_labels import naming
-from treetap.attacks.known_labels.compared import compared_names
-from treetap.attacks.known_labels.evidence import SignatureEvidence, of_others
+from treetap.attacks.known_labels.evidence import SignatureEvidence, compared_names, of_others
 from treetap.attacks.known_labels.names import KnownLabels
 from treetap.attacks.known_labels.naming import extreme_end, principal, turned
-from treetap.attacks.known_labels.schema import KnownSettings, RankedResult
 from treetap.attacks.registry import Needs, row, rows
 from treetap.attacks.report.verdict import lines
 from treetap.attacks.verdict import Compared, best_of, half_width, judged

@@ -8,11 +8,9 @@ import pytest
 
 from tests.commands.command import treetap
 from treetap.attacks.document import Party
-from treetap.attacks.features.schema import VictimFigures
-from treetap.attacks.known_labels.schema import KnownLabelFigures
-from treetap.attacks.networks.schema import NetworkFigures
-from treetap.attacks.predictions.schema import PredictionFigures
-from treetap.attacks.published.schema import PublishedDocument
+from treetap.attacks.id2graph.schema import KnownLabelFigures
+from treetap.attacks.networks.schema import NetworkFigures, VictimFigures
+from treetap.attacks.published.schema import PredictionFigures, PublishedDocument
 from treetap.attacks.registry import ROWS, Needs, chosen, row, rows
 from treetap.errors import BadInput
 

@@ -14,7 +14,7 @@ from tests.attacks.browser import BROKEN, OVERLAPS, Browser, found
 from tests.attacks.documents import made
 from tests.attacks.sums_documents import both_directions, figures
 from treetap.attacks.advice.advise import AdvisedJob, advise
-from treetap.attacks.advice.results import Guessed
+from treetap.attacks.advice.names import Guessed
 from treetap.attacks.report import html
 
 pytestmark = [

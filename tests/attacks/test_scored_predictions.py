@@ -28,7 +28,7 @@ from treetap.attacks.limits import exceeded
 from treetap.attacks.predictions import evidence as scored
 from treetap.attacks.predictions.decoding import decode_paths
 from treetap.attacks.predictions.evidence import ScoreEvidence, path_decoding, prediction_inversion, read_scores
-from treetap.attacks.predictions.schema import DecodingSettings
+from treetap.attacks.published.schema import DecodingSettings
 from treetap.attacks.registry import row
 from treetap.attacks.report import html, print_summary
 from treetap.attacks.run import Task, run

@@ -128,17 +128,17 @@ def test_traffic_is_counted_by_class_peer_and_step(tmp_path: Path) -> None:
     """Every received and sent byte of the record, under the other side's name; sent only where it was recorded."""
     here = world(40, (1, 2), seed=1)
     both = read_view(transcript(train(tmp_path / "both", here, PARAMS, "both"), "feature-b"))
-    assert {(row.peer, row.disclosure) for row in both.received if row.step == "gradients"} == {
+    assert {(row["from"], row["class"]) for row in both.received if row["step"] == "gradients"} == {
         (PARTIES[0], "CIPHERTEXT"),
         (PARTIES[0], "CONTROL"),
     }
-    ciphertexts = next(row for row in both.received if row.disclosure == "CIPHERTEXT")
-    assert ciphertexts.bytes >= 2 * 40 * CIPHERTEXT  # two trees, one ciphertext per record
-    assert {row.step for row in both.sent} == {"record_digest", "candidate_sums", "children"}
-    assert {row.peer for row in both.sent} == {PARTIES[0]}
+    ciphertexts = next(row for row in both.received if row["class"] == "CIPHERTEXT")
+    assert ciphertexts["bytes"] >= 2 * 40 * CIPHERTEXT  # two trees, one ciphertext per record
+    assert {row["step"] for row in both.sent} == {"record_digest", "candidate_sums", "children"}
+    assert {row["to"] for row in both.sent} == {PARTIES[0]}
     assert both.own_digest is not None
     received = read_view(transcript(train(tmp_path / "received", here, PARAMS), "feature-b"))
-    assert received.sent == ()
+    assert received.sent == []
     assert received.own_digest is None
 
 

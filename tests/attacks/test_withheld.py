@@ -65,7 +65,7 @@ def test_a_feature_party_knows_the_nodes_all_of_whose_ancestors_it_owns(party: s
     """And of every own split the side of all records: as foretold, node for node; no message names a record."""
     view = read_view(folder / party, party=party)
     assert (view.withheld, view.faults) == (True, ())
-    assert "INSTANCE_SPACE" not in {row.disclosure for row in view.received}
+    assert "INSTANCE_SPACE" not in {row["class"] for row in view.received}
     oracle = HERE.oracle(PARAMS)
     for tree, foretold, grown in zip(view.trees, central_views(party), oracle, strict=True):
         assert known(tree) == known(foretold)

@@ -10,7 +10,7 @@ from sklearn import metrics as sk
 
 from tests.commands.experiment_documents import TWO, experiment, run
 from treetap.lab.experiment.curves import COSTS, FEW, class_curves, ranked_rows, thresholds
-from treetap.lab.experiment.labels import with_positive
+from treetap.lab.experiment.held_out import with_positive
 from treetap.lab.experiment.page import html
 from treetap.lab.experiment.results import Evaluation, RunResult
 from treetap.tables.labels import Labels

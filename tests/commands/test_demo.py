@@ -117,11 +117,11 @@ def test_what_federating_gains(noisy: bool, narrow: io.StringIO) -> None:
 def test_where_the_page_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is asked for, else in the working folder that is kept, else below runs/; with JSON on request alone."""
     monkeypatch.chdir(tmp_path)
-    assert demo.Asked(as_json=True).page() is None
-    assert demo.Asked(workdir=tmp_path).page() is None
+    assert demo.page_of("boosting", None, None, as_json=True) is None
+    assert demo.page_of("boosting", tmp_path, None) is None
     assert list(tmp_path.iterdir()) == []
-    assert demo.Asked(protocol="pivodl").page() == Path("runs", "demo-pivodl.html")
-    assert demo.Asked(as_json=True, workdir=tmp_path, report=Path("a", "b.html")).page() == Path("a", "b.html")
+    assert demo.page_of("pivodl", None, None) == Path("runs", "demo-pivodl.html")
+    assert demo.page_of("boosting", tmp_path, Path("a", "b.html"), as_json=True) == Path("a", "b.html")
     assert {path.name for path in tmp_path.iterdir()} == {"runs", "a"}
 
 
@@ -142,7 +142,7 @@ def test_a_whole_demo_is_short(
     """At most thirty lines at 80 columns, the last two of them the page and the command that comes next."""
     needs_library_of(protocol)
     monkeypatch.chdir(tmp_path)
-    demo.run(demo.Asked(protocol=protocol, key_bits=1024))
+    demo.run(protocol, key_bits=1024)
     *said, report, following = lines = narrow.getvalue().rstrip("\n").splitlines()
     assert len(lines) <= 30
     assert report == f"report: runs/demo-{protocol}.html"

@@ -154,7 +154,7 @@ def test_whatever_is_down(federation: LocalFederation, tmp_path: Path) -> None:
         parties = {f"absent-{i}": f"127.0.0.1:{port}" for i, port in enumerate(ports)}
         parties |= {f"lost-{i}": f"lost-{i}.invalid:7000" for i in range(15)}
         parties |= {"feature-b": federation.addresses["feature-b"], "feature-c": federation.addresses["label-holder"]}
-        tls = {key: str(path) for key, path in federation._tls("coordinator").items()}
+        tls = federation._tls("coordinator")
         file = write(tmp_path / "coordinator.toml", {"state": "state", "tls": tls, "parties": parties})
         os.kill(federation.pid("feature-b"), signal.SIGSTOP)
         try:

@@ -118,7 +118,7 @@ def test_an_overflow_is_a_measure_without_a_warning() -> None:
     rows = pa.table({"treetap_id": ["2", "1"], "y": [1e200, 1e200]})
     with warnings.catch_warnings(), np.errstate(all="warn"):
         warnings.simplefilter("error")
-        found = one_run.test_metrics(ExperimentFile.model_validate(content), {}, scores, rows)
+        _, found, _ = one_run.evaluated(ExperimentFile.model_validate(content), {}, scores, rows)
     assert found == {"rmse": None}
 
 

@@ -11,11 +11,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from treetap.attacks.features.schema import FeatureSettings
-from treetap.attacks.id2graph.schema import Settings
-from treetap.attacks.known_labels.schema import KnownSettings
-from treetap.attacks.networks.schema import NetworkSettings
-from treetap.attacks.predictions.schema import DecodingSettings
+from treetap.attacks.id2graph.schema import KnownSettings, Settings
+from treetap.attacks.networks.schema import FeatureSettings, NetworkSettings
+from treetap.attacks.published.schema import DecodingSettings
 from treetap.attacks.registry import ROWS
 from treetap.attacks.sums.schema import SumsSettings
 from treetap.commands.cli import app

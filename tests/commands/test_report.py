@@ -17,10 +17,10 @@ from tests.commands.experiment_documents import run as result
 from tests.published import write_job, write_manifest, write_trees
 from treetap.errors import DataError
 from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.joint_model import importance
 from treetap.lab.experiment.page import metric_table
-from treetap.lab.experiment.report import importance
 from treetap.lab.experiment.results import Importance
-from treetap.lab.experiment.run import test_metrics as measure
+from treetap.lab.experiment.run import evaluated
 from treetap.models.store import MODEL_FORMAT, TREES
 
 pytestmark = pytest.mark.xdist_group("report")
@@ -209,7 +209,7 @@ def test_predictions_are_joined_with_labels_by_id(objective: str) -> None:
         }
     )
     rows = pa.table({"treetap_id": ids, "y": labels})
-    found = measure(experiment, {"classes": classes}, pa.table(columns), rows)
+    _, found, _ = evaluated(experiment, {"classes": classes}, pa.table(columns), rows)
     if classes:
         assert (found["accuracy"], found["auc"]) == (1.0, 1.0)
     else:

@@ -12,9 +12,9 @@ from tests.attacks.documents import made
 from tests.attacks.frontiers import frontier, point
 from tests.commands.experiment_documents import run
 from treetap.attacks.advice.advise import AdvisedJob, advise
+from treetap.attacks.id2graph.schema import KnownSettings
 from treetap.attacks.known_labels.evidence import SignatureEvidence
 from treetap.attacks.known_labels.names import KnownLabels
-from treetap.attacks.known_labels.schema import KnownSettings
 from treetap.attacks.report import html as audit_html
 from treetap.attacks.report.verdict import lines, to_do, told
 from treetap.attacks.verdict import Compared, FirstNamed, Verdict, judged

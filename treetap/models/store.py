@@ -246,6 +246,6 @@ def read_history(folder: Path) -> list[dict[str, float | None]]:
     return rounds
 
 
-def names_in(rounds: Sequence[Metrics]) -> list[str]:
-    """All metrics, in the order in which they appear."""
+def names_in(rounds: Sequence[Mapping[str, object]]) -> list[str]:
+    """All names of metrics or of other keys, in the order in which they appear."""
     return list(dict.fromkeys(name for row in rounds for name in row))

@@ -17,7 +17,7 @@ from cells import Cell
 from worlds import Joined, drawn, experiment_of, joined
 
 from treetap.errors import BadInput, TreetapError
-from treetap.lab.experiment.report import collect
+from treetap.lab.experiment.joint_model import collect
 from treetap.lab.local_federation import LocalFederation, clean_end, working_folder
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model

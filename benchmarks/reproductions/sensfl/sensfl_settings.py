@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sensfl_cells import BATCH_SIZE, CLIP, TABLES, WIDTH, Cell
 
-from treetap.attacks.features.schema import FeatureSettings
+from treetap.attacks.networks.schema import FeatureSettings
 from treetap.neural.defences import DpSgd, FeatureDefences
 from treetap.neural.params import Bottom, SplitnnParams, Top
 

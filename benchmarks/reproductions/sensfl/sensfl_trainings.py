@@ -15,7 +15,8 @@ from sensfl_figures import PREDICTION, TRAINING
 from sensfl_sets import FEATURE, HOLDER, split_of
 from sensfl_settings import AUXILIARY, VICTIMS, attack_settings, defences_of, params_of
 
-from treetap.attacks.features.evidence import Embeddings, FeatureEvidence, RealBottom
+from treetap.arrays import Singles
+from treetap.attacks.features.evidence import FeatureEvidence, RealBottom
 from treetap.attacks.features.findings import findings
 from treetap.attacks.registry import row
 from treetap.neural.centralised import CentralNetwork, Party
@@ -78,16 +79,14 @@ def run(cell: Cell, scale: KeyedScale) -> dict[str, Any]:
     return {**dict[str, Any](model), **trained, **attacked, **found}
 
 
-def _predicted(network: CentralNetwork, inputs: Inputs) -> Embeddings:
+def _predicted(network: CentralNetwork, inputs: Inputs) -> Singles:
     """(N, width) the embeddings of the trained model, as the label holder reads them in a prediction."""
     model, rows = network.models[FEATURE][BOTTOM], np.arange(len(inputs))
     pieces = np.split(rows, range(PIECE, len(rows), PIECE))
     return np.concatenate([embedded(model, inputs, piece, network.params.wire_type).numpy() for piece in pieces])
 
 
-def _attacked(
-    cell: Cell, params: SplitnnParams, table: Table, embeddings: Embeddings, real: RealBottom
-) -> dict[str, Any]:
+def _attacked(cell: Cell, params: SplitnnParams, table: Table, embeddings: Singles, real: RealBottom) -> dict[str, Any]:
     """The attacks on the first records of a table that are not auxiliary, by `findings`."""
     count = len(table.ids)
     known = np.arange(min(AUXILIARY[cell.set], count // 2))

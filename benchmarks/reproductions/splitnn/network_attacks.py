@@ -21,8 +21,7 @@ from network_cells import Cell
 from network_sets import FEATURE
 from network_settings import params_of
 
-from treetap.attacks.networks.classifier import named
-from treetap.attacks.networks.completion import Known, completed
+from treetap.attacks.networks.completion import Known, completed, named
 from treetap.attacks.networks.gradients import gradient_clusters, gradient_labels
 from treetap.attacks.scores import score
 from treetap.attacks.view.received_rows import EpochRows, attack_draws
@@ -93,10 +92,10 @@ def _known(records: int, seed: int, draw: int) -> Ints:
 def _gradients(epochs: list[EpochRows], split: Split, seed: int) -> dict[str, Any]:
     """The V-measure of clusters of the first epoch's gradients; the share of training labels that follows from 40."""
     labels, first = split.labels["train"], epochs[0]
-    clusters = gradient_clusters(first, split.classes, seed)
+    outcome, groups, _ = gradient_clusters(first, split.classes, seed)
     found: dict[str, Any] = {
-        "clusters": score(labels[first.records], clusters.groups).v_measure,
-        "outcome": clusters.outcome,
+        "clusters": score(labels[first.records], groups).v_measure,
+        "outcome": outcome,
     }
     shares = []
     for draw in range(DRAWS):

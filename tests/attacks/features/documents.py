@@ -7,16 +7,16 @@ from datetime import UTC, datetime
 import numpy as np
 
 from treetap.attacks.document import Document, Party, ReceivedRow, Signature
-from treetap.attacks.features.schema import (
+from treetap.attacks.networks.schema import (
     Attribute,
     ClassScores,
+    GainFigures,
     Picture,
     Reconstruction,
     RecordScores,
     VictimFigures,
     png_url,
 )
-from treetap.attacks.networks.schema import GainFigures
 
 HOLDER, VICTIM = "label-holder", "feature-b"
 

@@ -14,7 +14,7 @@ import torch
 from treetap.attacks.features.evidence import FeatureEvidence, RealBottom
 from treetap.attacks.features.findings import findings
 from treetap.attacks.features.record_space import RecordSpace
-from treetap.attacks.features.schema import FeatureSettings, VictimFigures
+from treetap.attacks.networks.schema import FeatureSettings, VictimFigures
 from treetap.attacks.registry import Needs, row, rows
 from treetap.neural.architectures import bottom_to_load
 from treetap.neural.params import Bottom

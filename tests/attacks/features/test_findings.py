@@ -15,7 +15,7 @@ from treetap.attacks.features.attributes import AttributeGuess
 from treetap.attacks.features.evidence import SCALES, FeatureEvidence, RealBottom
 from treetap.attacks.features.findings import _attribute, _compared, findings
 from treetap.attacks.features.record_space import Column, RecordSpace
-from treetap.attacks.features.schema import Attribute, FeatureSettings, Reconstruction
+from treetap.attacks.networks.schema import Attribute, FeatureSettings, Reconstruction
 from treetap.attacks.registry import Needs, row, rows
 from treetap.errors import BadInput
 

@@ -16,9 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-pytest.importorskip("torch", reason="needs treetap[neural]")
-
 from rich.console import Console
 
 from tests.attacks.features.embedding_logs import RECORDS as LOGGED
@@ -30,7 +27,7 @@ from tests.worlds import PARTIES, spec, world
 from treetap.attacks import audit_file
 from treetap.attacks.audit import audit
 from treetap.attacks.document import Document, parse
-from treetap.attacks.features.schema import FeatureSettings, VictimFigures
+from treetap.attacks.networks.schema import FeatureSettings, VictimFigures
 from treetap.attacks.report import html, print_summary
 from treetap.errors import BadInput, DataError
 from treetap.lab.local_federation import to_toml
@@ -38,6 +35,9 @@ from treetap.neural.params import Bottom
 from treetap.protocols.prediction import predict_request
 from treetap.tables.cells import tensor_column
 from treetap.trees.params import BoostingParams
+
+pytest.importorskip("torch", reason="needs treetap[neural]")
+
 
 HOLDER, B, C = PARTIES
 RECORDS, FRESH, KNOWN = 160, 60, 60

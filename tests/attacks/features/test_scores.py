@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 import torch
 
 from treetap.attacks.features.findings import class_scores, mse, psnr, r2, ssim
-from treetap.attacks.features.schema import png_url
+from treetap.attacks.networks.schema import png_url
 
 pytestmark = pytest.mark.second_tier
 

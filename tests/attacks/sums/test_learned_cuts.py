@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from treetap.attacks.sums.attack import SumsEvidence, read_columns
-from treetap.attacks.sums.learned_cuts import learned_cuts
+from treetap.attacks.sums.least_squares import learned_cuts
 from treetap.attacks.sums.propagation import Kept
 from treetap.attacks.sums.schema import SumsSettings
 from treetap.attacks.sums.scoring import TrueColumns

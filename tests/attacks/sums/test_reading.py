@@ -21,7 +21,7 @@ from treetap.attacks.sums.attack import SumsEvidence, read_columns
 from treetap.attacks.sums.propagation import Kept, Knowledge, Linked, differences, left_sets
 from treetap.attacks.sums.schema import CellsRead, ColumnFigures, SumsSettings
 from treetap.attacks.sums.scoring import TrueColumns, Truth
-from treetap.attacks.sums.sketches import Identities, Ints, PartySums, chains, sums_of
+from treetap.attacks.sums.sketches import Ints, PartySums, chains, linked_places, sums_of
 from treetap.attacks.view.opened_sums import OpenedSums, OpenedTree, WonSplit
 from treetap.errors import BadInput
 from treetap.trees.params import BoostingParams
@@ -115,7 +115,7 @@ def test_what_follows_exactly_is_right(case: str, tmp_path: Path) -> None:
         differences(linked, knowledge, lambda _: None)
         assert knowledge.contradictions == 0
         assert (knowledge.known >= 0).sum() >= by_left_sets
-        for number, chain in enumerate(truth.named(linked.identities, linked.chains)):
+        for number, chain in enumerate(truth.named(linked)):
             cells = chain.cells(columns)[:, columns.codes[:, chain.column]].T  # (N, cells): where each record is
             part = knowledge.possible[:, knowledge.first[number] : knowledge.first[number + 1]]
             assert (part | ~cells)[cells.any(axis=1)].all()
@@ -299,33 +299,27 @@ def test_finished_steps_are_kept(benchmark: Any, tmp_path: Path, monkeypatch: py
     assert len(list(folder.glob("*.npz"))) == 2  # links, differences
     assert folder.stat().st_mode & 0o077 == 0
     with monkeypatch.context() as patches:
-        patches.setattr(attack, "Identities", _Unlinkable)
+        patches.setattr(attack, "linked_places", _interrupted)
         again = figures_of(opened, truth, kept=kept)
     assert again.model_copy(update={"seconds": 0}) == whole.model_copy(update={"seconds": 0})
     kept.clear()
     assert not folder.exists()
 
 
-def _interrupted(*_: Any) -> None:
+def _interrupted(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
-
-
-class _Unlinkable(Identities):
-    def __init__(self, trees: Sequence[PartySums], *, sampled: bool, most: int) -> None:
-        assert not trees, "linked again"
-        super().__init__(trees, sampled=sampled, most=most)
 
 
 def test_chains_are_nested(benchmark: Any) -> None:
     """Every candidate is in one chain; in a chain left sets grow."""
     opened, _ = small(benchmark, n_estimators=3)
     trees = sums_of(PARTY, opened.trees, lambda tree: opened.params.drawn(tree, opened.records))
-    identities = Identities(trees, sampled=False, most=4_000)
-    linked = chains(trees, identities)
+    places = linked_places(trees, sampled=False, most=4_000)
+    linked = chains(trees, places)
     assert sorted(np.concatenate(linked).tolist()) == list(range(trees[0].candidates))
     for number, tree in enumerate(trees):
         for chain in linked:
-            counts = tree.counts[:, identities.places[number, chain]]
+            counts = tree.counts[:, places[number, chain]]
             assert (np.diff(counts, axis=1) >= 0).mean() > 0.98
 
 
