@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Bools
 from treetap.attacks.files import ScoredPrediction
 from treetap.attacks.predictions.decoding import Ints, MaskedTree, decode_paths, invert, possible_leaves
 from treetap.attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
@@ -32,7 +33,7 @@ from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_table
 from treetap.trees.ensemble import ROOT, Ensemble, Split
 from treetap.trees.leaf_entries import LeafEntries
-from treetap.trees.paths import Bools, candidate_leaves, output_bits
+from treetap.trees.paths import candidate_leaves, output_bits
 from treetap.wire.frame import content_of
 from treetap.wire.records import unpack_bits
 from treetap.wire.transcript import TranscriptReader

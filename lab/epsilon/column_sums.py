@@ -24,11 +24,12 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from treetap.additive.sums.key_holder import KeyHolder
+from treetap.arrays import Words
 from treetap.attacks.epsilon import gaussian_epsilon
 from treetap.errors import Malformed
 from treetap.lab.epsilon.games import MOST_NUMBERS, Floats, Measured, finish, in_memory
 from treetap.lattice.histogram_parameters import MODULUS_BITS, HistogramParameters
-from treetap.lattice.histogram_scheme import Opener, Words, added, kernels, parameters_of, radices
+from treetap.lattice.histogram_scheme import Opener, added, kernels, parameters_of, radices
 from treetap.lattice.histogram_sets import HistogramSets
 from treetap.native.histogram_arrays import HALF_BITS
 from treetap.party.boosting.ciphers import BoostingLayout, summed_values

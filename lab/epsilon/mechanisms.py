@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from treetap.arrays import Ints
 from treetap.attacks.epsilon import gaussian_epsilon
 from treetap.commands.options import needs
 from treetap.lab.epsilon.column_sums import SumNoiseMeasured
@@ -36,7 +37,7 @@ from treetap.party.pivodl.growing_tree import Division, GrowingTree
 from treetap.party.pivodl.leaf_weights import NoiseLedger, Settlement
 from treetap.party.policy import Policy
 from treetap.party.runtime.job_store import JobStore
-from treetap.privacy.label_dp import Ints, staged
+from treetap.privacy.label_dp import staged
 from treetap.privacy.zcdp import LeafWeightPrivacy, rho_of
 from treetap.protocols.own_priors import by_own_trees
 from treetap.tables.features import Held

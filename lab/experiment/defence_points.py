@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from threadpoolctl import threadpool_limits
 
+from treetap.arrays import Floats, Ints
 from treetap.attacks.advice.results import Measure
 from treetap.attacks.id2graph.schema import Settings, usual_discount
 from treetap.attacks.known_labels.compared import compared_names
@@ -63,7 +64,6 @@ from treetap.trees.ensemble import ROOT, Ensemble, Split, route
 from treetap.trees.grafting import NoisyModel
 from treetap.trees.grower import CentralTrees, Entry
 from treetap.trees.job_params import BINARY, JobParams
-from treetap.trees.local_values import Floats, Ints
 from treetap.trees.params import TreeParams
 from treetap.trees.repair import repair
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import BadInput, DataError
 from treetap.lab.experiment.report import importance
 from treetap.lab.experiment.results import Importance
@@ -29,7 +30,7 @@ from treetap.tables.record_ids import Ids
 from treetap.tables.typed import named_type, typed
 from treetap.tables.unlike import Unlike, check_values
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
-from treetap.trees.local_values import Bools, Floats, Ints, RowsLeft, reached_values
+from treetap.trees.local_values import RowsLeft, reached_values
 from treetap.trees.shapley import Attributions, attributions
 
 #: The meaning of a split's handle, by its owner's table.

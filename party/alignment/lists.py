@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from treetap.arrays import Rows
 from treetap.errors import Malformed
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import StepId, step
@@ -18,7 +19,7 @@ from treetap.protocols.alignment import Plan, owners
 from treetap.protocols.messages import JobSizes
 from treetap.psi import kernels
 from treetap.psi.group import POINT_BYTES, Exponent
-from treetap.psi.lists import PointList, Rows, common, permutation, shuffled
+from treetap.psi.lists import PointList, common, permutation, shuffled
 from treetap.psi.proof import Sums
 from treetap.tables.record_ids import Ids
 from treetap.wire.v2 import alignment_pb2, control_pb2

@@ -23,6 +23,7 @@ from google.protobuf.message import Message
 
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember, ciphertexts_of, entry_slots
+from treetap.arrays import Floats, Ints
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.models.durable import writing_whole
 from treetap.party.eini.entry_layout import (
@@ -51,9 +52,8 @@ from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.scoring import BLOCK_BYTES
 from treetap.tables.typed import typed
 from treetap.trees.ensemble import Ensemble
-from treetap.trees.leaf_entries import SUM_BITS, Ints, LeafEntries
+from treetap.trees.leaf_entries import SUM_BITS, LeafEntries
 from treetap.trees.local_values import GoesLeft
-from treetap.trees.paths import Floats
 from treetap.trees.shapley import expected_score
 from treetap.trees.shapley_entries import AttributionEntries
 
@@ -246,6 +246,9 @@ def write_attributions(
 class LabelHolderEnd:
     """The label holder's end: entries of scores, and of attributions if they are asked for, under one key."""
 
+    #: The sums of scores, once they are laid out.
+    scores: EntrySums
+
     def __init__(self, job: PredictionJob, scoring: TreeScoring, sizes: ChainSizes, advance: Advance) -> None:
         """Raises Refused if the key is shorter than the policy allows."""
         self._context, self._opening, self._chain = job.context, job.opening, job.chain
@@ -253,13 +256,7 @@ class LabelHolderEnd:
         self._key = KeyKind(PAILLIER, job.opening.parameters.eini.key_bits)
         job.context.policy.check_key(job.config.name, self._key)
         self._leaves: LeafEntries | None = None
-        self._scores: EntrySums | None = None
         self.attributions: Attributions | None = None
-
-    @property
-    def scores(self) -> EntrySums:
-        """The sums of scores, once they are laid out."""
-        return required(self._scores)
 
     def lay_out(self) -> None:
         """Compute the entries of the model, and the expected score if attributions are asked for."""
@@ -273,7 +270,7 @@ class LabelHolderEnd:
             public=trees.public,
             hides_constants=trees.hides_constants,
         )
-        self._scores = EntrySums(context, chain, SCORES, self._leaves, outputs, outputs, self._advance)
+        self.scores = EntrySums(context, chain, SCORES, self._leaves, outputs, outputs, self._advance)
         if self._opening.attributions:
             columns = opened.manifest["columns"]
             features = {handle: columns[split.feature] for handle, split in trees.own.items()}
@@ -314,7 +311,7 @@ class LabelHolderEnd:
 
     async def close(self) -> None:
         """Make the workers forget the key."""
-        for sums in (self._scores, self.attributions):
+        for sums in (self.scores, self.attributions) if self._leaves is not None else ():
             if sums is not None:
                 await sums.close()
 

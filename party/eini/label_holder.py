@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from treetap.arrays import Floats
 from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.eini.entry_layout import cipher_of, sizes_of
 from treetap.party.prediction.batch import BatchPrediction
@@ -34,7 +35,6 @@ from treetap.party.runtime.messages import Rows
 from treetap.party.runtime.step_order import THIS_ROUND, Next, Outcome, role, step, steps_of
 from treetap.tables.typed import IdColumns
 from treetap.trees.local_values import GoesLeft
-from treetap.trees.paths import Floats
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 if TYPE_CHECKING:  # of the two ciphers a job imports its own

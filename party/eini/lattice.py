@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import DataError, Malformed
 from treetap.lattice.columns import Branches, ColumnShape, NodeColumns, Page, TreeShape, shape_of, widest
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
@@ -45,11 +45,10 @@ from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.scoring import BLOCK_BYTES
 from treetap.trees.local_values import GoesLeft
-from treetap.trees.paths import Bools, Floats, reachable
+from treetap.trees.paths import reachable
 from treetap.wire.v2 import exchange_pb2, lattice_pb2, types_pb2
 
 log = logging.getLogger(__name__)
-Ints = npt.NDArray[np.int64]
 #: Most bytes of ciphertexts in a message: the halves that came in one go on whole in one.
 COLUMN_BYTES = 2 * MESSAGE_BYTES - 65_536
 #: A ciphertext of a block: its page and its output.

@@ -13,6 +13,7 @@ from typing import NoReturn, Protocol
 
 import numpy as np
 
+from treetap.arrays import Ints
 from treetap.errors import ConfigError, Malformed, OutOfOrder, PlaintextOverflow, Refused
 from treetap.models.kept import COLUMN_PRIVACY
 from treetap.models.line_file import Line
@@ -32,7 +33,7 @@ from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import TreeSizes
 from treetap.trees.candidates import Shape
 from treetap.trees.ensemble import ROOT
-from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import TreeParams
 from treetap.trees.slots import Slots, width_for

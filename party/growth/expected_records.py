@@ -15,11 +15,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from treetap.arrays import Bools
 from treetap.errors import Malformed
 from treetap.party.runtime.messages import REMEDY, Rows
 from treetap.trees.params import FewestDrawn
-
-Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 class ExpectedRecords:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from treetap.arrays import Bools
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.line_file import Line
 from treetap.models.own_split import OwnSplit
@@ -26,7 +27,6 @@ from treetap.trees.candidates import Partition
 from treetap.trees.ensemble import ROOT
 from treetap.wire.v2 import control_pb2, growth_pb2
 
-Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 #: Most bytes of packed ciphertexts in one message of candidate sums.
 SUMS_BYTES = 1024 * 1024
 

@@ -59,6 +59,9 @@ class FeaturePartyJob:
         shapes: of all columns, each with the most bins that a node has; known once they are binned.
     """
 
+    #: The binned columns, and the splits made on them.
+    split_table: SplitTable
+
     def __init__(
         self,
         config: PartyConfig,
@@ -87,7 +90,6 @@ class FeaturePartyJob:
         self.sizes = TreeSizes(members=members, key=KeyKind.of(spec), params=params, rounds=rounds)
         self.alignment = Alignment(context, spec.alignment, "min_common_records", self.sizes)
         self.conditions: Conditions = {TAKES_PART: self.takes_part, SITS_OUT: lambda t: not self.takes_part(t)}
-        self._split_table: SplitTable | None = None
         self._key: ReceivedKey | None = None
 
     @step(Next(ALIGNMENT, when=UNPUBLISHED), Next("bin", when=ALIGNED), Next("publish", when=PUBLISHED))
@@ -139,9 +141,9 @@ class FeaturePartyJob:
         await self._first.seed(self.stored)
         table, missing_bins = records.table, any(rule.missing_bins for rule in self._rules)
         binned = await bin_features(self._context, table, self._params, records.training, missing_bins=missing_bins)
-        self._split_table = SplitTable(self._context.party, table.columns, binned, records.training)
+        self.split_table = SplitTable(self._context.party, table.columns, binned, records.training)
         for rule in self._rules:
-            rule.binned(self._split_table)
+            rule.binned(self.split_table)
         self.shapes = binned.shapes
         if self._params.bins_per_node:
             values, most = table.features[: records.training], self._params.max_bin
@@ -187,11 +189,6 @@ class FeaturePartyJob:
     def table(self) -> Table:
         """The party's table, with the records of the eval table last; after `bin`, of the common records alone."""
         return required(self._records).table
-
-    @property
-    def split_table(self) -> SplitTable:
-        """The binned columns, and the splits made on them."""
-        return required(self._split_table)
 
     @property
     def key(self) -> tuple[PublicKey, Slots]:

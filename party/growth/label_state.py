@@ -6,10 +6,9 @@ It is the same for all training protocols. The metrics of rounds are on disk lin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
+from treetap.arrays import Array, Floats
 from treetap.models.kept import CLEAN_METRICS, read_history
 from treetap.models.store import HISTORY
 from treetap.party.runtime.job_store import JobStore
@@ -17,8 +16,7 @@ from treetap.trees.ensemble import Tree
 from treetap.trees.metrics import finite
 from treetap.wire.v2 import setup_pb2, types_pb2
 
-Values = np.ndarray[tuple[int], np.dtype[Any]]
-Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+State = TypeVar("State", bound="LabelState")
 #: The name under which every label state keeps its scores on disk.
 SCORES = "scores"
 #: The arrays with what each feature party knows of the records after the last stored tree.
@@ -43,13 +41,16 @@ class LabelState(Protocol):
     def add(self, tree: Tree, values: Floats) -> None:
         """Add the values (N, outputs) that a finished tree gives to the records, and compute the metrics."""
 
-    def save(self) -> None:
-        """Store the state atomically."""
+    def state(self) -> dict[str, Array]:
+        """What of it is stored after each tree."""
+
+    def load(self, arrays: dict[str, Array]) -> None:
+        """Go on from what was stored; `DataError` for one of another table."""
 
     def used(self, trees: list[Tree]) -> list[Tree]:
         """The trees that predictions use."""
 
-    def measured(self, labels: Values) -> dict[str, float]:
+    def measured(self, labels: Array) -> dict[str, float]:
         """Metrics of the trees that predictions use, by these labels (N,) of the records."""
 
     def summary(self) -> dict[str, Any]:
@@ -57,6 +58,13 @@ class LabelState(Protocol):
 
     def continuation(self) -> Floats | None:
         """The scores (N, outputs) after all trees, from which a later training may continue; None: none may."""
+
+
+def resumed(state: State, store: JobStore) -> State:
+    """The state after the last stored tree. Raises DataError where that is of another table."""
+    if (arrays := store.load_arrays(SCORES)) is not None:
+        state.load(arrays)
+    return state
 
 
 def stored_trees(store: JobStore) -> int:

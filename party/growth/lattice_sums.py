@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from treetap.arrays import Ints
 from treetap.errors import BadInput, Malformed
 from treetap.lattice.histogram_parameters import HIDING, MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
@@ -30,7 +31,6 @@ from treetap.party.runtime.messages import Rows
 from treetap.party.setup.joint_seed import draw_joint_seed
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.ensemble import ROOT
-from treetap.trees.growing_tree import Ints
 from treetap.trees.tree_bins import GlobalBins
 from treetap.wire.v2 import exchange_pb2, setup_pb2
 

@@ -12,6 +12,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from treetap.arrays import Ints
 from treetap.errors import Malformed
 from treetap.models.kept import CELLS
 from treetap.party.defences.checks import refuse_classes
@@ -21,7 +22,7 @@ from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import TreeSizes
 from treetap.trees.candidates import MARKS, Group
-from treetap.trees.growing_tree import Choice, GrowingTree, Ints
+from treetap.trees.growing_tree import Choice, GrowingTree
 from treetap.wire.v2 import exchange_pb2, growth_pb2
 
 

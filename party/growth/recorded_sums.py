@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from google.protobuf.message import Message
 
+from treetap.arrays import Ints
 from treetap.models.own_split import OwnSplit
 from treetap.party.growth.messages import won_messages
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.runtime.context import StepContext
-from treetap.trees.growing_tree import Choice, GrowingTree, Ints
+from treetap.trees.growing_tree import Choice, GrowingTree
 from treetap.wire.v2 import transcript_pb2
 
 #: Most numbers in one record of the transcript, of 8 bytes each.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from treetap.arrays import Bools
 from treetap.errors import Malformed
 from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.prediction.opened_model import OpenedModel
@@ -17,7 +18,6 @@ from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.messages import REMEDY, Rows
 from treetap.party.runtime.step_order import ANY, LATER, Next, Phase, role, step, steps_of
 from treetap.protocols.interactive import InteractiveSizes, asked_stages
-from treetap.trees.paths import Bools
 from treetap.wire import records
 from treetap.wire.records import rows_of
 from treetap.wire.v2 import control_pb2, interactive_pb2, types_pb2

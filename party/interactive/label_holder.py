@@ -20,6 +20,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from treetap.arrays import Bools
 from treetap.errors import Malformed
 from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.prediction.batch import BatchPrediction
@@ -75,7 +76,6 @@ class StageNodes:
 Stage = Mapping[str, Sequence[StageNodes]]
 
 
-Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 #: (number of the tree, split, places in the block of the records that stand there).
 Query = tuple[int, Split, Places]
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Ints, Rows
 from treetap.errors import Malformed
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.pivodl.participant import Participant
@@ -23,8 +24,6 @@ from treetap.protocols.pivodl import CODE_BYTES
 from treetap.trees.candidates import CandidateList, Shape
 from treetap.wire.v2 import pivodl_pb2
 
-Ints = npt.NDArray[np.int64]
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 #: Bins in one message.
 _PART = MESSAGE_BYTES // 2 // CODE_BYTES
 #: Positions of a list in one set: at most four bytes each.

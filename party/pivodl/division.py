@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from treetap.arrays import Rows
 from treetap.errors import Malformed
 from treetap.party.growth.messages import space_items
 from treetap.party.pivodl.growing_tree import Division, GrowingTree
-from treetap.party.pivodl.labels import Ownership, Rows
+from treetap.party.pivodl.labels import Ownership
 from treetap.party.pivodl.participant import Participant
 from treetap.party.pivodl.source import Source
 from treetap.party.pivodl.split_party import SplitParty, Winner

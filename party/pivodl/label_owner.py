@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from treetap.additive.paillier.shared_sums import SharedSums
+from treetap.arrays import Ints
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.pivodl.candidate_bins import SourceBins, left_sums_of_sets, own_bins, receive_bins, send_bins
 from treetap.party.pivodl.growing_tree import GrowingTree
@@ -23,7 +23,6 @@ from treetap.trees.pivodl_rules import permits
 from treetap.trees.tree_bins import left_sums
 from treetap.wire.v2 import pivodl_pb2
 
-Ints = npt.NDArray[np.int64]
 #: Bytes of ciphertexts in one message.
 SHARE_BYTES = 1024 * 1024
 

@@ -10,9 +10,9 @@ import secrets
 from collections import defaultdict
 
 import numpy as np
-import numpy.typing as npt
 
 from treetap.additive.paillier.shared_sums import SharedSums
+from treetap.arrays import Bools, Rows
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.party.growth.split_table import TreeColumns
@@ -25,9 +25,6 @@ from treetap.party.pivodl.party_keys import PartyKeys
 from treetap.trees.pivodl_rules import permits
 from treetap.trees.tree_bins import left_sums
 from treetap.wire.v2 import pivodl_pb2
-
-Bools = npt.NDArray[np.bool_]
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class Source:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Ints
 from treetap.errors import Malformed
 from treetap.party.growth.recorded_sums import RecordedSums
 from treetap.party.pivodl.growing_tree import GrowingTree
@@ -20,8 +20,6 @@ from treetap.party.pivodl.participant import Participant
 from treetap.party.pivodl.party_keys import PartyKeys
 from treetap.trees.pivodl_rules import Best, best_of, least_gain
 from treetap.wire.v2 import pivodl_pb2
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

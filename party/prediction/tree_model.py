@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from treetap.arrays import Bools, Floats
 from treetap.errors import Malformed
 from treetap.models.kept import HIDES_CONSTANTS
 from treetap.models.own_split import OwnSplit
@@ -23,7 +24,7 @@ from treetap.tables.categories import Category
 from treetap.trees.ensemble import Ensemble
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.missing_party import expected_guesses
-from treetap.trees.paths import Bools, Decide, Floats, candidate_leaves
+from treetap.trees.paths import Decide, candidate_leaves
 from treetap.wire.v2 import prediction_pb2
 
 log = logging.getLogger(__name__)

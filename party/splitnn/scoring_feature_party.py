@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 
 import torch
 
+from treetap.arrays import Bools
 from treetap.neural.trained import pieces
 from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.prediction.opened_model import OpenedModel
-from treetap.party.prediction.query_counts import Bools
 from treetap.party.prediction.steps import TakenBlocks
 from treetap.party.protocols import PredictionJob
 from treetap.party.runtime.messages import Rows

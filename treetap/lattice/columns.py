@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.lattice.parameters import Parameters
 from treetap.trees.ensemble import Ensemble, Split, Tree
@@ -25,9 +25,6 @@ from treetap.trees.local_values import GoesLeft, ValueTable
 from treetap.trees.paths import candidate_bits, candidate_leaves, least_spare
 from treetap.trees.remote_node_sums import label_columns
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 #: The branches of one party on the way to a node, from the root: (handle of its split, True for left).
 Branches = tuple[tuple[int, bool], ...]
 

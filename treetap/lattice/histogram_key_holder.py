@@ -12,18 +12,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from treetap.arrays import Ints, Words
 from treetap.errors import Malformed
 from treetap.lattice.histogram_parameters import HistogramParameters
-from treetap.lattice.histogram_scheme import (
-    Ints,
-    Opener,
-    Words,
-    blocks_of,
-    encode,
-    first_halves_bytes,
-    kernels,
-    moduli_of,
-)
+from treetap.lattice.histogram_scheme import Opener, blocks_of, encode, first_halves_bytes, kernels, moduli_of
 from treetap.native.histogram_arrays import DEGREE, WORD_BYTES, ZERO_BLOCK, Reals
 from treetap.process.together import in_order, together
 from treetap.trees.slots import Slots

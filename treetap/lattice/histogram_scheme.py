@@ -8,8 +8,8 @@ from functools import cache
 from itertools import accumulate, pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Ints, Words
 from treetap.errors import BadInput, PlaintextOverflow, Refused
 from treetap.lattice.histogram_parameters import MODULUS_BITS, HistogramParameters
 from treetap.lattice.parameters import STATISTICAL_BITS
@@ -20,8 +20,6 @@ from treetap.trees.candidates import CandidateList, Shape
 from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import accumulate_cells
 
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
 _WORD = 64
 _LOW = (1 << HALF_BITS) - 1
 

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Ints, Words
 from treetap.lattice.histogram_parameters import HistogramParameters
-from treetap.lattice.histogram_scheme import Ints, Words, added, kernels, left_sums, radices
+from treetap.lattice.histogram_scheme import added, kernels, left_sums, radices
 from treetap.lattice.histogram_sums import (
     PRODUCTS_PER_CALL,
     Codes,

@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Words
 from treetap.errors import Malformed
 from treetap.lattice.histogram_parameters import HistogramParameters
-from treetap.lattice.histogram_scheme import Words, blocks_of, kernels, left_sums, radices
+from treetap.lattice.histogram_scheme import blocks_of, kernels, left_sums, radices
 from treetap.native.histogram_arrays import (
     DEGREE,
     HALF_BITS,

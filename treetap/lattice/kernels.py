@@ -25,8 +25,8 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Ints
 from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, PARTIAL_SUMS, Parameters
@@ -184,8 +184,6 @@ def blinds(ring: Ring, columns: int, n: int) -> Ints:
 
 
 T = TypeVar("T")
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 #: A ciphertext's place: (index of its mask among those that come with it, the output that it adds to).
 Place = tuple[int, int]
 IN_FLIGHT_PER_WORKER = 2

@@ -8,13 +8,11 @@ from __future__ import annotations
 from typing import NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Ints
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
 from treetap.lattice.scheme import scheme_of, to_bytes
-
-Ints = npt.NDArray[np.int64]
 
 
 class LatticeKey:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from treetap.arrays import Array, Floats, Rows
 from treetap.errors import DataError
 from treetap.neural.architectures import bottom_model
 from treetap.neural.defences import FeatureDefences, LabelDefences
@@ -31,9 +31,6 @@ from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
 from treetap.tables.reading import Table
 
-Array = npt.NDArray[np.generic]
-Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]
 #: Called after each epoch with its number and the model.
 After = Callable[[int, "CentralNetwork"], None]
 #: Called with feature party, epoch, places of the records (n,) and their embeddings (n, width) as they are read, or
@@ -81,7 +78,7 @@ class CentralNetwork:
         self,
         params: SplitnnParams,
         parties: list[Party],
-        labels: npt.NDArray[Any],
+        labels: Array,
         classes: int,
         defences: LabelDefences | None = None,
         *,
@@ -244,7 +241,7 @@ class CentralNetwork:
 
 def central_network(
     tables: Sequence[tuple[str, Table]],
-    labels: npt.NDArray[Any],
+    labels: Array,
     classes: int,
     params: SplitnnParams,
     defences: LabelDefences | None = None,

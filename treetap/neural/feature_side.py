@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
+from treetap.arrays import Array, Rows
 from treetap.neural.architectures import bottom_model
 from treetap.neural.defences import FeatureDefences
 from treetap.neural.draws import Draws
@@ -17,8 +16,6 @@ from treetap.neural.optimiser import Optimiser, load_weights, weights_of
 from treetap.neural.own_step import own_gradients
 from treetap.neural.params import SplitnnParams
 
-Array = npt.NDArray[np.generic]
-Rows = npt.NDArray[np.int64]
 #: The name of a party's own model among its weights.
 BOTTOM = "bottom"
 #: Records of one piece of a prediction: of any model they take a few seconds at most.

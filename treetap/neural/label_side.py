@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
+from treetap.arrays import Array, Floats, Rows
 from treetap.errors import DataError
 from treetap.neural.architectures import bottom_model, top_model
 from treetap.neural.defences import LabelDefences
@@ -22,9 +20,6 @@ from treetap.neural.objective import Objective
 from treetap.neural.optimiser import Optimiser, load_weights, weights_of
 from treetap.neural.params import SplitnnParams
 
-Array = npt.NDArray[np.generic]
-Rows = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 #: The name of the top model among the weights.
 TOP = "top"
 
@@ -50,7 +45,7 @@ class LabelSide:
         party: str,
         feature_parties: Sequence[str],
         inputs: Inputs | None,
-        labels: npt.NDArray[Any],
+        labels: Array,
         objective: Objective,
         draws: Draws,
         defences: LabelDefences,
@@ -127,9 +122,7 @@ class LabelSide:
         outputs: torch.Tensor = self.models[TOP](torch.cat([*own, *joined], dim=1))
         return outputs
 
-    def _returned(
-        self, party: str, received: torch.Tensor, labels: npt.NDArray[Any], epoch: int, batch: int
-    ) -> torch.Tensor:
+    def _returned(self, party: str, received: torch.Tensor, labels: Array, epoch: int, batch: int) -> torch.Tensor:
         """The gradient that a party gets, as it reads it: that of the loss, with DIMIP's term, after the defence."""
         assert received.grad is not None
         gradient = received.grad

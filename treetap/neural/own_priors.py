@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Floats, Ints
 from treetap.neural.centralised import CentralNetwork, Party
 from treetap.neural.draws import Draws
 from treetap.neural.inputs import InputScaler
@@ -18,8 +18,6 @@ from treetap.neural.params import SplitnnParams
 from treetap.tables.reading import Table
 from treetap.trees.loss import outcome_of
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 #: The name of the model; raised with any change of the probabilities that is no change of the parameters.
 MODEL = "network/1"
 

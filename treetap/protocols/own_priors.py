@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from treetap.privacy.label_dp import Floats, Ints, Priors
+from treetap.arrays import Floats, Ints
+from treetap.privacy.label_dp import Priors
 
 if TYPE_CHECKING:  # the coordinator reads no table
     from treetap.tables.reading import Table

@@ -25,8 +25,8 @@ from treetap.protocols.splitnn_prediction import NetworkSizes, embeddings_of_row
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from treetap.arrays import Ints
     from treetap.neural.defences import FeatureDefences, LabelDefences
-    from treetap.privacy.label_dp import Ints
     from treetap.tables.reading import Table
     from treetap.wire.v2 import setup_pb2
 

@@ -15,13 +15,13 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Rows, Words
 from treetap.errors import Malformed
 from treetap.process.grouped_rows import GroupedRows, Open, Raw, raw_rows, read_at, write_at
 from treetap.psi.group import POINT_BYTES
 
 #: Points as numpy compares and sorts them: fixed width, by their bytes.
 Points = npt.NDArray[np.bytes_]
-Rows = npt.NDArray[np.int64]
 
 #: Points that are read at a time: 2 MiB.
 BLOCK = 1 << 16
@@ -181,7 +181,7 @@ def _held(left: Points, right: Points) -> Rows:
     return kept
 
 
-def _keys(points: Points) -> npt.NDArray[np.uint64]:
+def _keys(points: Points) -> Words:
     """The first eight bytes of each point as a number of the same order."""
     words = points.view(">u8").reshape(len(points), -1)
     return np.asarray(words[:, 0], dtype=np.uint64)

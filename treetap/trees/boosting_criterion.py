@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.trees.candidates import PartitionRule
 from treetap.trees.criterion import largest
 from treetap.trees.loss import UNIT, record_bounds
@@ -40,10 +40,6 @@ from treetap.trees.params import BoostingParams
 
 # XGBoost's kRtEps: a loss change of this or less is rounding noise.
 LEAST_LOSS_CHANGE = 1e-6
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 class GainParams(Protocol):
@@ -132,7 +128,7 @@ def loss_changes(left: Ints, parent: Ints, scale: float, params: GainParams, wit
     return np.where(allowed, change, -np.inf)
 
 
-def choose(changes: Sequence[Floats], params: BoostingParams) -> tuple[int, npt.NDArray[np.int64]] | None:
+def choose(changes: Sequence[Floats], params: BoostingParams) -> tuple[int, Ints] | None:
     """The best split of one node, or None for a leaf.
 
     `changes` holds each party's loss changes (candidates,), parties in tie order. Returns the lowest party that has the
@@ -208,7 +204,7 @@ class BoostingCriterion:
     def gains(self, left: Ints, parent: Ints) -> Floats:
         return loss_changes(left, parent, self.scale, self.params)
 
-    def choose(self, gains: Sequence[Floats]) -> tuple[int, npt.NDArray[np.int64]] | None:
+    def choose(self, gains: Sequence[Floats]) -> tuple[int, Ints] | None:
         return choose(gains, self.params)
 
     def shown(self, gain: float) -> float:

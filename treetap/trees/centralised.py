@@ -14,11 +14,10 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array, Bools, Floats
 from treetap.errors import ConfigError, DataError
 from treetap.trees.binning import BinnedTable, FeatureBins
 from treetap.trees.boosting_criterion import BoostingCriterion
@@ -34,11 +33,8 @@ from treetap.trees.noised_sums import NoisedParty
 from treetap.trees.params import BoostingParams
 from treetap.trees.withholding import NOTHING, Withholding
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Tables = Sequence[tuple[str, BinnedTable]]
-Labels = npt.NDArray[Any]
+Labels = Array
 
 
 @dataclass(frozen=True)
@@ -57,13 +53,13 @@ class CentralModel(CentralTrees):
         n, goes_left = self._router(tables)
         return scores_without(self.ensemble, n, goes_left, away)
 
-    def _router(self, tables: Tables) -> tuple[int, Callable[[Split, npt.NDArray[Any]], Bools]]:
+    def _router(self, tables: Tables) -> tuple[int, Callable[[Split, Array], Bools]]:
         """N, and the records that go left at a split."""
         codes = {name: table.codes for name, table in tables}
         n_bins = {name: [feature.n_bins for feature in table.features] for name, table in tables}
         n = len(next(iter(codes.values())))
 
-        def goes_left(split: Split, rows: npt.NDArray[Any]) -> Bools:
+        def goes_left(split: Split, rows: Array) -> Bools:
             candidate, _ = self.entry(split)
             column = codes[split.owner][rows, candidate.feature]
             return column_goes_left(column, candidate, n_bins[split.owner][candidate.feature])

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.errors import DataError
 from treetap.trees.binning import BinnedTable, bin_table
-from treetap.trees.candidates import Bools
 from treetap.trees.cell_merging import bins_of
 from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.forest_criterion import ForestCriterion, check_labels, targets
@@ -29,10 +27,8 @@ from treetap.trees.params import ForestParams
 from treetap.trees.tree_bins import Bins, NodeBins
 from treetap.trees.withholding import NOTHING, Withholding
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 #: Party name and its raw columns (N, d), NaN where missing.
-Blocks = Sequence[tuple[str, npt.NDArray[Any]]]
+Blocks = Sequence[tuple[str, Array]]
 Tables = Sequence[tuple[str, BinnedTable]]
 
 
@@ -57,7 +53,7 @@ class CentralForest(CentralTrees):
 
 def train_forest(
     blocks: Blocks,
-    labels: npt.NDArray[Any],
+    labels: Array,
     params: ForestParams,
     classes: int | None = None,
     tables: Tables | None = None,

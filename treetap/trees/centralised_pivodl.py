@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array, Floats, Ints
 from treetap.errors import ConfigError, DataError
 from treetap.trees.binning import BinnedTable
 from treetap.trees.candidates import Candidate, column_goes_left
@@ -26,8 +25,6 @@ from treetap.trees.pivodl_rules import Best, able_sources, admissible, best_of, 
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
 from treetap.trees.tree_bins import GlobalBins, goes_left, left_sums
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Tables = Sequence[tuple[str, BinnedTable]]
 #: Tree, leaf and exact weight (K,) → the weight with noise (K,), as `NoiseLedger.released` gives it.
 Release = Callable[[int, int, Floats], Floats]
@@ -92,9 +89,9 @@ class CentralPivodlModel:
 
 def train(
     tables: Tables,
-    labels: npt.NDArray[Any],
+    labels: Array,
     params: PivodlParams,
-    ownership: Mapping[str, npt.NDArray[Any]] | None = None,
+    ownership: Mapping[str, Array] | None = None,
     release: Release | None = None,
 ) -> CentralPivodlModel:
     """Train on the parties' tables, given in the order of ties, and labels (N,): class numbers or values.
@@ -141,7 +138,7 @@ def train(
     return CentralPivodlModel(params, loss, tuple(trees))
 
 
-def _owned(ownership: Mapping[str, npt.NDArray[Any]], tables: Tables, records: int) -> dict[str, Ints]:
+def _owned(ownership: Mapping[str, Array], tables: Tables, records: int) -> dict[str, Ints]:
     """Records by party that labels some; DataError unless they are a partition among the parties."""
     if strangers := [name for name in ownership if name not in dict(tables)]:
         raise DataError(f"{', '.join(strangers)} label records and have no table")

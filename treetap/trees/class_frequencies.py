@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array, Floats, Ints
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.centralised_forest import train_forest
 from treetap.trees.params import ForestParams
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 #: The model and its settings; raised with any change of the frequencies.
 MODEL = "forest/1"
 #: Each leaf has at least this many of the records drawn, unless that is more than a quarter of all.
@@ -27,7 +23,7 @@ class ClassFrequencies:
     Raises `DataError` if a column holds an infinite value.
     """
 
-    def __init__(self, features: npt.NDArray[Any], classes: int) -> None:
+    def __init__(self, features: Array, classes: int) -> None:
         names = [str(place) for place in range(features.shape[1])]
         self._features, self._classes = features, classes
         self._bins = bin_table(features, names, ForestParams.max_bin, may_be_constant=names)

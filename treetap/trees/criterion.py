@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Floats, Ints
 from treetap.trees.candidates import PartitionRule
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class Criterion(Protocol):

@@ -11,14 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import DataError
 from treetap.trees.loss import outcome_of
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 #: The key by which importances are grouped.
 K = TypeVar("K", bound=Hashable)
 #: The number of a tree's root.

@@ -27,15 +27,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array, Floats, Ints
 from treetap.trees import metrics
 from treetap.trees.job_params import REGRESSIONS
 
 Json = dict[str, Any]
-Array = npt.NDArray[Any]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Row = dict[str, float | int]
 #: Format of the document.
 VERSION = 2
@@ -140,7 +137,7 @@ def averages(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     }
 
 
-def _share(part: Ints, whole: Ints) -> npt.NDArray[np.float64]:
+def _share(part: Ints, whole: Ints) -> Floats:
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Floats, Ints
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below, deciding_splits, route, weights_at
 from treetap.trees.expansion import ExpansionRules
@@ -21,9 +21,6 @@ from treetap.trees.grower import Entry, entering, give, grow
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.local_values import RowsLeft, among, covering
 from treetap.trees.tree_bins import Bins, GlobalBins
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from treetap.arrays import Bools, Floats, Ints, Rows
 from treetap.errors import Malformed
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.candidates import Group, NodeCandidates, Partition
@@ -26,10 +27,6 @@ from treetap.trees.monotone import MarkedCandidates, Monotone
 from treetap.trees.noised_sums import Drawn, SumNoise, fair_gains
 from treetap.trees.withholding import InformationLimit
 
-Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Values = TypeVar("Values", bound=np.ndarray[tuple[int, ...], np.dtype[np.int64]])
 
 

@@ -21,14 +21,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.local_values import GoesLeft, ValueTable
 from treetap.trees.missing_party import open_ways, reaching
-from treetap.trees.paths import Bools, Decide, Floats, candidate_leaves, paths, spare_bits
+from treetap.trees.paths import Decide, candidate_leaves, paths, spare_bits
 
-Ints = npt.NDArray[np.int64]
 #: Every sum of leaf weights lies below 2^SUM_BITS in fixed point, whatever the model.
 SUM_BITS = 57
 #: log2 of how far a score may be from the exact one: 4.7e-10, for scores below 1 that share of the largest.

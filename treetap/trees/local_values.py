@@ -10,13 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, route, weights_at
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 #: The mask of some records (rows) that go left at a split: (split, rows) → (len(rows),).
 RowsLeft = Callable[[Split, Ints], Bools]
 #: For a party's own handle, the records that go left (n,).
@@ -89,6 +86,6 @@ def reached_values(tree: Tree, reached: Ints, goes_left: RowsLeft) -> Floats:
     return values
 
 
-def among(goes_left: Callable[[Split, Any], Bools], rows: npt.NDArray[Any]) -> RowsLeft:
+def among(goes_left: Callable[[Split, Any], Bools], rows: Array) -> RowsLeft:
     """The same answers for places in `rows` in the place of rows."""
     return lambda split, places: goes_left(split, rows[places])

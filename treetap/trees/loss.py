@@ -15,11 +15,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array, Floats, Ints
 from treetap.errors import ConfigError, DataError
 from treetap.trees import metrics
 
@@ -27,9 +26,6 @@ FRACTION_BITS = 32
 UNIT = 1 << FRACTION_BITS
 #: Of a regression; beyond it the square of a residual overflows.
 LARGEST_TARGET = 1e150
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -50,11 +46,11 @@ class Loss(ABC):
         self.outputs = outputs
 
     @abstractmethod
-    def base_margin(self, base_score: float | None, labels: npt.NDArray[Any], weights: Floats | None = None) -> Floats:
+    def base_margin(self, base_score: float | None, labels: Array, weights: Floats | None = None) -> Floats:
         """The score (outputs,) before the first tree; `labels`, `weights` (N,) are those of the training records."""
 
     @abstractmethod
-    def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+    def gradients(self, scores: Floats, labels: Array) -> tuple[Floats, Floats]:
         """First and second derivative of the loss in the score: g, h, each (N, outputs)."""
 
     @abstractmethod
@@ -66,7 +62,7 @@ class Loss(ABC):
         """The largest |g| and the largest h as integers, from which slot widths follow; `factor`: of any record."""
 
     @abstractmethod
-    def check(self, labels: npt.NDArray[Any]) -> None:
+    def check(self, labels: Array) -> None:
         """Raise DataError if labels (N,) do not fit the objective."""
 
     def quantise(self, g: Floats, h: Floats, factors: Floats | None = None) -> Quantised:
@@ -84,11 +80,11 @@ class Loss(ABC):
     def _scale(self, g: Floats) -> float:  # noqa: ARG002 - squared error looks at g
         return 1.0
 
-    def metric(self, scores: Floats, labels: npt.NDArray[Any], weights: Floats | None = None) -> dict[str, float]:
+    def metric(self, scores: Floats, labels: Array, weights: Floats | None = None) -> dict[str, float]:
         """Measures of scores (N, outputs) against labels (N,), weighted by the weights: see `metrics.evaluate`."""
         return metrics.evaluate(self.objective, self.transform(scores), labels, weights)
 
-    def watched(self, scores: Floats, labels: npt.NDArray[Any], weights: Floats | None = None) -> float:
+    def watched(self, scores: Floats, labels: Array, weights: Floats | None = None) -> float:
         """The loss that early stopping watches, lower is better."""
         return metrics.watched(self.objective, self.transform(scores), labels, weights)
 
@@ -101,14 +97,14 @@ class Logistic(Loss):
     def base_margin(
         self,
         base_score: float | None,
-        labels: npt.NDArray[Any],  # noqa: ARG002
+        labels: Array,  # noqa: ARG002
         weights: Floats | None = None,  # noqa: ARG002
     ) -> Floats:
         """logit(base_score); None means ½, hence 0."""
         share = 0.5 if base_score is None else base_score
         return np.array([math.log(share / (1.0 - share))])
 
-    def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+    def gradients(self, scores: Floats, labels: Array) -> tuple[Floats, Floats]:
         p = self.transform(scores)[:, None]
         return p - np.asarray(labels, dtype=np.float64)[:, None], p * (1.0 - p)
 
@@ -122,7 +118,7 @@ class Logistic(Loss):
         """|g| ≤ 1, h ≤ ¼."""
         return math.ceil(factor * UNIT), math.ceil(factor * (UNIT >> 2))
 
-    def check(self, labels: npt.NDArray[Any]) -> None:
+    def check(self, labels: Array) -> None:
         """Labels are 0 and 1, both present."""
         check_classes(labels, 2, self.objective)
 
@@ -135,13 +131,13 @@ class Softmax(Loss):
     def base_margin(
         self,
         base_score: float | None,
-        labels: npt.NDArray[Any],  # noqa: ARG002
+        labels: Array,  # noqa: ARG002
         weights: Floats | None = None,  # noqa: ARG002
     ) -> Floats:
         """The same number for every class, which cancels in the softmax; None means ½."""
         return np.full(self.outputs, 0.5 if base_score is None else float(base_score))
 
-    def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+    def gradients(self, scores: Floats, labels: Array) -> tuple[Floats, Floats]:
         p = self.transform(scores)
         hit = np.asarray(labels).astype(np.int64)[:, None] == np.arange(self.outputs)
         return p - hit, 2.0 * p * (1.0 - p)
@@ -155,7 +151,7 @@ class Softmax(Loss):
         """|g| ≤ 1, h ≤ ½."""
         return math.ceil(factor * UNIT), math.ceil(factor * (UNIT >> 1))
 
-    def check(self, labels: npt.NDArray[Any]) -> None:
+    def check(self, labels: Array) -> None:
         """Labels are class numbers 0..C−1; at least two classes are present."""
         check_classes(labels, self.outputs, self.objective)
 
@@ -165,7 +161,7 @@ class SquaredError(Loss):
 
     objective = "reg:squarederror"
 
-    def base_margin(self, base_score: float | None, labels: npt.NDArray[Any], weights: Floats | None = None) -> Floats:
+    def base_margin(self, base_score: float | None, labels: Array, weights: Floats | None = None) -> Floats:
         """base_score, or the weighted mean of the training labels.
 
         Its sums are rounded once, so that no order of records nor a way of summing decides about the last bit, which
@@ -177,7 +173,7 @@ class SquaredError(Loss):
         w = np.ones_like(y) if weights is None else weights
         return np.array([math.fsum((w * y).tolist()) / math.fsum(w.tolist())])
 
-    def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+    def gradients(self, scores: Floats, labels: Array) -> tuple[Floats, Floats]:
         g = scores - np.asarray(labels, dtype=np.float64)[:, None]
         return g, np.ones_like(g)
 
@@ -191,7 +187,7 @@ class SquaredError(Loss):
     def _scale(self, g: Floats) -> float:
         return power_of_two_scale(g)
 
-    def check(self, labels: npt.NDArray[Any]) -> None:
+    def check(self, labels: Array) -> None:
         """Labels are finite numbers whose squares are finite too."""
         check_targets(labels, self.objective)
 
@@ -220,7 +216,7 @@ def power_of_two_scale(values: Floats) -> float:
     return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)
 
 
-def check_targets(labels: npt.NDArray[Any], objective: str) -> None:
+def check_targets(labels: Array, objective: str) -> None:
     """DataError unless the targets of a regression are finite numbers whose squares are finite too."""
     values = np.asarray(labels, dtype=np.float64)
     if not np.isfinite(values).all():
@@ -259,7 +255,7 @@ def outcome_of(objective: str, classes: int, scores: Floats) -> Floats:
     return loss_for(objective, classes).transform(scores)
 
 
-def check_classes(labels: npt.NDArray[Any], classes: int, objective: str) -> None:
+def check_classes(labels: Array, classes: int, objective: str) -> None:
     """DataError unless labels are class numbers 0..classes−1, two of them present."""
     present = np.unique(np.asarray(labels, dtype=np.float64))
     if not np.isin(present, np.arange(classes)).all():

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.errors import ConfigError
 from treetap.trees import sampling
 from treetap.trees.early_stopping import EarlyStoppingParams
@@ -29,11 +29,6 @@ from treetap.trees.job_params import (
     out_of_range,
 )
 from treetap.trees.loss import UNIT, record_bounds
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-
 
 #: Greatest depth of trees that are padded: a full tree of it has 2,048 leaves.
 MOST_PADDED_DEPTH = 11
@@ -281,7 +276,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         """The largest number by which g and h of a record are multiplied."""
         return self.max_sample_weight * max(1.0, self.scale_pos_weight)
 
-    def factors(self, labels: npt.NDArray[Any], weights: Floats | None) -> Floats | None:
+    def factors(self, labels: Array, weights: Floats | None) -> Floats | None:
         """The numbers (N,) by which g and h are multiplied, of labels and sample weights (N,); None: all are 1."""
         if self.scale_pos_weight == 1:
             return weights

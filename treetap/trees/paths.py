@@ -17,13 +17,11 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats
 from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree
 from treetap.trees.local_values import ValueTable
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 #: The mask (n,) of records that go left at a split; None: not known here, they may go either way.
 Decide = Callable[[Split], Bools | None]
 #: A split's key: the split, or its handle at its owner.

@@ -12,9 +12,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from treetap.arrays import Ints
 from treetap.errors import ConfigError
 from treetap.trees.job_params import BINARY, OBJECTIVES, REGRESSIONS, Range, not_a_choice, out_of_range
-from treetap.trees.params import COMMON, Ints, TreeParams
+from treetap.trees.params import COMMON, TreeParams
 
 _LARGEST = 1e12
 _RANGES = {

@@ -21,15 +21,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.trees.boosting_criterion import LEAST_LOSS_CHANGE, leaf_weights, loss_changes
 from treetap.trees.ensemble import ROOT
 from treetap.trees.pivodl_params import PivodlParams
 
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 #: Bytes of a party's nonce, and of a draw: modulo a few parties the bias is below 2^-250.
 NONCE_BYTES = 32
 #: Fractional bits of a gain.

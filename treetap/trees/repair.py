@@ -21,17 +21,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Floats, Ints
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.ensemble import Tree
 from treetap.trees.forest_criterion import ForestCriterion, targets
 from treetap.trees.grafting import NoisyModel, RepairedTree, WholeTree, grafts, repaired, to_regrow
 from treetap.trees.loss import Loss, Quantised, loss_for
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 def repair(model: NoisyModel, params: TreeParams) -> list[RepairedTree]:
@@ -66,7 +63,7 @@ def repair_forest(model: NoisyModel, params: ForestParams) -> list[RepairedTree]
         )
         made = grafts(model, whole, roots, values, criterion, params.expansion)
 
-        def weight(node: int, sums: Mapping[int, Ints] = sums) -> npt.NDArray[np.float64]:
+        def weight(node: int, sums: Mapping[int, Ints] = sums) -> Floats:
             return criterion.leaf(sums[node])
 
         variants.append(

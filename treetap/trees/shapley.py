@@ -28,15 +28,13 @@ from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats
 from treetap.errors import DataError
 from treetap.trees.ensemble import Ensemble, Split, Tree, cover_shares, deciding_tree
 from treetap.trees.missing_party import reaching
 from treetap.trees.paths import paths
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 PlayerOf = Callable[[Split], str]
 #: A set of feature parties whose masks are multiplied, in alphabetical order.
 Parties = tuple[str, ...]

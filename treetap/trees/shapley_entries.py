@@ -21,10 +21,11 @@ from itertools import combinations
 
 import numpy as np
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.leaf_entries import Ints, binary_places
+from treetap.trees.leaf_entries import binary_places
 from treetap.trees.local_values import GoesLeft
-from treetap.trees.paths import Bools, Floats, candidate_bits, candidate_leaves, output_bits, paths
+from treetap.trees.paths import candidate_bits, candidate_leaves, output_bits, paths
 from treetap.trees.shapley import Parties, masked_terms
 
 

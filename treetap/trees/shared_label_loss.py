@@ -10,17 +10,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array, Floats, Ints
 from treetap.errors import DataError
 from treetap.trees.loss import UNIT, loss_for, power_of_two_scale
 from treetap.trees.pivodl_params import GRADIENT_SCALE, PivodlParams
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 #: Largest label that the secure sums of y and y² take.
 LARGEST_LABEL = 2.0**40
 
@@ -77,7 +74,7 @@ class SharedLabelLoss:
         else:
             self.base = self._loss.base_margin(params.base_score, np.zeros(0))
 
-    def scaled(self, labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def scaled(self, labels: Array) -> Array:
         """Labels (n,) in the units of scores; `DataError` counts those too large for a gradient, and names none."""
         if not self.params.regression:
             return labels
@@ -85,7 +82,7 @@ class SharedLabelLoss:
         self._check(scaled, "labels")
         return scaled
 
-    def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> Ints:
+    def gradients(self, scores: Floats, labels: Array) -> Ints:
         """g and h in fixed point, (n, 2K), of scaled labels (n,) at scores (n, K)."""
         g, h = self._loss.gradients(scores, labels)
         if self.params.regression:
@@ -93,7 +90,7 @@ class SharedLabelLoss:
         fixed_g = np.rint(g / self.scale * UNIT).astype(np.int64)
         return np.concatenate([fixed_g, np.maximum(np.rint(h * UNIT).astype(np.int64), 1)], axis=1)
 
-    def figures(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[float, float]:
+    def figures(self, scores: Floats, labels: Array) -> tuple[float, float]:
         """Sums over records of losses (log-loss, or squared error of scaled labels) and of correct classes."""
         if not len(labels):
             return 0.0, 0.0

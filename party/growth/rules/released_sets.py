@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Ints
 from treetap.errors import Refused
 from treetap.models.kept import LEAKAGE
 from treetap.party.growth.label_state import SIGNATURES
@@ -32,7 +32,6 @@ from treetap.trees.information import (
 )
 
 log = logging.getLogger(__name__)
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from treetap.arrays import Ints
 from treetap.errors import DataError
 from treetap.models.kept import HIDES_CONSTANTS, REPAIRED, VALUES
 from treetap.models.line_file import Line
@@ -24,8 +25,6 @@ from treetap.trees.ensemble import Tree
 from treetap.trees.grafting import NoisyModel
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.repair import repair
-
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class ReachedLeaves:

@@ -11,15 +11,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from treetap.additive.paillier.public_key import Packer, PublicKey, TwistedObfuscators
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.workers.engines import Engine, drop
-
-Ints = npt.NDArray[np.int64]
 
 
 class SharedSums:

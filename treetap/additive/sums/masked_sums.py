@@ -21,19 +21,17 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from treetap.additive.paillier.public_key import Packer, PublicKey, TwistedObfuscators, in_worker
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Cells
 from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
+from treetap.arrays import Bools, Ints
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.trees.slots import Slots
 from treetap.workers.engines import Engine, call_all, drop, make
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 #: Bits of one output's slot: sums of fewer bits leave some unused, which a ciphertext under another key would fill.
 SLOT_BITS = 62
 #: Bytes of ciphertexts that a worker works on at a time, roughly: tens to hundreds of milliseconds.

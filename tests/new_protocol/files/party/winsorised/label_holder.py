@@ -10,7 +10,8 @@ from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.growth.label_holder import LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
-from treetap.party.growth.label_state import SCORES, Floats
+from treetap.party.growth.label_state import SCORES
+from treetap.arrays import Floats
 from treetap.party.growth.messages import drawn_messages
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.job_store import JobStore

@@ -14,7 +14,8 @@ from treetap.protocols.messages import MessageRow, label_holder_opens, once, to_
 from treetap.protocols.registry import Centrally, Floats, Tables, TrainingProtocol, Trees
 from treetap.trees import sampling
 from treetap.trees.job_params import Range, out_of_range
-from treetap.trees.params import COMMON, ForestParams, Ints, TreeParams
+from treetap.trees.params import COMMON, ForestParams, TreeParams
+from treetap.arrays import Ints
 
 
 @dataclass(frozen=True)
