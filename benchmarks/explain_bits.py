@@ -23,7 +23,7 @@ from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
 from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.leaf_entries import LeafEntries
-from treetap.trees.shapley_entries import AttributionEntries
+from treetap.trees.shapley import AttributionEntries
 
 
 def main() -> None:

@@ -7,10 +7,9 @@ score.
 
 from __future__ import annotations
 
-from treetap.coordinator.protocols import PredictionCourse, TrainingCourse
+from treetap.coordinator.protocols import PredictionCourse, TrainingCourse, open_models, score_block
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster, answered
-from treetap.coordinator.scoring import open_models, score_block
 from treetap.coordinator.setup import Found, Plan, plan_rounds
 from treetap.protocols.prediction import present
 from treetap.wire.v2 import prediction_pb2, setup_pb2, splitnn_pb2

@@ -36,8 +36,7 @@ from treetap.party.boosting.ciphers import BoostingLayout, summed_values
 from treetap.party.forest.ciphers import ForestLayout, summed_labels
 from treetap.party.growth import lattice_sums
 from treetap.party.growth.column_noise import ColumnNoise
-from treetap.party.growth.expected_records import ExpectedRecords
-from treetap.party.growth.feature_party import OwnTree
+from treetap.party.growth.feature_party import ExpectedRecords, OwnTree
 from treetap.party.growth.split_table import SplitTable
 from treetap.party.policy import Policy
 from treetap.party.setup.steps import make_key

@@ -54,8 +54,7 @@ from treetap.tables.typed import typed
 from treetap.trees.ensemble import Ensemble
 from treetap.trees.leaf_entries import SUM_BITS, LeafEntries
 from treetap.trees.local_values import GoesLeft
-from treetap.trees.shapley import expected_score
-from treetap.trees.shapley_entries import AttributionEntries
+from treetap.trees.shapley import AttributionEntries, expected_score
 
 #: Relative error of sums of doubles.
 DOUBLES = 1e-12

@@ -16,8 +16,7 @@ from treetap.models.store import TREES
 from treetap.party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from treetap.party.config import PartyConfig
 from treetap.party.growth.continuation import FirstTrees
-from treetap.party.growth.expected_records import ExpectedRecords
-from treetap.party.growth.feature_party import SITS_OUT, TAKES_PART, OwnTree
+from treetap.party.growth.feature_party import SITS_OUT, TAKES_PART, ExpectedRecords, OwnTree
 from treetap.party.growth.rule import Draft, Part, Rule, rules_of
 from treetap.party.growth.split_table import SplitTable
 from treetap.party.growth.stored_trees import StoredTrees, entries_of

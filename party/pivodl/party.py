@@ -51,9 +51,8 @@ from treetap.party.pivodl.labels import Ownership, OwnLabels, share_ownership
 from treetap.party.pivodl.leaf_weights import NoiseLedger, Settlement, received_sums
 from treetap.party.pivodl.participant import Participant
 from treetap.party.pivodl.party_keys import PartyKeys
-from treetap.party.pivodl.secure_gains import SecureGains
 from treetap.party.pivodl.source import Source
-from treetap.party.pivodl.split_party import SplitParty, Winner
+from treetap.party.pivodl.split_party import SecureGains, SplitParty, Winner
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import (
     NEXT_ROUND,

@@ -16,9 +16,8 @@ from treetap.arrays import Bools, Rows
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.party.growth.split_table import TreeColumns
-from treetap.party.pivodl.candidate_bins import candidate_sets, own_bins
 from treetap.party.pivodl.growing_tree import GrowingTree
-from treetap.party.pivodl.label_owner import SHARE_BYTES, LabelOwner, OwnSums
+from treetap.party.pivodl.label_owner import SHARE_BYTES, LabelOwner, OwnSums, candidate_sets, own_bins
 from treetap.party.pivodl.labels import Ownership
 from treetap.party.pivodl.participant import Participant
 from treetap.party.pivodl.party_keys import PartyKeys

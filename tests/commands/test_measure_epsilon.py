@@ -539,7 +539,7 @@ CARRIERS = (
         "treetap.party.defences.",
         "treetap.party.runtime.",
         "treetap.party.setup.",
-        "treetap.party.growth.expected_records",
+        "treetap.party.growth.feature_party",
     ),
     *("treetap.additive.sums.key_holder", "treetap.neural.architectures", "treetap.neural.params"),
 )

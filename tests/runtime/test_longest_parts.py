@@ -43,7 +43,7 @@ from treetap.psi.group import POINT_BYTES
 from treetap.trees.candidates import Partition
 from treetap.trees.growing_tree import Made
 from treetap.trees.leaf_entries import TreeHop
-from treetap.trees.shapley_entries import AttributedHop
+from treetap.trees.shapley import AttributedHop
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.frame import PATHS, filled, name_of

@@ -61,8 +61,8 @@ def own_priors(table: Table, classes: int, party: str, params: SplitnnParams) ->
 
     Noisy labels serve networks of all sizes: see docs/adr/0135-label-dp-of-networks.md.
     """
+    from treetap.neural.centralised import MODEL, OwnNetwork
     from treetap.neural.draws import Draws, new_key
-    from treetap.neural.own_priors import MODEL, OwnNetwork
 
     def priors(before: Ints, noisy: Ints, following: Ints) -> Floats:
         return OwnNetwork(table, classes, party, params, Draws(new_key())).of(following, before, noisy)

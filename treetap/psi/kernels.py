@@ -20,38 +20,50 @@ from nacl import bindings
 from treetap.errors import Malformed
 from treetap.native import arithmetic
 from treetap.native.curve import Curve, digests
-from treetap.psi.group import DOMAIN, POINT_BYTES, PRIME, UNIFORM_BYTES, Group
+from treetap.psi.group import DOMAIN, POINT_BYTES, PRIME, UNIFORM_BYTES
 from treetap.psi.proof import digits_of
 
 _P = mpz(PRIME)
+
+
+class SodiumGroup:
+    """libsodium, a point at a time; what the kernels are tested against. Blocks are encodings side by side."""
+
+    def hash_ids(self, prefix: bytes, texts: bytes, ends: bytes) -> bytes:
+        """Points from ids, by SHA-512 of a prefix and each id; `texts`, `ends`: see `Ids.packed`."""
+        places = np.frombuffer(ends, dtype=np.int64).tolist()
+        digests = [hashlib.sha512(prefix + texts[first:last]).digest() for first, last in pairwise(places)]
+        return self.hash_points(b"".join(digests))
+
+    def hash_points(self, uniform: bytes) -> bytes:
+        """Points from blocks of 64 uniform bytes."""
+        return b"".join(_hash(uniform[at : at + UNIFORM_BYTES]) for at in range(0, len(uniform), UNIFORM_BYTES))
+
+    def raise_points(self, scalar: bytes, points: bytes) -> bytes:
+        """Every point times a clamped number of 32 bytes; the points are of the group."""
+        multiply = bindings.crypto_scalarmult
+        return b"".join(multiply(scalar, points[at : at + POINT_BYTES]) for at in range(0, len(points), POINT_BYTES))
+
+    def leading_valid(self, points: bytes) -> int:
+        """The number of leading points that are of the group.
+
+        Refused are encodings of p or more, points of the curve's twist and of no curve, and those outside of the
+        subgroup, among them all of low order.
+        """
+        for at in range(0, len(points), POINT_BYTES):
+            if not _valid(points[at : at + POINT_BYTES]):
+                return at // POINT_BYTES
+        return len(points) // POINT_BYTES
+
+
+#: The backends.
+Group = SodiumGroup | Curve
 
 
 def group() -> Group:
     """The arithmetic of this process for blinded identifiers."""
     form = arithmetic.form_in_use()
     return SodiumGroup() if form is None else Curve(form)
-
-
-class SodiumGroup:
-    """libsodium, a point at a time; what the kernels are tested against."""
-
-    def hash_ids(self, prefix: bytes, texts: bytes, ends: bytes) -> bytes:
-        places = np.frombuffer(ends, dtype=np.int64).tolist()
-        digests = [hashlib.sha512(prefix + texts[first:last]).digest() for first, last in pairwise(places)]
-        return self.hash_points(b"".join(digests))
-
-    def hash_points(self, uniform: bytes) -> bytes:
-        return b"".join(_hash(uniform[at : at + UNIFORM_BYTES]) for at in range(0, len(uniform), UNIFORM_BYTES))
-
-    def raise_points(self, scalar: bytes, points: bytes) -> bytes:
-        multiply = bindings.crypto_scalarmult
-        return b"".join(multiply(scalar, points[at : at + POINT_BYTES]) for at in range(0, len(points), POINT_BYTES))
-
-    def leading_valid(self, points: bytes) -> int:
-        for at in range(0, len(points), POINT_BYTES):
-            if not _valid(points[at : at + POINT_BYTES]):
-                return at // POINT_BYTES
-        return len(points) // POINT_BYTES
 
 
 def _hash(uniform: bytes) -> bytes:

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from treetap.arrays import Array, Bools, Ints
+from treetap.arrays import Array, Bools, Floats, Ints
 
 # Marks of candidates by the monotone constraints of their columns, see `treetap.trees.monotone`.
 INCREASING, DECREASING = 1, -1
@@ -252,3 +252,13 @@ class NodeCandidates:
         forward = number < count
         size = number + 1 if forward else len(order) - 1 - (number - count)
         return Partition(group, tuple(sorted(order[:size].tolist())), forward)
+
+
+def largest(gains: Sequence[Floats]) -> tuple[int, Ints, float] | None:
+    """The lowest party that has the largest gain exactly, its candidates that have it, and the gain; None: no gains."""
+    best = [float(part.max(initial=-np.inf)) for part in gains]
+    top = max(best, default=-np.inf)
+    if top == -np.inf:
+        return None
+    party = best.index(top)
+    return party, np.flatnonzero(gains[party] == top), top

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treetap.arrays import Array, Floats, Ints
-from treetap.trees.criterion import largest
+from treetap.trees.candidates import largest
 from treetap.trees.loss import UNIT, check_classes, check_targets, power_of_two_scale
 from treetap.trees.params import ForestParams
 
@@ -73,7 +73,7 @@ def targets(labels: Array, criterion: str, classes: int) -> Targets:
 
 @dataclass(frozen=True)
 class ForestCriterion:
-    """These formulas for the trees of one forest: see `treetap.trees.criterion`."""
+    """These formulas for the trees of one forest: see `BoostingCriterion`."""
 
     targets: Targets
     params: ForestParams

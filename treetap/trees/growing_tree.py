@@ -20,11 +20,10 @@ from treetap.arrays import Bools, Floats, Ints, Rows
 from treetap.errors import Malformed
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.candidates import Group, NodeCandidates, Partition
-from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree
 from treetap.trees.expansion import ExpansionRules, Expansions
 from treetap.trees.monotone import MarkedCandidates, Monotone
-from treetap.trees.noised_sums import Drawn, SumNoise, fair_gains
+from treetap.trees.noised_sums import Criterion, Drawn, SumNoise, fair_gains
 from treetap.trees.withholding import InformationLimit
 
 Values = TypeVar("Values", bound=np.ndarray[tuple[int, ...], np.dtype[np.int64]])

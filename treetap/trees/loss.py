@@ -37,8 +37,16 @@ class Quantised:
     scale: float
 
 
-class Loss(ABC):
-    """One objective over scores of shape (N, outputs)."""
+class _Loss(ABC):
+    """One objective over scores of shape (N, outputs).
+
+    Each has beside this:
+
+    * `base_margin`: the score (outputs,) before the first tree; labels, weights (N,) are those of the training records;
+    * `gradients`: first and second derivative of the loss in the score: g, h, each (N, outputs);
+    * `bounds`: the largest |g| and the largest h as integers, from which slot widths follow; `factor`: of any record;
+    * `check`, which raises DataError if labels (N,) do not fit the objective.
+    """
 
     objective: str
 
@@ -46,24 +54,8 @@ class Loss(ABC):
         self.outputs = outputs
 
     @abstractmethod
-    def base_margin(self, base_score: float | None, labels: Array, weights: Floats | None = None) -> Floats:
-        """The score (outputs,) before the first tree; `labels`, `weights` (N,) are those of the training records."""
-
-    @abstractmethod
-    def gradients(self, scores: Floats, labels: Array) -> tuple[Floats, Floats]:
-        """First and second derivative of the loss in the score: g, h, each (N, outputs)."""
-
-    @abstractmethod
     def transform(self, scores: Floats) -> Floats:
         """Scores (N, outputs) as P(label = 1) (N,), class probabilities (N, C) or values (N,)."""
-
-    @abstractmethod
-    def bounds(self, factor: float = 1.0) -> tuple[int, int]:
-        """The largest |g| and the largest h as integers, from which slot widths follow; `factor`: of any record."""
-
-    @abstractmethod
-    def check(self, labels: Array) -> None:
-        """Raise DataError if labels (N,) do not fit the objective."""
 
     def quantise(self, g: Floats, h: Floats, factors: Floats | None = None) -> Quantised:
         """Derivatives (N, K) in fixed point, each record's multiplied by its factor (N,)."""
@@ -89,7 +81,7 @@ class Loss(ABC):
         return metrics.watched(self.objective, self.transform(scores), labels, weights)
 
 
-class Logistic(Loss):
+class Logistic(_Loss):
     """binary:logistic. p = σ(ŷ), g = p − y, h = p(1−p)."""
 
     objective = "binary:logistic"
@@ -123,7 +115,7 @@ class Logistic(Loss):
         check_classes(labels, 2, self.objective)
 
 
-class Softmax(Loss):
+class Softmax(_Loss):
     """multi:softprob. g_c = p_c − y_c and, as XGBoost has it, h_c = 2·p_c(1−p_c)."""
 
     objective = "multi:softprob"
@@ -156,7 +148,7 @@ class Softmax(Loss):
         check_classes(labels, self.outputs, self.objective)
 
 
-class SquaredError(Loss):
+class SquaredError(_Loss):
     """reg:squarederror. g = ŷ − y, h = 1."""
 
     objective = "reg:squarederror"
@@ -190,6 +182,9 @@ class SquaredError(Loss):
     def check(self, labels: Array) -> None:
         """Labels are finite numbers whose squares are finite too."""
         check_targets(labels, self.objective)
+
+
+Loss = Logistic | Softmax | SquaredError
 
 
 def record_bounds(objective: str, factor: float = 1.0) -> tuple[int, int]:

@@ -16,9 +16,10 @@ import numpy as np
 
 from treetap.arrays import Floats, Ints
 from treetap.trees.boosting_criterion import BoostingCriterion, open_sums
-from treetap.trees.criterion import Criterion
 from treetap.trees.forest_criterion import ForestCriterion
 
+#: Gains, stopping rules and leaves of one tree.
+Criterion = BoostingCriterion | ForestCriterion
 #: Deviations of its noise that Σ h of a side must reach, and the factor of the handicap.
 FLOOR, HANDICAP = 3.0, 6.0
 #: −log2 of the chance that a slot of an attempt does not hold all sums.

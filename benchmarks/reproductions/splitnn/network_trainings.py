@@ -15,10 +15,9 @@ from network_cells import ALONE, MULTI_HEAD, TOGETHER, Cell, Scale
 from network_sets import FEATURE, HOLDER, split_of
 from network_settings import defences_of, params_of
 
-from treetap.neural.centralised import CentralNetwork, Party, Seen
+from treetap.neural.centralised import CentralNetwork, OwnNetwork, Party, Seen
 from treetap.neural.draws import Draws
 from treetap.neural.feature_side import BOTTOM
-from treetap.neural.own_priors import OwnNetwork
 from treetap.neural.params import SplitnnParams
 from treetap.privacy.label_dp import staged
 

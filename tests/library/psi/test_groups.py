@@ -17,8 +17,8 @@ from treetap.errors import Malformed
 from treetap.native import arithmetic, curve
 from treetap.native.curve import Curve
 from treetap.psi import kernels
-from treetap.psi.group import ORDER, POINT_BYTES, PRIME, Exponent, Group, uniform_bytes
-from treetap.psi.kernels import SodiumGroup
+from treetap.psi.group import ORDER, POINT_BYTES, PRIME, Exponent, uniform_bytes
+from treetap.psi.kernels import Group, SodiumGroup
 from treetap.tables.record_ids import Ids
 
 pytestmark = [

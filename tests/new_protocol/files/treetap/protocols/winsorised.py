@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Ints
 from treetap.errors import ConfigError
 from treetap.protocols.growth import GROWTH, ciphertexts
 from treetap.protocols.messages import MessageRow, label_holder_opens, once, to_feature_parties
@@ -15,7 +16,6 @@ from treetap.protocols.registry import Centrally, Floats, Tables, TrainingProtoc
 from treetap.trees import sampling
 from treetap.trees.job_params import Range, out_of_range
 from treetap.trees.params import COMMON, ForestParams, TreeParams
-from treetap.arrays import Ints
 
 
 @dataclass(frozen=True)
