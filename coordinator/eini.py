@@ -6,7 +6,8 @@ coordinator sees names and the numbers of blocks and records; no ciphertext.
 
 from __future__ import annotations
 
-from treetap.coordinator.protocols import PredictionCourse, open_models, score_block
+from treetap.coordinator.prediction import open_models, score_block
+from treetap.coordinator.protocols import PredictionCourse
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster
 from treetap.process.together import together

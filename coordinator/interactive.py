@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from treetap.coordinator.protocols import PredictionCourse, open_models
+from treetap.coordinator.prediction import open_models
+from treetap.coordinator.protocols import PredictionCourse
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster, answered
 from treetap.errors import ProtocolError

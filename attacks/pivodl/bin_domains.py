@@ -13,8 +13,7 @@ from treetap.attacks.view.known_trees import Ints
 from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView, ReceivedBins
 from treetap.trees.candidates import CandidateList, column_goes_left
 from treetap.trees.ensemble import ROOT
-from treetap.trees.pivodl_rules import weights_of
-from treetap.trees.shared_label_loss import SharedLabelLoss
+from treetap.trees.pivodl_rules import SharedLabelLoss, weights_of
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

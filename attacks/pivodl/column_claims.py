@@ -23,7 +23,7 @@ from treetap.attacks.pivodl.opened_sums import NodeReader, OpenedNode
 from treetap.attacks.view.known_trees import Ints
 from treetap.attacks.view.pivodl_view import PivodlView
 from treetap.trees.job_params import BINARY
-from treetap.trees.shared_label_loss import SharedLabelLoss
+from treetap.trees.pivodl_rules import SharedLabelLoss
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -30,7 +30,7 @@ from treetap.tables.record_ids import Ids
 from treetap.tables.typed import named_type, typed
 from treetap.tables.unlike import Unlike, check_values
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
-from treetap.trees.local_values import RowsLeft, reached_values
+from treetap.trees.paths import RowsLeft, reached_values
 from treetap.trees.shapley import Attributions, attributions
 
 #: The meaning of a split's handle, by its owner's table.

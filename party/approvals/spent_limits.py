@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from treetap.party.defences.column_budget import ColumnBudget
-from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.defences.budgets import ColumnBudget, LabelBudget
 from treetap.party.prediction.query_counts import counts_of
 from treetap.party.runtime.job_ledger import DAILY, JobLedger
 from treetap.party.runtime.ledger import Charge, Occasion, ledger_of

@@ -15,8 +15,8 @@ from treetap.party.boosting.ciphers import BoostingLayout, encrypted_values, lay
 from treetap.party.config import PartyConfig
 from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
-from treetap.party.growth.label_state import SCORES, resumed, stored_trees
 from treetap.party.growth.messages import sampled_messages
+from treetap.party.growth.stored_trees import SCORES, resumed, stored_trees
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from treetap.protocols.growth import MOST_CLASSES

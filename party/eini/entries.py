@@ -53,7 +53,7 @@ from treetap.protocols.scoring import BLOCK_BYTES
 from treetap.tables.typed import typed
 from treetap.trees.ensemble import Ensemble
 from treetap.trees.leaf_entries import SUM_BITS, LeafEntries
-from treetap.trees.local_values import GoesLeft
+from treetap.trees.paths import GoesLeft
 from treetap.trees.shapley import AttributionEntries, expected_score
 
 #: Relative error of sums of doubles.
@@ -340,7 +340,7 @@ class FeaturePartyEnd:
         """Make the workers forget the ciphertexts."""
         for masking in (self.scores, self.attributions):
             if masking is not None:
-                await masking.close()
+                await masking.member.close()
 
     async def _taken(self, kind: EntryKind, public: PublicKey, outputs: int) -> EntryMasking:
         """Take and check the layout of entries, each of as many ciphertexts as its values need."""
@@ -416,10 +416,6 @@ class EntryMasking:
         await series.close()
         for name, count in self.member.operations.items():
             context.costs.operations[name] += count - before[name]
-
-    async def close(self) -> None:
-        """Make the workers forget the ciphertexts."""
-        await self.member.close()
 
     async def _put(self, series: Series, parts: list[bytes]) -> None:
         """Send to the next of the chain, in messages of bounded size."""

@@ -23,8 +23,7 @@ from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.prediction import present
 from treetap.protocols.registry import prediction_name
 from treetap.trees.leaf_entries import SUM_BITS, TreeHop
-from treetap.trees.local_values import GoesLeft
-from treetap.trees.paths import least_candidate_bits, reachable
+from treetap.trees.paths import GoesLeft, least_candidate_bits, reachable
 from treetap.trees.shapley import AttributedHop
 from treetap.wire.frame import content_of
 from treetap.wire.v2 import attributions_pb2, eini_pb2, exchange_pb2, prediction_pb2

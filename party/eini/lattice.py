@@ -21,9 +21,8 @@ from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import DataError, Malformed
 from treetap.lattice.columns import Branches, ColumnShape, NodeColumns, Page, TreeShape, shape_of, widest
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
-from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
-from treetap.lattice.scheme import scheme_of
+from treetap.lattice.scheme import LatticeKey, scheme_of
 from treetap.native import lattice as native
 from treetap.party.eini.entry_layout import (
     Advance,
@@ -44,8 +43,7 @@ from treetap.party.runtime.outbox import Series
 from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.scoring import BLOCK_BYTES
-from treetap.trees.local_values import GoesLeft
-from treetap.trees.paths import reachable
+from treetap.trees.paths import GoesLeft, reachable
 from treetap.wire.v2 import exchange_pb2, lattice_pb2, types_pb2
 
 log = logging.getLogger(__name__)
@@ -192,7 +190,7 @@ class FeaturePartyEnd:
         """Make the workers forget the ciphertexts."""
         masking, self.scores = self.scores, None
         if masking is not None:
-            await masking.close()
+            await masking.member.close()
 
 
 def _check_policy(context: StepContext, parameters: Parameters) -> None:
@@ -269,10 +267,6 @@ class ColumnMasking:
         if self.serving and self.place.last:
             member.prepare()
         context.costs.operations["masked_products"] += masked
-
-    async def close(self) -> None:
-        """Make the workers forget the ciphertexts."""
-        await self.member.close()
 
     async def _mask(
         self, number: int, units: Sequence[Unit], data: Sequence[bytes], left: GoesLeft, n: int

@@ -12,9 +12,9 @@ from treetap.party.config import PartyConfig
 from treetap.party.forest.ciphers import ForestLayout, encrypted_labels, layout
 from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
-from treetap.party.growth.label_state import resumed
 from treetap.party.growth.messages import drawn_messages
 from treetap.party.growth.offered_candidates import Offer
+from treetap.party.growth.stored_trees import resumed
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.messages import CountedBody
 from treetap.party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of

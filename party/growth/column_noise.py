@@ -19,8 +19,8 @@ from treetap.models.kept import COLUMN_PRIVACY
 from treetap.models.line_file import Line
 from treetap.models.store import TREES
 from treetap.party.config import PartyConfig
+from treetap.party.defences.budgets import ColumnBudget
 from treetap.party.defences.checks import check_noised_trees, refuse_classes, refuse_noise
-from treetap.party.defences.column_budget import ColumnBudget
 from treetap.party.growth.feature_party import OwnTree
 from treetap.party.growth.rule import Part, Rule
 from treetap.party.runtime.context import StepContext, required
@@ -274,7 +274,8 @@ class ColumnNoise(Rule):
             if len(self._trees) == self.privacy.trees:
                 raise Refused(f"{self._context.party} sends sums of {self.privacy.trees} trees, as column_privacy says")
             if not self._trees:
-                await self._context.offload(self._charge, whole=True)
+                charged = self._context.party, self._context.ledger.occasion, self.privacy
+                await self._context.offload(lambda: self._budget.charge(*charged), whole=True)
             self._trees.add(tree.index)
         noise, candidates = required(self.noise), tree.columns.candidates
         drawn = await self._context.offload(lambda: drawn_sums(candidates, noise, len(nodes), self._draws))
@@ -320,6 +321,3 @@ class ColumnNoise(Rule):
                 )
             summed[rows] = True
             self._spaces[node] = rows
-
-    def _charge(self) -> None:
-        self._budget.charge(self._context.party, self._context.ledger.occasion, required(self.privacy))

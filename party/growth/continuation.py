@@ -22,9 +22,8 @@ from treetap.models import keyed_ids
 from treetap.models.arrays import Array, content_of, read_arrays
 from treetap.models.kept import CLEAN_METRICS, CONTINUATION, LEAKAGE, SPACES, VALUES, read_history
 from treetap.models.store import HISTORY, TREES, read_arrays_of, read_job, read_kind, read_manifest
-from treetap.party.growth.label_state import SIGNATURES, stored_rounds, stored_trees
 from treetap.party.growth.rule import Draft, Part, Rule
-from treetap.party.growth.stored_trees import StoredTrees
+from treetap.party.growth.stored_trees import SIGNATURES, StoredTrees, stored_rounds, stored_trees
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.job_store import JobStore, published_trees
 from treetap.party.runtime.messages import Rows

@@ -32,7 +32,6 @@ from treetap.party.growth.stored_trees import StoredTrees
 from treetap.party.runtime.context import StepContext
 from treetap.party.runtime.messages import REMEDY, Rows
 from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, step
-from treetap.trees.candidates import Partition
 from treetap.trees.ensemble import ROOT
 from treetap.trees.params import FewestDrawn
 from treetap.wire.v2 import control_pb2, growth_pb2
@@ -278,7 +277,9 @@ class FeaturePartyGrowth:
         t, stage = request.round, request.stage
         tree = self._growing(t)
         won = await take_won(self._context.mailbox.series(self._label_holder, "won_splits", t, stage))
-        partitions = await self._take_partitions(tree, stage)
+        chosen = self._context.mailbox.series(self._label_holder, "chosen_partitions", t, stage)
+        # of a party that offered sums over categories
+        partitions = await take_partitions(chosen, sizes) if (sizes := tree.columns.group_sizes) else {}
         children: list[tuple[int, int, Callable[[], Rows]]] = []
         for node, candidates in won.items():
             rows = tree.rows_of_won(node)
@@ -290,7 +291,9 @@ class FeaturePartyGrowth:
                 count = int((side < tree.columns.training).sum())  # without those of an eval table
                 self._context.policy.check_space(self._context.party, self._label_holder, child, count)
             children.append((node, split.handle, tree.held(left)))
-            self._record(t, stage, tree, split, sides)
+            if self._context.recorder.on:
+                entry = tree.columns.own_record(split, *sides, tree.total)
+                self._context.recorder.own(t, stage, self._context.attempt, entry)
         sent = child_messages(((node, handle, left()) for node, handle, left in children), tree.total)
         await self._context.outbox.send(self._label_holder, "children", sent, round=t, stage=stage)
 
@@ -307,21 +310,6 @@ class FeaturePartyGrowth:
         self._stored.add(t, line | kept)
         self.forget()
         self._context.mailbox.forget(t)
-
-    async def _take_partitions(self, tree: OwnTree, stage: int) -> dict[int, list[Partition]]:
-        """The partitions that won nodes of this party's, by node, if it offered sums over categories."""
-        if not (sizes := tree.columns.group_sizes):
-            return {}
-        return await take_partitions(
-            self._context.mailbox.series(self._label_holder, "chosen_partitions", tree.index, stage), sizes
-        )
-
-    def _record(self, t: int, stage: int, tree: OwnTree, split: OwnSplit, sides: tuple[Rows, Rows]) -> None:
-        """Record an own split in the party's transcript, if it keeps one."""
-        if not self._context.recorder.on:
-            return
-        entry = tree.columns.own_record(split, *sides, tree.total)
-        self._context.recorder.own(t, stage, self._context.attempt, entry)
 
     def _growing(self, t: int) -> OwnTree:
         if self._tree is None or self._tree.index != t:

@@ -13,12 +13,11 @@ from treetap.arrays import Ints
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.party.growth.label_holder_job import LabelHolderJob
-from treetap.party.growth.label_state import SCORES, LabelState, keep_round
 from treetap.party.growth.messages import leaf_paths, take_children
-from treetap.party.growth.offered_candidates import OfferedCandidates, OpenSums
-from treetap.party.growth.recorded_sums import RecordedSums
+from treetap.party.growth.offered_candidates import OfferedCandidates, OpenSums, RecordedSums
 from treetap.party.growth.rule import Summed
 from treetap.party.growth.split_table import TreeColumns
+from treetap.party.growth.stored_trees import SCORES, LabelState, keep_round
 from treetap.party.growth.withheld import spaces_of
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step

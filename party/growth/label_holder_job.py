@@ -16,10 +16,9 @@ from treetap.models.store import HISTORY, TREES
 from treetap.party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from treetap.party.config import PartyConfig
 from treetap.party.growth.continuation import FirstTrees
-from treetap.party.growth.label_state import LabelState, published_model, stored_trees
 from treetap.party.growth.rule import Draft, Part, Rule, Summed, rules_of
 from treetap.party.growth.split_table import SplitTable
-from treetap.party.growth.stored_trees import StoredTrees, entries_of
+from treetap.party.growth.stored_trees import LabelState, StoredTrees, entries_of, published_model, stored_trees
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import Next, Outcome, step
 from treetap.party.setup.keys import KeyMaker

@@ -15,8 +15,8 @@ from treetap.arrays import Bools, Ints
 from treetap.models.line_file import Line
 from treetap.party.config import PartyConfig
 from treetap.party.growth.feature_party import OwnTree
-from treetap.party.growth.label_state import LabelState
 from treetap.party.growth.split_table import SplitTable
+from treetap.party.growth.stored_trees import LabelState
 from treetap.party.runtime.context import StepContext
 from treetap.party.runtime.messages import Rows
 from treetap.party.setup.labelled_table import LabelledTable

@@ -15,6 +15,7 @@ from treetap.party.prediction.query_counts import charge_permitted, charge_queri
 from treetap.party.prediction.steps import NAMES, OPENING_ROWS, steps_asked_for
 from treetap.party.prediction.tree_model import NamesSent, OwnSplits
 from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.context import RoleWithoutWorkers
 from treetap.party.runtime.messages import REMEDY, Rows
 from treetap.party.runtime.step_order import ANY, LATER, Next, Phase, role, step, steps_of
 from treetap.protocols.interactive import InteractiveSizes, asked_stages
@@ -29,7 +30,7 @@ SMALL_SET = 40
 
 
 @role({**OPENING_ROWS, NAMES: (Next("answer_directions", ANY),)}, OpenedModel)
-class FeatureParty:
+class FeatureParty(RoleWithoutWorkers):
     """A feature party: sends the directions of records at its own splits."""
 
     def __init__(self, job: PredictionJob) -> None:
@@ -89,9 +90,6 @@ class FeatureParty:
         ]
         await self._context.outbox.send(label_holder, "route_answers", bodies, round=block, stage=level)
         self._block = block
-
-    async def close(self) -> None:
-        """Do nothing: this role has no workers' state."""
 
     async def _answer(self, messages: Any) -> tuple[Bools, Bools]:
         """The bits of a whole answer, and those that a served model has in vain; see `RouteAnswers`.

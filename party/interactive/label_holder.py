@@ -37,7 +37,7 @@ from treetap.party.prediction.steps import (
 )
 from treetap.party.prediction.tree_scoring import TreeScoring
 from treetap.party.protocols import PredictionJob
-from treetap.party.runtime.context import required
+from treetap.party.runtime.context import RoleWithoutWorkers, required
 from treetap.party.runtime.messages import CountedItem, Rows, counted_bodies
 from treetap.party.runtime.step_order import (
     NEXT_ROUND,
@@ -85,7 +85,7 @@ ASKED = "the stage has splits of other parties"
 
 
 @role({**OPENING_ROWS, NAMES: first_block("ask_directions")}, BatchPrediction)
-class LabelHolder:
+class LabelHolder(RoleWithoutWorkers):
     """The label holder: takes records from the roots to the leaves."""
 
     def __init__(self, job: PredictionJob) -> None:
@@ -198,9 +198,6 @@ class LabelHolder:
         self._scoring.records.leave_out(standing.spent)
         sums = self._scoring.trees.ensemble.summed(values, len(standing.rows))
         self._scoring.keep(standing.rows, sums, standing.guesses.share(), leaves=leaves)
-
-    async def close(self) -> None:
-        """Do nothing: this role has no workers' state."""
 
     @cached_property
     def _stages(self) -> list[Stage]:

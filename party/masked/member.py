@@ -5,13 +5,12 @@ The share of a record that reaches no leaf of this party is zero, and looks like
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.masked.passing import LAST_LEVEL, MORE_LEVELS, Passing, masked_sizes
 from treetap.party.prediction.opened_model import OpenedModel
 from treetap.party.prediction.steps import TakenBlocks
 from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.context import RoleWithoutWorkers
 from treetap.party.runtime.messages import MESSAGE_BYTES
 from treetap.party.runtime.step_order import (
     NEXT_ROUND,
@@ -24,12 +23,11 @@ from treetap.party.runtime.step_order import (
     step,
     steps_of,
 )
-from treetap.privacy.masks import Ring
 from treetap.wire.v2 import control_pb2, masked_pb2
 
 
 @role({OPENING: (Next("open_model"),), ALIGNMENT: (Next("exchange_mask_keys"),)}, OpenedModel, Passing)
-class Member:
+class Member(RoleWithoutWorkers):
     """A party that sends shares."""
 
     def __init__(self, job: PredictionJob) -> None:
@@ -54,17 +52,10 @@ class Member:
         """Send the own share of every record's score, masked."""
         block = request.round
         share = await self._context.offload(lambda: self._passing.share(block))
-        await self._context.outbox.send(self._opening.recipient, "score_shares", _bodies(share), round=block)
+        content = share.astype("<u8").tobytes()
+        bodies = (
+            masked_pb2.ScoreShares(values=content[start : start + MESSAGE_BYTES])
+            for start in range(0, len(content), MESSAGE_BYTES)
+        )
+        await self._context.outbox.send(self._opening.recipient, "score_shares", bodies, round=block)
         self._passing.end(block)
-
-    async def close(self) -> None:
-        """Do nothing: this role has no workers' state."""
-
-
-def _bodies(share: Ring) -> Iterator[masked_pb2.ScoreShares]:
-    """A share (n, outputs) in messages of about one message's size."""
-    content = share.astype("<u8").tobytes()
-    return (
-        masked_pb2.ScoreShares(values=content[start : start + MESSAGE_BYTES])
-        for start in range(0, len(content), MESSAGE_BYTES)
-    )

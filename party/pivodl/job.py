@@ -15,9 +15,8 @@ from treetap.models.store import HISTORY, TREES
 from treetap.party.alignment.steps import ALIGNED, ALIGNMENT, Alignment
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some
-from treetap.party.growth.label_state import keep_round, published_model, stored_rounds, stored_trees
 from treetap.party.growth.split_table import SplitTable
-from treetap.party.growth.stored_trees import StoredTrees
+from treetap.party.growth.stored_trees import StoredTrees, keep_round, published_model, stored_rounds, stored_trees
 from treetap.party.pivodl.growing_tree import GrowingTree
 from treetap.party.pivodl.labels import OwnLabels
 from treetap.party.pivodl.leaf_weights import check_budget
@@ -30,7 +29,7 @@ from treetap.protocols.messages import members_of
 from treetap.protocols.pivodl import PivodlSizes
 from treetap.tables.labels import PartialLabels
 from treetap.tables.reading import Table
-from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
+from treetap.trees.pivodl_rules import Moments, SharedLabelLoss
 from treetap.wire.metric_history import columns
 from treetap.wire.v2 import setup_pb2
 

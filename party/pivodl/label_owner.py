@@ -97,7 +97,10 @@ async def receive_bins(me: Participant, source: str, records: int) -> SourceBins
         for part in message.columns:
             # columns come one after the other, so that the first part of the next one ends the last
             if part.column == len(shapes) and part.first == 0:
-                _check_shape(source, part, len(shapes), me.params.max_bin)
+                if not 1 <= part.bins <= (most := me.params.max_bin) or len(shapes) >= MOST_COLUMNS:
+                    raise Malformed(
+                        f"{source} sent column {len(shapes)} of {part.bins} bins; the job has max_bin = {most}"
+                    )
                 shapes.append((part.bins, part.has_missing))
                 codes.append([])
             if not shapes or part.column != len(shapes) - 1 or part.first != sum(map(len, codes[-1])):
@@ -116,11 +119,6 @@ async def receive_bins(me: Participant, source: str, records: int) -> SourceBins
     if any(len(column) != records for column in whole):
         raise Malformed(f"{source} sent bins of another number of records than {records}")
     return SourceBins(np.stack(whole, axis=1), CandidateList(shapes))
-
-
-def _check_shape(source: str, part: pivodl_pb2.ColumnBins, column: int, max_bin: int) -> None:
-    if not 1 <= part.bins <= max_bin or column >= MOST_COLUMNS:
-        raise Malformed(f"{source} sent column {column} of {part.bins} bins; the job has max_bin = {max_bin}")
 
 
 # ---- as published

@@ -13,13 +13,12 @@ import numpy as np
 
 from treetap.arrays import Floats, Ints, Rows
 from treetap.errors import BadInput, DataError, OutOfOrder
-from treetap.party.growth.label_state import SCORES
+from treetap.party.growth.stored_trees import SCORES
 from treetap.party.pivodl.participant import Participant
 from treetap.party.runtime.job_store import JobStore
 from treetap.party.runtime.messages import as_chunk, counted_bodies, counted_items
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.pivodl_rules import stopped_by
-from treetap.trees.shared_label_loss import SharedLabelLoss
+from treetap.trees.pivodl_rules import SharedLabelLoss, stopped_by
 from treetap.wire.records import rows_of
 from treetap.wire.v2 import pivodl_pb2
 

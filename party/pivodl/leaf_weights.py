@@ -23,7 +23,7 @@ import numpy as np
 
 from treetap.arrays import Floats, Ints
 from treetap.errors import Malformed
-from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.defences.budgets import LabelBudget
 from treetap.party.pivodl.division import Divisions
 from treetap.party.pivodl.growing_tree import GrowingTree
 from treetap.party.pivodl.labels import OwnLabels

@@ -27,7 +27,7 @@ import numpy as np
 from treetap.additive.sums.comparison import GainComparison
 from treetap.arrays import Ints
 from treetap.errors import Malformed
-from treetap.party.growth.recorded_sums import RecordedSums
+from treetap.party.growth.offered_candidates import RecordedSums
 from treetap.party.pivodl.growing_tree import GrowingTree
 from treetap.party.pivodl.participant import Participant
 from treetap.party.pivodl.party_keys import PartyKeys
@@ -57,7 +57,7 @@ class SplitParty:
     """The sums that this party has opened at the open nodes of the level.
 
     Args:
-        scale: of g, see `treetap.trees.shared_label_loss`.
+        scale: of g, see `treetap.trees.pivodl_rules`.
     """
 
     def __init__(self, me: Participant, keys: PartyKeys, tree: GrowingTree, scale: float) -> None:

@@ -34,8 +34,7 @@ from treetap.protocols.scoring import ScoringSizes
 from treetap.tables.reading import Floats
 from treetap.tables.typed import IdColumns
 from treetap.trees.ensemble import Split, Tree
-from treetap.trees.local_values import covering
-from treetap.trees.paths import paths
+from treetap.trees.paths import covering, paths
 from treetap.wire.v2 import prediction_pb2
 
 Bytes = npt.NDArray[np.uint8]

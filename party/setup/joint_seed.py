@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Sequence
 
 from treetap.errors import BadInput, Malformed
-from treetap.lattice.joint_seed import NONCE_BYTES, commitment, seed_of, self_test
+from treetap.lattice.histogram_scheme import NONCE_BYTES, commitment, seed_of, self_test
 from treetap.party.runtime.context import StepContext
 from treetap.process.together import together
 from treetap.wire.v2 import setup_pb2

@@ -16,13 +16,13 @@ import torch
 from treetap.arrays import Array, Floats
 from treetap.errors import BadInput, DataError, Malformed, OutOfOrder
 from treetap.models.kept import CLEAN_METRICS, read_history
-from treetap.neural.label_side import LabelSide
 from treetap.neural.objective import Objective
 from treetap.neural.params import SplitnnParams
+from treetap.neural.sides import LabelSide
 from treetap.party.alignment.steps import ALIGNED, ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import Use
-from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.context import RoleWithoutWorkers, StepContext, required
 from treetap.party.runtime.messages import Rows
 from treetap.party.runtime.step_order import (
     NEXT_ROUND,
@@ -140,7 +140,7 @@ def published_network(manifest: Mapping[str, Any]) -> setup_pb2.PublishedModel:
 
 
 @role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("fit_inputs"),)})
-class LabelHolder:
+class LabelHolder(RoleWithoutWorkers):
     """Trains the top model on the embeddings of all parties."""
 
     #: The party's table with its labels; after `fit_inputs`, of the common records alone.
@@ -313,9 +313,6 @@ class LabelHolder:
                 self._clean_metrics(),
             )
         return published_network(store.manifest())
-
-    async def close(self) -> None:
-        """Do nothing: this role has no workers' state."""
 
     async def _embeddings(self, parties: list[str], rows: Rows, epoch: int, batch: int) -> dict[str, torch.Tensor]:
         widths, wire_type = required(self._side).widths, self._params.wire_type

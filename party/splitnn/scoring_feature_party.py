@@ -12,6 +12,7 @@ from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.prediction.opened_model import OpenedModel
 from treetap.party.prediction.steps import TakenBlocks
 from treetap.party.protocols import PredictionJob
+from treetap.party.runtime.context import RoleWithoutWorkers
 from treetap.party.runtime.messages import Rows
 from treetap.party.runtime.step_order import NEXT_ROUND, OPENING, Next, role, step, steps_of
 from treetap.party.splitnn.bodies import EMBEDDINGS
@@ -22,7 +23,7 @@ from treetap.wire.v2 import control_pb2
 
 
 @role({OPENING: (Next("open_model"),), ALIGNMENT: (Next("embed_block"),)}, OpenedModel)
-class FeatureParty:
+class FeatureParty(RoleWithoutWorkers):
     """A feature party: sends the embedding of each record of a block."""
 
     def __init__(self, job: PredictionJob) -> None:
@@ -50,9 +51,6 @@ class FeatureParty:
         blocks = self._embeddings(rows, spent)
         await send_blocks(context, self._opening.recipient, EMBEDDINGS, blocks, self._wire_type, number)
         context.mailbox.forget(number)
-
-    async def close(self) -> None:
-        """Do nothing: this role has no workers' state."""
 
     async def _embeddings(self, rows: Rows, spent: Bools) -> AsyncGenerator[torch.Tensor, None]:
         """The embeddings (n, width) of records, piece after piece; zeros where no query is left of a record."""

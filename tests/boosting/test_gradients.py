@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from treetap.party.growth.label_state import SCORES, resumed
+from treetap.party.growth.stored_trees import SCORES, resumed
 from treetap.party.runtime.job_store import JobStore, Store
 from treetap.tables.labels import Labels
 from treetap.trees import sampling

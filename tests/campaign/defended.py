@@ -20,7 +20,7 @@ from tests.trainings import oracle
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.models.kept import LEAKAGE, read_leakage, read_repaired
 from treetap.models.store import read_model
-from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.defences.budgets import LabelBudget
 from treetap.party.runtime.ledger import Kind, ledger_of
 from treetap.trees.ensemble import Tree
 from treetap.trees.params import TreeParams

@@ -13,8 +13,8 @@ import numpy as np
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.kernels import add
 from treetap.additive.sums.tree_sums import EncryptedSums
-from treetap.party.growth.label_state import SCORES, resumed
 from treetap.party.growth.split_table import SplitTable
+from treetap.party.growth.stored_trees import SCORES, resumed
 from treetap.party.runtime.job_store import Store
 from treetap.tables.labels import Labels
 from treetap.trees.binning import bin_table

@@ -16,8 +16,8 @@ from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Interrupted
 from treetap.lattice.kernels import LatticeKeyHolder
-from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import Parameters
+from treetap.lattice.scheme import LatticeKey
 from treetap.trees.slots import Slots
 from treetap.workers.engines import call_all, drop
 

@@ -21,7 +21,7 @@ from treetap.additive.sums.key_holder import block_size
 from treetap.additive.sums.masked_sums import CALL_BYTES
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES as WORDS_BYTES
-from treetap.lattice.joint_seed import NONCE_BYTES, commitment, self_test
+from treetap.lattice.histogram_scheme import NONCE_BYTES, commitment, self_test
 from treetap.lattice.parameters import MOST_KEY_BYTES, PRIME_BITS, TOTAL_BITS
 from treetap.party.alignment.lists import POINTS_PER_MESSAGE
 from treetap.party.eini import entry_layout, lattice

@@ -20,10 +20,10 @@ from tests.splitnn.networks import assert_same_bits, federation, oracle, publish
 from tests.splitnn.test_faults import THREE, TINY
 from tests.worlds import PARTIES, SIX, World, spec, world
 from treetap.models.arrays import read_arrays
-from treetap.neural.feature_side import FeatureSide
 from treetap.neural.optimiser import Optimiser
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams
 from treetap.neural.schedule import Schedule
+from treetap.neural.sides import FeatureSide
 from treetap.tables.tensors import tensor_column
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2

@@ -34,8 +34,7 @@ from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.lattice.parameters import Parameters
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.local_values import GoesLeft, ValueTable
-from treetap.trees.paths import candidate_bits, candidate_leaves, least_spare
+from treetap.trees.paths import GoesLeft, ValueTable, candidate_bits, candidate_leaves, least_spare
 
 
 def label_columns(

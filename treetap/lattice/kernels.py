@@ -28,9 +28,8 @@ import numpy as np
 
 from treetap.arrays import Bools, Ints
 from treetap.errors import Malformed, OutOfOrder
-from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, PARTIAL_SUMS, Parameters
-from treetap.lattice.scheme import scheme_of, to_bytes
+from treetap.lattice.scheme import LatticeKey, scheme_of, to_bytes
 from treetap.native.lattice import Polynomial, Ring
 from treetap.process.signs_of_life import finish_unit
 from treetap.process.together import in_order, together

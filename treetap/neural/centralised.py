@@ -24,16 +24,15 @@ from treetap.errors import DataError
 from treetap.neural.architectures import bottom_model
 from treetap.neural.defences import FeatureDefences, LabelDefences
 from treetap.neural.draws import Draws
-from treetap.neural.feature_side import BOTTOM, PIECE, embedded
 from treetap.neural.gradient_defences import applied, dimip_terms
 from treetap.neural.inputs import Inputs, InputScaler, has_inputs
-from treetap.neural.label_side import TOP, models_of
 from treetap.neural.numbers import pin, rounded
 from treetap.neural.objective import Objective
 from treetap.neural.optimiser import Optimiser, load_weights, weights_of
 from treetap.neural.own_step import own_gradients
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
+from treetap.neural.sides import BOTTOM, PIECE, TOP, embedded, models_of
 from treetap.tables.reading import Table
 from treetap.trees.loss import outcome_of
 

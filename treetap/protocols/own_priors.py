@@ -35,7 +35,7 @@ class OwnPriors:
 
 def by_own_trees(table: Table, classes: int, *_: object) -> OwnPriors:
     """Class frequencies by trees grown alone, whatever the job's party and parameters are."""
-    from treetap.trees.centralised_forest import MODEL, ClassFrequencies
+    from treetap.trees.centralised import MODEL, ClassFrequencies
 
     def priors(before: Ints, noisy: Ints, following: Ints) -> Floats:
         return ClassFrequencies(table.features, classes).of(following, before, noisy)

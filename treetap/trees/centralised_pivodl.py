@@ -21,8 +21,16 @@ from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import ROOT
 from treetap.trees.loss import check_targets
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.pivodl_rules import Best, able_sources, admissible, best_of, stopped_by, weights_of
-from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
+from treetap.trees.pivodl_rules import (
+    Best,
+    Moments,
+    SharedLabelLoss,
+    able_sources,
+    admissible,
+    best_of,
+    stopped_by,
+    weights_of,
+)
 from treetap.trees.tree_bins import GlobalBins, goes_left, left_sums
 
 Tables = Sequence[tuple[str, BinnedTable]]
@@ -162,7 +170,7 @@ class _Grower:
     Args:
         bins: the parties' columns by name, in the order of ties.
         gradients: (N, 2K) g and h of all records.
-        scale: of g, see `treetap.trees.shared_label_loss`.
+        scale: of g, see `treetap.trees.pivodl_rules`.
         ownership: the records that each party with labels labels, a partition.
     """
 

@@ -71,7 +71,12 @@ def evaluate(
     # a probability of exactly one half is of the first class, as `metrics.evaluate` counts it
     confusion = confusion_of(truth, chances.argmax(axis=1), len(classes))
     rows = per_class(confusion)
-    shown = _shown(truth, len(classes)) if positive not in classes else [list(classes).index(str(positive))]
+    if positive in classes:
+        shown = [list(classes).index(str(positive))]
+    elif len(classes) == 2:
+        shown = [looked_for(int(np.count_nonzero(truth == 0)), len(truth))]
+    else:
+        shown = [] if len(classes) > MOST_CLASSES else list(range(len(classes)))
     return {
         **head,
         "classes": list(classes),
@@ -92,13 +97,6 @@ def defined(measures: Mapping[str, float]) -> dict[str, float | None]:
 def looked_for(first: int, records: int) -> int:
     """The number of the class, of two, that is looked for; `first`: the records of the first one."""
     return 0 if 0 < first < RARE * records else 1
-
-
-def _shown(truth: Array, classes: int) -> list[int]:
-    """The classes whose curves the document has."""
-    if classes == 2:
-        return [looked_for(int(np.count_nonzero(truth == 0)), len(truth))]
-    return [] if classes > MOST_CLASSES else list(range(classes))
 
 
 def _roc(name: str, chance: Array, positive: Array) -> Json:

@@ -11,8 +11,8 @@ from treetap.arrays import Floats, Ints
 from treetap.trees.candidates import Candidate
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, route
 from treetap.trees.growing_tree import GrowingTree
-from treetap.trees.local_values import RowsLeft, reached_values
 from treetap.trees.params import TreeParams
+from treetap.trees.paths import RowsLeft, reached_values
 from treetap.trees.tree_bins import Bins, goes_left, left_sums_of
 
 #: A split in its owner's table: the candidate by the owner's own column, and its threshold.

@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from treetap.arrays import Bools, Floats
 from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree, cover_shares
-from treetap.trees.local_values import among, covering, subtree_values
-from treetap.trees.paths import Decide
+from treetap.trees.paths import Decide, among, covering, subtree_values
 
 #: Places of records in a block of n, 0..n-1.
 Places = npt.NDArray[np.int32]

@@ -37,10 +37,10 @@ from treetap.trees.expansion import ExpansionRules
 from treetap.trees.forest_criterion import ForestCriterion, targets
 from treetap.trees.grower import Entry, entering, give, grow
 from treetap.trees.growing_tree import GrowingTree
-from treetap.trees.local_values import RowsLeft, among, covering
 from treetap.trees.loss import Loss, Quantised, loss_for
 from treetap.trees.noised_sums import Criterion
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.trees.paths import RowsLeft, among, covering
 from treetap.trees.tree_bins import Bins, GlobalBins
 
 

@@ -47,9 +47,8 @@ from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import DataError
 from treetap.trees.ensemble import Ensemble, Split, Tree, cover_shares, deciding_tree
 from treetap.trees.leaf_entries import binary_places
-from treetap.trees.local_values import GoesLeft
 from treetap.trees.missing_party import reaching
-from treetap.trees.paths import candidate_bits, candidate_leaves, output_bits, paths
+from treetap.trees.paths import GoesLeft, candidate_bits, candidate_leaves, output_bits, paths
 
 PlayerOf = Callable[[Split], str]
 #: A set of feature parties whose masks are multiplied, in alphabetical order.

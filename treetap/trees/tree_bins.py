@@ -114,7 +114,13 @@ class NodeBins:
         """Fix the bins of a node, whose records are `rows`."""
         rows = rows[self._drawn[rows] > 0]
         times = self._drawn[rows]
-        self._cuts[node] = [self._quantiles(self._values[rows, j], times) for j in range(len(self.kept))]
+        self._cuts[node] = []
+        for j in range(len(self.kept)):
+            column = self._values[rows, j]
+            here = ~np.isnan(column)
+            present, place = np.unique(column[here], return_inverse=True)
+            counts = np.bincount(place, weights=times[here]).astype(np.int64)
+            self._cuts[node].append(quantile_cuts(present, counts, self._max_bin))
 
     def at_border(self, node: int, candidate: Candidate) -> Candidate:  # noqa: ARG002
         return candidate
@@ -139,11 +145,6 @@ class NodeBins:
     def candidate(self, place: int | Partition) -> Candidate:
         """The candidate of a place; trees with bins per node have no mirror images."""
         return self.candidates.of(place)
-
-    def _quantiles(self, column: Floats, times: Ints) -> Floats:
-        here = ~np.isnan(column)
-        present, place = np.unique(column[here], return_inverse=True)
-        return quantile_cuts(present, np.bincount(place, weights=times[here]).astype(np.int64), self._max_bin)
 
 
 def widest(values: Array, max_bin: int) -> list[Shape]:

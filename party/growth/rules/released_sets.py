@@ -18,8 +18,8 @@ import numpy as np
 from treetap.arrays import Ints
 from treetap.errors import Refused
 from treetap.models.kept import LEAKAGE
-from treetap.party.growth.label_state import SIGNATURES
 from treetap.party.growth.rule import Draft, Rule
+from treetap.party.growth.stored_trees import SIGNATURES
 from treetap.party.setup.labelled_table import LabelledTable
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.information import (

@@ -27,8 +27,7 @@ from tests.oracle import (
 from tests.oracle import _Tree as BoostedTree
 from treetap.trees import sampling
 from treetap.trees.candidates import Candidate
-from treetap.trees.centralised import train
-from treetap.trees.centralised_forest import train_forest
+from treetap.trees.centralised import train, train_forest
 from treetap.trees.ensemble import ROOT, Split, Subtree, Tree, route
 from treetap.trees.grower import Entry
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
