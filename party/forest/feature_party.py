@@ -49,6 +49,16 @@ class FeatureParty(TreeFeatureParty):
         """How often the current tree draws each record, and True if sums over all records are asked for."""
         return self._drawn, self._sums_of_all
 
+    def _check_noised(self, t: int) -> None:
+        """Refuse a tree beyond those of the job, or with sums of classes: noise has no bound for it."""
+        if self._sums_of_all:
+            self._noise.refuse_classes()
+        if t >= self._params.n_estimators:
+            raise Malformed(
+                f"{self._spec.aggregator} sent a draw of tree {t}, and the job has {self._params.n_estimators}, by "
+                "which column_privacy counts"
+            )
+
     async def _begin_tree(self, t: int) -> OwnTree:
         table, split_table = self._job.table, self._job.split_table
         total = len(table.ids)
@@ -59,14 +69,8 @@ class FeatureParty(TreeFeatureParty):
             drawn, self._sums_of_all = await take_drawn(series, total)
             if self._sums_of_all and self._job.split_table.min_cell_records:
                 refuse_classes(self._spec.aggregator, Feature.MIN_CELL_RECORDS)
-            if self._noise.privacy is not None:  # which has no bound for sums of classes, nor for further trees
-                if self._sums_of_all:
-                    self._noise.refuse_classes()
-                if t >= self._params.n_estimators:
-                    raise Malformed(
-                        f"{self._spec.aggregator} sent a draw of tree {t}, and the job has "
-                        f"{self._params.n_estimators}, by which column_privacy counts"
-                    )
+            if self._noise.privacy is not None:
+                self._check_noised(t)
             check_drawn(self._spec.aggregator, t, draws_evaluated=bool(drawn[split_table.training :].any()))
             expected.check_draw(drawn)
         self._drawn = drawn

@@ -274,8 +274,7 @@ class ColumnNoise(Rule):
             if len(self._trees) == self.privacy.trees:
                 raise Refused(f"{self._context.party} sends sums of {self.privacy.trees} trees, as column_privacy says")
             if not self._trees:
-                charged = self._context.party, self._context.ledger.occasion, self.privacy
-                await self._context.offload(lambda: self._budget.charge(*charged), whole=True)
+                await self._context.offload(self._charge, whole=True)
             self._trees.add(tree.index)
         noise, candidates = required(self.noise), tree.columns.candidates
         drawn = await self._context.offload(lambda: drawn_sums(candidates, noise, len(nodes), self._draws))
@@ -321,3 +320,6 @@ class ColumnNoise(Rule):
                 )
             summed[rows] = True
             self._spaces[node] = rows
+
+    def _charge(self) -> None:
+        self._budget.charge(self._context.party, self._context.ledger.occasion, required(self.privacy))
