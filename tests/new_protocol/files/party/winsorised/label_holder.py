@@ -11,8 +11,8 @@ from treetap.party.alignment.steps import ALIGNMENT
 from treetap.party.config import PartyConfig
 from treetap.party.growth.label_holder import LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
-from treetap.party.growth.stored_trees import resumed
 from treetap.party.growth.messages import drawn_messages
+from treetap.party.growth.stored_trees import resumed
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import OPENING, RESUMED, THIS_ROUND, Next, Outcome, role, step, steps_of
 from treetap.party.setup.keys import JobKeys, fitting
