@@ -28,8 +28,7 @@ def measure(trainer: str, records: int, columns: int) -> dict[str, str | float]:
     import numpy as np
 
     from treetap.trees.binning import bin_table
-    from treetap.trees.centralised import train
-    from treetap.trees.centralised_forest import train_forest
+    from treetap.trees.centralised import train, train_forest
     from treetap.trees.params import BoostingParams, ForestParams
 
     rng = np.random.default_rng(0)

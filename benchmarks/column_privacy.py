@@ -48,8 +48,7 @@ from treetap.errors import Interrupted
 from treetap.privacy.column_privacy import ColumnPrivacy, drawn_sums, most_draws
 from treetap.trees import metrics
 from treetap.trees.binning import BinnedTable, bin_table, encode
-from treetap.trees.centralised import CentralModel, train
-from treetap.trees.centralised_forest import CentralForest, train_forest
+from treetap.trees.centralised import CentralForest, CentralModel, train, train_forest
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams, ForestParams
 

@@ -19,8 +19,8 @@ from backends import add_forms, left_open, machine, print_machine
 
 from treetap.native.curve import Curve
 from treetap.native.library import FORMS, Form
-from treetap.psi.group import DOMAIN, Exponent, Group
-from treetap.psi.kernels import SodiumGroup
+from treetap.psi.group import DOMAIN, Exponent
+from treetap.psi.lists import Group, SodiumGroup
 
 OPERATIONS = ("hash", "raise", "check")
 #: Points of a run: several batches of the kernels, and some milliseconds of libsodium.

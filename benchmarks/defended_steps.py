@@ -24,10 +24,10 @@ from rich.table import Table as Shown
 from treetap import terminal
 from treetap.neural.defences import DpSgd, FeatureDefences
 from treetap.neural.draws import Draws
-from treetap.neural.feature_side import FeatureSide
 from treetap.neural.inputs import InputScaler
 from treetap.neural.own_step import EXACT
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams
+from treetap.neural.sides import FeatureSide
 from treetap.tables.features import Held
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids

@@ -1,4 +1,4 @@
-"""CPU of the checks of shown records (`treetap.party.growth.expected_records`) in a training of two parties in one
+"""CPU of the checks of shown records (`treetap.party.growth.feature_party`) in a training of two parties in one
 process.
 
     python benchmarks/expected_records.py [--records 30000] [--trees 20]
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.simulator import Federation, run
 from tests.worlds import spec, world
-from treetap.party.growth.expected_records import ExpectedRecords
+from treetap.party.growth.feature_party import ExpectedRecords
 from treetap.party.growth.feature_party_job import FeaturePartyJob
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams

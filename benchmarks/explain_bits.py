@@ -18,12 +18,12 @@ import numpy as np
 from shards import HOLDER, JOB, Model, Setting
 
 from treetap import terminal
+from treetap.arrays import Bools
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
 from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.leaf_entries import LeafEntries
-from treetap.trees.paths import Bools
-from treetap.trees.shapley_entries import AttributionEntries
+from treetap.trees.shapley import AttributionEntries
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from id2graph_sets import SETS, table_of
 
 from treetap import terminal
 from treetap.attacks.id2graph.schema import KnownLabelResult, KnownSettings
@@ -34,13 +35,11 @@ from treetap.attacks.registry import Needs, rows
 from treetap.attacks.view.known_trees import expected_views
 from treetap.tables.labels import Labels
 from treetap.trees.binning import bin_table
-from treetap.trees.centralised import train
-from treetap.trees.centralised_forest import train_forest
+from treetap.trees.centralised import train, train_forest
 from treetap.trees.grower import CentralTrees
 from treetap.trees.params import BoostingParams, ForestParams
 
 sys.path.insert(0, str(Path(__file__).parent / "reproductions"))
-from id2graph_sets import SETS, table_of
 
 HOLDER, PARTY = "label-holder", "feature-party"
 NAMES = ("breastcancer", "obesity", "credit_default")

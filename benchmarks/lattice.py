@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from treetap.lattice.kernels import LatticeKeyHolder, LatticeMember, MaskedSum, Member
-from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import Parameters
+from treetap.lattice.scheme import LatticeKey
 from treetap.usage import measure
 from treetap.workers.engines import ProcessEngine
 

@@ -21,8 +21,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from treetap import logs
-from treetap.coordinator import prediction, protocols, setup
+from treetap.coordinator import prediction, protocols
 from treetap.coordinator.prediction import predict
+from treetap.coordinator.protocols import align
 from treetap.coordinator.runtime.job_record import (
     CANCELLED,
     Submitted,
@@ -36,7 +37,6 @@ from treetap.coordinator.runtime.journal import Journal
 from treetap.coordinator.runtime.metrics import CoordinatorMetrics
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import LEAVE_S, Roster, answered
-from treetap.coordinator.setup import align
 from treetap.errors import (
     BadInput,
     ConfigError,
@@ -339,7 +339,7 @@ class Attempt:
         spec, progress = self._submitted.spec, self._progress
         roster = self._roster([spec.aggregator, *spec.feature_parties], progress)
         progress.phase("prepare")
-        stored = await setup.prepare(roster, self._submitted.prepare)
+        stored = await protocols.prepare(roster, self._submitted.prepare)
         model = stored.model
         progress.measured_before(stored.history)
         if spec.aggregator not in stored.published:
@@ -352,7 +352,7 @@ class Attempt:
             if not stored.published:
                 await course.train(roster, spec, plan, progress)
             progress.phase("publish")
-            model = await setup.publish(roster, spec)
+            model = await protocols.publish(roster, spec)
         progress.published(model)
         await self._finish(roster)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from treetap.coordinator.growth import grow_tree
-from treetap.coordinator.protocols import TrainingCourse
+from treetap.coordinator.protocols import Plan, TrainingCourse, bin_columns, exchange_keys
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster
-from treetap.coordinator.setup import Plan, bin_columns, exchange_keys
 from treetap.wire.v2 import setup_pb2
 
 

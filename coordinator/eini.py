@@ -6,10 +6,10 @@ coordinator sees names and the numbers of blocks and records; no ciphertext.
 
 from __future__ import annotations
 
+from treetap.coordinator.prediction import open_models, score_block
 from treetap.coordinator.protocols import PredictionCourse
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster
-from treetap.coordinator.scoring import open_models, score_block
 from treetap.process.together import together
 from treetap.protocols.prediction import present
 from treetap.wire.v2 import prediction_pb2

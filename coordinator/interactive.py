@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from treetap.coordinator.prediction import open_models
 from treetap.coordinator.protocols import PredictionCourse
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster, answered
-from treetap.coordinator.scoring import open_models
 from treetap.errors import ProtocolError
 from treetap.process.together import together
 from treetap.protocols.interactive import asked_stages

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from treetap.coordinator.prediction import open_models, score_block
 from treetap.coordinator.protocols import PredictionCourse
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster
-from treetap.coordinator.scoring import open_models, score_block
 from treetap.errors import ProtocolError
 from treetap.protocols.masked import MOST_LEVELS
 from treetap.wire.v2 import prediction_pb2

@@ -6,10 +6,9 @@ the draws. It sees nodes, and the metrics that a tree's aggregation party publis
 
 from __future__ import annotations
 
-from treetap.coordinator.protocols import TrainingCourse
+from treetap.coordinator.protocols import Plan, TrainingCourse, bin_columns
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster, answered
-from treetap.coordinator.setup import Plan, bin_columns
 from treetap.errors import Malformed, ProtocolError
 from treetap.protocols.job_spec import params_as
 from treetap.trees.pivodl_params import PivodlParams

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
+from typing import Any
 
 from treetap.coordinator import protocols
-from treetap.coordinator.protocols import PredictionCourse
+from treetap.coordinator.protocols import PredictionCourse, align
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster, answered
 from treetap.errors import ConfigError, Malformed
 from treetap.process.together import together
-from treetap.protocols import codec
 from treetap.protocols.alignment import count_turns, turns
-from treetap.protocols.job_spec import params_of
-from treetap.protocols.prediction import check_degraded_serving, check_prediction, degrades_serving
+from treetap.protocols.job_spec import params_in, params_of, write_params
+from treetap.protocols.prediction import check_degraded_serving, check_prediction, degrades_serving, present
 from treetap.protocols.preview import check_common, check_preview
 from treetap.protocols.registry import PREDICTION, name_in, prediction, training, training_name
 from treetap.wire.v2 import alignment_pb2, jobs_pb2, prediction_pb2, serving_pb2, setup_pb2
@@ -48,7 +49,7 @@ def opening_of(
             f"protocol = {name!r}: does not predict with models of {trained_by}; use {' or '.join(offered)}"
         )
     # what the request leaves open follows from the training: all parties must score by the same numbers
-    asked = codec.read(getattr(request.parameters, protocol.field), protocol.options)
+    asked = params_in(getattr(request.parameters, protocol.field), protocol.options)
     policy = request.away_policy or "fail"
     recipient = _recipient(request, spec)
     opening = prediction_pb2.OpenModel(
@@ -70,7 +71,7 @@ def opening_of(
         serve=request.serve,
         format=request.format,
     )
-    codec.put(asked.completed(spec), getattr(opening.parameters, protocol.field))
+    write_params(asked.completed(spec), getattr(opening.parameters, protocol.field))
     check_prediction(opening)
     if degrades_serving(opening):
         check_degraded_serving(opening, params_of(spec).absence)
@@ -217,3 +218,36 @@ def _say(progress: Progress) -> None:
     status = progress.status
     what = f"fewer than {status.common.fewer_than}" if status.common.fewer_than else str(status.common.records)
     log.warning("job %s: a leak by a preview: this coordinator knows of %s records in common", status.job, what)
+
+
+async def open_models(
+    roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress
+) -> prediction_pb2.OpenedModel:
+    """Have every party open the model, and align the records; returns the recipient's description of the model.
+
+    If names are requested, every present feature party then sends its names to the label holder or withholds them.
+    """
+    progress.phase("align")
+    results = await roster.ask_all(roster.names, "open_model", opening)
+    answers = {party: answered(party, result, "opened_model") for party, result in results.items()}
+    progress.opened(answers)
+    await align(roster, roster.names, opening.alignment)
+    if opening.explain:
+        naming = roster.ask_all(present(opening), "name_features")
+        await together(roster.ask(opening.recipient, "take_names"), naming)
+    opened: prediction_pb2.OpenedModel = answers[opening.recipient]
+    return opened
+
+
+async def score_block(
+    roster: Roster, recipient: str, step: str, block: int, others: Coroutine[Any, Any, Any], progress: Progress
+) -> int:
+    """Have the recipient score a block by a step while the `others` do theirs; returns the number of blocks.
+
+    Each sends on what it has received while those before it still work. One block is under way at a time, so no party
+    holds more than a block.
+    """
+    answer, _ = await together(roster.ask(recipient, step, round=block), others)
+    scored: prediction_pb2.ScoredBlock = answered(recipient, answer, "scored_block")
+    progress.records(scored.done, scored.total)
+    return scored.blocks

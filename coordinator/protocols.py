@@ -1,16 +1,164 @@
-"""The course of each protocol at the coordinator: tables of the modules that have it as `TRAINING` or `PREDICTION`."""
+"""The course of each protocol at the coordinator: tables of the modules that have it as `TRAINING` or `PREDICTION`.
+
+The courses share the steps at the beginning and the end of jobs: alignment, keys, bins, publication.
+
+The coordinator only calls them: the records are aligned party to party (docs/alignment.md).
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from google.protobuf.message import Message
+
 from treetap.coordinator.runtime.progress import Progress
-from treetap.coordinator.runtime.roster import Roster
-from treetap.coordinator.setup import Found, Plan
+from treetap.coordinator.runtime.roster import Roster, answered
+from treetap.errors import ConfigError, Malformed, ProtocolError
+from treetap.process.together import together
+from treetap.protocols.alignment import turns
+from treetap.protocols.job_spec import continued_from
+from treetap.protocols.key_options import KeyKind
 from treetap.protocols.registry import prediction_name, training_name
-from treetap.wire.v2 import prediction_pb2, setup_pb2
+from treetap.wire.metric_history import columns, merged, rows
+from treetap.wire.v2 import prediction_pb2, setup_pb2, types_pb2
+
+
+async def align(roster: Roster, parties: Sequence[str], mode: str) -> None:
+    """Align the records of `parties`: the label holder, then the feature parties in the order of the job."""
+    if mode == "sorted-ids":
+        await compare_digests(roster, parties)
+        return
+    for turn in turns(len(parties)):
+        names = [parties[place] for place in turn.places]
+        await roster.ask_all(names, turn.step, stage=turn.stage)
+
+
+async def compare_digests(roster: Roster, parties: Sequence[str]) -> None:
+    """Feature parties send the digest of their sorted ids; the label holder compares."""
+    sending = roster.ask_all(parties[1:], "send_digest")
+    await together(sending, roster.ask(parties[0], "compare_digests"))
+
+
+@dataclass(frozen=True)
+class Found:
+    """The state of a job on the parties' disks: rounds, an alignment that all share, published models.
+
+    Models are published when all rounds are stored, the label holder's last. `model`: that of the label holder, if it
+    is published. `history`: the metrics after each stored round.
+    """
+
+    rounds: int
+    aligned: bool
+    published: frozenset[str]
+    model: setup_pb2.PublishedModel
+    history: list[types_pb2.MetricHistory]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rounds to do: rounds (trees or epochs) from `first` to `rounds` - 1, unless `stopped` early.
+
+    `own_rounds`: the rounds from 0 that the label holder does alone.
+    """
+
+    first: int
+    rounds: int
+    stopped: bool
+    own_rounds: int
+
+
+async def prepare(roster: Roster, job: setup_pb2.Prepare) -> Found:
+    """Have every party load its table; returns the state on the disks, from which the job continues."""
+    spec, body = job.spec, setup_pb2.Prepare(peers=roster.peers())
+    body.MergeFrom(job)
+    results = await roster.ask_all(roster.names, "prepare", body)
+    answers = {party: answered(party, result, "prepared") for party, result in results.items()}
+    if all(answer.without_columns for answer in answers.values()):
+        raise ConfigError(
+            f"no party has a feature: columns of table {spec.table!r} names none at {' and '.join(answers)}; write "
+            "columns = [...] there, at one party at least"
+        )
+    own = answers[spec.aggregator]
+    aligned = {answer.aligned_attempt for answer in answers.values() if not answer.published}
+    agreed = len(aligned) == 1 and 0 not in aligned
+    if not own.published:
+        lost = [
+            party
+            for party, theirs in answers.items()
+            if not theirs.published and (theirs.stored_rounds < own.stored_rounds or (own.stored_rounds and not agreed))
+        ]
+        if lost:
+            raise ProtocolError(
+                f"{' or '.join(lost)} has lost part of its state of the job: the label holder has {own.stored_rounds} "
+                "rounds, and not every party has as many and the same alignment; cancel the job and train again"
+            )
+    published = frozenset(party for party, answer in answers.items() if answer.published)
+    # of PIVODL each party has the metrics of other rounds, and may have stored one more than the first party
+    # before the first attempt has stored the base model's rounds, the label holder answers with their metrics
+    known = own.stored_rounds if own.stored_rounds or not continued_from(spec) else None
+    history = columns(merged(rows(answer.history) for answer in answers.values())[:known])
+    return Found(own.stored_rounds, agreed, published, own.model, history)
+
+
+async def exchange_keys(roster: Roster, spec: setup_pb2.JobSpec, progress: Progress) -> None:
+    """The label holder makes the key pair; the feature parties take its public half."""
+    progress.phase("keys")
+    made, _ = await together(
+        roster.ask_all([spec.aggregator], "make_keys", setup_pb2.MakeKeys()),
+        roster.ask_all(spec.feature_parties, "take_key", setup_pb2.TakeKey()),
+    )
+    if KeyKind.of(spec).on_lattice:
+        progress.planned(answered(spec.aggregator, made[spec.aggregator], "planned_traffic"))
+
+
+async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, state: Found, progress: Progress) -> Plan:
+    """Have every party bin its columns of the aligned records; the label holder answers with the number of rounds."""
+    return await plan_rounds(roster, spec, state, progress, "bin", "bin", setup_pb2.Bin())
+
+
+async def plan_rounds(
+    roster: Roster,
+    spec: setup_pb2.JobSpec,
+    state: Found,
+    progress: Progress,
+    phase: str,
+    step: str,
+    body: Message,
+) -> Plan:
+    """Have every party do the step before the first round; the label holder answers with the number of rounds.
+
+    Raises:
+        Malformed: there are no rounds, or a party says that it has published a model whose rounds are not all stored.
+    """
+    progress.phase(phase)
+    names = [party for party in roster.names if party not in state.published]
+    answers = await roster.ask_all(names, step, body)
+    binned = answered(spec.aggregator, answers[spec.aggregator], "binned")
+    if not binned.rounds:
+        raise Malformed(f"{spec.aggregator} says that the job has no rounds")
+    if state.published and state.rounds < binned.rounds and not binned.stopped:
+        raise Malformed(
+            f"{' and '.join(sorted(state.published))} cannot have published a model of which the label holder has "
+            f"stored {state.rounds} of {binned.rounds} rounds; cancel the job and train again"
+        )
+    if binned.base_rounds >= binned.rounds or (binned.base_rounds and not continued_from(spec)):
+        raise Malformed(
+            f"{spec.aggregator} says that {binned.base_rounds} of {binned.rounds} rounds are those of the model from "
+            "which the job continues"
+        )
+    return Plan(max(state.rounds, binned.base_rounds), binned.rounds, binned.stopped, binned.own_rounds)
+
+
+async def publish(roster: Roster, spec: setup_pb2.JobSpec) -> setup_pb2.PublishedModel:
+    """Publish the shards as models, the label holder's last: its model means that every party's exists."""
+    await roster.ask_all(spec.feature_parties, "publish", setup_pb2.Publish())
+    published = await roster.ask(spec.aggregator, "publish", setup_pb2.Publish())
+    model: setup_pb2.PublishedModel = answered(spec.aggregator, published, "published_model")
+    return model
+
 
 #: Name of a protocol that trains → its module.
 TRAINING: Mapping[str, str] = {

@@ -7,11 +7,10 @@ score.
 
 from __future__ import annotations
 
-from treetap.coordinator.protocols import PredictionCourse, TrainingCourse
+from treetap.coordinator.prediction import open_models, score_block
+from treetap.coordinator.protocols import Found, Plan, PredictionCourse, TrainingCourse, plan_rounds
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster, answered
-from treetap.coordinator.scoring import open_models, score_block
-from treetap.coordinator.setup import Found, Plan, plan_rounds
 from treetap.protocols.prediction import present
 from treetap.wire.v2 import prediction_pb2, setup_pb2, splitnn_pb2
 

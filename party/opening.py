@@ -268,7 +268,7 @@ def _check_prediction(config: PartyConfig, opening: prediction_pb2.OpenModel, me
 
 
 def _preview_members(opening: alignment_pb2.OpenPreview, coordinator: str) -> Members:
-    from treetap.protocols.preview import check_preview, members_of_preview  # as the others, read when one comes
+    from treetap.protocols.preview import check_preview, members_of_preview
 
     check_preview(opening)
     return members_of_preview(opening, coordinator)

@@ -32,7 +32,7 @@ from treetap.wire.disclosure import CLASSES, UNSPECIFIED
 from treetap.wire.reachable import ALL
 
 if TYPE_CHECKING:
-    from treetap.trees.paths import Floats
+    from treetap.arrays import Floats
 
 #: Every receiver; valid beside names of certificates and `KINDS`, as in the defaults of reveals.proto.
 EVERYBODY = "*"

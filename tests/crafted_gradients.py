@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from treetap.party.boosting.label_holder import BoostingState
-from treetap.trees.boosting_rounds import BoostingRounds
+from treetap.trees.boosting_rounds import BoostingRounds, MeasuredRounds
 from treetap.trees.loss import record_bounds
 from treetap.trees.params import BoostingParams
 
@@ -87,5 +86,5 @@ class CraftedRounds(BoostingRounds):
         return ReverseSum.of(self._params, values.shape[1] // 2).crafted(values, tree), scale, sampled
 
 
-class CraftedState(CraftedRounds, BoostingState):
-    """The same at a party: put it in the place of `BoostingState` in `treetap.party.boosting.label_holder`."""
+class CraftedState(CraftedRounds, MeasuredRounds):
+    """The same at a party: put it in the place of `MeasuredRounds` in `treetap.party.boosting.label_holder`."""

@@ -1,4 +1,6 @@
-"""Types of arrays, by what they hold."""
+"""Types of arrays of numbers, of any shape; docstrings say which."""
+
+from __future__ import annotations
 
 from typing import Any
 
@@ -6,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-#: Flags.
 Bools = npt.NDArray[np.bool_]
-#: Figures.
 Floats = npt.NDArray[np.float64]
-#: Numbers of records, classes, columns and nodes, and counts.
 Ints = npt.NDArray[np.int64]
-#: Figures of 32 bits.
 Singles = npt.NDArray[np.float32]
+Words = npt.NDArray[np.uint64]
+#: Numbers of records.
+Rows = Ints

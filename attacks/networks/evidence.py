@@ -30,10 +30,10 @@ from treetap.attacks.view.view import View
 from treetap.errors import DataError
 from treetap.models.store import MANIFEST, read_weights
 from treetap.neural.architectures import bottom_model, bottom_to_load
-from treetap.neural.feature_side import BOTTOM
 from treetap.neural.inputs import Inputs, InputScaler
 from treetap.neural.optimiser import load_weights
 from treetap.neural.params import SplitnnParams
+from treetap.neural.sides import BOTTOM
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels

@@ -12,8 +12,7 @@ from treetap.attacks.pivodl.solved_gains import closed
 from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView, ReceivedBins
 from treetap.trees.candidates import CandidateList, column_goes_left
 from treetap.trees.ensemble import ROOT
-from treetap.trees.pivodl_rules import weights_of
-from treetap.trees.shared_label_loss import SharedLabelLoss
+from treetap.trees.pivodl_rules import SharedLabelLoss, weights_of
 
 #: No bin is known.
 UNPLACED = -1

@@ -22,7 +22,7 @@ from treetap.attacks.pivodl.bin_domains import BinDomains, KnownCuts, left_sets,
 from treetap.attacks.pivodl.opened_sums import NodeReader, OpenedNode
 from treetap.attacks.view.pivodl_view import PivodlView
 from treetap.trees.job_params import BINARY
-from treetap.trees.shared_label_loss import SharedLabelLoss
+from treetap.trees.pivodl_rules import SharedLabelLoss
 
 #: Most passes over all opened sums.
 _PASSES = 3

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from treetap.arrays import Bools, Ints
 from treetap.attacks.pivodl.bin_domains import BinDomains, PossibleScores
 from treetap.trees.loss import UNIT
-from treetap.trees.shared_label_loss import SharedLabelLoss
+from treetap.trees.pivodl_rules import SharedLabelLoss
 from treetap.trees.tree_bins import left_sums
 
 Keys = npt.NDArray[np.uint64]

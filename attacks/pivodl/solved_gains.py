@@ -33,8 +33,7 @@ from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView
 from treetap.trees.boosting_criterion import open_sums
 from treetap.trees.job_params import BINARY
 from treetap.trees.loss import UNIT
-from treetap.trees.pivodl_rules import GAIN_BITS, gains_of, weights_of
-from treetap.trees.shared_label_loss import SharedLabelLoss
+from treetap.trees.pivodl_rules import GAIN_BITS, SharedLabelLoss, gains_of, weights_of
 
 #: Fewest own labels by which one of two solutions is chosen.
 _ENOUGH = 10

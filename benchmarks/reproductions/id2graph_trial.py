@@ -36,7 +36,7 @@ from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
-from treetap.trees.centralised_forest import train_forest
+from treetap.trees.centralised import train_forest
 from treetap.trees.params import BoostingParams, ForestParams
 
 HOLDER, ATTACKER = "label-holder", "attacker"

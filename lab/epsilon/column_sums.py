@@ -22,19 +22,18 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from treetap.additive.sums.key_holder import KeyHolder
-from treetap.arrays import Array, Floats, Ints
+from treetap.arrays import Array, Floats, Ints, Words
 from treetap.errors import Malformed
 from treetap.lab.epsilon.games import MOST_NUMBERS, OfBudget, finish, in_memory
 from treetap.lattice.histogram_parameters import MODULUS_BITS, HistogramParameters
-from treetap.lattice.histogram_scheme import Opener, Words, added, kernels, parameters_of, radices
+from treetap.lattice.histogram_scheme import Opener, added, kernels, parameters_of, radices
 from treetap.lattice.histogram_sets import HistogramSets
 from treetap.native.histogram_arrays import HALF_BITS
 from treetap.party.boosting.ciphers import BoostingLayout, summed_values
 from treetap.party.forest.ciphers import ForestLayout, summed_labels
 from treetap.party.growth import lattice_sums
 from treetap.party.growth.column_noise import ColumnNoise
-from treetap.party.growth.expected_records import ExpectedRecords
-from treetap.party.growth.feature_party import OwnTree
+from treetap.party.growth.feature_party import ExpectedRecords, OwnTree
 from treetap.party.growth.split_table import SplitTable
 from treetap.party.policy import Policy
 from treetap.party.setup.steps import make_key

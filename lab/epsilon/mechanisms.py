@@ -66,7 +66,7 @@ class LabelNoise(Measured):
     carried_out: ClassVar[tuple[str, ...]] = (
         "treetap.privacy.label_dp",
         "treetap.protocols.own_priors",
-        "treetap.trees.class_frequencies",
+        "treetap.trees.centralised",
     )
     mechanism: Literal["label_dp"]
     epsilon: Annotated[float, Field(gt=0, le=64)]

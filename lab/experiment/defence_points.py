@@ -59,11 +59,10 @@ from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 from treetap.trees import metrics
 from treetap.trees.ensemble import ROOT, Ensemble, Split, route
-from treetap.trees.grafting import NoisyModel
 from treetap.trees.grower import CentralTrees
 from treetap.trees.job_params import BINARY, JobParams
 from treetap.trees.params import TreeParams
-from treetap.trees.repair import repair
+from treetap.trees.repair import NoisyModel, repair
 
 #: The AUC of guessing.
 CHANCE = 0.5

@@ -32,7 +32,7 @@ from treetap.tables.reading import Table, read_table
 from treetap.tables.record_ids import Ids, Unlike, check_values
 from treetap.trees import ensemble
 from treetap.trees.ensemble import Ensemble, Split, Tree, route, used_of
-from treetap.trees.local_values import RowsLeft, reached_values
+from treetap.trees.paths import RowsLeft, reached_values
 from treetap.trees.shapley import Attributions, attributions
 from treetap.wire.v2 import jobs_pb2
 

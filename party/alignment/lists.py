@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from treetap.arrays import Rows
 from treetap.errors import Malformed
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import StepId, step
 from treetap.process.together import together
 from treetap.protocols.alignment import Plan, owners
 from treetap.protocols.messages import JobSizes
-from treetap.psi import kernels
+from treetap.psi import lists
 from treetap.psi.group import POINT_BYTES, Exponent
-from treetap.psi.lists import PointList, Rows, common, permutation, shuffled
+from treetap.psi.lists import PointList, common, permutation, shuffled
 from treetap.psi.proof import Sums
 from treetap.tables.record_ids import Ids
 from treetap.wire.v2 import alignment_pb2, control_pb2
@@ -48,7 +49,7 @@ class BlindedLists:
             return packed if sums is None else (*packed, sums.numbers, first)
 
         made = self._new(len(order))
-        kernel: Callable[..., Any] = kernels.blind if sums is None else kernels.blind_summed
+        kernel: Callable[..., Any] = lists.blind if sums is None else lists.blind_summed
         put: Callable[[int, Any], None] = made.put if sums is None else _and_sums(made, sums)
         await self._spread(kernel, call, len(order), "raised identifiers", put)
         return made
@@ -67,13 +68,13 @@ class BlindedLists:
             return block if sums is None else (*block, *_numbered(points, sums, first, last))
 
         made, total = self._new(len(points)), len(points)
-        kernel: Callable[..., Any] = kernels.raise_points
+        kernel: Callable[..., Any] = lists.raise_points
         put: Callable[[int, Any], None] = made.put
         if sums is not None:
-            kernel, put = kernels.raise_summed, _and_sums(made, sums)
+            kernel, put = lists.raise_summed, _and_sums(made, sums)
         elif signed:
             made.signs = self._new(total, width=1)
-            kernel, put = kernels.raise_signed, _and_signs(made, made.signs, points.signs)
+            kernel, put = lists.raise_signed, _and_signs(made, made.signs, points.signs)
         await self._spread(kernel, call, total, "raised identifiers", put)
         return made
 
@@ -91,7 +92,7 @@ class BlindedLists:
             if sums is not None:
                 sums.add(block)
 
-        kernel: Callable[..., bytes] = kernels.check_points if sums is None else kernels.check_summed
+        kernel: Callable[..., bytes] = lists.check_points if sums is None else lists.check_summed
         await self._spread(kernel, call, len(points), "checked identifiers", put)
 
     async def shuffled(self, points: PointList) -> PointList:

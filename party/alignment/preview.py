@@ -24,7 +24,7 @@ from treetap.models.durable import make_folder, writing_whole
 from treetap.party.alignment.lists import RaisedLists
 from treetap.party.alignment.steps import Alignment
 from treetap.party.config import PartyConfig
-from treetap.party.runtime.context import Rows, StepContext, required
+from treetap.party.runtime.context import RoleWithoutWorkers, Rows, StepContext, required
 from treetap.party.runtime.job_store import PREVIEWED
 from treetap.party.runtime.ledger import Kind
 from treetap.party.runtime.step_order import ALIGNMENT, OPENING, Next, role, step, steps_of
@@ -153,7 +153,7 @@ class PreviewedRecords(Previewed, Alignment):
 
 
 @role({OPENING: (Next("open_preview"),), ALIGNMENT: (Next("write_rows", when=RECORDS),)})
-class Preview:
+class Preview(RoleWithoutWorkers):
     """A party of a preview."""
 
     def __init__(self, config: PartyConfig, context: StepContext, opening: alignment_pb2.OpenPreview) -> None:
@@ -198,9 +198,6 @@ class Preview:
         if len(self._opening.parties) == 2:  # in a ring it has known by the sizes of messages
             self._leak(self._part.common, "the coordinator")
         return alignment_pb2.WrittenRows(path=str(path), common=self._part.common)
-
-    async def close(self) -> None:
-        """Do nothing: this role has no workers' state."""
 
     def _told(self, common: types_pb2.CommonCount) -> None:
         """Note what the preview has told this party, and whom else: its log and its account say it."""

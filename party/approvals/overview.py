@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from treetap.errors import BadInput, ConfigError, DataError, did_you_mean, visible
 from treetap.models.durable import read_json
 from treetap.models.store import MANIFEST
-from treetap.party.defences.column_budget import ColumnBudget
-from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.defences.budgets import ColumnBudget, LabelBudget
 from treetap.party.prediction.query_counts import counts_of
 from treetap.party.runtime.job_ledger import DAILY, JobLedger
 from treetap.party.runtime.job_store import TRANSCRIPTS

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from treetap.additive.sums.tree_sums import EncryptedSums
+from treetap.arrays import Ints
 from treetap.errors import Malformed
 from treetap.party.growth.ciphers import EncryptedValues, SummedValues
 from treetap.party.growth.column_noise import ColumnNoise, widths_of
@@ -18,7 +19,7 @@ from treetap.party.setup.keys import JobKeys
 from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
-from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.loss import check_sums, record_bounds
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams

@@ -14,18 +14,16 @@ from treetap.party.boosting.ciphers import BoostingLayout, encrypted_values, lay
 from treetap.party.config import PartyConfig
 from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
-from treetap.party.growth.label_state import SCORES, stored_trees
 from treetap.party.growth.messages import sampled_messages
+from treetap.party.growth.stored_trees import SCORES, resumed, stored_trees
 from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.job_store import JobStore
 from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
-from treetap.party.setup.labelled_table import Measured
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_criterion import BoostingCriterion
-from treetap.trees.boosting_rounds import MeasuredRounds, Start, Weights
+from treetap.trees.boosting_rounds import MeasuredRounds
 from treetap.trees.loss import Loss, loss_for
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
@@ -56,7 +54,7 @@ class LabelHolder:
             BoostingLayout(self._params),
         )
         growth = self._growth = LabelHolderGrowth(context, spec, job, encrypted.open_offer, encrypted.next_stage)
-        self._state: BoostingState | None = None
+        self._state: MeasuredRounds | None = None
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment})
 
@@ -72,13 +70,16 @@ class LabelHolder:
         data = self._job.select_common()
         self._loss(data.labels).check(data.labels.values)
         weights, evaluated = data.table.weights, data.measured
+        classes, values = len(data.labels.classes), data.labels.values
         try:
             start = await self._job.start()
-            state = BoostingState(self._params, data.labels, self._context.store, weights, evaluated, start)
+            state = resumed(
+                MeasuredRounds(self._params, classes, values, weights, evaluated, start), self._context.store
+            )
         except DataError as failure:
             raise failure.at(self._context.party) from None
         if start is not None and not stored_trees(self._context.store):
-            state.save()
+            self._context.store.save_arrays(SCORES, state.state())
         self._state = state
         return await self._job.bin(state)
 
@@ -154,30 +155,3 @@ class LabelHolder:
 
     def _loss(self, labels: Labels) -> Loss:
         return loss_for(self._params.objective, len(labels.classes))
-
-
-class BoostingState(MeasuredRounds):
-    """The rounds of a job; see `LabelState`."""
-
-    def __init__(
-        self,
-        params: BoostingParams,
-        labels: Labels,
-        store: JobStore,
-        weights: Weights = None,
-        evaluated: Measured | None = None,
-        start: Start | None = None,
-    ) -> None:
-        """`store`: that of the job; the other arguments are those of `MeasuredRounds`.
-
-        Raises:
-            DataError: the weights do not fit the job, or the stored scores are of another table.
-        """
-        super().__init__(params, len(labels.classes), labels.values, weights, evaluated, start)
-        self._store = store
-        arrays = store.load_arrays(SCORES)
-        if arrays is not None:
-            self.load(arrays)
-
-    def save(self) -> None:
-        self._store.save_arrays(SCORES, self.state())

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
-import numpy as np
-
+from treetap.arrays import Rows
 from treetap.errors import ConfigError, Refused
 from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy
@@ -23,7 +22,6 @@ from treetap.tables.reading import Table
 from treetap.trees.job_params import REGRESSIONS
 
 Held = TypeVar("Held", Labels, PartialLabels)
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class Use(Enum):

@@ -4,7 +4,7 @@ Two draws for one record would cost twice and average out. So labels are drawn f
 aligned, and a draw is known by its content: ids, labels, mechanism, ε, stages, and with more than one stage the columns
 that give the priors and their model. A resumed job, a repeated one and another model on that table use the same labels.
 
-`state/noisy_labels/N.npz` has the class numbers of draw N of the ledger (`treetap.party.defences.label_budget`), and
+`state/noisy_labels/N.npz` has the class numbers of draw N of the ledger (`treetap.party.defences.budgets`), and
 hashes of the ids, by which a draw of a forgotten record is known.
 """
 
@@ -19,19 +19,22 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from treetap.errors import DataError
 from treetap.models import keyed_ids
 from treetap.models.arrays import content_of, read_arrays
 from treetap.models.durable import make_folder, write_whole
-from treetap.party.defences.label_budget import LabelBudget, LabelCharge
+from treetap.party.defences.budgets import LabelBudget, LabelCharge
 from treetap.party.defences.settings import LabelDp
 from treetap.party.runtime.job_store import DRAWS
 from treetap.party.runtime.ledger import Occasion
 from treetap.privacy.label_dp import MECHANISM, RandBelow, staged
-from treetap.protocols.own_priors import OwnPriors
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
+
+if TYPE_CHECKING:  # a protocol names its own, with the trees that it needs
+    from treetap.protocols.own_priors import OwnPriors
 
 log = logging.getLogger(__name__)
 #: Held from the look into the ledger until the labels are on disk: two jobs at once draw once.

@@ -23,6 +23,7 @@ from google.protobuf.message import Message
 
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember, ciphertexts_of, entry_slots
+from treetap.arrays import Floats, Ints
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.models.durable import writing_whole
 from treetap.party.eini.entry_layout import (
@@ -48,11 +49,9 @@ from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.scoring import BLOCK_BYTES
 from treetap.tables.label_columns import typed
 from treetap.trees.ensemble import Ensemble
-from treetap.trees.leaf_entries import SUM_BITS, Ints, LeafEntries
-from treetap.trees.local_values import GoesLeft
-from treetap.trees.paths import Floats
-from treetap.trees.shapley import expected_score
-from treetap.trees.shapley_entries import AttributionEntries
+from treetap.trees.leaf_entries import SUM_BITS, LeafEntries
+from treetap.trees.paths import GoesLeft
+from treetap.trees.shapley import AttributionEntries, expected_score
 
 #: Relative error of sums of doubles.
 DOUBLES = 1e-12
@@ -243,6 +242,9 @@ def write_attributions(
 class LabelHolderEnd:
     """The label holder's end: entries of scores, and of attributions if they are asked for, under one key."""
 
+    #: The sums of scores, once they are laid out.
+    scores: EntrySums
+
     def __init__(self, job: PredictionJob, scoring: TreeScoring, sizes: ChainSizes, advance: Advance) -> None:
         """Raises Refused if the key is shorter than the policy allows."""
         self._context, self._opening, self._chain = job.context, job.opening, job.chain
@@ -250,13 +252,7 @@ class LabelHolderEnd:
         self._key = KeyKind(PAILLIER, job.opening.parameters.eini.key_bits)
         job.context.policy.check_key(job.config.name, self._key)
         self._leaves: LeafEntries | None = None
-        self._scores: EntrySums | None = None
         self.attributions: Attributions | None = None
-
-    @property
-    def scores(self) -> EntrySums:
-        """The sums of scores, once they are laid out."""
-        return required(self._scores)
 
     def lay_out(self) -> None:
         """Compute the entries of the model, and the expected score if attributions are asked for."""
@@ -270,7 +266,7 @@ class LabelHolderEnd:
             public=trees.public,
             hides_constants=trees.hides_constants,
         )
-        self._scores = EntrySums(context, chain, SCORES, self._leaves, outputs, outputs, self._advance)
+        self.scores = EntrySums(context, chain, SCORES, self._leaves, outputs, outputs, self._advance)
         if self._opening.attributions:
             columns = opened.manifest["columns"]
             features = {handle: columns[split.feature] for handle, split in trees.own.items()}
@@ -311,7 +307,7 @@ class LabelHolderEnd:
 
     async def close(self) -> None:
         """Make the workers forget the key."""
-        for sums in (self._scores, self.attributions):
+        for sums in (self.scores, self.attributions) if self._leaves is not None else ():
             if sums is not None:
                 await sums.close()
 
@@ -341,7 +337,7 @@ class FeaturePartyEnd:
         """Make the workers forget the ciphertexts."""
         for masking in (self.scores, self.attributions):
             if masking is not None:
-                await masking.close()
+                await masking.member.close()
 
     async def _taken(self, kind: EntryKind, public: PublicKey, outputs: int) -> EntryMasking:
         """Take and check the layout of entries, each of as many ciphertexts as its values need."""
@@ -417,10 +413,6 @@ class EntryMasking:
         await series.close()
         for name, count in self.member.operations.items():
             context.costs.operations[name] += count - before[name]
-
-    async def close(self) -> None:
-        """Make the workers forget the ciphertexts."""
-        await self.member.close()
 
     async def _put(self, series: Series, parts: list[bytes]) -> None:
         """Send to the next of the chain, in messages of bounded size."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import DataError, Malformed
 from treetap.party.prediction.opened_model import PredictionJob
 from treetap.party.prediction.tree_scoring import TreeScoring
@@ -20,10 +21,9 @@ from treetap.protocols.eini import ChainSizes
 from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.prediction import present
 from treetap.protocols.registry import prediction_name
-from treetap.trees.leaf_entries import SUM_BITS, Ints, TreeHop
-from treetap.trees.local_values import GoesLeft
-from treetap.trees.paths import Bools, Floats, least_candidate_bits, reachable
-from treetap.trees.shapley_entries import AttributedHop
+from treetap.trees.leaf_entries import SUM_BITS, TreeHop
+from treetap.trees.paths import GoesLeft, least_candidate_bits, reachable
+from treetap.trees.shapley import AttributedHop
 from treetap.wire.frame import content_of
 from treetap.wire.v2 import attributions_pb2, eini_pb2, exchange_pb2, prediction_pb2
 

@@ -7,8 +7,9 @@ Unlike the paper, the vectors have a place per entry, a set of leaves that no la
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from treetap.arrays import Floats
 from treetap.party.eini.entry_layout import cipher_of, sizes_of
 from treetap.party.prediction.batch import BatchPrediction
 from treetap.party.prediction.opened_model import PredictionJob
@@ -31,8 +32,6 @@ from treetap.party.prediction.tree_scoring import TreeScoring
 from treetap.party.runtime.context import Rows, required
 from treetap.party.runtime.step_order import ALIGNMENT, THIS_ROUND, Next, Outcome, role, step, steps_of
 from treetap.tables.label_columns import IdColumns
-from treetap.trees.local_values import GoesLeft
-from treetap.trees.paths import Floats
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 if TYPE_CHECKING:  # of the two ciphers a job imports its own
@@ -40,22 +39,6 @@ if TYPE_CHECKING:  # of the two ciphers a job imports its own
 
 #: The name under which attributions are kept with the scores.
 ATTRIBUTIONS = "attributions"
-
-
-class Sums(Protocol):
-    """One kind of values at the label holder's end of the chain: of scores, under either cipher, or attributions."""
-
-    def values(self, goes_left: GoesLeft, n: int) -> Any:
-        """W_k of n records by the own splits (equation 8)."""
-        ...
-
-    async def send(self, values: Any, number: int) -> None:
-        """Encrypt a block, and send it meanwhile to the first of the chain."""
-        ...
-
-    async def receive(self, number: int) -> Floats:
-        """The sums of the block that was sent, which the last of the chain returns; opened (equation 14)."""
-        ...
 
 
 @role({**OPENING_ROWS, NAMES: (Next("make_keys"),)}, BatchPrediction)
@@ -106,7 +89,7 @@ class LabelHolder:
         5. keep the scores, or hold them until their attributions are there: an interruption loses both or neither.
         """
         number, context, trees = request.round, self._context, self._scoring.trees
-        sums: Sums = self._end.scores
+        sums: Any = self._end.scores  # of either cipher
         rows, blocks = self._scoring.records.block(number)
         await send_block(context, self._chain, number, rows, len(self._scoring.opened.aligned.ids))
         goes_left, n, away = trees.own.directions(rows), len(rows), self._opening.away

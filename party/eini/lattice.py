@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import DataError, Malformed
 from treetap.lattice.columns import Branches, ColumnShape, NodeColumns, Page, TreeShape, shape_of, widest
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
-from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
-from treetap.lattice.scheme import scheme_of
+from treetap.lattice.scheme import LatticeKey, scheme_of
 from treetap.native import lattice as native
 from treetap.party.eini.entry_layout import (
     Advance,
@@ -41,12 +40,10 @@ from treetap.party.runtime.context import MESSAGE_BYTES, Series, StepContext, ba
 from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.scoring import BLOCK_BYTES
-from treetap.trees.local_values import GoesLeft
-from treetap.trees.paths import Bools, Floats, reachable
+from treetap.trees.paths import GoesLeft, reachable
 from treetap.wire.v2 import exchange_pb2, lattice_pb2, types_pb2
 
 log = logging.getLogger(__name__)
-Ints = npt.NDArray[np.int64]
 #: Most bytes of ciphertexts in a message: the halves that came in one go on whole in one.
 COLUMN_BYTES = 2 * MESSAGE_BYTES - 65_536
 #: A ciphertext of a block: its page and its output.
@@ -190,7 +187,7 @@ class FeaturePartyEnd:
         """Make the workers forget the ciphertexts."""
         masking, self.scores = self.scores, None
         if masking is not None:
-            await masking.close()
+            await masking.member.close()
 
 
 def _check_policy(context: StepContext, parameters: Parameters) -> None:
@@ -267,10 +264,6 @@ class ColumnMasking:
         if self.serving and self.place.last:
             member.prepare()
         context.costs.operations["masked_products"] += masked
-
-    async def close(self) -> None:
-        """Make the workers forget the ciphertexts."""
-        await self.member.close()
 
     async def _mask(
         self, number: int, units: Sequence[Unit], data: Sequence[bytes], left: GoesLeft, n: int

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from treetap.additive.sums.tree_sums import NodeTask, PooledSums
+from treetap.arrays import Ints
 from treetap.errors import Malformed
 from treetap.party.growth.ciphers import SharedValues, SumsOfShared
 from treetap.party.growth.column_noise import ColumnNoise, widths_of
@@ -20,7 +21,7 @@ from treetap.party.setup.keys import JobKeys
 from treetap.privacy.column_privacy import ColumnPrivacy, most_draws
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
-from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.loss import UNIT
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import ForestParams

@@ -8,94 +8,44 @@ from treetap.errors import Malformed
 from treetap.party.config import PartyConfig
 from treetap.party.defences.checks import refuse_classes
 from treetap.party.forest.ciphers import ForestLayout, summed_labels
-from treetap.party.growth.column_noise import ColumnNoise
-from treetap.party.growth.feature_party import (
-    AFTER_HISTOGRAMS,
-    AFTER_STORING,
-    SITS_OUT,
-    TAKES_PART,
-    FeaturePartyGrowth,
-    OwnTree,
-    nodes_of,
-)
-from treetap.party.growth.feature_party_job import FeaturePartyJob
+from treetap.party.growth.feature_party import SITS_OUT, TAKES_PART, FeaturePartyGrowth, OwnTree
+from treetap.party.growth.feature_party_job import FeaturePartyJob, TreeFeatureParty
 from treetap.party.growth.messages import take_drawn
-from treetap.party.runtime.context import Rows, StepContext, required
-from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.party.runtime.context import Rows, StepContext
+from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, role, step
 from treetap.party.setup.labelled_table import check_drawn
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.job_spec import params_as
 from treetap.protocols.key_options import KeyKind
 from treetap.trees.params import ForestParams
-from treetap.wire.v2 import control_pb2, setup_pb2
+from treetap.wire.v2 import setup_pb2
 
 
 @role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("bin"),)}, FeaturePartyJob, FeaturePartyGrowth)
-class FeatureParty:
+class FeatureParty(TreeFeatureParty):
     """Sums over the records that a tree draws, with their multiplicities: the same ciphertexts for every tree."""
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
-        self._context, self._spec = context, spec
-        self._params = params_as(spec, ForestParams)
-        trees = self._params.n_estimators
-        layout = ForestLayout(self._params, KeyKind.of(spec).on_lattice)
-        noise = self._noise = ColumnNoise(context, config, spec, self._params, layout)
-        job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, noise.implied, noise)
-        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.kind)
-        self._drawn: Rows | None = None
+        params = self._params = params_as(spec, ForestParams)
+        layout = ForestLayout(params, KeyKind.of(spec).on_lattice)
+        super().__init__(config, context, spec, params, params.n_estimators, layout)
+        self._shared = self._sums = summed_labels(context, spec, self._job, params, self._noise, self._draw)
+        self._drawn: Rows
         self._sums_of_all = False  # of the current tree
-        self._sums = summed_labels(context, spec, job, self._params, noise, self._draw)
-        self.sizes = job.sizes
-        self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment}, conditions=job.conditions)
-
-    @step(Next("take_key"), Next("publish"))
-    async def bin(self) -> Outcome:
-        """Select the common records, and bin their columns; tell of the noise on their sums, if there is any."""
-        outcome = await self._job.bin()
-        await self._noise.announce(self._job.shapes)
-        return outcome
 
     @step(Next("take_labels"), Next("publish"))
     async def take_key(self) -> None:
         """Receive the public key of the label holder."""
-        await self._noise.take_others(self._job.split_table.training)
-        await self._sums.take_key()
+        await super().take_key()
 
     @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT))
     async def take_labels(self) -> None:
         """Receive what serves all trees: a ciphertext of the label of each of the training's records, or its words."""
-        await self._sums.take_shared()
-
-    @step(*AFTER_HISTOGRAMS)
-    async def build_histograms(self, request: control_pb2.StepRequest) -> None:
-        """Step 2 of a tree.
-
-        1. At the root: receive the draw. Below: receive the instance spaces that the label holder relayed.
-        2. Take the drawn records of every node, each as often as it was drawn, in the bins of the job or of the node.
-        3. Compute the left sums of every candidate, in this party's secret order; pack and re-randomise them. Behind
-           them, if the draw asks for these, the sums over all records of the nodes.
-        4. Send them to the label holder.
-        """
-        t, stage = request.round, request.stage
-        nodes = nodes_of(request)
-        tree = await self._growth.take_spaces(t, stage) if stage else await self._begin_tree(t)
-        await self._growth.send_sums(tree, stage, nodes, await self._sums.sum(tree, stage, nodes))
-
-    @step(*AFTER_STORING)
-    async def store_tree(self, request: control_pb2.StepRequest) -> None:
-        """Step 7 of a tree: store this party's part of it before answering."""
-        await self._growth.store(request.round, self._job.kept(), takes_part=self._job.takes_part(request.round))
-        await self._sums.drop()
-        self._drawn = None
-
-    async def close(self) -> None:
-        """Release what the workers hold."""
-        self._growth.forget()
-        await self._sums.close()
+        await self._shared.take_shared()
 
     def _draw(self) -> tuple[Rows, bool]:
         """How often the current tree draws each record, and True if sums over all records are asked for."""
-        return required(self._drawn), self._sums_of_all
+        return self._drawn, self._sums_of_all
 
     def _check_noised(self, t: int) -> None:
         """Refuse a tree beyond those of the job, or with sums of classes: noise has no bound for it."""

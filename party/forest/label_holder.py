@@ -6,23 +6,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from treetap.arrays import Ints
 from treetap.party.config import PartyConfig
 from treetap.party.forest.ciphers import ForestLayout, encrypted_labels, layout
 from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
-from treetap.party.growth.label_state import SCORES
 from treetap.party.growth.messages import drawn_messages
 from treetap.party.growth.offered_candidates import Offer
+from treetap.party.growth.stored_trees import resumed
 from treetap.party.runtime.context import CountedBody, StepContext, required
-from treetap.party.runtime.job_store import JobStore
 from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
-from treetap.party.setup.labelled_table import Measured
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
 from treetap.trees.forest_criterion import ForestCriterion, Targets, check_labels, targets
 from treetap.trees.forest_rounds import ForestRounds
-from treetap.trees.growing_tree import Ints, with_zeros
+from treetap.trees.growing_tree import with_zeros
 from treetap.trees.params import ForestParams
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import control_pb2, setup_pb2
@@ -54,7 +53,7 @@ class LabelHolder:
             ForestLayout(self._params, on_lattice),
         )
         growth = self._growth = LabelHolderGrowth(context, spec, job, self._open_sums, encrypted.next_stage)
-        self._state: ForestScores | None = None
+        self._state: ForestRounds | None = None
         self._targets: Targets | None = None
         self.sizes = job.sizes
         self.sizes.sums_of_each += self._sums_of_all and not on_lattice
@@ -70,8 +69,9 @@ class LabelHolder:
         """
         data = self._job.select_common()
         self._targets = self._targets_of(data.labels)
-        least = self._context.policy.labels.min_evaluated_records
-        state = self._state = ForestScores(self._params, data.labels, self._context.store, data.measured, least)
+        least, further = self._context.policy.labels.min_evaluated_records, data.measured and data.measured[0]
+        rounds = ForestRounds(self._params, len(data.labels.classes), data.labels.values, further, least)
+        state = self._state = resumed(rounds, self._context.store)
         return await self._job.bin(state)
 
     @step(Next("share_labels"), Next("publish"))
@@ -172,30 +172,3 @@ class LabelHolder:
 def _ones(values: Ints) -> Ints:
     """A slot with 1 for every record, (N, 1)."""
     return np.ones((len(values), 1), dtype=np.int64)
-
-
-class ForestScores(ForestRounds):
-    """The sums of a job; see `LabelState`."""
-
-    def __init__(
-        self,
-        params: ForestParams,
-        labels: Labels,
-        store: JobStore,
-        evaluated: Measured | None = None,
-        least_out_of_bag: int = 1,
-    ) -> None:
-        """`store`: that of the job; the other arguments are those of `ForestRounds`.
-
-        Raises:
-            DataError: the stored sums are of another table.
-        """
-        further = None if evaluated is None else evaluated[0]
-        super().__init__(params, len(labels.classes), labels.values, further, least_out_of_bag)
-        self._store = store
-        arrays = store.load_arrays(SCORES)
-        if arrays is not None:
-            self.load(arrays)
-
-    def save(self) -> None:
-        self._store.save_arrays(SCORES, self.state())

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
+from treetap.arrays import Ints
 from treetap.party.growth.feature_party import OwnTree, Sums
 from treetap.party.growth.offered_candidates import Offer
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.runtime.context import Rows
 from treetap.party.setup.keys import KeyMaker
 from treetap.tables.labels import Labels
-from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.slots import Slots
 
 

@@ -13,12 +13,13 @@ from typing import NoReturn, Protocol
 
 import numpy as np
 
+from treetap.arrays import Ints
 from treetap.errors import ConfigError, Malformed, OutOfOrder, PlaintextOverflow, Refused
 from treetap.models.line_file import Line
 from treetap.models.store import COLUMN_PRIVACY, TREES
 from treetap.party.config import PartyConfig
+from treetap.party.defences.budgets import ColumnBudget
 from treetap.party.defences.checks import check_noised_trees, refuse_classes, refuse_noise
-from treetap.party.defences.column_budget import ColumnBudget
 from treetap.party.growth.feature_party import OwnTree
 from treetap.party.growth.rule import Part, Rule
 from treetap.party.runtime.context import Rows, StepContext, required
@@ -30,7 +31,7 @@ from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import TreeSizes
 from treetap.trees.candidates import Shape
 from treetap.trees.ensemble import ROOT
-from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import TreeParams
 from treetap.trees.slots import Slots, width_for

@@ -34,9 +34,8 @@ from treetap.models.store import (
     read_kind,
     read_manifest,
 )
-from treetap.party.growth.label_state import SIGNATURES, stored_rounds, stored_trees
 from treetap.party.growth.rule import Draft, Part, Rule
-from treetap.party.growth.stored_trees import StoredTrees
+from treetap.party.growth.stored_trees import SIGNATURES, StoredTrees, stored_rounds, stored_trees
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.job_store import JobStore, published_trees
 from treetap.protocols.job_spec import continued_from

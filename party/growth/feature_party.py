@@ -2,6 +2,16 @@
 
 The feature party of a protocol uses this class, and adds the columns of a tree, the ciphertexts to sum and the clean-up
 after a tree.
+
+Records that a label holder may show a feature party of a growing tree, by the seed and the rules of the job.
+
+The party computes the draw itself. Of a node that it is shown it knows the parent's records, and the fewest drawn ones
+that the job's rules leave on a side of a split and in a node that may be split (`TreeParams.fewest_drawn`). A label
+holder that shows others could have sums over a record by itself. A draw by labels or gradients, as GOSS has it, could
+not be compared: there is none.
+
+Nothing is compared where sets of records are withheld. Below these sizes nothing is promised: labels choose which of
+the possible sets is shown.
 """
 
 from __future__ import annotations
@@ -12,20 +22,100 @@ from typing import NamedTuple
 
 import numpy as np
 
+from treetap.arrays import Bools
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.line_file import Line
 from treetap.models.own_split import OwnSplit
-from treetap.party.growth.expected_records import ExpectedRecords
 from treetap.party.growth.messages import child_messages, take_partitions, take_spaces, take_won
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.growth.stored_trees import StoredTrees
-from treetap.party.runtime.context import Rows, StepContext
+from treetap.party.runtime.context import REMEDY, Rows, StepContext
 from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, step
-from treetap.trees.candidates import Partition
 from treetap.trees.ensemble import ROOT
+from treetap.trees.params import FewestDrawn
 from treetap.wire.v2 import control_pb2, growth_pb2
 
-Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+class ExpectedRecords:
+    """The records of one tree, as far as they can be compared.
+
+    Args:
+        sender: the label holder.
+        tree: the tree's number.
+        drawn: (N,) how often the job's seed draws each record, or a mask; of an eval table never.
+        fewest: by the job's rules.
+        max_depth: of the job.
+    """
+
+    def __init__(self, sender: str, tree: int, drawn: Rows | Bools, fewest: FewestDrawn, max_depth: int) -> None:
+        self._sender, self._tree, self._drawn = sender, tree, drawn
+        self._fewest, self._max_depth = fewest, max_depth
+
+    def check_draw(self, received: Rows, *, training: int | None = None) -> None:
+        """Raise `Malformed` unless the received draw (N,), as times, is that of the job's seed.
+
+        `training`: the number of its records, where also all of them may come, each once: ID-LMID counts undrawn ones.
+        """
+        differs = int((received != self._drawn).sum())
+        every = training is not None and bool((received == (np.arange(len(received)) < training)).all())
+        if differs and not every:
+            raise self._lie("build_histograms", f"a draw that differs from that of the job's seed in {differs} records")
+
+    def check_shown(self, shown: Mapping[int, Rows], known: Mapping[int, Rows], compared: set[int]) -> None:
+        """Raise `Malformed` unless nodes can have the records that are shown of them.
+
+        `known`: node → its records, of those that the party knows already; `compared`: nodes whose sums it sent, or
+        could derive as those of siblings.
+        """
+        within = np.zeros(len(self._drawn), dtype=bool)
+        for node, rows in shown.items():
+            parent, what = known.get(node >> 1), f"records of node {node}"
+            if node in known:
+                raise self._lie("build_histograms", f"{what}, which were known")
+            if parent is None or node >> 1 not in compared:
+                raise self._lie("build_histograms", f"{what}, whose parent was not to be split")
+            if node.bit_length() > self._max_depth:
+                raise self._lie("build_histograms", f"{what}, which is as deep as max_depth = {self._max_depth}")
+            within[rows] = True
+            inside = within[parent]
+            within[rows] = False
+            if int(inside.sum()) != len(rows):
+                raise self._lie("build_histograms", f"{what} that are not among its parent's")
+            sibling = shown.get(node ^ 1, known.get(node ^ 1))
+            if sibling is not None and not np.array_equal(parent[~inside], sibling):
+                raise self._lie("build_histograms", f"{what} that are not its parent's without its sibling's")
+            count, whole = self._count(rows), self._count(parent)
+            if count < self._fewest.to_split:
+                raise self._lie("build_histograms", f"{what}, {self._few(count, self._fewest.to_split)}")
+            if whole - count < self._fewest.of_side:
+                raise self._lie(
+                    "build_histograms",
+                    f"{what} that leave node {node ^ 1} {self._few(whole - count, self._fewest.of_side)}",
+                )
+
+    def check_sides(self, node: int, sides: Sequence[Rows]) -> None:
+        """Raise `Malformed` unless the job's rules let a won split of a node divide its records so."""
+        count = min(map(self._count, sides))
+        if count < self._fewest.of_side:
+            raise self._lie(
+                "apply_splits",
+                f"a winning candidate of node {node} with a side of {self._few(count, self._fewest.of_side)}",
+            )
+
+    def not_to_be_split(self, node: int) -> Malformed:
+        """The error for a winner at a node that was not compared, or is split already."""
+        return self._lie("apply_splits", f"a winning candidate of node {node}, which is not to be split")
+
+    def _count(self, rows: Rows) -> int:
+        return int(self._drawn[rows].sum())
+
+    def _few(self, count: int, least: int) -> str:
+        return f"{count} drawn records, where the job's rules leave {least}"
+
+    def _lie(self, step: str, what: str) -> Malformed:
+        return Malformed(f"{self._sender} sent, in {step} of tree {self._tree}, {what}; {REMEDY.format(self._sender)}")
+
+
 #: Most bytes of packed ciphertexts in one message of candidate sums.
 SUMS_BYTES = 1024 * 1024
 
@@ -186,7 +276,9 @@ class FeaturePartyGrowth:
         t, stage = request.round, request.stage
         tree = self._growing(t)
         won = await take_won(self._context.mailbox.series(self._label_holder, "won_splits", t, stage))
-        partitions = await self._take_partitions(tree, stage)
+        chosen = self._context.mailbox.series(self._label_holder, "chosen_partitions", t, stage)
+        # of a party that offered sums over categories
+        partitions = await take_partitions(chosen, sizes) if (sizes := tree.columns.group_sizes) else {}
         children: list[tuple[int, int, Callable[[], Rows]]] = []
         for node, candidates in won.items():
             rows = tree.rows_of_won(node)
@@ -198,7 +290,9 @@ class FeaturePartyGrowth:
                 count = int((side < tree.columns.training).sum())  # without those of an eval table
                 self._context.policy.check_space(self._context.party, self._label_holder, child, count)
             children.append((node, split.handle, tree.held(left)))
-            self._record(t, stage, tree, split, sides)
+            if self._context.recorder.on:
+                entry = tree.columns.own_record(split, *sides, tree.total)
+                self._context.recorder.own(t, stage, self._context.attempt, entry)
         sent = child_messages(((node, handle, left()) for node, handle, left in children), tree.total)
         await self._context.outbox.send(self._label_holder, "children", sent, round=t, stage=stage)
 
@@ -215,21 +309,6 @@ class FeaturePartyGrowth:
         self._stored.add(t, line | kept)
         self.forget()
         self._context.mailbox.forget(t)
-
-    async def _take_partitions(self, tree: OwnTree, stage: int) -> dict[int, list[Partition]]:
-        """The partitions that won nodes of this party's, by node, if it offered sums over categories."""
-        if not (sizes := tree.columns.group_sizes):
-            return {}
-        return await take_partitions(
-            self._context.mailbox.series(self._label_holder, "chosen_partitions", tree.index, stage), sizes
-        )
-
-    def _record(self, t: int, stage: int, tree: OwnTree, split: OwnSplit, sides: tuple[Rows, Rows]) -> None:
-        """Record an own split in the party's transcript, if it keeps one."""
-        if not self._context.recorder.on:
-            return
-        entry = tree.columns.own_record(split, *sides, tree.total)
-        self._context.recorder.own(t, stage, self._context.attempt, entry)
 
     def _growing(self, t: int) -> OwnTree:
         if self._tree is None or self._tree.index != t:

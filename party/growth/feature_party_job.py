@@ -15,14 +15,24 @@ from treetap.models.line_file import Line
 from treetap.models.store import TREES
 from treetap.party.alignment.steps import Alignment, begin_alignment
 from treetap.party.config import PartyConfig
+from treetap.party.growth.ciphers import SummedValues
+from treetap.party.growth.column_noise import ColumnNoise, NoisedLayout
 from treetap.party.growth.continuation import FirstTrees
-from treetap.party.growth.expected_records import ExpectedRecords
-from treetap.party.growth.feature_party import SITS_OUT, TAKES_PART, OwnTree
+from treetap.party.growth.feature_party import (
+    AFTER_HISTOGRAMS,
+    AFTER_STORING,
+    SITS_OUT,
+    TAKES_PART,
+    ExpectedRecords,
+    FeaturePartyGrowth,
+    OwnTree,
+    nodes_of,
+)
 from treetap.party.growth.rule import Draft, Part, Rule, rules_of
 from treetap.party.growth.split_table import SplitTable
 from treetap.party.growth.stored_trees import StoredTrees, entries_of
 from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, Conditions, Next, Outcome, step
+from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, Conditions, Next, Outcome, step, steps_of
 from treetap.party.setup.labelled_table import drawing, drawn_by_seed, load_records
 from treetap.party.setup.steps import (
     PUBLISHED,
@@ -43,7 +53,7 @@ from treetap.trees.candidates import Kind, Shape
 from treetap.trees.params import FewestDrawn, TreeParams
 from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import widest
-from treetap.wire.v2 import setup_pb2
+from treetap.wire.v2 import control_pb2, setup_pb2
 
 
 class FeaturePartyJob:
@@ -57,6 +67,9 @@ class FeaturePartyJob:
         kind: of its trees while they grow.
         shapes: of all columns, each with the most bins that a node has; known once they are binned.
     """
+
+    #: The binned columns, and the splits made on them.
+    split_table: SplitTable
 
     def __init__(
         self,
@@ -86,7 +99,6 @@ class FeaturePartyJob:
         self.sizes = TreeSizes(members=members, key=KeyKind.of(spec), params=params, rounds=rounds)
         self.alignment = Alignment(context, spec.alignment, "min_common_records", self.sizes)
         self.conditions: Conditions = {TAKES_PART: self.takes_part, SITS_OUT: lambda t: not self.takes_part(t)}
-        self._split_table: SplitTable | None = None
         self._key: ReceivedKey | None = None
 
     @step(Next(ALIGNMENT, when=UNPUBLISHED), Next("bin", when=ALIGNED), Next("publish", when=PUBLISHED))
@@ -138,9 +150,9 @@ class FeaturePartyJob:
         await self._first.seed(self.stored)
         table, missing_bins = records.table, any(rule.missing_bins for rule in self._rules)
         binned = await bin_features(self._context, table, self._params, records.training, missing_bins=missing_bins)
-        self._split_table = SplitTable(self._context.party, table.columns, binned, records.training)
+        self.split_table = SplitTable(self._context.party, table.columns, binned, records.training)
         for rule in self._rules:
-            rule.binned(self._split_table)
+            rule.binned(self.split_table)
         self.shapes = binned.shapes
         if self._params.bins_per_node:
             values, most = table.features[: records.training], self._params.max_bin
@@ -188,11 +200,6 @@ class FeaturePartyJob:
         return required(self._records).table
 
     @property
-    def split_table(self) -> SplitTable:
-        """The binned columns, and the splits made on them."""
-        return required(self._split_table)
-
-    @property
     def key(self) -> tuple[PublicKey, Slots]:
         """The label holder's public key, and the layout of a record's plaintext; a lattice has none."""
         received = required(self._key)
@@ -230,3 +237,66 @@ class FeaturePartyJob:
         """Have these as the job's records."""
         self._records, self.sizes.records = records, len(records.table.ids)
         return records
+
+
+class TreeFeatureParty:
+    """A feature party of a protocol that grows trees; each protocol's adds how a tree begins, and the sums' cipher."""
+
+    _sums: SummedValues
+
+    def __init__(
+        self,
+        config: PartyConfig,
+        context: StepContext,
+        spec: setup_pb2.JobSpec,
+        params: TreeParams,
+        trees: int,
+        layout: NoisedLayout,
+    ) -> None:
+        self._context, self._spec = context, spec
+        noise = self._noise = ColumnNoise(context, config, spec, params, layout)
+        job = self._job = FeaturePartyJob(config, context, spec, params, trees, noise.implied, noise)
+        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.kind)
+        self.sizes = job.sizes
+        self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment}, conditions=job.conditions)
+
+    @step(Next("take_key"), Next("publish"))
+    async def bin(self) -> Outcome:
+        """Select the common records, and bin their columns; tell of the noise on their sums, if there is any."""
+        outcome = await self._job.bin()
+        await self._noise.announce(self._job.shapes)
+        return outcome
+
+    async def take_key(self) -> None:
+        """Receive the public key of the label holder."""
+        await self._noise.take_others(self._job.split_table.training)
+        await self._sums.take_key()
+
+    @step(*AFTER_HISTOGRAMS)
+    async def build_histograms(self, request: control_pb2.StepRequest) -> None:
+        """Step 2 of a tree.
+
+        1. At the root: begin the tree. Below: receive the instance spaces that the label holder relayed.
+        2. Compute the left sums of every candidate, in this party's secret order; pack and re-randomise them.
+        3. Send them to the label holder.
+        """
+        t, stage = request.round, request.stage
+        nodes = nodes_of(request)
+        tree = await self._growth.take_spaces(t, stage) if stage else await self._begin_tree(t)
+        await self._growth.send_sums(tree, stage, nodes, await self._sums.sum(tree, stage, nodes))
+
+    @step(*AFTER_STORING)
+    async def store_tree(self, request: control_pb2.StepRequest) -> None:
+        """Step 7 of a tree: store this party's part of it before answering, and release what serves this tree only."""
+        await self._growth.store(request.round, self._job.kept(), takes_part=self._job.takes_part(request.round))
+        self._growth.forget()
+        await self._sums.drop()
+
+    async def close(self) -> None:
+        """Release what the workers hold."""
+        self._growth.forget()
+        await self._sums.close()
+
+    async def _begin_tree(self, t: int) -> OwnTree:
+        """Take a tree's draw from the label holder, and its ciphertexts, if they are its own."""
+        raise NotImplementedError

@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from treetap.arrays import Ints
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.party.growth.label_holder_job import LabelHolderJob
-from treetap.party.growth.label_state import LabelState, keep_round
 from treetap.party.growth.messages import leaf_paths, take_children
-from treetap.party.growth.offered_candidates import OfferedCandidates, OpenSums
-from treetap.party.growth.recorded_sums import RecordedSums
+from treetap.party.growth.offered_candidates import OfferedCandidates, OpenSums, RecordedSums
 from treetap.party.growth.rule import Summed
 from treetap.party.growth.split_table import TreeColumns
+from treetap.party.growth.stored_trees import SCORES, LabelState, keep_round
 from treetap.party.growth.withheld import spaces_of
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
-from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import Tree
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.grower import Entry, finish
-from treetap.trees.growing_tree import GrowingTree, Ints, with_zeros
+from treetap.trees.growing_tree import GrowingTree, with_zeros
+from treetap.trees.noised_sums import Criterion
 from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import left_sums_of
 from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2
@@ -252,7 +252,7 @@ class LabelHolderGrowth:
         if metrics := tree.state.metrics:
             trees = tree.state.trees
             keep_round(self._context.store, trees // tree.state.trees_per_round - 1, trees, metrics)
-        tree.state.save()
+        self._context.store.save_arrays(SCORES, tree.state.state())
         self._tree = None
         self._context.mailbox.forget(t)
 

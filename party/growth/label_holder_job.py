@@ -10,16 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from treetap.arrays import Bools, Ints
 from treetap.errors import OutOfOrder
 from treetap.models.store import HISTORY, TREES
 from treetap.party.alignment.steps import Alignment, begin_alignment
 from treetap.party.config import PartyConfig
 from treetap.party.growth.continuation import FirstTrees
-from treetap.party.growth.feature_party import Bools
-from treetap.party.growth.label_state import LabelState, published_model, stored_trees
 from treetap.party.growth.rule import Draft, Part, Rule, Summed, rules_of
 from treetap.party.growth.split_table import SplitTable
-from treetap.party.growth.stored_trees import StoredTrees, entries_of
+from treetap.party.growth.stored_trees import LabelState, StoredTrees, entries_of, published_model, stored_trees
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, Next, Outcome, step
 from treetap.party.setup.keys import KeyMaker
@@ -31,7 +30,6 @@ from treetap.protocols.messages import members_of
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_rounds import Start
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
-from treetap.trees.growing_tree import Ints
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import TreeParams
 from treetap.trees.slots import Slots
@@ -48,6 +46,12 @@ class LabelHolderJob:
         stored: the trees on disk.
         rules: those of the job's features.
     """
+
+    #: The party's table with its labels; after `select_common`, of the common records alone.
+    data: LabelledTable
+
+    #: The binned columns, and the splits made on them.
+    split_table: SplitTable
 
     def __init__(
         self,
@@ -77,8 +81,6 @@ class LabelHolderJob:
         members, rounds = members_of(spec, context.coordinator), self._first.count + trees
         self.sizes = TreeSizes(members=members, key=KeyKind.of(spec), params=params, rounds=rounds)
         self.alignment = Alignment(context, spec.alignment, "min_common_records", self.sizes)
-        self._data: LabelledTable | None = None
-        self._split_table: SplitTable | None = None
         self._state: LabelState | None = None
 
     @step(Next(ALIGNMENT), Next("bin", when=ALIGNED))
@@ -89,7 +91,7 @@ class LabelHolderJob:
         2. Refuse labels that do not fit the job, before the alignment.
         3. Look up the records that an earlier attempt aligned, and the stored trees.
         """
-        data = self._data = await load_labelled_table(
+        data = self.data = await load_labelled_table(
             self._context, self._config, self._spec, missing=self._params.missing, objective=self._params.objective
         )
         self.sizes.records = len(data.records.table.ids)
@@ -126,7 +128,7 @@ class LabelHolderJob:
 
     def select_common(self) -> LabelledTable:
         """The common records and their labels, which are the job's data from now on; a rule may refuse them."""
-        data = self._data = self.data.take(self.alignment.records)
+        data = self.data = self.data.take(self.alignment.records)
         self.sizes.records = len(data.records.table.ids)
         for rule in self.rules:
             rule.selected(data)
@@ -139,9 +141,9 @@ class LabelHolderJob:
         """
         table, training = self.data.records.table, self.data.records.training
         binned = await bin_features(self._context, table, self._params, training)
-        self._split_table, self._state = SplitTable(self._context.party, table.columns, binned, training), state
+        self.split_table, self._state = SplitTable(self._context.party, table.columns, binned, training), state
         for rule in self.rules:
-            rule.binned(self._split_table)
+            rule.binned(self.split_table)
         answer = setup_pb2.Binned(
             rounds=state.planned, stopped=state.stopped, own_rounds=self._alone, base_rounds=self._first.count
         )
@@ -197,18 +199,8 @@ class LabelHolderJob:
         return published_model(self._context.store.manifest())
 
     @property
-    def data(self) -> LabelledTable:
-        """The party's table with its labels; after `select_common`, of the common records alone."""
-        return required(self._data)
-
-    @property
     def _alone(self) -> int:
         return max(rule.alone for rule in self.rules)
-
-    @property
-    def split_table(self) -> SplitTable:
-        """The binned columns, and the splits made on them."""
-        return required(self._split_table)
 
     async def _publish(self, state: LabelState) -> None:
         lines = await self.stored.read()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from treetap.arrays import Ints
 from treetap.errors import BadInput, Malformed
 from treetap.lattice.histogram_parameters import HIDING, MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
@@ -29,7 +30,6 @@ from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.setup.keys import draw_joint_seed
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.ensemble import ROOT
-from treetap.trees.growing_tree import Ints
 from treetap.trees.tree_bins import GlobalBins
 from treetap.wire.v2 import exchange_pb2, setup_pb2
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treetap.arrays import Ints
 from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import HIDING, MOST, HistogramParameters
@@ -35,7 +36,7 @@ from treetap.protocols.job_spec import taking_part
 from treetap.protocols.key_options import LATTICE, KeyKind
 from treetap.tables.labels import Labels
 from treetap.trees.ensemble import ROOT
-from treetap.trees.growing_tree import GrowingTree, Ints, with_zeros
+from treetap.trees.growing_tree import GrowingTree, with_zeros
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import growth_pb2, setup_pb2
 

@@ -11,17 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from treetap.arrays import Bools, Ints
 from treetap.models.line_file import Line
 from treetap.party.config import PartyConfig
-from treetap.party.growth.feature_party import Bools, OwnTree
-from treetap.party.growth.label_state import LabelState
+from treetap.party.growth.feature_party import OwnTree
 from treetap.party.growth.split_table import SplitTable
+from treetap.party.growth.stored_trees import LabelState
 from treetap.party.runtime.context import Rows, StepContext
 from treetap.party.setup.labelled_table import LabelledTable
 from treetap.party.setup.steps import ReceivedKey
 from treetap.protocols.growth import TreeSizes
 from treetap.trees.ensemble import Tree
-from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import TreeParams
 from treetap.trees.withholding import InformationLimit

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from treetap.arrays import Floats, Rows
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import BinnedTable, Codes
@@ -24,9 +25,6 @@ from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left
 from treetap.wire.records import chunks_of
 from treetap.wire.v2 import transcript_pb2
-
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
 class SplitTable:

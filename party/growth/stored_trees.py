@@ -1,18 +1,26 @@
-"""A party's part of the stored trees of a job, and the handles of its own splits in them.
+"""What is on disk of a growing model: a party's part of the trees, and the label holder's scores after the last one.
 
-Handles number these: each tree continues after the stored ones, so a regrown tree gets the same.
+Handles number the own splits in the trees: each tree continues after the stored ones, so a regrown tree gets the same.
+
+The scores, their metrics by round and the report on the published model are the same for all training protocols. The
+metrics of rounds are on disk line by line until the model is published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
+from treetap.arrays import Array, Floats
 from treetap.errors import DataError
 from treetap.models.line_file import Line
-from treetap.models.store import TREES
+from treetap.models.store import CLEAN_METRICS, HISTORY, TREES, read_history
 from treetap.party.runtime.context import StepContext
+from treetap.party.runtime.job_store import JobStore
+from treetap.trees.ensemble import Tree
+from treetap.trees.metrics import finite
+from treetap.wire.v2 import setup_pb2, types_pb2
 
 #: What every stored tree has: the tree and the party's own splits, at a feature party its branches to the leaves.
 OF_TREES = ("tree", "own", "splits", "leaves")
@@ -68,3 +76,88 @@ def entries_of(lines: Sequence[Line]) -> Line:
             if key not in OF_TREES:
                 entries[key] = entries.get(key, {}) | entry
     return entries
+
+
+State = TypeVar("State", bound="LabelState")
+#: The name under which every label state keeps its scores on disk.
+SCORES = "scores"
+#: The arrays with what each feature party knows of the records after the last stored tree.
+SIGNATURES = "signatures"
+
+
+class LabelState(Protocol):
+    """Scores after the last stored tree, with the metrics and the stopping rule."""
+
+    trees: int  #: number of trees that the scores include
+    planned: int  #: most trees of the job
+    trees_per_round: int  #: trees that a round grows
+    metrics: dict[str, float]  #: metrics after the last tree, if it ended a round
+
+    @property
+    def stopped(self) -> bool:
+        """True if no tree is to follow the last stored one."""
+
+    def outputs(self, tree: int) -> tuple[int, ...]:
+        """The columns of the score that a tree adds to."""
+
+    def add(self, tree: Tree, values: Floats) -> None:
+        """Add the values (N, outputs) that a finished tree gives to the records, and compute the metrics."""
+
+    def state(self) -> dict[str, Array]:
+        """What of it is stored after each tree."""
+
+    def load(self, arrays: dict[str, Array]) -> None:
+        """Go on from what was stored; `DataError` for one of another table."""
+
+    def used(self, trees: list[Tree]) -> list[Tree]:
+        """The trees that predictions use."""
+
+    def measured(self, labels: Array) -> dict[str, float]:
+        """Metrics of the trees that predictions use, by these labels (N,) of the records."""
+
+    def summary(self) -> dict[str, Any]:
+        """The part of the model's manifest beside trees and columns."""
+
+    def continuation(self) -> Floats | None:
+        """The scores (N, outputs) after all trees, from which a later training may continue; None: none may."""
+
+
+def resumed(state: State, store: JobStore) -> State:
+    """The state after the last stored tree. Raises DataError where that is of another table."""
+    if (arrays := store.load_arrays(SCORES)) is not None:
+        state.load(arrays)
+    return state
+
+
+def stored_trees(store: JobStore) -> int:
+    """The number of trees that the stored scores include."""
+    arrays = store.load_arrays(SCORES)
+    return 0 if arrays is None else int(arrays["trees"])
+
+
+def keep_round(store: JobStore, number: int, trees: int, metrics: Mapping[str, float]) -> None:
+    """Store the metrics of round `number`, after which `trees` trees are stored; before the scores that include it."""
+    store.lines(HISTORY).put({"round": number, "trees": trees, "metrics": finite(metrics)}, number)
+
+
+def stored_rounds(store: JobStore, trees: int) -> list[dict[str, float | None]]:
+    """The metrics of the rounds of the first `trees` trees, or of the published model.
+
+    A round whose trees an interruption kept from being stored does not count.
+    """
+    if store.published:
+        return read_history(store.model)
+    return [dict(line["metrics"]) for line in store.lines(HISTORY).read() if line["trees"] <= trees]
+
+
+def published_model(manifest: Mapping[str, Any]) -> setup_pb2.PublishedModel:
+    """The report on a model, from the label holder's manifest. A metric that is no finite number is left out."""
+    trees, best_round = manifest["trees"], manifest["best_round"]
+    metrics, noisy = manifest["training_metrics"].items(), CLEAN_METRICS in manifest["files"]
+    return setup_pb2.PublishedModel(
+        trees=trees,
+        used_trees=trees if best_round is None else (best_round + 1) * manifest["trees_per_round"],
+        metrics=[
+            types_pb2.NamedMetric(name=name, value=value, noisy=noisy) for name, value in metrics if value is not None
+        ],
+    )

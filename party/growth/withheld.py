@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from treetap.arrays import Bools
 from treetap.models.store import SPACES
-from treetap.party.growth.feature_party import Bools, OwnTree
+from treetap.party.growth.feature_party import OwnTree
 from treetap.party.growth.messages import space_messages
 from treetap.party.growth.rule import Rule
 from treetap.party.runtime.context import CountedBody, Rows, StepContext

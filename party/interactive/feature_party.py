@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from treetap.arrays import Bools
 from treetap.errors import Malformed
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.query_counts import charge_permitted, charge_queries
 from treetap.party.prediction.steps import NAMES, OPENING_ROWS, steps_asked_for
 from treetap.party.prediction.tree_model import NamesSent, OwnSplits
-from treetap.party.runtime.context import REMEDY, Rows
+from treetap.party.runtime.context import REMEDY, RoleWithoutWorkers, Rows
 from treetap.party.runtime.step_order import ALIGNMENT, ANY, LATER, Next, Phase, role, step, steps_of
 from treetap.protocols.interactive import InteractiveSizes, asked_stages
-from treetap.trees.paths import Bools
 from treetap.wire import records
 from treetap.wire.records import rows_of
 from treetap.wire.v2 import control_pb2, interactive_pb2, types_pb2
@@ -27,7 +27,7 @@ SMALL_SET = 40
 
 
 @role({**OPENING_ROWS, NAMES: (Next("answer_directions", ANY),)}, OpenedModel)
-class FeatureParty:
+class FeatureParty(RoleWithoutWorkers):
     """A feature party: sends the directions of records at its own splits."""
 
     def __init__(self, job: PredictionJob) -> None:
@@ -87,9 +87,6 @@ class FeatureParty:
         ]
         await self._context.outbox.send(label_holder, "route_answers", bodies, round=block, stage=level)
         self._block = block
-
-    async def close(self) -> None:
-        """Do nothing: this role has no workers' state."""
 
     async def _answer(self, messages: Any) -> tuple[Bools, Bools]:
         """The bits of a whole answer, and those that a served model has in vain; see `RouteAnswers`.

@@ -20,6 +20,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from treetap.arrays import Bools
 from treetap.errors import Malformed
 from treetap.party.prediction.batch import BatchPrediction
 from treetap.party.prediction.opened_model import PredictionJob
@@ -35,7 +36,7 @@ from treetap.party.prediction.steps import (
     steps_asked_for,
 )
 from treetap.party.prediction.tree_scoring import TreeScoring
-from treetap.party.runtime.context import CountedItem, Rows, counted_bodies, required
+from treetap.party.runtime.context import CountedItem, RoleWithoutWorkers, Rows, counted_bodies, required
 from treetap.party.runtime.step_order import (
     ALIGNMENT,
     NEXT_ROUND,
@@ -74,7 +75,6 @@ class StageNodes:
 Stage = Mapping[str, Sequence[StageNodes]]
 
 
-Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 #: (number of the tree, split, places in the block of the records that stand there).
 Query = tuple[int, Split, Places]
 
@@ -84,7 +84,7 @@ ASKED = "the stage has splits of other parties"
 
 
 @role({**OPENING_ROWS, NAMES: first_block("ask_directions")}, BatchPrediction)
-class LabelHolder:
+class LabelHolder(RoleWithoutWorkers):
     """The label holder: takes records from the roots to the leaves."""
 
     def __init__(self, job: PredictionJob) -> None:
@@ -197,9 +197,6 @@ class LabelHolder:
         self._scoring.records.leave_out(standing.spent)
         sums = self._scoring.trees.ensemble.summed(values, len(standing.rows))
         self._scoring.keep(standing.rows, sums, standing.guesses.share(), leaves=leaves)
-
-    async def close(self) -> None:
-        """Do nothing: this role has no workers' state."""
 
     @cached_property
     def _stages(self) -> list[Stage]:

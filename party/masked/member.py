@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from treetap.arrays import Words
 from treetap.party.masked.passing import LAST_LEVEL, MORE_LEVELS, Passing, masked_sizes
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import TakenBlocks
-from treetap.party.runtime.context import MESSAGE_BYTES
+from treetap.party.runtime.context import MESSAGE_BYTES, RoleWithoutWorkers
 from treetap.party.runtime.step_order import (
     ALIGNMENT,
     NEXT_ROUND,
@@ -23,12 +24,11 @@ from treetap.party.runtime.step_order import (
     step,
     steps_of,
 )
-from treetap.privacy.masks import Ring
 from treetap.wire.v2 import control_pb2, masked_pb2
 
 
 @role({OPENING: (Next("open_model"),), ALIGNMENT: (Next("exchange_mask_keys"),)}, OpenedModel, Passing)
-class Member:
+class Member(RoleWithoutWorkers):
     """A party that sends shares."""
 
     def __init__(self, job: PredictionJob) -> None:
@@ -56,11 +56,8 @@ class Member:
         await self._context.outbox.send(self._opening.recipient, "score_shares", _bodies(share), round=block)
         self._passing.end(block)
 
-    async def close(self) -> None:
-        """Do nothing: this role has no workers' state."""
 
-
-def _bodies(share: Ring) -> Iterator[masked_pb2.ScoreShares]:
+def _bodies(share: Words) -> Iterator[masked_pb2.ScoreShares]:
     """A share (n, outputs) in messages of about one message's size."""
     content = share.astype("<u8").tobytes()
     return (

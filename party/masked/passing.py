@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Bools
 from treetap.errors import DataError, Malformed
 from treetap.models.keyed_ids import TRAINED_IDS, any_trained
 from treetap.models.own_split import OwnSplit
@@ -28,7 +29,6 @@ from treetap.privacy.masks import MaskKey, PairwiseMasks, Ring, encode
 from treetap.process.together import together
 from treetap.protocols.masked import MaskedSizes
 from treetap.trees.ensemble import ROOT
-from treetap.trees.paths import Bools
 from treetap.wire.records import pack_bits, unpack_bits
 from treetap.wire.v2 import masked_pb2
 

@@ -13,7 +13,7 @@ from treetap.party.prediction.batch import BatchPrediction
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.records import record_source
 from treetap.party.prediction.steps import after_batch_block, scored_block, send_block
-from treetap.party.runtime.context import Rows
+from treetap.party.runtime.context import RoleWithoutWorkers, Rows
 from treetap.party.runtime.step_order import (
     ALIGNMENT,
     NEXT_STAGE,
@@ -32,7 +32,7 @@ from treetap.wire.v2 import control_pb2, prediction_pb2
 
 
 @role({OPENING: (Next("open_model"),), ALIGNMENT: (Next("exchange_mask_keys"),)}, Passing, BatchPrediction)
-class Recipient:
+class Recipient(RoleWithoutWorkers):
     """The party that gets the scores."""
 
     def __init__(self, job: PredictionJob) -> None:
@@ -82,9 +82,6 @@ class Recipient:
         scores: Floats = (self._margin + decode(sums, FRACTION)) * scale + base
         self._records.keep(rows, scores, np.zeros(len(rows)), {})
         return Outcome(self._records.after_block(block), answer=scored_block(self._context, blocks))
-
-    async def close(self) -> None:
-        """Do nothing: this role has no workers' state."""
 
     async def _share_of(self, party: str, block: int) -> Ring:
         """A party's share of the scores of a block, (n, outputs)."""

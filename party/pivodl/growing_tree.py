@@ -22,13 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from treetap.arrays import Floats, Ints, Rows
 from treetap.models.own_split import OwnSplit
 from treetap.trees.ensemble import ROOT
 from treetap.trees.pivodl_rules import RoleDraws, barred
-
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)

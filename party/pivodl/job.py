@@ -15,9 +15,8 @@ from treetap.models.store import HISTORY, TREES
 from treetap.party.alignment.steps import Alignment
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some
-from treetap.party.growth.label_state import keep_round, published_model, stored_rounds, stored_trees
 from treetap.party.growth.split_table import SplitTable
-from treetap.party.growth.stored_trees import StoredTrees
+from treetap.party.growth.stored_trees import StoredTrees, keep_round, published_model, stored_rounds, stored_trees
 from treetap.party.pivodl.growing_tree import GrowingTree
 from treetap.party.pivodl.labels import OwnLabels
 from treetap.party.pivodl.leaf_weights import check_budget
@@ -30,7 +29,7 @@ from treetap.protocols.messages import members_of
 from treetap.protocols.pivodl import PivodlSizes
 from treetap.tables.labels import PartialLabels
 from treetap.tables.reading import Table
-from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
+from treetap.trees.pivodl_rules import Moments, SharedLabelLoss
 from treetap.wire.metric_history import columns
 from treetap.wire.v2 import setup_pb2
 
@@ -48,6 +47,15 @@ class PivodlJob:
         stored: the trees on disk.
     """
 
+    #: The party's table; after `bin`, of the common records alone.
+    table: Table
+
+    #: The labels of the common records that this party has.
+    own: OwnLabels
+
+    #: The binned columns, and the splits made on them.
+    split_table: SplitTable
+
     def __init__(self, config: PartyConfig, me: Participant) -> None:
         self._config, self._me = config, me
         context, spec = me.context, me.spec
@@ -55,10 +63,7 @@ class PivodlJob:
         self.sizes = PivodlSizes(members=members, key=KeyKind.of(spec), params=me.params)
         self.alignment = Alignment(context, spec.alignment, "min_common_records", self.sizes)
         self.stored = StoredTrees(context, "splits")
-        self._table: Table | None = None
         self._labels = PartialLabels(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-        self._own: OwnLabels | None = None
-        self._split_table: SplitTable | None = None
         self._begun = False
 
     @step(Next(ALIGNMENT, when=UNPUBLISHED), Next("bin", when=ALIGNED), Next("publish", when=PUBLISHED))
@@ -113,23 +118,23 @@ class PivodlJob:
                 self._labels = held.for_use(Use.TRAINING)
             except DataError as failure:
                 raise failure.at(context.party) from None
-        self._table, self.sizes.records = table, len(table.ids)
+        self.table, self.sizes.records = table, len(table.ids)
 
     @step(Next("exchange_party_keys"), Next("publish"))
     async def bin(self) -> setup_pb2.Binned | None:
         """Select the common records with their labels, bin their columns once for the job, report the trees to grow."""
         me = self._me
-        table = self._table = self.table.take(self.alignment.records)
+        table = self.table = self.table.take(self.alignment.records)
         self.sizes.records = len(table.ids)
         labels = self._labels.take(self.alignment.records)
-        self._own = OwnLabels(labels.rows, labels.values, len(table.ids))
+        self.own = OwnLabels(labels.rows, labels.values, len(table.ids))
         if me.params.needs_moments:  # before any party encrypts its own
             try:
                 Moments.of(labels.values)
             except DataError as failure:
                 raise failure.at(me.name) from None
         binned = await bin_features(me.context, table, me.params)
-        self._split_table = SplitTable(me.name, table.columns, binned)
+        self.split_table = SplitTable(me.name, table.columns, binned)
         return setup_pb2.Binned(rounds=me.params.n_estimators) if me.name == me.spec.aggregator else None
 
     def begin_scores(self, loss: SharedLabelLoss) -> None:
@@ -188,18 +193,3 @@ class PivodlJob:
         keep_round(context.store, index, index + 1, self.own.metrics)
         self.own.save(context.store, index + 1)
         context.mailbox.forget(index)
-
-    @property
-    def table(self) -> Table:
-        """The party's table; after `bin`, of the common records alone."""
-        return required(self._table)
-
-    @property
-    def own(self) -> OwnLabels:
-        """The labels of the common records that this party has."""
-        return required(self._own)
-
-    @property
-    def split_table(self) -> SplitTable:
-        """The binned columns, and the splits made on them."""
-        return required(self._split_table)

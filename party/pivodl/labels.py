@@ -11,20 +11,17 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from treetap.arrays import Floats, Ints, Rows
 from treetap.errors import BadInput, DataError, OutOfOrder
-from treetap.party.growth.label_state import SCORES
+from treetap.party.growth.stored_trees import SCORES
 from treetap.party.pivodl.participant import Participant
-from treetap.party.runtime.context import as_chunk, counted_bodies, counted_items, required
+from treetap.party.runtime.context import as_chunk, counted_bodies, counted_items
 from treetap.party.runtime.job_store import JobStore
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.pivodl_rules import stopped_by
-from treetap.trees.shared_label_loss import SharedLabelLoss
+from treetap.trees.pivodl_rules import SharedLabelLoss, stopped_by
 from treetap.wire.records import rows_of
 from treetap.wire.v2 import pivodl_pb2
 
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 log = logging.getLogger(__name__)
 #: Fewest labelled records with which a party adds a share to the training's metrics.
 LEAST_MEASURED = 10
@@ -41,6 +38,9 @@ class OwnLabels:
         metrics: those of the last tree, where this party was its aggregation party.
     """
 
+    #: The loss of these labels, once `begin` has brought it.
+    loss: SharedLabelLoss
+
     def __init__(self, rows: Rows, values: np.ndarray[tuple[int], np.dtype[Any]], records: int) -> None:
         self.rows, self.values, self.records = rows, values, records
         self.trees = 0
@@ -51,7 +51,6 @@ class OwnLabels:
         self._scores: Floats = np.zeros((len(rows), 1))
         self._before = self._scores  # those before the last tree
         self._derivatives: Ints | None = None
-        self._loss: SharedLabelLoss | None = None
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a party's labels do not leave its process")
@@ -66,7 +65,7 @@ class OwnLabels:
 
     def begin(self, loss: SharedLabelLoss, store: JobStore) -> None:
         """Scale the labels, and set the scores to those after the last stored tree."""
-        self._loss = loss
+        self.loss = loss
         self._scaled = loss.scaled(self.values)
         self._scores = np.tile(loss.base, (len(self.rows), 1))
         self._before = self._scores.copy()
@@ -99,11 +98,6 @@ class OwnLabels:
     def rounds(self) -> range:
         """The trees that may be grown next: see `open_tree`."""
         return range(max(self.trees - 1, 0), self.trees + 1)
-
-    @property
-    def loss(self) -> SharedLabelLoss:
-        """The loss of these labels, once `begin` has brought it."""
-        return required(self._loss)
 
     @property
     def derivatives(self) -> Ints:

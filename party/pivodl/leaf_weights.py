@@ -20,10 +20,10 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Floats, Ints
 from treetap.errors import Malformed
-from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.defences.budgets import LabelBudget
 from treetap.party.pivodl.division import Divisions
 from treetap.party.pivodl.growing_tree import GrowingTree
 from treetap.party.pivodl.labels import OwnLabels
@@ -38,12 +38,10 @@ from treetap.trees.pivodl_rules import weights_of
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import pivodl_pb2
 
-Floats = npt.NDArray[np.float64]
 #: The file, a line each: tree, leaf, weight (K numbers).
 NOISED_WEIGHTS = "noised_weights.jsonl"
 #: A weight is a whole number of units of ηC · 2^-40, rounded up to a power of two.
 UNIT_BITS = 40
-Ints = npt.NDArray[np.int64]
 
 
 class Settlement:

@@ -41,8 +41,8 @@ from google.protobuf.message import Message
 from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.errors import Malformed
 from treetap.party.config import PartyConfig
-from treetap.party.growth.recorded_sums import RecordedSums
-from treetap.party.pivodl.division import Divisions
+from treetap.party.growth.offered_candidates import RecordedSums
+from treetap.party.pivodl.division import Divisions, Source
 from treetap.party.pivodl.growing_tree import GrowingTree
 from treetap.party.pivodl.job import PivodlJob
 from treetap.party.pivodl.label_owner import LabelOwner, share_bins
@@ -50,9 +50,7 @@ from treetap.party.pivodl.labels import Ownership, OwnLabels, share_ownership
 from treetap.party.pivodl.leaf_weights import NoiseLedger, Settlement, received_sums
 from treetap.party.pivodl.participant import Participant
 from treetap.party.pivodl.party_keys import PartyKeys
-from treetap.party.pivodl.secure_gains import SecureGains
-from treetap.party.pivodl.source import Source
-from treetap.party.pivodl.split_party import SplitParty, Winner
+from treetap.party.pivodl.split_party import SecureGains, SplitParty, Winner
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import (
     ALIGNMENT,
@@ -73,7 +71,7 @@ from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.protocols.job_spec import params_as
 from treetap.trees.ensemble import ROOT
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
+from treetap.trees.pivodl_rules import Moments, SharedLabelLoss
 from treetap.wire.v2 import control_pb2, pivodl_pb2, setup_pb2, types_pb2
 
 #: Σy, Σy² and the number of records.

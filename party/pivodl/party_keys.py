@@ -35,15 +35,21 @@ NONCES = "nonces"
 class PartyKeys:
     """This party's keys, and the public halves of the others'."""
 
+    #: The layout of one candidate's sums in a plaintext: g of each output, then h.
+    slots: Slots
+
+    #: Masks that cancel in the sum over parties.
+    masks: PairwiseMasks
+
+    #: The parties' roles, once all nonces are open.
+    draws: RoleDraws
+
     def __init__(self, me: Participant) -> None:
         self._me = me
         self._public: dict[str, PublicKey] = {}
         self._commitments: dict[str, bytes] = {}
         self._nonce = b""
-        self._slots: Slots | None = None
         self._holder: KeyHolder | None = None
-        self._masks: PairwiseMasks | None = None
-        self._draws: RoleDraws | None = None
 
     async def exchange(self, records: int) -> None:
         """Make this attempt's keys; send the public halves and the commitment, receive and check the others'.
@@ -60,7 +66,7 @@ class PartyKeys:
         secret = await make_key(me.context, KeyKind.of(me.spec))
         token = f"{me.context.job}/{me.context.attempt}"
         try:
-            self._slots = slots = slots_of(me.params, records)
+            self.slots = slots = slots_of(me.params, records)
             self._holder = KeyHolder(me.context.engine, secret, slots, me.spec.obfuscation, token)
         except PlaintextOverflow as failure:
             raise BadInput(
@@ -90,7 +96,7 @@ class PartyKeys:
                 for worker, (party, proof) in enumerate(proofs.items())
             )
         )
-        self._masks = PairwiseMasks(me.name, mask_key, others, token.encode())
+        self.masks = PairwiseMasks(me.name, mask_key, others, token.encode())
 
     async def open_nonces(self) -> None:
         """Send the nonce, compare the others' with their commitments, and have the parties' roles drawn by all.
@@ -107,30 +113,15 @@ class PartyKeys:
                 raise Malformed(f"the nonce of {party} is not the one that it has committed to")
             nonces[party] = nonce
         _keep(me, nonces)
-        self._draws = RoleDraws(me.params.seed, me.parties, nonces)
+        self.draws = RoleDraws(me.params.seed, me.parties, nonces)
 
     def of(self, party: str) -> PublicKey:
         return self._public[party]
 
     @property
-    def slots(self) -> Slots:
-        """The layout of one candidate's sums in a plaintext: g of each output, then h."""
-        return required(self._slots)
-
-    @property
     def holder(self) -> KeyHolder:
         """This party's key, in the workers."""
         return required(self._holder)
-
-    @property
-    def masks(self) -> PairwiseMasks:
-        """Masks that cancel in the sum over parties."""
-        return required(self._masks)
-
-    @property
-    def draws(self) -> RoleDraws:
-        """The parties' roles, once all nonces are open."""
-        return required(self._draws)
 
     async def close(self) -> None:
         """Delete the key in the workers."""

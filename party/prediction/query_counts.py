@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Ints
 from treetap.errors import DataError, Refused
 from treetap.models.keyed_ids import KEY_BYTES, Hashes, hashes
 from treetap.models.line_file import LineFile
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 #: Lines of a file that are merged into one.
 MOST_LINES = 1024
-Counts = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+Counts = Ints
 
 
 class QueryCounts:

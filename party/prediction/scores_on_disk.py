@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from treetap.arrays import Array
 from treetap.errors import DataError
 from treetap.models.arrays import Arrays
 from treetap.models.store import JOB
@@ -24,7 +25,6 @@ from treetap.trees.loss import outcome_of
 
 #: The imputed share of the splits on the way of each of n records, those of parties that were away, (n,).
 Imputed = np.ndarray[tuple[int], np.dtype[np.float64]]
-Array = np.ndarray[Any, np.dtype[Any]]
 #: Records whose arrays are in memory at a time, by default.
 AT_ONCE = 1 << 16
 

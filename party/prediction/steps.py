@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Bools
 from treetap.errors import Incompatible, Malformed
-from treetap.party.prediction.query_counts import Bools, charge_permitted, charge_queries
+from treetap.party.prediction.query_counts import charge_permitted, charge_queries
 from treetap.party.runtime.context import REMEDY, Rows, StepContext, as_chunk, counted_bodies, counted_items
 from treetap.party.runtime.step_order import (
     ALIGNMENT,

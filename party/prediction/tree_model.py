@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from treetap.arrays import Bools, Floats
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import HIDES_CONSTANTS
@@ -20,9 +21,8 @@ from treetap.party.runtime.step_order import StepId, step
 from treetap.protocols.scoring import CLASSES_OF_NAMES, LONGEST_NAME, ScoringSizes
 from treetap.tables.categories import Category
 from treetap.trees.ensemble import Ensemble
-from treetap.trees.local_values import GoesLeft
 from treetap.trees.missing_party import expected_guesses
-from treetap.trees.paths import Bools, Decide, Floats, candidate_leaves
+from treetap.trees.paths import Decide, GoesLeft, candidate_leaves
 from treetap.wire.v2 import prediction_pb2
 
 log = logging.getLogger(__name__)

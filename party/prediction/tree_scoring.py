@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from treetap.arrays import Bools
 from treetap.models.arrays import Arrays
 from treetap.models.durable import writing_whole
 from treetap.party.prediction.batch import Beside
@@ -31,8 +32,7 @@ from treetap.protocols.scoring import ScoringSizes
 from treetap.tables.label_columns import IdColumns
 from treetap.tables.reading import Floats
 from treetap.trees.ensemble import Split, Tree
-from treetap.trees.local_values import covering
-from treetap.trees.paths import Bools, paths
+from treetap.trees.paths import covering, paths
 from treetap.wire.v2 import prediction_pb2
 
 Bytes = npt.NDArray[np.uint8]

@@ -107,6 +107,13 @@ class Role(Protocol):
         ...
 
 
+class RoleWithoutWorkers:
+    """A role that has nothing in the memory of workers."""
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
 def required(value: T | None) -> T:
     """A value that an earlier step has set, which the step order guarantees."""
     assert value is not None

@@ -100,7 +100,7 @@ OF_WORKERS = (
     "treetap.additive.sums.masked_sums",
     "treetap.additive.sums.comparison",
     "treetap.lattice.kernels",
-    "treetap.psi.kernels",
+    "treetap.psi.lists",
 )
 #: What workers on a cluster run.
 ON_CLUSTER = "treetap.lattice.histogram_shards"

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
-from treetap.lattice.joint_seed import NONCE_BYTES, commitment, seed_of, self_test
+from treetap.lattice.histogram_scheme import NONCE_BYTES, commitment, seed_of, self_test
 from treetap.party.runtime.context import CiphertextBody, StepContext, required
 from treetap.party.setup.steps import make_key, make_proof, send_key
 from treetap.process.together import together

@@ -9,10 +9,10 @@ from typing import Any
 
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.neural.defences import DELTA, epsilon, meaning_of
-from treetap.neural.feature_side import FeatureSide
 from treetap.neural.inputs import Inputs
+from treetap.neural.sides import FeatureSide
 from treetap.party.config import PartyConfig
-from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.context import RoleWithoutWorkers, StepContext, required
 from treetap.party.runtime.step_order import (
     ALIGNED,
     ALIGNMENT,
@@ -39,7 +39,7 @@ WAITS = 2
 
 
 @role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("fit_inputs"),)})
-class FeatureParty:
+class FeatureParty(RoleWithoutWorkers):
     """Sends an embedding of every record once an epoch, unless it sits the record's batch out."""
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
@@ -163,9 +163,6 @@ class FeatureParty:
                 **self._job.described(),
             }
             await self._job.publish(manifest)
-
-    async def close(self) -> None:
-        """Do nothing: this role has no workers' state."""
 
     def _protected(self) -> dict[str, Any]:
         """The part of the manifest on defences of the columns; empty without them."""

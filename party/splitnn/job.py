@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from treetap.arrays import Array
 from treetap.errors import BadInput, DataError
 from treetap.models.arrays import content_of
 from treetap.models.store import STATES, WEIGHTS
@@ -32,7 +33,6 @@ from treetap.wire.v2 import setup_pb2
 #: Stages of an epoch: its batches, whose number is known once the records are aligned.
 BATCHES = 1 << 31
 log = logging.getLogger(__name__)
-Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = Mapping[str, Array]
 BEST, PRIVATE, EPOCHS = "best", "private", "epochs"
 
@@ -46,6 +46,12 @@ class NetworkJob:
         alignment: this party's part in finding the common records.
         states: those on disk.
     """
+
+    #: The batches, once the records are aligned.
+    schedule: Schedule
+
+    #: The party's private draws, once the records are aligned.
+    draws: Draws
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self.config, self._context, self.spec = config, context, spec
@@ -61,9 +67,7 @@ class NetworkJob:
         )
         self.alignment = Alignment(context, spec.alignment, "min_common_records", self.sizes)
         self.states = StoredStates(context)
-        self._schedule: Schedule | None = None
         self._scaler: InputScaler | None = None
-        self._draws: Draws | None = None
 
     async def fit(self, table: Table) -> Inputs | None:
         """The inputs of the common records, `table`, scaled by those that are trained on; None: there is no column.
@@ -72,24 +76,14 @@ class NetworkJob:
             DataError: the records are fewer than a batch.
         """
         try:
-            schedule = self._schedule = Schedule.of(self.params, len(table.ids))
+            schedule = self.schedule = Schedule.of(self.params, len(table.ids))
             self.sizes.held = len(schedule.validation)
             self.sizes.blocks = -(-len(schedule.validation) // self.params.batch_size)
-            self._draws = self.states.draws(self.params, self._context.party)
+            self.draws = self.states.draws(self.params, self._context.party)
             scaler = self._scaler = await self._context.offload(lambda: InputScaler.fit(table, self.schedule.training))
             return await self._context.offload(lambda: scaler.apply(table)) if has_inputs(table) else None
         except BadInput as failure:
             raise failure.at(self._context.party) from None
-
-    @property
-    def schedule(self) -> Schedule:
-        """The batches, once the records are aligned."""
-        return required(self._schedule)
-
-    @property
-    def draws(self) -> Draws:
-        """The party's private draws, once the records are aligned."""
-        return required(self._draws)
 
     def described(self) -> dict[str, Any]:
         """The part of the model's manifest about networks that every party writes."""

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from treetap.arrays import Array, Floats
 from treetap.errors import BadInput, DataError, Malformed, OutOfOrder
 from treetap.models.store import CLEAN_METRICS, read_history
-from treetap.neural.label_side import LabelSide
 from treetap.neural.objective import Objective
 from treetap.neural.params import SplitnnParams
+from treetap.neural.sides import LabelSide
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import Use
-from treetap.party.runtime.context import Rows, StepContext, required
+from treetap.party.runtime.context import RoleWithoutWorkers, Rows, StepContext, required
 from treetap.party.runtime.step_order import (
     ALIGNED,
     ALIGNMENT,
@@ -46,8 +47,6 @@ from treetap.trees.metrics import finite
 from treetap.wire.metric_history import columns
 from treetap.wire.v2 import control_pb2, setup_pb2, splitnn_pb2, types_pb2
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 #: Scores (n, K) and labels (n,) of the same records.
 Scored = tuple[Floats, Array]
 
@@ -141,14 +140,16 @@ def published_network(manifest: Mapping[str, Any]) -> setup_pb2.PublishedModel:
 
 
 @role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("fit_inputs"),)})
-class LabelHolder:
+class LabelHolder(RoleWithoutWorkers):
     """Trains the top model on the embeddings of all parties."""
+
+    #: The party's table with its labels; after `fit_inputs`, of the common records alone.
+    data: LabelledTable
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
         self._job = NetworkJob(config, context, spec)
         self._params = self._job.params
-        self._data: LabelledTable | None = None
         self._side: LabelSide | None = None
         self._stored = 0  # epochs, when the attempt began
         self._figures = EpochFigures(self._params)
@@ -164,7 +165,7 @@ class LabelHolder:
         3. Look up the records that an earlier attempt aligned, and the stored epochs.
         """
         job, store = self._job, self._context.store
-        data = self._data = await load_labelled_table(
+        data = self.data = await load_labelled_table(
             self._context, job.config, self._spec, missing=self._params.missing, objective=self._params.objective
         )
         self._check_labels(data)
@@ -203,7 +204,7 @@ class LabelHolder:
         2. Make the own model and the top, or load them as they were after the last stored epoch.
         """
         job, spec = self._job, self._spec
-        data = self._data = self.data.take(job.alignment.records)
+        data = self.data = self.data.take(job.alignment.records)
         self._check_labels(data)
         inputs = await job.fit(data.table)
         labels, classes = data.labels.values, len(data.labels.classes)
@@ -312,14 +313,6 @@ class LabelHolder:
                 self._clean_metrics(),
             )
         return published_network(store.manifest())
-
-    async def close(self) -> None:
-        """Do nothing: this role has no workers' state."""
-
-    @property
-    def data(self) -> LabelledTable:
-        """The party's table with its labels; after `fit_inputs`, of the common records alone."""
-        return required(self._data)
 
     async def _embeddings(self, parties: list[str], rows: Rows, epoch: int, batch: int) -> dict[str, torch.Tensor]:
         widths, wire_type = required(self._side).widths, self._params.wire_type

@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator
 
 import torch
 
+from treetap.arrays import Bools
 from treetap.neural.trained import pieces
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
-from treetap.party.prediction.query_counts import Bools
 from treetap.party.prediction.steps import TakenBlocks
-from treetap.party.runtime.context import Rows
+from treetap.party.runtime.context import RoleWithoutWorkers, Rows
 from treetap.party.runtime.step_order import ALIGNMENT, NEXT_ROUND, OPENING, Next, role, step, steps_of
 from treetap.party.splitnn.bodies import EMBEDDINGS
 from treetap.party.splitnn.numbers import send_blocks
@@ -20,7 +20,7 @@ from treetap.wire.v2 import control_pb2
 
 
 @role({OPENING: (Next("open_model"),), ALIGNMENT: (Next("embed_block"),)}, OpenedModel)
-class FeatureParty:
+class FeatureParty(RoleWithoutWorkers):
     """A feature party: sends the embedding of each record of a block."""
 
     def __init__(self, job: PredictionJob) -> None:
@@ -48,9 +48,6 @@ class FeatureParty:
         blocks = self._embeddings(rows, spent)
         await send_blocks(context, self._opening.recipient, EMBEDDINGS, blocks, self._wire_type, number)
         context.mailbox.forget(number)
-
-    async def close(self) -> None:
-        """Do nothing: this role has no workers' state."""
 
     async def _embeddings(self, rows: Rows, spent: Bools) -> AsyncGenerator[torch.Tensor, None]:
         """The embeddings (n, width) of records, piece after piece; zeros where no query is left of a record."""

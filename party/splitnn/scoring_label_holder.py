@@ -21,7 +21,7 @@ from treetap.party.prediction.steps import (
     steps_asked_for,
     take_spent,
 )
-from treetap.party.runtime.context import Rows
+from treetap.party.runtime.context import RoleWithoutWorkers, Rows
 from treetap.party.runtime.step_order import ALIGNMENT, OPENING, Next, Outcome, role, step, steps_of
 from treetap.party.splitnn.bodies import EMBEDDINGS
 from treetap.party.splitnn.numbers import take
@@ -35,7 +35,7 @@ BLOCK_BYTES = 64 * 1024 * 1024
 
 
 @role({OPENING: (Next("open_model"),), ALIGNMENT: first_block("embed_block")}, BatchPrediction)
-class LabelHolder:
+class LabelHolder(RoleWithoutWorkers):
     """The label holder: names the records of a block, and scores them."""
 
     def __init__(self, job: PredictionJob) -> None:
@@ -94,9 +94,6 @@ class LabelHolder:
         self._records.keep(rows, scores, np.full(len(rows), away), {})
         context.mailbox.forget(number)
         return Outcome(self._records.after_block(number), answer=scored_block(context, blocks))
-
-    async def close(self) -> None:
-        """Do nothing: this role has no workers' state."""
 
     async def _own(self, rows: Rows) -> torch.Tensor:
         if not self._taken:

@@ -18,8 +18,7 @@ from treetap.party.alignment import lists
 from treetap.party.alignment import lists as work
 from treetap.party.runtime.ledger import ledger_of
 from treetap.protocols.alignment import MOST_IDS
-from treetap.psi import kernels
-from treetap.psi.lists import PointList
+from treetap.psi.lists import PointList, raise_points
 from treetap.wire.frame import name_of
 from treetap.wire.transcript import TranscriptReader, summarise
 from treetap.wire.v2 import exchange_pb2, types_pb2
@@ -89,7 +88,7 @@ def test_the_combiner_cannot_say_which_ids_of_another_list_are_common(
             def attack(message: Message) -> None:
                 if message.word == "count_ids" and not message.served:
                     part = federation.node(NAMES[0])._sessions["p"].role._part  # type: ignore[attr-defined]
-                    raised = kernels.raise_points({}, part._exponent.for_kernel(), b"".join(came))
+                    raised = raise_points({}, part._exponent.for_kernel(), b"".join(came))
                     own = {_whole(part._held[-1])[at : at + 32] for at in range(0, 32 * 21, 32)}
                     guess.extend(other[at // 32] for at in range(0, len(raised), 32) if raised[at : at + 32] in own)
 

@@ -26,8 +26,7 @@ from treetap.party.runtime.step_order import step
 from treetap.protocols.alignment import turns
 from treetap.protocols.prediction import predict_request
 from treetap.psi import proof
-from treetap.psi.kernels import group
-from treetap.psi.lists import PointList
+from treetap.psi.lists import PointList, group
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import alignment_pb2, control_pb2, exchange_pb2, jobs_pb2
 

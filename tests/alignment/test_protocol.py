@@ -24,9 +24,9 @@ from treetap.party.runtime.mailbox import OVERHEAD
 from treetap.protocols.alignment import turns
 from treetap.protocols.job_spec import put_params
 from treetap.protocols.prediction import predict_request
-from treetap.psi import kernels
+from treetap.psi import lists
 from treetap.psi.group import Exponent, uniform_bytes
-from treetap.psi.kernels import group
+from treetap.psi.lists import group
 from treetap.tables.record_ids import Ids
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
@@ -192,17 +192,17 @@ def test_without_the_one_time_exponent_the_last_hop_would_know() -> None:
 
     def through(block: bytes, *exponents: Exponent) -> bytes:
         for exponent in exponents:
-            block = kernels.raise_points({}, exponent.for_kernel(), block)
+            block = lists.raise_points({}, exponent.for_kernel(), block)
         return block
 
     shared = Ids.of(["shared by a and c, not by b"]).packed()
     # As written: a's list is raised by a, b, c; the last, c, sees the end, and c's own list ends in the same points.
-    of_a = through(kernels.blind({}, first.for_kernel(), *shared), second, third)
-    of_c = through(kernels.blind({}, third.for_kernel(), *shared), first, second)
+    of_a = through(lists.blind({}, first.for_kernel(), *shared), second, third)
+    of_c = through(lists.blind({}, third.for_kernel(), *shared), first, second)
     assert of_a == of_c
     # As done: a one-time exponent stays on a's list until it is back.
     once = Exponent.draw()
-    seen_by_c = through(kernels.blind({}, once.for_kernel(), *shared), second, third)
+    seen_by_c = through(lists.blind({}, once.for_kernel(), *shared), second, third)
     assert seen_by_c != of_c
     assert through(seen_by_c, first.over(once)) == of_c
 

@@ -16,8 +16,7 @@ from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
-from treetap.trees.centralised import CentralModel
-from treetap.trees.centralised_forest import CentralForest, train_forest
+from treetap.trees.centralised import CentralForest, CentralModel, train_forest
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")

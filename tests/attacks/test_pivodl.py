@@ -27,7 +27,7 @@ from treetap.attacks.scores import UNKNOWN
 from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView
 from treetap.attacks.view.view import View, read_view
 from treetap.errors import Malformed
-from treetap.party.pivodl.source import Source
+from treetap.party.pivodl.division import Source
 from treetap.trees.candidates import column_goes_left
 from treetap.trees.centralised_pivodl import CentralPivodlModel
 from treetap.trees.loss import UNIT

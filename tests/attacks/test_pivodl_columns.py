@@ -27,7 +27,7 @@ from treetap.errors import Malformed
 from treetap.trees.candidates import Shape
 from treetap.trees.ensemble import ROOT
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.shared_label_loss import SharedLabelLoss
+from treetap.trees.pivodl_rules import SharedLabelLoss
 from treetap.trees.tree_bins import left_sums
 from treetap.wire.v2 import transcript_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord

@@ -25,8 +25,7 @@ from treetap.attacks.view.view import read_label_holder, read_view
 from treetap.errors import Malformed
 from treetap.lab.local_federation import to_toml
 from treetap.trees.binning import bin_table
-from treetap.trees.centralised import train
-from treetap.trees.centralised_forest import train_forest
+from treetap.trees.centralised import train, train_forest
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.v2.transcript_pb2 import OwnSplit as RecordedSplit
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord

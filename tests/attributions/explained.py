@@ -12,9 +12,9 @@ import numpy as np
 from tests.library.trees.attributed import Attributions, attribute
 from tests.library.trees.decisions import all_masks
 from tests.worlds import World
+from treetap.arrays import Bools
 from treetap.models.store import read_model
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.paths import Bools
 
 
 class Joined:

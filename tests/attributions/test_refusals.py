@@ -14,11 +14,11 @@ from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, asked
 from tests.simulator import Federation, run
 from tests.worlds import spec, world
+from treetap.arrays import Bools
 from treetap.party.eini.entry_layout import ATTRIBUTIONS, ChainPlace, MemberEntries, take_layout
 from treetap.protocols.prediction import predict_request
-from treetap.trees.local_values import GoesLeft
 from treetap.trees.params import BoostingParams
-from treetap.trees.paths import Bools
+from treetap.trees.paths import GoesLeft
 from treetap.wire.frame import filled
 from treetap.wire.v2 import attributions_pb2, exchange_pb2
 

@@ -29,7 +29,7 @@ from treetap.commands.jobs import progress_view
 from treetap.commands.model.view import card, describe
 from treetap.models.durable import append
 from treetap.models.line_file import LineFile
-from treetap.party.defences.column_budget import ColumnBudget
+from treetap.party.defences.budgets import ColumnBudget
 from treetap.party.growth.column_noise import ColumnNoise
 from treetap.party.runtime.ledger import LEDGER, Kind, ledger_of
 from treetap.privacy.column_privacy import ColumnPrivacy, sentences

@@ -26,7 +26,7 @@ from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.attacks.view.view import read_label_holder
 from treetap.errors import Malformed, OutOfOrder, Refused
-from treetap.party.defences.column_budget import ColumnBudget
+from treetap.party.defences.budgets import ColumnBudget
 from treetap.party.defences.settings import ColumnPrivacyTable, Defences, IdLmid
 from treetap.party.growth.column_noise import ColumnNoise, NoisedParties
 from treetap.party.growth.feature_party import OwnTree

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from treetap.party.boosting.label_holder import BoostingState
+from treetap.party.growth.stored_trees import SCORES, resumed
 from treetap.party.runtime.job_store import JobStore, Store
 from treetap.tables.labels import Labels
 from treetap.trees import sampling
+from treetap.trees.boosting_rounds import MeasuredRounds
 from treetap.trees.ensemble import Leaf, Tree
 from treetap.trees.params import BoostingParams
 
@@ -31,13 +32,13 @@ def store(tmp_path: Path) -> JobStore:
     return Store(tmp_path / "state").job("job")
 
 
-def _book(params: BoostingParams, store: JobStore) -> BoostingState:
+def _book(params: BoostingParams, store: JobStore) -> MeasuredRounds:
     softmax = params.objective == "multi:softprob"
     labels = Labels(CLASSES, ["a", "b", "c"]) if softmax else Labels(BINARY, ["0", "1"])
-    return BoostingState(params, labels, store)
+    return resumed(MeasuredRounds(params, len(labels.classes), labels.values), store)
 
 
-def _grow(book: BoostingState, weights: np.ndarray) -> None:
+def _grow(book: MeasuredRounds, weights: np.ndarray) -> None:
     """Add a tree that moves each record by its own weight."""
     leaf = Leaf(1, (0.0,), 1.0)
     book.add(Tree(book.trees, book.outputs(book.trees), (), (leaf,)), np.asarray(weights, dtype=np.float64)[:, None])
@@ -104,7 +105,7 @@ def test_the_summary_measures_the_model_that_is_published(store: JobStore) -> No
     _grow(book, -3 * good)
     assert book.metrics != best
     assert book.summary()["training_metrics"] == best
-    book.save()
+    store.save_arrays(SCORES, book.state())
     assert _book(STOPPING, store).summary()["training_metrics"] == best
 
 
@@ -115,7 +116,7 @@ def test_a_restart_after_any_tree_of_a_round_gives_the_same_gradients(done: int,
     steps = np.random.default_rng(8).normal(size=(9, N))
     for weights in steps[:done]:
         _grow(book, weights)
-    book.save()
+    store.save_arrays(SCORES, book.state())
     again = _book(SOFTMAX, store)
     assert again.trees == done
     for tree in range(done, 9):
@@ -137,7 +138,7 @@ def test_a_restart_remembers_the_best_round_and_that_training_has_stopped(store:
         assert book.trees == number
         assert not book.stopped
         _grow(book, weights)
-        book.save()
+        store.save_arrays(SCORES, book.state())
     assert book.stopped
     found = _book(STOPPING, store)
     assert found.stopped

@@ -15,8 +15,8 @@ from tests.replay import HERE
 from tests.simulator import Federation
 from tests.tampered import with_fields
 from tests.worlds import PARTIES
+from treetap.lattice.histogram_scheme import self_test
 from treetap.lattice.histogram_ways import Way
-from treetap.lattice.joint_seed import self_test
 from treetap.native import histograms
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.v2 import exchange_pb2

@@ -23,9 +23,8 @@ from treetap.attacks.report.sums import CHANCE, mark_words
 from treetap.attacks.sums.reverse_sum import HONEST, marks_of
 from treetap.attacks.sums.schema import MarkedCells
 from treetap.lab.local_federation import to_toml
-from treetap.party.boosting.label_holder import BoostingState
 from treetap.party.defences.settings import Defences
-from treetap.trees.boosting_rounds import BoostingRounds
+from treetap.trees.boosting_rounds import BoostingRounds, MeasuredRounds
 from treetap.trees.params import BoostingParams
 
 HOLDER, B, C = PARTIES
@@ -54,7 +53,7 @@ def trained(
         await federation.close()
         return status.error
 
-    with patch("treetap.party.boosting.label_holder.BoostingState", CraftedState if crafts else BoostingState):
+    with patch("treetap.party.boosting.label_holder.MeasuredRounds", CraftedState if crafts else MeasuredRounds):
         return run(main())
 
 

@@ -19,13 +19,12 @@ from tests.oracle import OracleModel
 from tests.trainings import oracle
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.models.store import LEAKAGE, read_leakage, read_model, read_repaired
-from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.defences.budgets import LabelBudget
 from treetap.party.runtime.ledger import Kind, ledger_of
 from treetap.trees.ensemble import Tree
-from treetap.trees.grafting import RepairedTree
 from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.repair import repair
+from treetap.trees.repair import RepairedTree, repair
 
 HOLDER = PARTIES[0]
 Ints = npt.NDArray[np.int64]

@@ -24,7 +24,7 @@ from treetap.party.defences.settings import Defences, IdLmid, LabelDp, ReducedLe
 from treetap.party.policy import merged
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
-from treetap.trees.centralised_forest import train_forest
+from treetap.trees.centralised import train_forest
 from treetap.trees.ensemble import Tree
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.v2 import setup_pb2

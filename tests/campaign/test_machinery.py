@@ -22,7 +22,7 @@ from tests.campaign.schedule import carry_out
 from tests.campaign.shrink import shrunk
 from treetap.errors import Unreachable
 from treetap.models.durable import append, write_whole
-from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.defences.budgets import LabelBudget
 from treetap.party.defences.noisy_labels import NoisyLabels
 from treetap.party.growth.rules.released_sets import ReleasedSets
 from treetap.party.growth.rules.repair import Repair

@@ -25,6 +25,7 @@ import pytest
 
 from tests.commands.command import refused, treetap, treetap_here, write
 from treetap.additive.sums.kernels import CandidateSums
+from treetap.arrays import Ints
 from treetap.lab.epsilon import measuring, mechanisms
 from treetap.lab.epsilon.measuring import Result, measured
 from treetap.lattice import histogram_sets
@@ -36,7 +37,7 @@ from treetap.party.pivodl.leaf_weights import NoiseLedger
 from treetap.privacy import column_privacy, label_dp
 from treetap.privacy.column_privacy import ColumnPrivacy, Draws
 from treetap.privacy.discrete_gaussian import discrete_gaussians
-from treetap.privacy.label_dp import Ints, Priors, RandBelow, staged
+from treetap.privacy.label_dp import Priors, RandBelow, staged
 from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.trees.candidates import CandidateList
 from treetap.trees.noised_sums import SumNoise
@@ -538,7 +539,7 @@ CARRIERS = (
         "treetap.party.defences.",
         "treetap.party.runtime.",
         "treetap.party.setup.",
-        "treetap.party.growth.expected_records",
+        "treetap.party.growth.feature_party",
     ),
     *("treetap.additive.sums.key_holder", "treetap.neural.architectures", "treetap.neural.params"),
 )

@@ -17,7 +17,7 @@ from tests.oracle import oracle_predict
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, manifest, spec, world
 from treetap.models.store import read_model
-from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.defences.budgets import LabelBudget
 from treetap.party.defences.settings import Defences, LabelDp
 from treetap.trees.loss import outcome_of
 from treetap.trees.metrics import evaluate

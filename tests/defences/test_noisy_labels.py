@@ -13,7 +13,7 @@ import pytest
 
 from treetap.errors import DataError, Refused
 from treetap.party.defences import noisy_labels
-from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.defences.budgets import LabelBudget
 from treetap.party.defences.noisy_labels import NoisyLabels
 from treetap.party.defences.settings import LabelDp
 from treetap.party.runtime.job_store import Store

@@ -25,9 +25,8 @@ from treetap.party.growth.rules.repair import ReachedLeaves
 from treetap.party.runtime.job_store import Store
 from treetap.privacy.label_dp import staged
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
-from treetap.trees.grafting import RepairedTree
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
-from treetap.trees.repair import repair
+from treetap.trees.repair import RepairedTree, repair
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 HOLDER = PARTIES[0]

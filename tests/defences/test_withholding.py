@@ -20,8 +20,7 @@ from treetap.models.store import read_model
 from treetap.party.defences.settings import Defences, IdLmid, ReducedLeakage
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
-from treetap.trees.centralised import CentralModel
-from treetap.trees.centralised_forest import CentralForest, train_forest
+from treetap.trees.centralised import CentralForest, CentralModel, train_forest
 from treetap.trees.ensemble import ROOT, Tree
 from treetap.trees.information import class_counts, node_bounds
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams

@@ -14,7 +14,7 @@ import pytest
 from tests.runtime.test_malformed import chunk
 from tests.simulator import Federation
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
-from treetap.party.growth.expected_records import ExpectedRecords
+from treetap.party.growth.feature_party import ExpectedRecords
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.params import ForestParams
 from treetap.wire.frame import name_of

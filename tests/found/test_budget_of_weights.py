@@ -11,7 +11,7 @@ from tests.pivodl.federations import federation_of, job_of, transparent
 from tests.pivodl.jobs import SMALL
 from tests.simulator import Federation
 from tests.worlds import PARTIES, world
-from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.defences.budgets import LabelBudget
 from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit Paillier key")

@@ -21,14 +21,14 @@ from tests.worlds import PARTIES, World, manifest, world
 from treetap.errors import ConfigError, Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
-from treetap.party.defences.column_budget import ColumnBudget
+from treetap.party.defences.budgets import ColumnBudget
 from treetap.party.defences.settings import ColumnPrivacyTable, Defences
 from treetap.party.forest.feature_party import FeatureParty
 from treetap.party.growth.column_noise import ColumnNoise
 from treetap.privacy.column_privacy import ColumnPrivacy, drawn_cells, most_draws
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.candidates import CandidateList, Shape
-from treetap.trees.centralised_forest import CentralForest, train_forest
+from treetap.trees.centralised import CentralForest, train_forest
 from treetap.trees.ensemble import Tree
 from treetap.trees.forest_criterion import ForestCriterion, Targets
 from treetap.trees.loss import UNIT

@@ -17,8 +17,7 @@ from tests.simulator import Federation, run
 from tests.worlds import PARTIES, World, spec, world
 from treetap.errors import Malformed
 from treetap.party.defences.settings import ColumnPrivacyTable, Defences, IdLmid, LabelDp, ReducedLeakage
-from treetap.party.growth.expected_records import ExpectedRecords
-from treetap.party.growth.feature_party import OwnTree
+from treetap.party.growth.feature_party import ExpectedRecords, OwnTree
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams, FewestDrawn, ForestParams, TreeParams
 from treetap.wire.frame import name_of

@@ -15,7 +15,7 @@ from tests.replay import HERE, ORACLE, PARAMS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec, world
 from treetap.errors import BadInput, ConfigError, Refused
-from treetap.lattice import histogram_parameters, histogram_scheme, joint_seed
+from treetap.lattice import histogram_parameters, histogram_scheme
 from treetap.lattice.histogram_parameters import ATTEMPTS
 from treetap.native import library
 from treetap.protocols.job_spec import check_spec
@@ -66,10 +66,10 @@ def refusal(
 def not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine without kernels: an installation with TREETAP_NATIVE=0."""
     monkeypatch.setattr(library, "PATH", tmp_path / "kernels.so")
-    for kept in (histogram_scheme.kernels, joint_seed.self_test, library.forms):
+    for kept in (histogram_scheme.kernels, histogram_scheme.self_test, library.forms):
         kept.cache_clear()
     yield
-    for kept in (histogram_scheme.kernels, joint_seed.self_test, library.forms):
+    for kept in (histogram_scheme.kernels, histogram_scheme.self_test, library.forms):
         kept.cache_clear()
 
 
@@ -218,11 +218,11 @@ def test_attempts_that_are_not_hidden_any_more() -> None:
 
 def test_the_self_test_is_the_same_in_every_form(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else parties with other processors would refuse each other."""
-    digests = {joint_seed.self_test()}
+    digests = {histogram_scheme.self_test()}
     for form in library.forms():
-        monkeypatch.setattr(joint_seed, "kernels", lambda form=form: histogram_scheme.Histograms(form))
-        joint_seed.self_test.cache_clear()
-        digests.add(joint_seed.self_test())
-    joint_seed.self_test.cache_clear()
+        monkeypatch.setattr(histogram_scheme, "kernels", lambda form=form: histogram_scheme.Histograms(form))
+        histogram_scheme.self_test.cache_clear()
+        digests.add(histogram_scheme.self_test())
+    histogram_scheme.self_test.cache_clear()
     assert len(digests) == 1
     assert BoostingParams().max_bin <= 255

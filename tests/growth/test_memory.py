@@ -13,12 +13,13 @@ import numpy as np
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.kernels import add
 from treetap.additive.sums.tree_sums import EncryptedSums
-from treetap.party.boosting.label_holder import BoostingState
 from treetap.party.growth.split_table import SplitTable
+from treetap.party.growth.stored_trees import SCORES, resumed
 from treetap.party.runtime.job_store import Store
 from treetap.tables.labels import Labels
 from treetap.trees.binning import bin_table
 from treetap.trees.boosting_criterion import BoostingCriterion
+from treetap.trees.boosting_rounds import MeasuredRounds
 from treetap.trees.growing_tree import GrowingTree, with_zeros
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
@@ -61,13 +62,13 @@ def test_a_tree_at_the_label_holder(tmp_path: Path) -> None:
         store = Store(tmp_path / str(records)).job("job")
 
         def tree() -> None:
-            state = BoostingState(params, labels, store)
+            state = resumed(MeasuredRounds(params, len(labels.classes), labels.values), store)
             values, scale, _ = state.derivatives(0)
             values = with_zeros(values, records)
             columns = table.columns_of_tree(0, params, permuted=False)
             growing = GrowingTree(values, BoostingCriterion(scale, params), params.expansion, subtract=True)
             left_sums_of(columns.bins, values, growing.build, [growing.rows[node] for node in growing.build])
-            state.save()
+            store.save_arrays(SCORES, state.state())
 
         return traced(tree)
 

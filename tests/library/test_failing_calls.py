@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from treetap.additive.paillier.secret_key import SecretKey
-from treetap.additive.sums.kernels import CandidateSums, close_tree
+from treetap.additive.sums.kernels import CandidateSums
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Interrupted
 from treetap.lattice.kernels import LatticeKeyHolder
-from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import Parameters
+from treetap.lattice.scheme import LatticeKey
 from treetap.trees.slots import Slots
-from treetap.workers.engines import call_all
+from treetap.workers.engines import call_all, drop
 
 KEY = SecretKey.generate(1024)
 SLOTS = Slots((20, 20, 10))
@@ -114,8 +114,8 @@ def _keys() -> KeyHolder:
 
 
 CALLS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
-    "everywhere": lambda: CandidateSums(OneDies(), KEY.public, Slots((1,)), 0, "t").everywhere(close_tree, (), (), ()),
-    "call_all": lambda: call_all(OneDies(), close_tree, "t"),
+    "everywhere": lambda: CandidateSums(OneDies(), KEY.public, Slots((1,)), 0, "t").everywhere(drop, (), (), ()),
+    "call_all": lambda: call_all(OneDies(), drop, "t"),
     "open": lambda: _keys().open(bytes(3 * KEY.public.ciphertext_bytes), 3 * SLOTS.groups_per_plaintext(1022)),
     "open sums of lattices": lambda: LatticeKeyHolder(OneDies(), LatticeKey(Parameters(8192, 4, 20, 12, 1)), "t").open(
         [b"", b"", b""], 1

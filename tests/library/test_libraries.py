@@ -30,7 +30,7 @@ print([name for name in ("torch",) if name in sys.modules])
 #: The coordinator, with the course of a training and what all protocols say of themselves.
 _OF_COORDINATOR = """
 import sys
-import treetap.coordinator.server, treetap.coordinator.boosting, treetap.coordinator.scoring
+import treetap.coordinator.server, treetap.coordinator.boosting, treetap.coordinator.protocols
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 for name in TRAINING:
     training(name)

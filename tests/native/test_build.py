@@ -17,7 +17,7 @@ from tests.native.test_histograms import everything
 from treetap.additive.paillier.public_key import residues
 from treetap.native import arithmetic, library
 from treetap.native.histograms import Histograms
-from treetap.psi.kernels import group
+from treetap.psi.lists import group
 
 ROOT = Path(__file__).parents[2]
 FORMS = ("ifma", "avx512", "avx2", "plain")

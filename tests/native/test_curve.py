@@ -18,7 +18,7 @@ from treetap.native import curve
 from treetap.native.curve import Curve
 from treetap.native.library import Form
 from treetap.psi.group import DOMAIN, PRIME, uniform_bytes
-from treetap.psi.kernels import SodiumGroup
+from treetap.psi.lists import SodiumGroup
 
 pytestmark = pytest.mark.skipif(not HERE, reason="the kernels were not compiled")
 

@@ -19,7 +19,7 @@ from tests.pivodl.worlds import binned
 from tests.simulator import Faults, Federation
 from tests.worlds import World, spec
 from treetap.models.store import read_model
-from treetap.party.pivodl import party_keys, source
+from treetap.party.pivodl import division, party_keys
 from treetap.party.pivodl.leaf_weights import NoiseLedger
 from treetap.trees.centralised_pivodl import CentralPivodlModel, CentralPivodlTree, train
 from treetap.trees.pivodl_params import PivodlParams
@@ -46,7 +46,7 @@ def repeatable(seed: int = 0) -> Iterator[None]:
     drawn = SimpleNamespace(token_bytes=draw.randbytes, SystemRandom=lambda: draw)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(party_keys, "secrets", drawn)
-        patch.setattr(source, "secrets", drawn)
+        patch.setattr(division, "secrets", drawn)
         patch.setattr(NoiseLedger.__init__, "__defaults__", (draw.randrange,))
         yield
 

@@ -10,9 +10,8 @@ import numpy as np
 from google.protobuf.message import Message
 
 from treetap.party.growth.messages import space_items
-from treetap.party.pivodl import candidate_bins
-from treetap.party.pivodl.candidate_bins import SourceBins, candidate_sets
-from treetap.party.pivodl.label_owner import SHARE_BYTES
+from treetap.party.pivodl import label_owner
+from treetap.party.pivodl.label_owner import SHARE_BYTES, SourceBins, candidate_sets
 from treetap.party.runtime.context import Body, as_chunk, batches, counted_bodies, counted_items
 from treetap.privacy.masks import KEY_BYTES
 from treetap.protocols.key_options import PAILLIER, KeyKind
@@ -55,7 +54,7 @@ def _lists() -> Iterable[Body]:
 
 
 def _bins() -> Iterable[Body]:
-    return candidate_bins._parts(np.zeros((2_000_000, 2), dtype=np.int32), [(32, True), (300, False)])
+    return label_owner._parts(np.zeros((2_000_000, 2), dtype=np.int32), [(32, True), (300, False)])
 
 
 def _sums() -> Iterable[Message]:

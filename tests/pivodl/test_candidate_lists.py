@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from treetap.errors import Malformed
-from treetap.party.pivodl import candidate_bins
-from treetap.party.pivodl.candidate_bins import SourceBins, candidate_sets, left_sums_of_sets
+from treetap.party.pivodl import label_owner
+from treetap.party.pivodl.label_owner import SourceBins, candidate_sets, left_sums_of_sets
 from treetap.trees.candidates import CandidateList
 from treetap.trees.tree_bins import left_sums
 from treetap.wire.v2 import pivodl_pb2
@@ -37,7 +37,7 @@ def _received(change: Change = lambda sets: None) -> list[np.ndarray]:
 @pytest.mark.parametrize("listed", [1, 4, 1000])
 def test_lists_give_the_sums_of_bins(listed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one set or in many, of nodes with and without records of the owner."""
-    monkeypatch.setattr(candidate_bins, "_LISTED", listed)
+    monkeypatch.setattr(label_owner, "_LISTED", listed)
     expected = list(left_sums(BINS.codes, BINS.candidates, VALUES, [places for _, places in NODES]))
     for found, sums in zip(_received(), expected, strict=True):
         assert np.array_equal(found, sums)

@@ -18,8 +18,7 @@ from tests.pivodl.federations import job_of, transparent
 from tests.pivodl.jobs import SMALL, SPREAD, policies
 from tests.simulator import run
 from tests.worlds import PARTIES, World, spread
-from treetap.party.pivodl.division import Divisions
-from treetap.party.pivodl.source import Source
+from treetap.party.pivodl.division import Divisions, Source
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import name_of

@@ -23,8 +23,7 @@ from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
 from treetap.party.pivodl.growing_tree import GrowingTree
 from treetap.party.pivodl.participant import Participant
-from treetap.party.pivodl.secure_gains import SecureGains, rank_of
-from treetap.party.pivodl.split_party import Opened, Winner
+from treetap.party.pivodl.split_party import Opened, SecureGains, Winner, rank_of
 from treetap.party.runtime.mailbox import Mailbox, expected_of
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import MessageRow, members_of

@@ -21,7 +21,7 @@ from treetap.additive.sums.key_holder import block_size
 from treetap.additive.sums.masked_sums import CALL_BYTES
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES as WORDS_BYTES
-from treetap.lattice.joint_seed import NONCE_BYTES, commitment, self_test
+from treetap.lattice.histogram_scheme import NONCE_BYTES, commitment, self_test
 from treetap.lattice.parameters import MOST_KEY_BYTES, PRIME_BITS, TOTAL_BITS
 from treetap.party.alignment.lists import POINTS_PER_MESSAGE
 from treetap.party.eini import entry_layout, lattice
@@ -43,7 +43,7 @@ from treetap.psi.group import POINT_BYTES
 from treetap.trees.candidates import Partition
 from treetap.trees.growing_tree import Made
 from treetap.trees.leaf_entries import TreeHop
-from treetap.trees.shapley_entries import AttributedHop
+from treetap.trees.shapley import AttributedHop
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.frame import PATHS, filled, name_of

@@ -23,8 +23,8 @@ from tests.pivodl.federations import transparent
 from tests.replay import HERE
 from tests.tampered import Change, edited, key_of, with_fields, within
 from tests.worlds import PARTIES
-from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
+from treetap.lattice.scheme import LatticeKey
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.records import chunks_of, rows_of
 from treetap.wire.v2 import exchange_pb2, types_pb2

@@ -18,8 +18,7 @@ from treetap.party.alignment import lists
 from treetap.party.eini import entries
 from treetap.protocols.prediction import predict_request
 from treetap.trees.leaf_entries import LeafEntries
-from treetap.trees.shapley import expected_score
-from treetap.trees.shapley_entries import AttributionEntries
+from treetap.trees.shapley import AttributionEntries, expected_score
 
 T = TypeVar("T")
 ALLOWED: dict[str, dict[str, Any]] = {party: {"emits": {"EXPLANATION": ["parties"]}} for party in PARTIES[1:]}

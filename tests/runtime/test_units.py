@@ -33,7 +33,7 @@ MODULES = (
     "treetap.additive.sums.key_holder",
     "treetap.additive.sums.masked_sums",
     "treetap.additive.paillier.shared_sums",
-    "treetap.psi.kernels",
+    "treetap.psi.lists",
 )
 #: A training from spread labels that sums up its labels and compares gains.
 SHARED = replace(small_job.PARAMS, n_estimators=1, max_depth=1, gain_comparison="secure")

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from treetap.errors import Malformed
-from treetap.lattice.joint_seed import NONCE_BYTES, commitment
+from treetap.lattice.histogram_scheme import NONCE_BYTES, commitment
 from treetap.party.runtime.context import StepContext
 from treetap.party.setup.keys import draw_joint_seed
 from treetap.process.together import together

@@ -22,7 +22,7 @@ from tests.splitnn.networks import assert_same_bits, federation, oracle, publish
 from tests.worlds import PARTIES, Tables, World, manifest, world
 from treetap.models.store import read_manifest
 from treetap.neural.params import Bottom, SplitnnParams
-from treetap.party.defences.label_budget import LabelBudget
+from treetap.party.defences.budgets import LabelBudget
 from treetap.party.defences.settings import Defences, LabelDp
 from treetap.wire.v2 import jobs_pb2
 

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
+from treetap.neural.centralised import OwnNetwork
 from treetap.neural.draws import Draws
-from treetap.neural.own_priors import OwnNetwork
 from treetap.neural.params import Bottom, SplitnnParams
 from treetap.privacy.label_dp import staged
 from treetap.tables.features import Held

@@ -13,20 +13,21 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("torch", reason="needs treetap[neural]")
-
 from tests.simulator import run
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
 from tests.splitnn.test_faults import THREE, TINY
 from tests.worlds import PARTIES, SIX, World, spec, world
 from treetap.models.arrays import read_arrays
-from treetap.neural.feature_side import FeatureSide
 from treetap.neural.optimiser import Optimiser
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams
 from treetap.neural.schedule import Schedule
+from treetap.neural.sides import FeatureSide
 from treetap.tables.cells import tensor_column
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
+
+pytest.importorskip("torch", reason="needs treetap[neural]")
+
 
 pytestmark = pytest.mark.second_tier
 

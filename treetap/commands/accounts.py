@@ -177,7 +177,7 @@ def leakage(
 def _ledger(config: Path) -> dict[str, Any]:
     """The ledger as JSON types. Raises `BadInput` if a file is wrong, damaged or cannot be read."""
     from treetap.party.config import read
-    from treetap.party.defences.label_budget import LabelBudget
+    from treetap.party.defences.budgets import LabelBudget
     from treetap.party.runtime.ledger import Kind
 
     party = read(config)

@@ -1,9 +1,22 @@
 """The columns of a job: their nodes, their layout in ciphertexts, their values as integers modulo t.
 
-A column is a node that the label holder does not own (`treetap.trees.remote_node_sums`). It has one number per record
+A column is a node that the label holder does not own (`treetap.lattice.columns`). It has one number per record
 and output of its tree. A *page* is the slots of one ciphertext: a column of up to N records, or where a block has few
 records as many columns side by side as fit. Leaf weights are centred per tree and rounded to one step, so that no sum
 wraps.
+
+A tree's value as a sum over the nodes that the label holder does not own, for inference under encryption.
+
+Candidate leaves (Fed-EINI, Proposition 1) cost one encrypted column per leaf. One per remote node is enough.
+Let D(u) be the value reached from node u if every remote node sends the record right. Then
+
+    f(x) = D(root) + Σ_v reach(v) · left(v) · (D(2v) - D(2v + 1)),   v over remote nodes,
+
+where reach(v) is 1 if no decision above v turns away from it, else 0. This holds because a remote node's value is that
+of its right child plus left(v) times the difference of its children. The label holder knows D and its own factors of
+reach(v); every other party knows its own factors of reach(v) · left(v). The sum is the score up to the label holder's
+own D(root), so decrypting it reveals no more than the score does. A party's factors of reach(v) · left(v) are its own
+branches on the way to 2v: `treetap.trees.paths.reachable`.
 """
 
 from __future__ import annotations
@@ -11,23 +24,48 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.lattice.parameters import Parameters
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.local_values import GoesLeft, ValueTable
-from treetap.trees.paths import candidate_bits, candidate_leaves, least_spare
-from treetap.trees.remote_node_sums import label_columns
+from treetap.trees.paths import GoesLeft, ValueTable, candidate_bits, candidate_leaves, least_spare
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+
+def label_columns(
+    leaves: Mapping[int, int | Ints], remote: Iterable[int], left: Mapping[int, Bools], n: int
+) -> tuple[Ints, dict[int, Ints]]:
+    """The label holder's side of one tree for n records.
+
+    Args:
+        leaves: rounded value of each leaf, by heap number: one number, or one for each record (n,).
+        remote: heap numbers of the nodes that others own.
+        left: for each node of its own, the records that go left there (n,).
+
+    Returns:
+        D(root) (n,), and for each remote node its column (n,): 0 where the label holder's own nodes lead elsewhere.
+    """
+    columns: dict[int, Ints] = {}
+    others = set(remote)
+
+    def value(node: int, reached: Bools) -> Ints:
+        if node in leaves:
+            return np.full(n, leaves[node], dtype=np.int64)
+        if node in others:
+            towards_left, towards_right = value(2 * node, reached), value(2 * node + 1, reached)
+            columns[node] = reached * (towards_left - towards_right)
+            return towards_right
+        goes_left = left[node]
+        return np.where(goes_left, value(2 * node, reached & goes_left), value(2 * node + 1, reached & ~goes_left))
+
+    return value(1, np.ones(n, dtype=np.bool_)), columns
+
+
 #: The branches of one party on the way to a node, from the root: (handle of its split, True for left).
 Branches = tuple[tuple[int, bool], ...]
 

@@ -8,33 +8,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from itertools import pairwise
 
 import numpy as np
 
+from treetap.arrays import Ints, Words
 from treetap.errors import Malformed
 from treetap.lattice.histogram_parameters import HistogramParameters
-from treetap.lattice.histogram_scheme import (
-    Ints,
-    Opener,
-    Words,
-    blocks_of,
-    encode,
-    first_halves_bytes,
-    kernels,
-    moduli_of,
-)
+from treetap.lattice.histogram_scheme import Opener, blocks_of, encode, first_halves_bytes, kernels, moduli_of
 from treetap.native.histogram_arrays import DEGREE, WORD_BYTES, ZERO_BLOCK, Reals
 from treetap.process.together import in_order, together
 from treetap.trees.slots import Slots
-from treetap.workers.engines import Engine, call_all, drop, make, on
+from treetap.workers.engines import Engine, InWorkers
 
 IN_FLIGHT_PER_WORKER = 2
 #: Most bytes of the words of one call and message.
 BLOCK_BYTES = 3 << 19
 
 
-class HistogramKeyHolder:
+class HistogramKeyHolder(InWorkers):
     """Encrypts and opens on an engine.
 
     Args:
@@ -46,15 +37,15 @@ class HistogramKeyHolder:
     """
 
     def __init__(self, engine: Engine, parameters: HistogramParameters, slots: Slots, seed: bytes, token: str) -> None:
-        self._engine, self.parameters, self._slots, self._seed = engine, parameters, slots, seed
-        self._name = f"words/{token}"
+        super().__init__(engine, f"words/{token}")
+        self.parameters, self._slots, self._seed = parameters, slots, seed
         block = parameters.words * DEGREE * WORD_BYTES
         #: Blocks of records that one call encrypts.
         self._together = max(1, min(BLOCK_BYTES // block, -(-blocks_of(parameters.records) // engine.workers)))
 
     async def start(self) -> None:
         """Hand the sizes and the seed to every worker."""
-        await call_all(self._engine, make, self._name, _Job, self.parameters, self._slots, self._seed)
+        await self._make(_Job, self.parameters, self._slots, self._seed)
 
     async def encrypt(self, values: Ints, query: bytes) -> AsyncIterator[tuple[int, int, bytes]]:
         """The words of all records' values (N, S) under the query of a seed, and of a block of zeros behind them.
@@ -75,10 +66,8 @@ class HistogramKeyHolder:
         calls = (
             (
                 (first, DEGREE if part is None else len(part)),
-                self._engine.call(
+                self._on(
                     number % workers,
-                    on,
-                    self._name,
                     _Job.encrypt,
                     block,
                     None if part is None else np.ascontiguousarray(part),
@@ -102,12 +91,14 @@ class HistogramKeyHolder:
         width = self.parameters.second_half_bytes
         if len(halves) != candidates * width:
             raise Malformed(f"second halves of {candidates} candidates have other sizes")
+        # a worker without a share forgets those that it had
+        ends = dict.fromkeys(range(self._engine.workers), (0, 0)) | {
+            worker: (first, last) for worker, first, last in self._shares(candidates)
+        }
         await together(
             *(
-                self._engine.call(
-                    worker, on, self._name, _Job.keep, party, halves[first * width : last * width], last - first
-                )
-                for worker, (first, last) in enumerate(self._ranges(candidates))
+                self._on(worker, _Job.keep, party, halves[first * width : last * width], last - first)
+                for worker, (first, last) in ends.items()
             )
         )
 
@@ -123,20 +114,11 @@ class HistogramKeyHolder:
         numbers = _read(firsts, (candidates, words), bits)
         parts = await together(
             *(
-                self._engine.call(worker, on, self._name, _Job.open, party, numbers[first:last], query)
-                for worker, (first, last) in enumerate(self._ranges(candidates))
-                if last > first
+                self._on(worker, _Job.open, party, numbers[first:last], query)
+                for worker, first, last in self._shares(candidates)
             )
         )
         return np.concatenate([np.empty((0, len(self._slots.widths)), dtype=np.int64), *parts])
-
-    async def close(self) -> None:
-        """Make every worker forget the job."""
-        self._engine.forget(drop, self._name)
-
-    def _ranges(self, candidates: int) -> list[tuple[int, int]]:
-        workers = self._engine.workers
-        return list(pairwise(candidates * worker // workers for worker in range(workers + 1)))
 
 
 class _Job:

@@ -16,8 +16,15 @@ from fractions import Fraction
 from functools import cache
 
 from treetap.errors import BadInput
-from treetap.lattice.parameters import ERROR_BOUND, ERROR_DEVIATION, STATISTICAL_BITS, TAIL, TOTAL_BITS
-from treetap.lattice.strength import estimated_bits, matzov_bits
+from treetap.lattice.parameters import (
+    ERROR_BOUND,
+    ERROR_DEVIATION,
+    STATISTICAL_BITS,
+    TAIL,
+    TOTAL_BITS,
+    estimated_bits,
+    matzov_bits,
+)
 from treetap.native.histogram_arrays import (
     DEGREE,
     FLOOD_BITS,

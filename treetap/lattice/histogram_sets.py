@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Ints, Words
 from treetap.lattice.histogram_parameters import HistogramParameters
-from treetap.lattice.histogram_scheme import Ints, Words, added, kernels, left_sums, radices
+from treetap.lattice.histogram_scheme import added, kernels, left_sums, radices
 from treetap.lattice.histogram_sums import (
     PRODUCTS_PER_CALL,
     Codes,
@@ -36,7 +37,7 @@ from treetap.lattice.histogram_sums import (
 from treetap.native.histogram_arrays import DEGREE, MOST_BLOCKS, SEED_BYTES, WORD_BYTES, ZERO_BLOCK, Binned, Reals
 from treetap.process.together import in_order, together
 from treetap.trees.candidates import Shape
-from treetap.workers.engines import Engine, call_all, drop, make
+from treetap.workers.engines import Engine
 
 Places = npt.NDArray[np.uint32]
 #: Cells of the columns whose products a worker has at once, unless one column has more.
@@ -61,7 +62,7 @@ class HistogramSets(ReceivedWords):
 
     async def start(self) -> None:
         """Have every worker make ready for words."""
-        await call_all(self._engine, make, self._name, NodeSums, self._parameters, self._seed)
+        await self._make(NodeSums, self._parameters, self._seed)
 
     async def _take(self, first: int, words: bytes) -> None:
         self._kept[first] = self._next_worker()
@@ -103,10 +104,6 @@ class HistogramSets(ReceivedWords):
         seconds = np.frombuffer(b"".join(second for _, second in halves), dtype=np.uint8)
         seconds = seconds.reshape(len(order), agreed.second_half_bytes)[order]
         return kernels().write(np.ascontiguousarray(firsts[order]), agreed.reply_bits), seconds.tobytes()
-
-    async def close(self) -> None:
-        """Free the workers' memory of these words."""
-        self._engine.forget(drop, self._name)
 
     def _columns(self, codes: Rows, records: int, shapes: Sequence[Shape]) -> Any:
         """The bins as `_cells` and `_halves` take them."""

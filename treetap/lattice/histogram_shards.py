@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from treetap.arrays import Words
 from treetap.lattice.histogram_parameters import HistogramParameters
-from treetap.lattice.histogram_scheme import Words, kernels, radices
+from treetap.lattice.histogram_scheme import kernels, radices
 from treetap.lattice.histogram_sets import HistogramSets, NodeSums, Places, at_once, groups_of
 from treetap.lattice.histogram_sums import Codes, Columns, HistogramSums, Rows, carried, codes_of
 from treetap.native.histogram_arrays import SEED_BYTES, WORD_BYTES, Binned

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Words
 from treetap.errors import Malformed
 from treetap.lattice.histogram_parameters import HistogramParameters
-from treetap.lattice.histogram_scheme import Words, blocks_of, kernels, left_sums, radices
+from treetap.lattice.histogram_scheme import blocks_of, kernels, left_sums, radices
 from treetap.native.histogram_arrays import (
     DEGREE,
     HALF_BITS,
@@ -35,7 +36,7 @@ from treetap.native.histogram_arrays import (
 )
 from treetap.process.together import together
 from treetap.trees.candidates import Shape
-from treetap.workers.engines import Engine, drop, make, on
+from treetap.workers.engines import Engine, InWorkers, make
 
 T = TypeVar("T")
 Rows = npt.NDArray[np.integer[Any]]
@@ -44,7 +45,7 @@ Codes = npt.NDArray[np.uint8]
 PRODUCTS_PER_CALL, CANDIDATES_PER_CALL = 8192, 1024
 
 
-class ReceivedWords(ABC):
+class ReceivedWords(InWorkers, ABC):
     """Words of every record as they come, and of the block of zeros behind them; dealt out to workers in turn.
 
     Args:
@@ -58,7 +59,8 @@ class ReceivedWords(ABC):
     """
 
     def __init__(self, engine: Engine, parameters: HistogramParameters, name: str) -> None:
-        self._engine, self._parameters, self._name = engine, parameters, name
+        super().__init__(engine, name)
+        self._parameters = parameters
         self.expected = parameters.records + DEGREE
         self.operations: dict[str, int] = {"additions": 0, "hidden": 0, "answered": 0}
         self._received = self._turn = 0
@@ -92,13 +94,6 @@ class ReceivedWords(ABC):
     def _check_whole(self) -> None:
         if self._received != self.expected:
             raise Malformed(f"a query has {self._received} words, not {self.expected}")
-
-    async def _on(self, worker: int, method: Callable[..., T], *args: Any) -> T:
-        """Call a method of what a worker keeps."""
-        return await self._engine.call(worker, on, self._name, method, *args)
-
-    async def _on_all(self, method: Callable[..., T], *args: Any) -> list[T]:
-        return await together(*(self._on(worker, method, *args) for worker in range(self._engine.workers)))
 
 
 def codes_of(codes: Rows, records: int, shapes: Sequence[Shape]) -> Codes:
@@ -211,10 +206,6 @@ class HistogramSums(ReceivedWords):
         firsts, self._zeros = np.concatenate(await together(*calls)), b""
         self.operations["answered"] += len(firsts)
         return kernels().write(np.ascontiguousarray(firsts[order]), agreed.reply_bits)
-
-    async def close(self) -> None:
-        """Free the workers' memory of these columns."""
-        self._engine.forget(drop, self._name)
 
     async def _cells(self) -> Words:
         """Sums of the words that have come, by cell: (cells, words, 2)."""

@@ -19,22 +19,21 @@ uniform numbers, adds them up itself.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import groupby
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Ints
 from treetap.errors import Malformed, OutOfOrder
-from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, PARTIAL_SUMS, Parameters
-from treetap.lattice.scheme import scheme_of, to_bytes
+from treetap.lattice.scheme import LatticeKey, scheme_of, to_bytes
 from treetap.native.lattice import Polynomial, Ring
 from treetap.process.together import in_order, together
 from treetap.usage import finish_unit
-from treetap.workers.engines import Engine, call_all, drop, make, on
+from treetap.workers.engines import Engine, InWorkers, on
 
 
 class Member:
@@ -184,24 +183,21 @@ def blinds(ring: Ring, columns: int, n: int) -> Ints:
 
 
 T = TypeVar("T")
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 #: A ciphertext's place: (index of its mask among those that come with it, the output that it adds to).
 Place = tuple[int, int]
 IN_FLIGHT_PER_WORKER = 2
 
 
-class LatticeKeyHolder:
+class LatticeKeyHolder(InWorkers):
     """Encrypts and opens on an engine; `token` names this job in the workers' memory."""
 
     def __init__(self, engine: Engine, key: LatticeKey, token: str) -> None:
-        self._engine = engine
+        super().__init__(engine, f"lattice-owner/{token}")
         self._key = key
-        self._name = f"lattice-owner/{token}"
 
     async def start(self) -> None:
         """Hand the key to every worker."""
-        await call_all(self._engine, make, self._name, LatticeKey.from_worker, self._key.for_worker())
+        await self._make(LatticeKey.from_worker, self._key.for_worker())
 
     async def encrypt(self, groups: Iterable[Sequence[Ints] | Ints]) -> AsyncIterator[list[bytes]]:
         """Encrypt groups of columns, each column (n ≤ N,), reading at most two groups per worker ahead.
@@ -213,10 +209,7 @@ class LatticeKeyHolder:
             PlaintextOverflow: a number that does not fit its slot.
         """
         workers = self._engine.workers
-        calls = (
-            (None, self._engine.call(number % workers, on, self._name, _encrypt, group))
-            for number, group in enumerate(groups)
-        )
+        calls = ((None, self._on(number % workers, _encrypt, group)) for number, group in enumerate(groups))
         async with aclosing(in_order(calls, IN_FLIGHT_PER_WORKER * workers)) as encrypted:
             async for _, ciphertexts in encrypted:
                 yield ciphertexts
@@ -227,19 +220,12 @@ class LatticeKeyHolder:
         Raises:
             Malformed: one is not a sum under this key and these parameters.
         """
-        calls = (
-            self._engine.call(place % self._engine.workers, on, self._name, LatticeKey.decrypt, data, n)
-            for place, data in enumerate(sums)
-        )
+        calls = (self._on(place % self._engine.workers, LatticeKey.decrypt, data, n) for place, data in enumerate(sums))
         opened = await together(*calls)
         return np.array(opened, dtype=np.int64).reshape(len(sums), n)
 
-    async def close(self) -> None:
-        """Make every worker forget the key."""
-        self._engine.forget(drop, self._name)
 
-
-class LatticeMember:
+class LatticeMember(InWorkers):
     """Masks columns on an engine, and adds them up if it is the last member.
 
     Args:
@@ -251,17 +237,16 @@ class LatticeMember:
     """
 
     def __init__(self, engine: Engine, agreed: Parameters, public: bytes, token: str, outputs: int = 1) -> None:
-        self._engine = engine
+        super().__init__(engine, f"lattice-member/{token}")
         self._agreed = agreed
         self._public = public
         self._outputs = outputs
-        self._name = f"lattice-member/{token}"
         self._turn = 0
         self._used: dict[int, set[int]] = {}
 
     async def start(self) -> None:
         """Give every worker the public key. Raises Malformed as `Member` does."""
-        await call_all(self._engine, make, self._name, _Member, self._agreed, self._public, self._outputs)
+        await self._make(_Member, self._agreed, self._public, self._outputs)
 
     def prepare(self) -> None:
         """Have every worker draw the randomness of a next sum, one that has none drawn, and do not wait for it."""
@@ -302,13 +287,6 @@ class LatticeMember:
         workers = self._used.pop(block, set())
         if workers:
             self._engine.forget(on, self._name, _Member.drop, block)
-
-    async def close(self) -> None:
-        """Make every worker forget the job."""
-        self._engine.forget(drop, self._name)
-
-    async def _on(self, worker: int, method: Callable[..., T], *args: Any) -> T:
-        return await self._engine.call(worker, on, self._name, method, *args)
 
     def _next(self) -> int:
         worker = self._turn

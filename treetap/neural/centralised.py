@@ -3,37 +3,39 @@
 Every party's own model, the top and the loss are one graph. Where the cut between parties is, numbers are rounded as on
 the wire, and the gradient that passes backwards is changed as the label holder's defences change it; a party that
 defends its columns goes on from there by itself.
+
+Class probabilities of records by other records' labels and one party's columns: its own model of a network, alone.
+
+The bottom of the job's parameters with a top of its own is trained for the job's epochs on the known records; see
+`treetap.protocols.own_priors` for its use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from treetap.arrays import Array, Floats, Ints, Rows
 from treetap.errors import DataError
 from treetap.neural.architectures import bottom_model
 from treetap.neural.defences import FeatureDefences, LabelDefences
 from treetap.neural.draws import Draws
-from treetap.neural.feature_side import BOTTOM, PIECE, embedded
 from treetap.neural.gradient_defences import applied, dimip_terms
 from treetap.neural.inputs import Inputs, InputScaler, has_inputs
-from treetap.neural.label_side import TOP, models_of
 from treetap.neural.numbers import pin, rounded
 from treetap.neural.objective import Objective
 from treetap.neural.optimiser import Optimiser, load_weights, weights_of
 from treetap.neural.own_step import own_gradients
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
+from treetap.neural.sides import BOTTOM, PIECE, TOP, embedded, models_of
 from treetap.tables.reading import Table
+from treetap.trees.loss import outcome_of
 
-Array = npt.NDArray[np.generic]
-Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]
 #: Called after each epoch with its number and the model.
 After = Callable[[int, "CentralNetwork"], None]
 #: Called with feature party, epoch, places of the records (n,) and their embeddings (n, width) as they are read, or
@@ -81,7 +83,7 @@ class CentralNetwork:
         self,
         params: SplitnnParams,
         parties: list[Party],
-        labels: npt.NDArray[Any],
+        labels: Array,
         classes: int,
         defences: LabelDefences | None = None,
         *,
@@ -244,7 +246,7 @@ class CentralNetwork:
 
 def central_network(
     tables: Sequence[tuple[str, Table]],
-    labels: npt.NDArray[Any],
+    labels: Array,
     classes: int,
     params: SplitnnParams,
     defences: LabelDefences | None = None,
@@ -278,3 +280,43 @@ def central_network(
 def _inputs(party: Party) -> Inputs:
     assert party.inputs is not None  # a feature party has inputs, of no column if its table has none
     return party.inputs
+
+
+#: The name of the model; raised with any change of the probabilities that is no change of the parameters.
+MODEL = "network/1"
+
+
+class OwnNetwork:
+    """Probabilities (n, C) of the classes by the columns of one party's table.
+
+    Args:
+        table: its records; scalers are fitted on all of them.
+        classes: C.
+        party: its name, to whose bottom the parameters have the settings.
+        params: the job's. A batch is no larger than the known records, and no record is set aside.
+        draws: of the initial weights.
+    """
+
+    def __init__(self, table: Table, classes: int, party: str, params: SplitnnParams, draws: Draws) -> None:
+        self._table, self._classes, self._party, self._draws = table, classes, party, draws
+        self._params = params.of_one_party()
+        self._scaler = InputScaler.fit(table, np.arange(len(table.ids), dtype=np.int64))
+
+    def of(self, records: Ints, known: Ints, labels: Ints) -> Floats:
+        """Those of the `records` (n,), learned from `labels` (m,) of the records `known` (m,).
+
+        Raises:
+            DataError: the loss is not finite.
+        """
+        if len(np.unique(labels)) < 2:  # nothing to learn: one class, and the others less likely
+            counts = np.bincount(labels, minlength=self._classes) + 1.0
+            return np.tile(counts / counts.sum(), (len(records), 1))
+        params = replace(self._params, batch_size=min(self._params.batch_size, len(known)))
+        learned = Party(self._party, self._scaler.apply(self._table.take(known)), self._draws)
+        network = CentralNetwork(params, [learned], labels, self._classes).train()
+        asked = {self._party: self._scaler.apply(self._table.take(records))}
+        scores = network.scores(asked, np.arange(len(records), dtype=np.int64))
+        outcome = outcome_of(params.objective, self._classes, scores)  # of two classes P(label = 1) alone
+        return np.asarray(
+            outcome if outcome.ndim == 2 else np.stack([1.0 - outcome, outcome], axis=1), dtype=np.float64
+        )

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from treetap.arrays import Floats, Ints, Words
+
 #: Bytes of a private key.
 KEY_BYTES = 32
 
@@ -39,7 +39,7 @@ class Draws:
         """A party's draws where the job says `reproducible`: no secret."""
         return cls(f"reproducible {int(seed)} {party}".encode())
 
-    def keys(self, count: int, *path: str | int) -> npt.NDArray[np.uint64]:
+    def keys(self, count: int, *path: str | int) -> Words:
         """Numbers of 64 bits (count,)."""
         name = "\x1f".join(f"s:{part}" if isinstance(part, str) else f"i:{int(part)}" for part in path).encode()
         state = hashlib.shake_256(len(self._key).to_bytes(4, "little") + self._key + name)

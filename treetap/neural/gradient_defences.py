@@ -24,13 +24,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.nn import functional
 
+from treetap.arrays import Array
 from treetap.errors import ConfigError
 from treetap.neural.architectures import top_model
 from treetap.neural.defences import GradientDefence, LabelDefences
@@ -38,7 +37,6 @@ from treetap.neural.draws import Draws
 from treetap.neural.optimiser import Adam, arrays_of, load_weights, tensors_of, weights_of
 from treetap.neural.params import Top
 
-Array = npt.NDArray[np.generic]
 #: Units of the two hidden layers of q_ψ.
 HIDDEN = 128
 #: The rate of q_ψ's Adam.
@@ -66,7 +64,7 @@ class Dimip:
         self.predictor = top_model(Top((HIDDEN, HIDDEN)), width, classes, draws, "dimip", party)
         self._optimiser = Adam(dict(self.predictor.named_parameters()))
 
-    def gradient(self, embeddings: torch.Tensor, labels: npt.NDArray[Any], epoch: int, batch: int) -> torch.Tensor:
+    def gradient(self, embeddings: torch.Tensor, labels: Array, epoch: int, batch: int) -> torch.Tensor:
         """λ ∂(L_A + L_R)/∂e (n, width) at embeddings (n, width), after one step of q_ψ on them; labels (n,)."""
         truth = torch.from_numpy(labels.astype(np.int64))
         self._optimiser.clear()

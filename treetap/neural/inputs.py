@@ -16,18 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from treetap.arrays import Array, Ints
 from treetap.errors import DataError
 from treetap.neural.architectures import InputShape
 from treetap.tables.binned import refuse_categories
 from treetap.tables.reading import Table
 
-Floats = npt.NDArray[np.float64]
 _PIXEL = 255.0
 #: Images whose pixels are counted at once.
 _PIECE = 1024
 
 
-def mean_and_deviation(values: npt.NDArray[Any], what: str) -> tuple[float, float]:
+def mean_and_deviation(values: Array, what: str) -> tuple[float, float]:
     """Mean and deviation of numbers (n,), n > 0; `what` names them in an error.
 
     Of equal numbers, which rounding would give a tiny deviation, it is 1.
@@ -72,7 +72,7 @@ class InputScaler:
     images: Mapping[str, ImageScaler]
 
     @classmethod
-    def fit(cls, table: Table, records: npt.NDArray[np.int64]) -> InputScaler:
+    def fit(cls, table: Table, records: Ints) -> InputScaler:
         """The scaler of a table by the records at these places, those that are trained on.
 
         Raises:
@@ -197,7 +197,7 @@ class Inputs:
     def __len__(self) -> int:
         return len(self._values)
 
-    def batch(self, rows: npt.NDArray[np.int64]) -> torch.Tensor:
+    def batch(self, rows: Ints) -> torch.Tensor:
         """The records at these places: (n, numbers), or of one column of images (n, channels, height, width)."""
         images = [
             torch.from_numpy(pixels[rows]).to(torch.float32).sub_(mean).div_(deviation)
@@ -214,7 +214,7 @@ def _per_channel(numbers: Sequence[float]) -> torch.Tensor:
     return torch.tensor(numbers, dtype=torch.float32).reshape(-1, 1, 1) * _PIXEL
 
 
-def _fit_images(pixels: npt.NDArray[np.uint8], records: npt.NDArray[np.int64]) -> ImageScaler:
+def _fit_images(pixels: npt.NDArray[np.uint8], records: Ints) -> ImageScaler:
     images = _channels_first(pixels)
     _, channels, height, width = images.shape
     mean, deviation = [], []

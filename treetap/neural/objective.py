@@ -7,17 +7,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.nn import functional
 
+from treetap.arrays import Array, Floats
 from treetap.neural.inputs import mean_and_deviation
 from treetap.neural.params import SplitnnParams
 from treetap.trees.loss import outcome_of
 from treetap.trees.metrics import evaluate, watched
 
-Floats = npt.NDArray[np.float64]
-Labels = npt.NDArray[Any]
+Labels = Array
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
+from treetap.arrays import Array
 from treetap.neural.params import SplitnnParams
 
 #: Decay of Adam's two means and the number added to its divisor, as PyTorch has them.
 BETAS, EPSILON = (0.9, 0.999), 1e-8
-Array = npt.NDArray[np.generic]
 #: The factor of an amplified gradient lies between 1 and this.
 MOST_AMPLIFIED = 5.0
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from treetap.errors import ConfigError
 from treetap.trees.early_stopping import EarlyStoppingParams
 from treetap.trees.job_params import (
     OBJECTIVES,
-    REGRESSIONS,
     JobParams,
     Range,
     not_a_choice,
+    not_a_switch,
     out_of_range,
 )
 
@@ -114,6 +115,7 @@ class Top:
 class SplitnnParams(EarlyStoppingParams, JobParams):
     """The parameters of a job that trains a split network."""
 
+    protocol: ClassVar[str] = "splitnn"
     objective: str = "binary:logistic"
     """The kind of labels and predictions: two classes, several, or numbers."""
     epochs: int = 5
@@ -167,12 +169,7 @@ class SplitnnParams(EarlyStoppingParams, JobParams):
                 wrong.append(str(fault))
         return wrong
 
-    def outputs(self, classes: int) -> int:
-        """Columns of the score: one for each class of `multi:softprob`, otherwise one."""
-        return classes if self.objective == "multi:softprob" else 1
-
-    def validate(self) -> None:
-        """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
+    def faults(self) -> list[str]:
         choices = {
             "objective": OBJECTIVES,
             "optimizer": OPTIMIZERS,
@@ -180,23 +177,14 @@ class SplitnnParams(EarlyStoppingParams, JobParams):
             "wire_type": WIRE_TYPES,
         }
         wrong = not_a_choice(self, choices) + out_of_range(self, _RANGES)
-        wrong += self.bad_stopping() + self.common_faults()
-        if not isinstance(self.reproducible, bool):
-            wrong.append(f"reproducible must be true or false, not {self.reproducible!r}")
+        wrong += self.bad_stopping() + self.common_faults() + not_a_switch(self, "reproducible")
         for name, sizes in self.bottom.items():
             wrong += sizes.faults(f"bottom.{name}")
-        wrong += self.top.faults()
-        if wrong:
-            raise ConfigError("splitnn parameters: " + "; ".join(wrong))
+        return wrong + self.top.faults()
 
     def of_one_party(self) -> SplitnnParams:
         """The same for a model of one party: no other sits out, and no record is set aside."""
         return replace(self, early_stopping_rounds=None, party_dropout={})
-
-    @property
-    def regression(self) -> bool:
-        """True if the labels are numbers."""
-        return self.objective in REGRESSIONS
 
 
 def _bad_sizes(name: str, sizes: object, allowed: Range = _SIZE) -> list[str]:

@@ -6,13 +6,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Ints
 from treetap.errors import DataError
 from treetap.neural.draws import Draws
 from treetap.neural.params import SplitnnParams
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -8,23 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from treetap.arrays import Array, Floats, Rows
 from treetap.errors import DataError
 from treetap.neural.architectures import bottom_to_load, top_to_load
-from treetap.neural.feature_side import BOTTOM, PIECE, embedded
 from treetap.neural.inputs import Inputs, InputScaler
-from treetap.neural.label_side import TOP
 from treetap.neural.numbers import pin
 from treetap.neural.objective import Objective
 from treetap.neural.optimiser import load_weights
 from treetap.neural.params import Bottom, Top
+from treetap.neural.sides import BOTTOM, PIECE, TOP, embedded
 from treetap.tables.reading import Table
-
-Array = npt.NDArray[np.generic]
-Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]
 
 
 class TrainedBottom:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Ints
 from treetap.errors import Malformed
 from treetap.privacy.discrete_gaussian import discrete_gaussians
 from treetap.privacy.zcdp import rho_of
@@ -26,7 +26,6 @@ from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.tree_bins import accumulate_cells
 
-Ints = npt.NDArray[np.int64]
 #: Draws of a discrete Gaussian: (their number, σ²) → (number,).
 Draws = Callable[[int, Fraction], Ints]
 #: Most sums of a node, by which the room for noise is computed.

@@ -36,15 +36,13 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
+
+from treetap.arrays import Floats, Ints, Words
 
 #: Returns a uniform whole number below its argument.
 RandBelow = Callable[[int], int]
 #: Returns as many uniform bytes as its argument says.
 Source = Callable[[int], bytes]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
 
 #: σ² of `discrete_gaussians`: up to σ = 2⁴⁵, y below 45t is a whole number in float64 and nothing overflows. Larger y,
 #: of which P < exp(−44), are drawn in Python's whole numbers; int64 holds all but those of which P < exp(−2³⁴).

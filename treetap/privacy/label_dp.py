@@ -16,13 +16,11 @@ import math
 import secrets
 from collections.abc import Callable
 from decimal import ROUND_FLOOR, Decimal, localcontext
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from treetap.arrays import Array, Floats, Ints
+
 #: Draws a whole number below a bound, each as likely.
 RandBelow = Callable[[int], int]
 #: (records drawn so far, their noisy labels, records to draw next) → priors (n, C) of the latter, which may depend on
@@ -91,7 +89,7 @@ def staged(
     return noisy
 
 
-def shuffled(n: int, randbelow: RandBelow) -> npt.NDArray[Any]:
+def shuffled(n: int, randbelow: RandBelow) -> Array:
     """The numbers 0..n−1 in an order of which each is as likely (Fisher and Yates)."""
     order = list(range(n))
     for last in range(n - 1, 0, -1):

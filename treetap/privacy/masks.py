@@ -19,16 +19,15 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
-import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from treetap.arrays import Floats, Words
 from treetap.errors import Conflict, DataError, Malformed
 
-Floats = npt.NDArray[np.float64]
-Ring = npt.NDArray[np.uint64]
+Ring = Words
 #: Fractional bits.
 FRACTION = 32
 

@@ -83,7 +83,7 @@ DEFENCES: tuple[Defence, ...] = (
         "labels",
         _HOLDER,
         "the label holder grows anew what noisy labels have spoilt",
-        "treetap/trees/grafting.py",
+        "treetap/trees/repair.py",
         Feature.GRAFTING,
         published="Grafting-LDP",
         paper=papers.ID2GRAPH,
@@ -129,7 +129,7 @@ DEFENCES: tuple[Defence, ...] = (
         "labels",
         _JOB,
         "the best split is found without a gain that anybody sees",
-        "party/pivodl/secure_gains.py",
+        "party/pivodl/split_party.py",
         protocols=("pivodl",),
     ),
     Defence(

@@ -19,7 +19,7 @@ from treetap.protocols.messages import (
     to_feature_parties,
     to_first,
 )
-from treetap.protocols.registry import PredictionProtocol
+from treetap.protocols.registry import Options, PredictionProtocol
 from treetap.protocols.scoring import BLOCK_BYTES, MOST_ATTRIBUTING, ScoringSizes, blocks, spent
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ CONSTANT_BYTES = 16 * BLOCK_BYTES
 
 
 @dataclass(frozen=True)
-class EiniOptions:
+class EiniOptions(Options):
     """See `treetap.protocols.registry.Options`; by default as in the training job, or a common key if it had no
     Paillier key.
     """

@@ -18,7 +18,7 @@ from treetap.trees.withholding import NOTHING, Withholding
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from treetap.trees.centralised_forest import CentralForest
+    from treetap.trees.centralised import CentralForest
     from treetap.trees.forest_rounds import ForestRounds
 
 
@@ -36,7 +36,7 @@ def train_centrally(
     rounds: ForestRounds | None = None,
 ) -> CentralForest:
     from treetap.tables.binned import bin_columns
-    from treetap.trees.centralised_forest import train_forest
+    from treetap.trees.centralised import train_forest
 
     binned = [(name, bin_columns(table, params.max_bin, params.one_hot_below, len(labels))) for name, table in tables]
     raw = [(name, table.features) for name, table in tables]

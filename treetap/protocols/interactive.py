@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.messages import (
@@ -15,11 +14,8 @@ from treetap.protocols.messages import (
     to_feature_parties,
     to_label_holder,
 )
-from treetap.protocols.registry import PredictionProtocol
+from treetap.protocols.registry import Options, PredictionProtocol
 from treetap.protocols.scoring import ScoringSizes
-
-if TYPE_CHECKING:
-    from treetap.wire.v2 import setup_pb2
 
 #: Order of walking the trees: all at once, or one after the other as the method was published.
 FORMS = ("batched", "per-tree")
@@ -28,17 +24,11 @@ MOST_LEVELS = 64
 
 
 @dataclass(frozen=True)
-class InteractiveOptions:
+class InteractiveOptions(Options):
     """Of a prediction, see `treetap.protocols.registry.Options`."""
 
+    choices = {"form": FORMS}
     form: str = ""
-
-    def completed(self, _spec: setup_pb2.JobSpec) -> InteractiveOptions:
-        """All trees at once."""
-        return replace(self, form=self.form or FORMS[0])
-
-    def faults(self) -> list[str]:
-        return [] if self.form in FORMS else [f"form = {self.form!r}: must be one of {', '.join(FORMS)}"]
 
 
 @dataclass(kw_only=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.messages import (
@@ -16,11 +14,8 @@ from treetap.protocols.messages import (
     once,
     to_feature_parties,
 )
-from treetap.protocols.registry import Needs, NoOptions, PredictionProtocol
+from treetap.protocols.registry import Needs, Options, PredictionProtocol
 from treetap.protocols.scoring import BLOCK_BYTES, blocks, spent
-
-if TYPE_CHECKING:
-    pass
 
 
 def largest_key(_sizes: ChainSizes, _series: Series) -> int:
@@ -49,7 +44,7 @@ def ciphertexts_of_outputs(sizes: ChainSizes, _series: Series) -> int:
 PROTOCOL = PredictionProtocol(
     field="lattice",
     summary="the same, much faster for many records, if every party has the native kernels",
-    options=NoOptions,
+    options=Options,
     block=16_384,  # one ciphertext holds 8,192 or 16,384 records, and a block never has more than it does
     sends=(
         *blocks("score_block", "score_block"),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from treetap.protocols.messages import (
     MessageRow,
@@ -15,11 +14,8 @@ from treetap.protocols.messages import (
     to_each_other,
     to_label_holder,
 )
-from treetap.protocols.registry import PredictionProtocol
+from treetap.protocols.registry import Options, PredictionProtocol
 from treetap.protocols.scoring import ScoringSizes, blocks
-
-if TYPE_CHECKING:
-    from treetap.wire.v2 import setup_pb2
 
 #: Leaf weights of which scores are made: as trained, or with the noise of the training's release.
 WEIGHTS = ("exact", "noised")
@@ -30,19 +26,11 @@ _NODE = 32
 
 
 @dataclass(frozen=True)
-class MaskedOptions:
+class MaskedOptions(Options):
     """Of a prediction, see `treetap.protocols.registry.Options`."""
 
+    choices = {"prediction_weights": WEIGHTS}
     prediction_weights: str = ""
-
-    def completed(self, _spec: setup_pb2.JobSpec) -> MaskedOptions:
-        """Exact weights."""
-        return replace(self, prediction_weights=self.prediction_weights or WEIGHTS[0])
-
-    def faults(self) -> list[str]:
-        if self.prediction_weights in WEIGHTS:
-            return []
-        return [f"prediction_weights = {self.prediction_weights!r}: must be one of {', '.join(WEIGHTS)}"]
 
 
 @dataclass(kw_only=True)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from treetap.privacy.label_dp import Floats, Ints, Priors
+from treetap.arrays import Floats, Ints
+from treetap.privacy.label_dp import Priors
 
 if TYPE_CHECKING:  # the coordinator reads no table
     from treetap.tables.reading import Table
@@ -34,7 +35,7 @@ class OwnPriors:
 
 def by_own_trees(table: Table, classes: int, *_: object) -> OwnPriors:
     """Class frequencies by trees grown alone, whatever the job's party and parameters are."""
-    from treetap.trees.class_frequencies import MODEL, ClassFrequencies
+    from treetap.trees.centralised import MODEL, ClassFrequencies
 
     def priors(before: Ints, noisy: Ints, following: Ints) -> Floats:
         return ClassFrequencies(table.features, classes).of(following, before, noisy)

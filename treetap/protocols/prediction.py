@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from treetap.errors import ConfigError, did_you_mean
-from treetap.protocols import codec, scoring
+from treetap.protocols import scoring
 from treetap.protocols.alignment import ALIGNMENTS
 from treetap.protocols.exclusions import PREDICTIONS, Feature, broken
+from treetap.protocols.job_spec import params_in, write_params
 from treetap.protocols.messages import Members, MessageRow, Sent, sent_by
 from treetap.protocols.registry import PREDICTION, Options, prediction, prediction_name, training
 from treetap.wire.v2 import jobs_pb2, prediction_pb2
@@ -42,7 +43,7 @@ def predict_request(protocol: str = "", **given: Any) -> jobs_pb2.PredictRequest
     described = prediction(name)
     if rows := broken(PREDICTIONS, set(map(Feature, asked)), name, described.features):
         raise ConfigError("\n".join(map(str, rows)))
-    codec.put(described.options(**asked), getattr(request.parameters, described.field))
+    write_params(described.options(**asked), getattr(request.parameters, described.field))
     return request
 
 
@@ -65,7 +66,7 @@ def id_column_fault(name: str) -> str | None:
 def options_of(opening: prediction_pb2.OpenModel) -> Options:
     """The options of the protocol that an opening names."""
     described = prediction(prediction_name(opening))
-    return codec.read(getattr(opening.parameters, described.field), described.options)
+    return params_in(getattr(opening.parameters, described.field), described.options)
 
 
 def present(opening: prediction_pb2.OpenModel) -> list[str]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 
 from treetap.errors import ConfigError, did_you_mean
 from treetap.protocols.exclusions import Feature
@@ -171,29 +171,29 @@ class TrainingProtocol:
         return ("tree", "depth") if self.grows_trees else ("epoch", "batch")
 
 
-class Options(Protocol):
-    """The options that a protocol of predictions has beside those of every prediction: a dataclass."""
+@dataclass(frozen=True)
+class Options:
+    """The options that a protocol of predictions has beside those of every prediction: none, or those of a subclass.
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    Attributes:
+        choices: of an option that is one of some texts, these; the first is the default.
+    """
 
-    def completed(self, spec: setup_pb2.JobSpec, /) -> Options:
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def completed(self, spec: setup_pb2.JobSpec) -> Self:
         """These options, and for those not given the ones of the training job or the default."""
-        ...
+        del spec
+        return replace(self, **{name: getattr(self, name) or texts[0] for name, texts in self.choices.items()})
 
     def faults(self) -> list[str]:
         """The options, once completed, that no party could follow."""
-        ...
-
-
-@dataclass(frozen=True)
-class NoOptions:
-    """The options of a protocol without any."""
-
-    def completed(self, _spec: setup_pb2.JobSpec) -> NoOptions:
-        return self
-
-    def faults(self) -> list[str]:
-        return []
+        given = {name: getattr(self, name) for name in self.choices}
+        return [
+            f"{name} = {text!r}: must be one of {', '.join(self.choices[name])}"
+            for name, text in given.items()
+            if text not in self.choices[name]
+        ]
 
 
 @dataclass(frozen=True)

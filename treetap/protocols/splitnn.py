@@ -25,8 +25,8 @@ from treetap.protocols.splitnn_prediction import NetworkSizes, embeddings_of_row
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from treetap.arrays import Ints
     from treetap.neural.defences import FeatureDefences, LabelDefences
-    from treetap.privacy.label_dp import Ints
     from treetap.tables.reading import Table
     from treetap.wire.v2 import setup_pb2
 
@@ -61,8 +61,8 @@ def own_priors(table: Table, classes: int, party: str, params: SplitnnParams) ->
 
     Noisy labels serve networks of all sizes: see docs/adr/0135-label-dp-of-networks.md.
     """
+    from treetap.neural.centralised import MODEL, OwnNetwork
     from treetap.neural.draws import Draws, new_key
-    from treetap.neural.own_priors import MODEL, OwnNetwork
 
     def priors(before: Ints, noisy: Ints, following: Ints) -> Floats:
         return OwnNetwork(table, classes, party, params, Draws(new_key())).of(following, before, noisy)

@@ -7,16 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.messages import JobSizes, MessageRow, Series, each_round, label_holder_opens, to_label_holder
-from treetap.protocols.registry import Needs, NoOptions, PredictionProtocol
+from treetap.protocols.registry import Needs, Options, PredictionProtocol
 from treetap.protocols.scoring import blocks, spent
-
-if TYPE_CHECKING:
-    pass
-
 
 #: Bytes of a short message beside its numbers, as a mailbox counts them.
 _MESSAGE = 384
@@ -56,7 +51,7 @@ def embeddings_of_rows(sizes: NetworkSizes, series: Series) -> int:
 PROTOCOL = PredictionProtocol(
     field="splitnn",
     summary="of models of splitnn: embeddings to the label holder",
-    options=NoOptions,
+    options=Options,
     block=16_384,
     sends=(
         *blocks("embed_block", "embed_block"),

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from typing import Protocol
 
 PRIME = 2**255 - 19
 #: ℓ, from RFC 8032.
@@ -34,30 +33,6 @@ POINT_BYTES = 32
 UNIFORM_BYTES = 64
 #: Separates this use of the hash from every other. Number 1 gave points of edwards25519, in its encoding.
 DOMAIN = b"treetap record alignment 2\x00"
-
-
-class Group(Protocol):
-    """The operations of a backend, over blocks: encodings side by side."""
-
-    def hash_ids(self, prefix: bytes, texts: bytes, ends: bytes) -> bytes:
-        """Points from ids, by SHA-512 of a prefix and each id; `texts`, `ends`: see `Ids.packed`."""
-        ...
-
-    def hash_points(self, uniform: bytes) -> bytes:
-        """Points from blocks of 64 uniform bytes."""
-        ...
-
-    def raise_points(self, scalar: bytes, points: bytes) -> bytes:
-        """Every point times a clamped number of 32 bytes; the points are of the group."""
-        ...
-
-    def leading_valid(self, points: bytes) -> int:
-        """The number of leading points that are of the group.
-
-        Refused are encodings of p or more, points of the curve's twist and of no curve, and those outside of the
-        subgroup, among them all of low order.
-        """
-        ...
 
 
 def uniform_bytes(value: bytes) -> bytes:

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Array, Floats, Ints
 from treetap.errors import DataError
 from treetap.trees.candidates import Kind, Shape
 
 Codes = npt.NDArray[np.integer[Any]]
-Floats = npt.NDArray[np.float64]
 #: Values of a block: with it the bound is 10⁻⁴ for up to 2⁴¹ values, and a column takes up 0.5 MB per level.
 BLOCK = 1 << 16
 
@@ -36,7 +36,7 @@ class FeatureBins:
     `categories`: their number in a column of categories, which has no cuts, and `kind` the splits of the column.
     """
 
-    cuts: npt.NDArray[np.float64]
+    cuts: Floats
     has_missing: bool
     categories: int = 0
     kind: Kind = Kind.NUMBERS
@@ -56,7 +56,7 @@ class FeatureBins:
         """The input of the canonical candidate order."""
         return Shape(self.n_bins, self.has_missing, self.kind)
 
-    def codes(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    def codes(self, values: Array) -> npt.NDArray[np.int32]:
         """Bin numbers (N,) of values (N,); n_bins for NaN, also where training had none."""
         x = np.asarray(values, dtype=np.float64)
         if self.categories:
@@ -77,19 +77,19 @@ class BinnedTable:
 
     codes: Codes
     features: list[FeatureBins]
-    directions: npt.NDArray[np.int64] | None = None
+    directions: Ints | None = None
 
     @property
     def shapes(self) -> list[Shape]:
         """The shape of each feature."""
         return [feature.shape for feature in self.features]
 
-    def encode(self, X: npt.NDArray[Any], missing: float = math.nan) -> BinnedTable:
+    def encode(self, X: Array, missing: float = math.nan) -> BinnedTable:
         """Other records X (N', d) in these bins. Raises DataError if the number of columns differs."""
         return encode(X, self.features, missing)
 
 
-def fit(values: npt.NDArray[Any], max_bin: int, name: str = "feature", *, may_be_constant: bool = False) -> FeatureBins:
+def fit(values: Array, max_bin: int, name: str = "feature", *, may_be_constant: bool = False) -> FeatureBins:
     """Bins of a column (N,): one per distinct value, and of more than `max_bin` these that `quantile_cuts` makes.
 
     Cuts lie midway between adjacent distinct values. Raises DataError naming the column if it holds an infinity, or,
@@ -109,7 +109,7 @@ def fit(values: npt.NDArray[Any], max_bin: int, name: str = "feature", *, may_be
 
 
 def fit_categories(
-    values: npt.NDArray[Any],
+    values: Array,
     categories: int,
     max_cat_to_onehot: int,
     name: str = "feature",
@@ -134,9 +134,7 @@ def kind_of(categories: int, max_cat_to_onehot: int) -> Kind:
     return Kind.ONE_HOT if categories < max_cat_to_onehot else Kind.PARTITIONS
 
 
-def quantile_cuts(
-    present: npt.NDArray[np.float64], count: npt.NDArray[np.integer[Any]], max_bin: int
-) -> npt.NDArray[np.float64]:
+def quantile_cuts(present: Floats, count: npt.NDArray[np.integer[Any]], max_bin: int) -> Floats:
     """Cuts of `max_bin` bins between distinct values `present`, ascending, of which there are `count` each.
 
     With fewer values than that there is one between any two.
@@ -145,7 +143,7 @@ def quantile_cuts(
     lower, upper = present[last], present[last + 1]
     # lower < cut ≤ upper: the midpoint of neighbouring floats may round onto `lower`
     middle = lower * 0.5 + upper * 0.5
-    cuts: npt.NDArray[np.float64] = np.where((middle > lower) & (middle <= upper), middle, upper)
+    cuts: Floats = np.where((middle > lower) & (middle <= upper), middle, upper)
     return cuts
 
 
@@ -187,7 +185,7 @@ def _last_values(count: npt.NDArray[np.integer[Any]], bins: int) -> npt.NDArray[
 
 
 def bin_table(
-    X: npt.NDArray[Any],
+    X: Array,
     names: Sequence[str],
     max_bin: int,
     missing: float = math.nan,
@@ -214,7 +212,7 @@ def bin_table(
     return encode(table, features)
 
 
-def encode(X: npt.NDArray[Any], features: Sequence[FeatureBins], missing: float = math.nan) -> BinnedTable:
+def encode(X: Array, features: Sequence[FeatureBins], missing: float = math.nan) -> BinnedTable:
     """Records X (N, d) in bins fitted before. Raises DataError if the number of columns differs."""
     table = _with_nan(X, missing)
     if table.shape[1] != len(features):
@@ -230,7 +228,7 @@ def code_type(features: Sequence[FeatureBins]) -> np.dtype[Any]:
     return np.min_scalar_type(max([0, *(feature.largest_code for feature in features)]))
 
 
-def _with_nan(X: npt.NDArray[Any], missing: float) -> npt.NDArray[np.float64]:
+def _with_nan(X: Array, missing: float) -> Floats:
     table = np.asarray(X, dtype=np.float64)
     if table.ndim != 2:
         raise DataError(f"a table of records by columns is needed, not an array of shape {table.shape}")
@@ -268,7 +266,7 @@ class QuantileSketch:
         self._levels: list[Floats | None] = []  # at level l a block of weight 2^l
         self._odd: list[bool] = []  # places that the next collapse of the level keeps
 
-    def add(self, values: npt.NDArray[Any]) -> None:
+    def add(self, values: Array) -> None:
         """Further values (n,), none of them NaN."""
         first = 0
         while first < len(values):
@@ -291,7 +289,7 @@ class QuantileSketch:
         self._keep_few(self._open[: self._filled])
         return self._few
 
-    def weighted(self) -> tuple[Floats, npt.NDArray[np.int64]]:
+    def weighted(self) -> tuple[Floats, Ints]:
         """Values of the column, ascending and distinct, with the numbers of values for which each stands."""
         blocks = [self._open[: self._filled], *self._levels]
         held = [(1 << max(number - 1, 0), block) for number, block in enumerate(blocks) if block is not None]

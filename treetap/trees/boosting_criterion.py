@@ -31,19 +31,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from treetap.trees.candidates import PartitionRule
-from treetap.trees.criterion import largest
+from treetap.arrays import Bools, Floats, Ints
+from treetap.trees.candidates import PartitionRule, largest
 from treetap.trees.loss import UNIT, record_bounds
 from treetap.trees.params import BoostingParams
 
 # XGBoost's kRtEps: a loss change of this or less is rounding noise.
 LEAST_LOSS_CHANGE = 1e-6
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 class GainParams(Protocol):
@@ -132,7 +127,7 @@ def loss_changes(left: Ints, parent: Ints, scale: float, params: GainParams, wit
     return np.where(allowed, change, -np.inf)
 
 
-def choose(changes: Sequence[Floats], params: BoostingParams) -> tuple[int, npt.NDArray[np.int64]] | None:
+def choose(changes: Sequence[Floats], params: BoostingParams) -> tuple[int, Ints] | None:
     """The best split of one node, or None for a leaf.
 
     `changes` holds each party's loss changes (candidates,), parties in tie order. Returns the lowest party that has the
@@ -190,36 +185,49 @@ def cover(sums: Ints, scale: float = 1.0) -> Floats:
 
 @dataclass(frozen=True)
 class BoostingCriterion:
-    """These formulas for one tree, whose g were divided by `scale`: see `treetap.trees.criterion`."""
+    """These formulas for one tree, whose g were divided by `scale`.
+
+    Sums are int64 with slots, the last of which counts records; growth asks the same of every criterion
+    (`treetap.trees.noised_sums.Criterion`).
+    """
 
     scale: float
     params: BoostingParams
 
     @property
     def partitions(self) -> PartitionRule:
+        """The partitions of categories."""
         return PartitionRule(lambda sums: category_order(sums, self.scale, self.params), self.params.max_cat_threshold)
 
     def ranges(self, slots: int) -> tuple[Ints, Ints]:
-        """±|g| and 0..h of the loss, as slot widths assume."""
+        """The least and the largest value of one record in each of the slots but the last, whatever its label.
+
+        ±|g| and 0..h of the loss, as slot widths assume.
+        """
         g, h = record_bounds(self.params.objective, self.params.largest_factor)
         outputs = (slots - 1) // 2
         return np.repeat(np.array([-g, 0]), outputs), np.repeat(np.array([g, h]), outputs)
 
     def gains(self, left: Ints, parent: Ints) -> Floats:
+        """Gain of every candidate, −∞ where it is not allowed: left (nodes, candidates, S), parent (nodes, S)."""
         return loss_changes(left, parent, self.scale, self.params)
 
-    def choose(self, gains: Sequence[Floats]) -> tuple[int, npt.NDArray[np.int64]] | None:
+    def choose(self, gains: Sequence[Floats]) -> tuple[int, Ints] | None:
+        """The winning party and all its tied candidates, ascending, of each party's gains (candidates,); or a leaf."""
         return choose(gains, self.params)
 
     def shown(self, gain: float) -> float:
-        """A loss change is shown as it is."""
+        """A gain in the units in which it is reported: a loss change as it is."""
         return gain
 
     def may_split(self, sums: Ints) -> bool:
+        """True if a node with these sums (S,) could have an allowed split."""
         return bool(may_split(sums, self.params, self.scale))
 
     def leaf(self, sums: Ints) -> Floats:
+        """The value of a leaf with these sums (S,): (outputs,)."""
         return leaf_weights(sums, self.scale, self.params)
 
     def cover(self, sums: Ints) -> float:
+        """The weight of a node's sampled records."""
         return float(cover(sums, self.scale))

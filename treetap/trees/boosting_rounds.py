@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.errors import DataError
 from treetap.trees import sampling
 from treetap.trees.ensemble import Tree
@@ -19,10 +19,7 @@ from treetap.trees.loss import LARGEST_TARGET, Quantised, loss_for
 from treetap.trees.metrics import finite
 from treetap.trees.params import BoostingParams
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Labels = npt.NDArray[Any]
+Labels = Array
 #: Sample weights (N,); None: all count alike.
 Weights = Floats | None
 #: The parts of the records, by the word before the names of their metrics.
@@ -166,13 +163,13 @@ class BoostingRounds:
         """The scores (N, outputs) of the training's records after all trees, from which XGBoost continues too."""
         return self._scores[: self._count]
 
-    def state(self) -> dict[str, npt.NDArray[Any]]:
+    def state(self) -> dict[str, Array]:
         """All that changes from tree to tree as arrays, by name."""
         best = {} if self._best_scores is None else {"best_scores": self._best_scores}
         scores = {"scores": self._scores, "round_scores": self._round_scores, **best}
         return {"trees": np.array(self.trees), **scores, **self._watch.state()}
 
-    def load(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    def load(self, arrays: dict[str, Array]) -> None:
         """Continue from a state that `state` has returned.
 
         Raises:

@@ -27,13 +27,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
+from treetap.arrays import Array, Bools, Floats, Ints
+
 # Marks of candidates by the monotone constraints of their columns, see `treetap.trees.monotone`.
 INCREASING, DECREASING = 1, -1
 #: The mark of a candidate of an increasing column that has a mirror image; of a decreasing column it is negative.
@@ -124,8 +123,8 @@ class CandidateList:
 
     def __init__(self, shapes: Sequence[tuple[int, bool] | Shape]) -> None:
         self.shapes = tuple(Shape(*given) for given in shapes)
-        feature: list[npt.NDArray[np.int64]] = []
-        bins: list[npt.NDArray[np.int64]] = []
+        feature: list[Ints] = []
+        bins: list[Ints] = []
         left: list[Bools] = []
         for f, shape in enumerate(self.shapes):
             k = np.arange(shape.sums)
@@ -168,7 +167,7 @@ class CandidateList:
         feature = int(self.feature[self.groups[place.group].first])
         return Candidate(feature, place.right[0], place.missing_left, place.right)
 
-    def goes_left(self, codes: npt.NDArray[Any], candidate: Candidate) -> Bools:
+    def goes_left(self, codes: Array, candidate: Candidate) -> Bools:
         """The mask (n,) of those records with bin numbers codes (n, d) that go left."""
         return column_goes_left(codes[:, candidate.feature], candidate, self.shapes[candidate.feature].n_bins)
 
@@ -177,7 +176,7 @@ class CandidateList:
         return mask
 
 
-def column_goes_left(column: npt.NDArray[Any], candidate: Candidate, n_bins: int) -> Bools:
+def column_goes_left(column: Array, candidate: Candidate, n_bins: int) -> Bools:
     """The mask (n,) of records that go left, given the bin numbers (n,) of the candidate's own feature."""
     if candidate.right is not None:
         among: Bools = ~np.isin(column, candidate.right)
@@ -253,3 +252,13 @@ class NodeCandidates:
         forward = number < count
         size = number + 1 if forward else len(order) - 1 - (number - count)
         return Partition(group, tuple(sorted(order[:size].tolist())), forward)
+
+
+def largest(gains: Sequence[Floats]) -> tuple[int, Ints, float] | None:
+    """The lowest party that has the largest gain exactly, its candidates that have it, and the gain; None: no gains."""
+    best = [float(part.max(initial=-np.inf)) for part in gains]
+    top = max(best, default=-np.inf)
+    if top == -np.inf:
+        return None
+    party = best.index(top)
+    return party, np.flatnonzero(gains[party] == top), top

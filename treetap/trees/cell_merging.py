@@ -41,14 +41,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Bools, Ints
 from treetap.errors import Malformed, OutOfOrder
 from treetap.trees.binning import BinnedTable, Codes
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import ROOT
 from treetap.trees.tree_bins import GlobalBins
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.integer[Any]]
 
 

@@ -11,23 +11,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array, Floats, Ints
 from treetap.errors import ConfigError, DataError
 from treetap.trees.binning import BinnedTable
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import ROOT
 from treetap.trees.loss import check_targets
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.pivodl_rules import Best, able_sources, admissible, best_of, stopped_by, weights_of
-from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
+from treetap.trees.pivodl_rules import (
+    Best,
+    Moments,
+    SharedLabelLoss,
+    able_sources,
+    admissible,
+    best_of,
+    stopped_by,
+    weights_of,
+)
 from treetap.trees.tree_bins import GlobalBins, goes_left, left_sums
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Tables = Sequence[tuple[str, BinnedTable]]
 #: Tree, leaf and exact weight (K,) → the weight with noise (K,), as `NoiseLedger.released` gives it.
 Release = Callable[[int, int, Floats], Floats]
@@ -92,9 +97,9 @@ class CentralPivodlModel:
 
 def train(
     tables: Tables,
-    labels: npt.NDArray[Any],
+    labels: Array,
     params: PivodlParams,
-    ownership: Mapping[str, npt.NDArray[Any]] | None = None,
+    ownership: Mapping[str, Array] | None = None,
     release: Release | None = None,
 ) -> CentralPivodlModel:
     """Train on the parties' tables, given in the order of ties, and labels (N,): class numbers or values.
@@ -141,7 +146,7 @@ def train(
     return CentralPivodlModel(params, loss, tuple(trees))
 
 
-def _owned(ownership: Mapping[str, npt.NDArray[Any]], tables: Tables, records: int) -> dict[str, Ints]:
+def _owned(ownership: Mapping[str, Array], tables: Tables, records: int) -> dict[str, Ints]:
     """Records by party that labels some; DataError unless they are a partition among the parties."""
     if strangers := [name for name in ownership if name not in dict(tables)]:
         raise DataError(f"{', '.join(strangers)} label records and have no table")
@@ -165,7 +170,7 @@ class _Grower:
     Args:
         bins: the parties' columns by name, in the order of ties.
         gradients: (N, 2K) g and h of all records.
-        scale: of g, see `treetap.trees.shared_label_loss`.
+        scale: of g, see `treetap.trees.pivodl_rules`.
         ownership: the records that each party with labels labels, a partition.
     """
 

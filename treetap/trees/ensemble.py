@@ -11,14 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import DataError
 from treetap.trees.loss import outcome_of
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 #: The key by which importances are grouped.
 K = TypeVar("K", bound=Hashable)
 #: The number of a tree's root.
@@ -66,7 +63,7 @@ class Tree:
     """Tree number `index` of the ensemble adds leaf weights to the columns `outputs` of the score.
 
     `splits` and `leaves` are what all parties know. A leaf at or below the root of a subtree in `local` has not its own
-    weight but the value that this subtree gives to the record: see `treetap.trees.local_values`. Roots of `local` do
+    weight but the value that this subtree gives to the record: see `treetap.trees.paths`. Roots of `local` do
     not lie below each other. `padded`: the depth of the full tree whose leaves the feature parties know in the place of
     this tree's; 0: they know this tree's.
     """

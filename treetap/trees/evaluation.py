@@ -27,15 +27,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array, Floats, Ints
 from treetap.trees import metrics
 from treetap.trees.job_params import REGRESSIONS
 
 Json = dict[str, Any]
-Array = npt.NDArray[Any]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Row = dict[str, float | int]
 #: Format of the document.
 VERSION = 2
@@ -74,7 +71,12 @@ def evaluate(
     # a probability of exactly one half is of the first class, as `metrics.evaluate` counts it
     confusion = confusion_of(truth, chances.argmax(axis=1), len(classes))
     rows = per_class(confusion)
-    shown = _shown(truth, len(classes)) if positive not in classes else [list(classes).index(str(positive))]
+    if positive in classes:
+        shown = [list(classes).index(str(positive))]
+    elif len(classes) == 2:
+        shown = [looked_for(int(np.count_nonzero(truth == 0)), len(truth))]
+    else:
+        shown = [] if len(classes) > MOST_CLASSES else list(range(len(classes)))
     return {
         **head,
         "classes": list(classes),
@@ -95,13 +97,6 @@ def defined(measures: Mapping[str, float]) -> dict[str, float | None]:
 def looked_for(first: int, records: int) -> int:
     """The number of the class, of two, that is looked for; `first`: the records of the first one."""
     return 0 if 0 < first < RARE * records else 1
-
-
-def _shown(truth: Array, classes: int) -> list[int]:
-    """The classes whose curves the document has."""
-    if classes == 2:
-        return [looked_for(int(np.count_nonzero(truth == 0)), len(truth))]
-    return [] if classes > MOST_CLASSES else list(range(classes))
 
 
 def _roc(name: str, chance: Array, positive: Array) -> Json:
@@ -140,7 +135,7 @@ def averages(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     }
 
 
-def _share(part: Ints, whole: Ints) -> npt.NDArray[np.float64]:
+def _share(part: Ints, whole: Ints) -> Floats:
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
 
 

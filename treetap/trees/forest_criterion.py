@@ -19,19 +19,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from treetap.trees.criterion import largest
+from treetap.arrays import Array, Floats, Ints
+from treetap.trees.candidates import largest
 from treetap.trees.loss import UNIT, check_classes, check_targets, power_of_two_scale
 from treetap.trees.params import ForestParams
 
 LEAST_GAIN = 1e-12
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ class Targets:
         return 1 if self.criterion == "gini" else UNIT
 
 
-def check_labels(labels: npt.NDArray[Any], criterion: str, classes: int) -> None:
+def check_labels(labels: Array, criterion: str, classes: int) -> None:
     """DataError if labels (N,) do not fit the criterion."""
     if criterion == "gini":
         check_classes(labels, classes, criterion)
@@ -60,7 +56,7 @@ def check_labels(labels: npt.NDArray[Any], criterion: str, classes: int) -> None
         check_targets(labels, criterion)
 
 
-def targets(labels: npt.NDArray[Any], criterion: str, classes: int) -> Targets:
+def targets(labels: Array, criterion: str, classes: int) -> Targets:
     """Labels (N,) as a forest adds them up.
 
     Numbers are centred at their mean, which changes no variance and loses no digits where it is large, and divided by
@@ -77,7 +73,7 @@ def targets(labels: npt.NDArray[Any], criterion: str, classes: int) -> Targets:
 
 @dataclass(frozen=True)
 class ForestCriterion:
-    """These formulas for the trees of one forest: see `treetap.trees.criterion`."""
+    """These formulas for the trees of one forest: see `BoostingCriterion`."""
 
     targets: Targets
     params: ForestParams

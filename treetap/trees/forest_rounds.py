@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array, Floats
 from treetap.errors import DataError
 from treetap.trees import metrics
 from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.params import ForestParams
 
-Floats = npt.NDArray[np.float64]
-Labels = npt.NDArray[Any]
+Labels = Array
 
 
 class ForestRounds:
@@ -115,12 +114,12 @@ class ForestRounds:
             for name, value in metrics.evaluate(self._params.objective, *scored).items()
         }
 
-    def state(self) -> dict[str, npt.NDArray[Any]]:
+    def state(self) -> dict[str, Array]:
         """All that changes from tree to tree as arrays, by name."""
         out_of_bag = {"out_of_bag": self._out_of_bag, "left_out": self._left_out}
         return {"trees": np.array(self.trees), "sums": self._sums, **out_of_bag}
 
-    def load(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def load(self, arrays: Mapping[str, Array]) -> None:
         """Continue from a state that `state` has returned.
 
         Raises:

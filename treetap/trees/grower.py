@@ -6,17 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Floats, Ints
 from treetap.trees.candidates import Candidate
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, route
 from treetap.trees.growing_tree import GrowingTree
-from treetap.trees.local_values import RowsLeft, reached_values
 from treetap.trees.params import TreeParams
+from treetap.trees.paths import RowsLeft, reached_values
 from treetap.trees.tree_bins import Bins, goes_left, left_sums_of
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 #: A split in its owner's table: the candidate by the owner's own column, and its threshold.
 Entry = tuple[Candidate, float]
 #: Enters a split into its owner's table: (place of the party, node, the entry) → handle.

@@ -16,20 +16,16 @@ from typing import TypeVar
 
 import numpy as np
 
+from treetap.arrays import Bools, Floats, Ints, Rows
 from treetap.errors import Malformed
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.candidates import Group, NodeCandidates, Partition
-from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree
 from treetap.trees.expansion import ExpansionRules, Expansions
 from treetap.trees.monotone import MarkedCandidates, Monotone
-from treetap.trees.noised_sums import Drawn, SumNoise, fair_gains
+from treetap.trees.noised_sums import Criterion, Drawn, SumNoise, fair_gains
 from treetap.trees.withholding import InformationLimit
 
-Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Values = TypeVar("Values", bound=np.ndarray[tuple[int, ...], np.dtype[np.int64]])
 
 
@@ -379,7 +375,12 @@ class GrowingTree:
             whole = self._candidates.pop(node)
             if open_children:
                 self.frontier += open_children
-                self.build += [self._first_of(pair)] if self._subtract else open_children
+                if not self._subtract:
+                    self.build += open_children
+                elif self._left_first:  # which tells nothing of the siblings' numbers of records
+                    self.build.append(pair[0])
+                else:  # the sibling of fewer drawn records
+                    self.build.append(min(pair, key=lambda child: int(self.sums[child][self._width - 1])))
                 self._parents[node] = whole
         self._compared |= set(self.frontier)
         waiting = self._expansions.first
@@ -387,10 +388,6 @@ class GrowingTree:
             # Children that could have been split cannot, by the candidate that its owner took among tied ones. Other
             # nodes wait, and every stage has sums: those of one of them come again.
             self.build = [waiting]
-
-    def _first_of(self, pair: Sequence[int]) -> int:
-        """The sibling that is summed: the one of fewer drawn records, or the left one, which tells nothing of them."""
-        return pair[0] if self._left_first else min(pair, key=lambda child: int(self.sums[child][self._width - 1]))
 
     def known_without_relay(self, party: int) -> list[int]:
         """The nodes of the stage just begun all of whose ancestors a party splits: it knows their records by itself."""

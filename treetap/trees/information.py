@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from treetap.arrays import Floats, Ints
+
 #: Most numbers of records in groups that are drawn at once.
 CELLS = 2**16
 #: Times as many numbers as there are records that are counted one by one; those further apart are sorted.

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
-from treetap.errors import did_you_mean
+from treetap.errors import ConfigError, did_you_mean
 
 OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
 #: Objectives whose labels are numbers, not classes.
@@ -54,6 +54,12 @@ def not_a_choice(params: object, choices: dict[str, tuple[str, ...]]) -> list[st
     ]
 
 
+def not_a_switch(params: object, name: str) -> list[str]:
+    """The fault of a field that must be true or false, if it has one."""
+    value = getattr(params, name)
+    return [] if isinstance(value, bool) else [f"{name} must be true or false, not {value!r}"]
+
+
 def absence_of(params: Mapping[str, Any], party: str) -> float:
     """The probability that a party sits out, by parameters as `JobParams.to_dict` gives them."""
     return float(params.get("party_dropout", {}).get(party, 0.0))
@@ -64,9 +70,11 @@ class JobParams(ABC):
     """Parameters of every training.
 
     `missing` is the value that means "missing" besides NaN. `party_dropout`: the probability, by name, that a party
-    sits out: a tree, or a batch of a split network. `always_there`: the reason why none may; empty: any may.
+    sits out: a tree, or a batch of a split network. `protocol`: the name of the one that they are of. `always_there`:
+    the reason why none may sit out; empty: any may.
     """
 
+    protocol: ClassVar[str]
     always_there: ClassVar[str] = ""
     missing: float = math.nan
     """A number that counts as missing, beside NaN and empty cells."""
@@ -79,6 +87,15 @@ class JobParams(ABC):
     @abstractmethod
     def objective(self) -> str:
         """The objective: the kind of labels and predictions."""
+
+    @property
+    def regression(self) -> bool:
+        """True if the labels are numbers."""
+        return self.objective in REGRESSIONS
+
+    def outputs(self, classes: int) -> int:
+        """Columns of the score: one for each class of `multi:softprob`, otherwise one."""
+        return classes if self.objective == "multi:softprob" else 1
 
     @property
     def largest_weight(self) -> float | None:
@@ -133,8 +150,13 @@ class JobParams(ABC):
         ]
 
     @abstractmethod
+    def faults(self) -> list[str]:
+        """What is wrong of every field, with the range it must lie in."""
+
     def validate(self) -> None:
         """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
+        if wrong := self.faults():
+            raise ConfigError(f"{self.protocol} parameters: " + "; ".join(wrong))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types: a value of NaN, which nothing equals, is null."""

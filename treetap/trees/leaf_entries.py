@@ -9,7 +9,7 @@ after the last member only this entry remains, the sum of equation 14 (of equati
 Where owners are away a record goes both ways at their splits, by the covers (`treetap.trees.missing_party`): each
 leaf's weight is multiplied with the share that reaches it, and leaves that only the absent separate add up.
 
-Leaves that a local subtree replaces (`treetap.trees.local_values`) have a value per record. Entries, their numbers and
+Leaves that a local subtree replaces (`treetap.trees.paths`) have a value per record. Entries, their numbers and
 the margin follow from the trees that all parties know, and no entry is constant then.
 """
 
@@ -21,14 +21,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.local_values import GoesLeft, ValueTable
 from treetap.trees.missing_party import open_ways, reaching
-from treetap.trees.paths import Bools, Decide, Floats, candidate_leaves, paths, spare_bits
+from treetap.trees.paths import Decide, GoesLeft, ValueTable, candidate_leaves, paths, spare_bits
 
-Ints = npt.NDArray[np.int64]
 #: Every sum of leaf weights lies below 2^SUM_BITS in fixed point, whatever the model.
 SUM_BITS = 57
 #: log2 of how far a score may be from the exact one: 4.7e-10, for scores below 1 that share of the largest.

@@ -15,11 +15,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array, Floats, Ints
 from treetap.errors import ConfigError, DataError
 from treetap.trees import metrics
 
@@ -27,9 +26,6 @@ FRACTION_BITS = 32
 UNIT = 1 << FRACTION_BITS
 #: Of a regression; beyond it the square of a residual overflows.
 LARGEST_TARGET = 1e150
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -41,8 +37,16 @@ class Quantised:
     scale: float
 
 
-class Loss(ABC):
-    """One objective over scores of shape (N, outputs)."""
+class _Loss(ABC):
+    """One objective over scores of shape (N, outputs).
+
+    Each has beside this:
+
+    * `base_margin`: the score (outputs,) before the first tree; labels, weights (N,) are those of the training records;
+    * `gradients`: first and second derivative of the loss in the score: g, h, each (N, outputs);
+    * `bounds`: the largest |g| and the largest h as integers, from which slot widths follow; `factor`: of any record;
+    * `check`, which raises DataError if labels (N,) do not fit the objective.
+    """
 
     objective: str
 
@@ -50,24 +54,8 @@ class Loss(ABC):
         self.outputs = outputs
 
     @abstractmethod
-    def base_margin(self, base_score: float | None, labels: npt.NDArray[Any], weights: Floats | None = None) -> Floats:
-        """The score (outputs,) before the first tree; `labels`, `weights` (N,) are those of the training records."""
-
-    @abstractmethod
-    def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-        """First and second derivative of the loss in the score: g, h, each (N, outputs)."""
-
-    @abstractmethod
     def transform(self, scores: Floats) -> Floats:
         """Scores (N, outputs) as P(label = 1) (N,), class probabilities (N, C) or values (N,)."""
-
-    @abstractmethod
-    def bounds(self, factor: float = 1.0) -> tuple[int, int]:
-        """The largest |g| and the largest h as integers, from which slot widths follow; `factor`: of any record."""
-
-    @abstractmethod
-    def check(self, labels: npt.NDArray[Any]) -> None:
-        """Raise DataError if labels (N,) do not fit the objective."""
 
     def quantise(self, g: Floats, h: Floats, factors: Floats | None = None) -> Quantised:
         """Derivatives (N, K) in fixed point, each record's multiplied by its factor (N,)."""
@@ -84,16 +72,16 @@ class Loss(ABC):
     def _scale(self, g: Floats) -> float:  # noqa: ARG002 - squared error looks at g
         return 1.0
 
-    def metric(self, scores: Floats, labels: npt.NDArray[Any], weights: Floats | None = None) -> dict[str, float]:
+    def metric(self, scores: Floats, labels: Array, weights: Floats | None = None) -> dict[str, float]:
         """Measures of scores (N, outputs) against labels (N,), weighted by the weights: see `metrics.evaluate`."""
         return metrics.evaluate(self.objective, self.transform(scores), labels, weights)
 
-    def watched(self, scores: Floats, labels: npt.NDArray[Any], weights: Floats | None = None) -> float:
+    def watched(self, scores: Floats, labels: Array, weights: Floats | None = None) -> float:
         """The loss that early stopping watches, lower is better."""
         return metrics.watched(self.objective, self.transform(scores), labels, weights)
 
 
-class Logistic(Loss):
+class Logistic(_Loss):
     """binary:logistic. p = σ(ŷ), g = p − y, h = p(1−p)."""
 
     objective = "binary:logistic"
@@ -101,14 +89,14 @@ class Logistic(Loss):
     def base_margin(
         self,
         base_score: float | None,
-        labels: npt.NDArray[Any],  # noqa: ARG002
+        labels: Array,  # noqa: ARG002
         weights: Floats | None = None,  # noqa: ARG002
     ) -> Floats:
         """logit(base_score); None means ½, hence 0."""
         share = 0.5 if base_score is None else base_score
         return np.array([math.log(share / (1.0 - share))])
 
-    def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+    def gradients(self, scores: Floats, labels: Array) -> tuple[Floats, Floats]:
         p = self.transform(scores)[:, None]
         return p - np.asarray(labels, dtype=np.float64)[:, None], p * (1.0 - p)
 
@@ -122,12 +110,12 @@ class Logistic(Loss):
         """|g| ≤ 1, h ≤ ¼."""
         return math.ceil(factor * UNIT), math.ceil(factor * (UNIT >> 2))
 
-    def check(self, labels: npt.NDArray[Any]) -> None:
+    def check(self, labels: Array) -> None:
         """Labels are 0 and 1, both present."""
         check_classes(labels, 2, self.objective)
 
 
-class Softmax(Loss):
+class Softmax(_Loss):
     """multi:softprob. g_c = p_c − y_c and, as XGBoost has it, h_c = 2·p_c(1−p_c)."""
 
     objective = "multi:softprob"
@@ -135,13 +123,13 @@ class Softmax(Loss):
     def base_margin(
         self,
         base_score: float | None,
-        labels: npt.NDArray[Any],  # noqa: ARG002
+        labels: Array,  # noqa: ARG002
         weights: Floats | None = None,  # noqa: ARG002
     ) -> Floats:
         """The same number for every class, which cancels in the softmax; None means ½."""
         return np.full(self.outputs, 0.5 if base_score is None else float(base_score))
 
-    def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+    def gradients(self, scores: Floats, labels: Array) -> tuple[Floats, Floats]:
         p = self.transform(scores)
         hit = np.asarray(labels).astype(np.int64)[:, None] == np.arange(self.outputs)
         return p - hit, 2.0 * p * (1.0 - p)
@@ -155,17 +143,17 @@ class Softmax(Loss):
         """|g| ≤ 1, h ≤ ½."""
         return math.ceil(factor * UNIT), math.ceil(factor * (UNIT >> 1))
 
-    def check(self, labels: npt.NDArray[Any]) -> None:
+    def check(self, labels: Array) -> None:
         """Labels are class numbers 0..C−1; at least two classes are present."""
         check_classes(labels, self.outputs, self.objective)
 
 
-class SquaredError(Loss):
+class SquaredError(_Loss):
     """reg:squarederror. g = ŷ − y, h = 1."""
 
     objective = "reg:squarederror"
 
-    def base_margin(self, base_score: float | None, labels: npt.NDArray[Any], weights: Floats | None = None) -> Floats:
+    def base_margin(self, base_score: float | None, labels: Array, weights: Floats | None = None) -> Floats:
         """base_score, or the weighted mean of the training labels.
 
         Its sums are rounded once, so that no order of records nor a way of summing decides about the last bit, which
@@ -177,7 +165,7 @@ class SquaredError(Loss):
         w = np.ones_like(y) if weights is None else weights
         return np.array([math.fsum((w * y).tolist()) / math.fsum(w.tolist())])
 
-    def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+    def gradients(self, scores: Floats, labels: Array) -> tuple[Floats, Floats]:
         g = scores - np.asarray(labels, dtype=np.float64)[:, None]
         return g, np.ones_like(g)
 
@@ -191,9 +179,12 @@ class SquaredError(Loss):
     def _scale(self, g: Floats) -> float:
         return power_of_two_scale(g)
 
-    def check(self, labels: npt.NDArray[Any]) -> None:
+    def check(self, labels: Array) -> None:
         """Labels are finite numbers whose squares are finite too."""
         check_targets(labels, self.objective)
+
+
+Loss = Logistic | Softmax | SquaredError
 
 
 def record_bounds(objective: str, factor: float = 1.0) -> tuple[int, int]:
@@ -220,7 +211,7 @@ def power_of_two_scale(values: Floats) -> float:
     return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)
 
 
-def check_targets(labels: npt.NDArray[Any], objective: str) -> None:
+def check_targets(labels: Array, objective: str) -> None:
     """DataError unless the targets of a regression are finite numbers whose squares are finite too."""
     values = np.asarray(labels, dtype=np.float64)
     if not np.isfinite(values).all():
@@ -259,7 +250,7 @@ def outcome_of(objective: str, classes: int, scores: Floats) -> Floats:
     return loss_for(objective, classes).transform(scores)
 
 
-def check_classes(labels: npt.NDArray[Any], classes: int, objective: str) -> None:
+def check_classes(labels: Array, classes: int, objective: str) -> None:
     """DataError unless labels are class numbers 0..classes−1, two of them present."""
     present = np.unique(np.asarray(labels, dtype=np.float64))
     if not np.isin(present, np.arange(classes)).all():

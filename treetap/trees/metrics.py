@@ -6,14 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array
 from treetap.trees.job_params import REGRESSIONS
-
-Array = npt.NDArray[Any]
 
 # Probabilities are kept this far from 0 and 1 before a logarithm (double precision's unit, as scikit-learn does).
 _CLIP = float(np.finfo(np.float64).eps)

@@ -13,12 +13,10 @@ from collections.abc import Callable, Collection, Iterable
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats
 from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree, cover_shares
-from treetap.trees.local_values import among, covering, subtree_values
-from treetap.trees.paths import Decide
+from treetap.trees.paths import Decide, among, covering, subtree_values
 
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 #: Places of records in a block of n, 0..n-1.
 Places = npt.NDArray[np.int32]
 #: The mask of some of the records that go left at a split: (split, places) → (len(places),).

@@ -23,15 +23,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Floats, Ints
 from treetap.trees.boosting_criterion import BoostingCriterion, Within, leaf_weights, loss_changes, node_weights
 from treetap.trees.candidates import DECREASING, INCREASING, MIRRORED, NodeCandidates, Partition
 from treetap.trees.ensemble import ROOT
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 class MarkedCandidates:

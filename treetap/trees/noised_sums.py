@@ -13,14 +13,13 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Floats, Ints
 from treetap.trees.boosting_criterion import BoostingCriterion, open_sums
-from treetap.trees.criterion import Criterion
 from treetap.trees.forest_criterion import ForestCriterion
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+#: Gains, stopping rules and leaves of one tree.
+Criterion = BoostingCriterion | ForestCriterion
 #: Deviations of its noise that Σ h of a side must reach, and the factor of the handicap.
 FLOOR, HANDICAP = 3.0, 6.0
 #: −log2 of the chance that a slot of an attempt does not hold all sums.

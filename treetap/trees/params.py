@@ -11,12 +11,11 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from treetap.errors import ConfigError
+from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.trees import sampling
 from treetap.trees.early_stopping import EarlyStoppingParams
 from treetap.trees.expansion import GROW_POLICIES, ExpansionRules
@@ -26,14 +25,10 @@ from treetap.trees.job_params import (
     JobParams,
     Range,
     not_a_choice,
+    not_a_switch,
     out_of_range,
 )
 from treetap.trees.loss import UNIT, record_bounds
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-
 
 #: Greatest depth of trees that are padded: a full tree of it has 2,048 leaves.
 MOST_PADDED_DEPTH = 11
@@ -105,10 +100,6 @@ class TreeParams(JobParams):
         return self.one_hot_below is not None
 
     @abstractmethod
-    def outputs(self, classes: int) -> int:
-        """Columns of the score."""
-
-    @abstractmethod
     def drawn(self, tree: int, records: int) -> Ints:
         """The number of times that tree number `tree` draws each of N records, (N,)."""
 
@@ -128,9 +119,8 @@ class TreeParams(JobParams):
 
     def common_faults(self) -> list[str]:
         faults = super().common_faults() + not_a_choice(self, {"instance_spaces": INSTANCE_SPACES})
-        if not isinstance(self.pad_trees, bool):
-            faults.append(f"pad_trees must be true or false, not {self.pad_trees!r}")
-        elif self.pad_trees and not self.withheld:
+        faults += not_a_switch(self, "pad_trees")
+        if self.pad_trees is True and not self.withheld:
             faults.append(
                 "pad_trees = true hides the shape of trees, which instance spaces show: set "
                 'instance_spaces = "withheld"'
@@ -196,6 +186,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     `max_cat_threshold` bounds one side.
     """
 
+    protocol: ClassVar[str] = "boosting"
     objective: str = "binary:logistic"
     """The kind of labels and predictions: two classes, several, or numbers."""
     learning_rate: float = 0.3
@@ -253,8 +244,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         """None in trees of several outputs, in which XGBoost splits no categories."""
         return self.max_cat_to_onehot if self.multi_strategy == "one_output_per_tree" else None
 
-    def validate(self) -> None:
-        """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
+    def faults(self) -> list[str]:
         ranges = dict(_BOOSTING_RANGES)
         if self.base_score is not None:
             logistic = self.objective in BINARY
@@ -269,8 +259,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
             )
         if self.max_leaves == 1:
             wrong.append("max_leaves must be 0, which is no limit, or at least 2: a tree of one leaf splits nothing")
-        if wrong:
-            raise ConfigError("boosting parameters: " + "; ".join(wrong))
+        return wrong
 
     @property
     def largest_weight(self) -> float:
@@ -281,16 +270,12 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         """The largest number by which g and h of a record are multiplied."""
         return self.max_sample_weight * max(1.0, self.scale_pos_weight)
 
-    def factors(self, labels: npt.NDArray[Any], weights: Floats | None) -> Floats | None:
+    def factors(self, labels: Array, weights: Floats | None) -> Floats | None:
         """The numbers (N,) by which g and h are multiplied, of labels and sample weights (N,); None: all are 1."""
         if self.scale_pos_weight == 1:
             return weights
         own = np.ones(len(labels)) if weights is None else weights
         return np.where(np.asarray(labels) == 1, own * self.scale_pos_weight, own)
-
-    def outputs(self, classes: int) -> int:
-        """Columns of the score: one for logistic and squared error, `classes` for softmax."""
-        return classes if self.objective == "multi:softprob" else 1
 
     def training_rows(self, records: int) -> Bools:
         """The records that are not set aside, (N,)."""
@@ -328,6 +313,7 @@ class ForestParams(TreeParams):
     of each node's own drawn records.
     """
 
+    protocol: ClassVar[str] = "forest"
     subsample: float = 0.8
     """Share of the records that each tree draws."""
     colsample_bytree: float = 0.8
@@ -362,14 +348,9 @@ class ForestParams(TreeParams):
     def bins_per_node(self) -> bool:
         return self.binning == "per-node"
 
-    def validate(self) -> None:
-        """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
+    def faults(self) -> list[str]:
         wrong = not_a_choice(self, {"criterion": CRITERIA, "binning": BINNINGS})
-        wrong += out_of_range(self, _FOREST_RANGES) + self.common_faults()
-        if not isinstance(self.bootstrap, bool):
-            wrong.append(f"bootstrap must be true or false, not {self.bootstrap!r}")
-        if wrong:
-            raise ConfigError("forest parameters: " + "; ".join(wrong))
+        return wrong + out_of_range(self, _FOREST_RANGES) + self.common_faults() + not_a_switch(self, "bootstrap")
 
     def outputs(self, classes: int) -> int:
         """Numbers that a leaf holds: a frequency for each class, or the mean."""

@@ -12,9 +12,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from treetap.errors import ConfigError
-from treetap.trees.job_params import BINARY, OBJECTIVES, REGRESSIONS, Range, not_a_choice, out_of_range
-from treetap.trees.params import COMMON, Ints, TreeParams
+from treetap.arrays import Ints
+from treetap.trees.job_params import BINARY, OBJECTIVES, Range, not_a_choice, not_a_switch, out_of_range
+from treetap.trees.params import COMMON, TreeParams
 
 _LARGEST = 1e12
 _RANGES = {
@@ -61,7 +61,13 @@ class PivodlParams(TreeParams):
             node in the place of bins once per job, and noise for one release per tree, which is no bound.
     """
 
+    protocol: ClassVar[str] = "pivodl"
     always_there: ClassVar[str] = "every party of PIVODL takes part in every tree"
+    #: Thresholds of records take the place of XGBoost's least sum of h. The paper has no L1 penalty, and bounds a
+    #: weight by `clip`, before its noise.
+    min_child_weight: ClassVar[float] = 0.0
+    reg_alpha: ClassVar[float] = 0.0
+    max_delta_step: ClassVar[float] = 0.0
     n_estimators: int = 5
     """Trees."""
     max_depth: int = 3
@@ -106,26 +112,6 @@ class PivodlParams(TreeParams):
         return self.epsilon is not None
 
     @property
-    def min_child_weight(self) -> float:
-        """PIVODL has thresholds of records in the place of XGBoost's least sum of h."""
-        return 0.0
-
-    @property
-    def reg_alpha(self) -> float:
-        """The paper has no L1 penalty."""
-        return 0.0
-
-    @property
-    def max_delta_step(self) -> float:
-        """The paper bounds a weight by `clip`, before its noise."""
-        return 0.0
-
-    @property
-    def regression(self) -> bool:
-        """True if labels are numbers."""
-        return self.objective in REGRESSIONS
-
-    @property
     def needs_moments(self) -> bool:
         """True if the mean or the spread of the labels is to be found by secure sums."""
         return self.regression and (self.label_scale is None or self.base_score is None)
@@ -136,10 +122,6 @@ class PivodlParams(TreeParams):
         if self.regression:
             return []
         return list(self.classes) or (["0", "1"] if self.objective in BINARY else [])
-
-    def outputs(self, classes: int) -> int:
-        """Columns of the score: one for logistic and squared error, `classes` for softmax."""
-        return classes if self.objective == "multi:softprob" else 1
 
     @property
     def width(self) -> int:
@@ -156,8 +138,7 @@ class PivodlParams(TreeParams):
         del tree
         return np.ones(records, dtype=np.int64)
 
-    def validate(self) -> None:
-        """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
+    def faults(self) -> list[str]:
         ranges = dict(_RANGES)
         ranges |= {name: allowed for name, allowed in _OPTIONAL.items() if getattr(self, name) is not None}
         if self.objective in BINARY and self.base_score is not None:
@@ -170,11 +151,7 @@ class PivodlParams(TreeParams):
             for name in ("subsample", "colsample_bytree")
             if getattr(self, name) != 1
         ]
-        wrong += self._classes()
-        if not isinstance(self.as_published, bool):
-            wrong.append(f"as_published must be true or false, not {self.as_published!r}")
-        if wrong:
-            raise ConfigError("pivodl parameters: " + "; ".join(wrong))
+        return wrong + self._classes() + not_a_switch(self, "as_published")
 
     def _classes(self) -> list[str]:
         names = list(self.classes)

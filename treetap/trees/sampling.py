@@ -24,13 +24,10 @@ import math
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Bools, Ints, Words
 from treetap.errors import DataError
 
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
 #: Begins the name of every draw.
 DOMAIN = "treetap draw"
 #: Words of a block of SHA-256.

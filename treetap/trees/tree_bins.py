@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.trees.binning import BinnedTable, Codes, FeatureBins, quantile_cuts
-from treetap.trees.candidates import MIRRORED, Bools, Candidate, CandidateList, Partition, Shape, column_goes_left
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from treetap.trees.candidates import MIRRORED, Candidate, CandidateList, Partition, Shape, column_goes_left
 
 
 class GlobalBins:
@@ -102,9 +98,7 @@ class NodeBins:
     additive = False
     min_cell_records = 0
 
-    def __init__(
-        self, values: npt.NDArray[Any], kept: Ints, drawn: Ints, max_bin: int, training: int | None = None
-    ) -> None:
+    def __init__(self, values: Array, kept: Ints, drawn: Ints, max_bin: int, training: int | None = None) -> None:
         self.kept = kept
         self._values: Floats = np.asarray(values[:, kept], dtype=np.float64)
         self._drawn, self._max_bin = drawn, max_bin
@@ -120,7 +114,13 @@ class NodeBins:
         """Fix the bins of a node, whose records are `rows`."""
         rows = rows[self._drawn[rows] > 0]
         times = self._drawn[rows]
-        self._cuts[node] = [self._quantiles(self._values[rows, j], times) for j in range(len(self.kept))]
+        self._cuts[node] = []
+        for j in range(len(self.kept)):
+            column = self._values[rows, j]
+            here = ~np.isnan(column)
+            present, place = np.unique(column[here], return_inverse=True)
+            counts = np.bincount(place, weights=times[here]).astype(np.int64)
+            self._cuts[node].append(quantile_cuts(present, counts, self._max_bin))
 
     def at_border(self, node: int, candidate: Candidate) -> Candidate:  # noqa: ARG002
         return candidate
@@ -146,13 +146,8 @@ class NodeBins:
         """The candidate of a place; trees with bins per node have no mirror images."""
         return self.candidates.of(place)
 
-    def _quantiles(self, column: Floats, times: Ints) -> Floats:
-        here = ~np.isnan(column)
-        present, place = np.unique(column[here], return_inverse=True)
-        return quantile_cuts(present, np.bincount(place, weights=times[here]).astype(np.int64), self._max_bin)
 
-
-def widest(values: npt.NDArray[Any], max_bin: int) -> list[Shape]:
+def widest(values: Array, max_bin: int) -> list[Shape]:
     """By column of the values (n, d): the most bins that a node can have, and True if it can have missing values."""
     columns = np.asarray(values, dtype=np.float64).T
     bins = (len(np.unique(column[~np.isnan(column)])) for column in columns)
@@ -171,7 +166,7 @@ def goes_left(bins: Bins, node: int, rows: Ints, candidate: Candidate) -> Bools:
     return column_goes_left(column, candidate, bins.candidates.shapes[candidate.feature].n_bins)
 
 
-def left_sums_of(bins: Bins, values: Ints, nodes: Sequence[int], rows: Sequence[Ints]) -> npt.NDArray[np.int64]:
+def left_sums_of(bins: Bins, values: Ints, nodes: Sequence[int], rows: Sequence[Ints]) -> Ints:
     """Left sums (nodes, candidates, S) of values (N, S) over each node's records; fresh bins are made of them first."""
     if isinstance(bins, GlobalBins) and bins.additive:
         return left_sums(bins.all_codes, bins.candidates, values, rows)
@@ -190,10 +185,10 @@ def _cut(cuts: Floats, number: int) -> float:
 
 
 def left_sums(
-    codes: npt.NDArray[Any],
+    codes: Array,
     candidates: CandidateList,
     values: Ints,
-    nodes: Sequence[npt.NDArray[Any]],
+    nodes: Sequence[Array],
 ) -> Ints:
     """Σ of values over the records of a node that a candidate sends left, or that have a category of `groups`.
 

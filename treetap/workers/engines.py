@@ -17,8 +17,9 @@ What the server has imported, all share: of the 27 MB that an idle worker holds 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 from treetap.native import arithmetic
@@ -89,6 +90,34 @@ def on(state: dict[str, Any], name: str, method: Callable[..., T], *args: Any) -
 def drop(state: dict[str, Any], name: str) -> None:
     """A kernel: have nothing in a worker's memory by this name any more."""
     state.pop(name, None)
+
+
+class InWorkers:
+    """What the workers of an engine have in memory by one name, until `close`."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine, self._name = engine, name
+
+    async def close(self) -> None:
+        """Free the workers' memory."""
+        self._engine.forget(drop, self._name)
+
+    async def _make(self, kind: Callable[..., Any], *args: Any) -> None:
+        """Have `kind(*args)` in every worker."""
+        await call_all(self._engine, make, self._name, kind, *args)
+
+    def _on(self, worker: int, method: Callable[..., T], *args: Any) -> Coroutine[Any, Any, T]:
+        """Call a method of what a worker has."""
+        return self._engine.call(worker, on, self._name, method, *args)
+
+    async def _on_all(self, method: Callable[..., T], *args: Any) -> list[T]:
+        return await together(*(self._on(worker, method, *args) for worker in range(self._engine.workers)))
+
+    def _shares(self, items: int) -> list[tuple[int, int, int]]:
+        """Each worker that has a share of some items, its first, and the one behind its last."""
+        workers = self._engine.workers
+        bounds = pairwise(items * worker // workers for worker in range(workers + 1))
+        return [(worker, first, last) for worker, (first, last) in enumerate(bounds) if last > first]
 
 
 async def call_all(engine: Engine, kernel: Callable[..., Any], *args: Any) -> None:

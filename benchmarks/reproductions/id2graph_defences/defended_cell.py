@@ -14,6 +14,7 @@ from defended_cells import Cell
 from id2graph_trial import ATTACKER, HOLDER
 from two_parties import World, noisy_labels, params_of, world_of
 
+from treetap.arrays import Bools, Ints
 from treetap.attacks.id2graph.clustering import Leaves
 from treetap.attacks.id2graph.schema import Settings, usual_discount
 from treetap.attacks.registry import EXACT_UP_TO, attack
@@ -26,7 +27,6 @@ from treetap.protocols.registry import training as protocol_of
 from treetap.trees import metrics
 from treetap.trees.ensemble import ROOT, Ensemble, Split, route
 from treetap.trees.grower import CentralTrees
-from treetap.trees.local_values import Bools, Ints
 from treetap.trees.withholding import NOTHING, Withholding
 
 #: The length of the keys for which ciphertexts are counted.

@@ -27,7 +27,7 @@ from treetap.trees import metrics, sampling
 from treetap.trees.candidates import Candidate
 from treetap.trees.centralised_pivodl import CentralPivodlModel, CentralPivodlTree, Release, SourceSplit, train
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
+from treetap.trees.pivodl_rules import Moments, SharedLabelLoss
 from treetap.wire.v2 import jobs_pb2
 
 Floats = npt.NDArray[np.float64]

@@ -13,9 +13,9 @@ from sensfl_trainings import network_of
 
 from treetap.neural.architectures import held_statistics
 from treetap.neural.draws import Draws
-from treetap.neural.feature_side import BOTTOM
 from treetap.neural.numbers import pin
 from treetap.neural.params import SplitnnParams
+from treetap.neural.sides import BOTTOM
 
 #: Records of the batch, and draws of a projection for each.
 _RECORDS, _DRAWS = 8, 200

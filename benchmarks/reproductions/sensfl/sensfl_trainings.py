@@ -21,9 +21,9 @@ from treetap.attacks.features.findings import findings
 from treetap.attacks.registry import row
 from treetap.neural.centralised import CentralNetwork, Party
 from treetap.neural.draws import Draws
-from treetap.neural.feature_side import BOTTOM, PIECE, embedded
 from treetap.neural.inputs import Inputs
 from treetap.neural.params import SplitnnParams
+from treetap.neural.sides import BOTTOM, PIECE, embedded
 from treetap.tables.reading import Table
 
 Ints = npt.NDArray[np.int64]

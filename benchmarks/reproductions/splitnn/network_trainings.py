@@ -15,11 +15,10 @@ from network_cells import ALONE, MULTI_HEAD, TOGETHER, Cell, Scale
 from network_sets import FEATURE, HOLDER, split_of
 from network_settings import defences_of, params_of
 
-from treetap.neural.centralised import CentralNetwork, Party, Seen
+from treetap.neural.centralised import CentralNetwork, OwnNetwork, Party, Seen
 from treetap.neural.draws import Draws
-from treetap.neural.feature_side import BOTTOM
-from treetap.neural.own_priors import OwnNetwork
 from treetap.neural.params import SplitnnParams
+from treetap.neural.sides import BOTTOM
 from treetap.privacy.label_dp import staged
 
 Ints = npt.NDArray[np.int64]

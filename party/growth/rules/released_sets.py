@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Ints
 from treetap.errors import Refused
 from treetap.models.store import LEAKAGE
-from treetap.party.growth.label_state import SIGNATURES
 from treetap.party.growth.rule import Draft, Rule
+from treetap.party.growth.stored_trees import SIGNATURES
 from treetap.party.setup.labelled_table import LabelledTable
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.information import (
@@ -32,7 +32,6 @@ from treetap.trees.information import (
 )
 
 log = logging.getLogger(__name__)
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""`grafting` and `refit`: the label holder alone repairs a finished model of noisy labels (`treetap.trees.grafting`).
+"""`grafting` and `refit`: the label holder alone repairs a finished model of noisy labels (`treetap.trees.repair`).
 
 It needs the leaf that every record reached in each tree: arrays `reached-T` of the job's files, which go when the model
 is published. What it makes depends on clean labels. It is for the label holder's own files, and no message depends on
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from treetap.arrays import Ints
 from treetap.errors import DataError
 from treetap.models.line_file import Line
 from treetap.models.own_split import OwnSplit
@@ -21,11 +22,8 @@ from treetap.party.growth.split_table import SplitTable
 from treetap.party.runtime.job_store import JobStore
 from treetap.party.setup.labelled_table import LabelledTable
 from treetap.trees.ensemble import Tree
-from treetap.trees.grafting import NoisyModel
 from treetap.trees.growing_tree import GrowingTree
-from treetap.trees.repair import repair
-
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+from treetap.trees.repair import NoisyModel, repair
 
 
 class ReachedLeaves:

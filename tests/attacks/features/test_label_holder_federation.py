@@ -22,8 +22,8 @@ from treetap.attacks.view.predicted_embeddings import read_predicted
 from treetap.attacks.view.view import read_label_holder, read_view
 from treetap.errors import BadInput
 from treetap.neural.centralised import CentralNetwork, central_network
-from treetap.neural.feature_side import BOTTOM, embedded
 from treetap.neural.inputs import Inputs, InputScaler
+from treetap.neural.sides import BOTTOM, embedded
 from treetap.protocols.prediction import predict_request
 
 pytestmark = pytest.mark.second_tier

@@ -18,7 +18,7 @@ from treetap.attacks.view.opened_sums import OpenedSums, OpenedTree
 from treetap.attacks.view.view import View, read_label_holder, read_view
 from treetap.errors import BadInput, Malformed
 from treetap.party.defences.settings import Defences
-from treetap.party.growth import label_holder, recorded_sums
+from treetap.party.growth import label_holder, offered_candidates
 from treetap.party.growth.feature_party import OwnTree
 from treetap.party.policy import merged
 from treetap.trees.growing_tree import GrowingTree
@@ -243,7 +243,7 @@ HERE = world(60, (1, 2, 2), seed=5)
 def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     """The parties' states after one training, whose entries are in parts of 20 numbers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recorded_sums, "NUMBERS_PER_RECORD", 20)
+        patch.setattr(offered_candidates, "NUMBERS_PER_RECORD", 20)
         yield trained(tmp_path_factory.mktemp("recorded"), HERE, BOOSTING)
 
 

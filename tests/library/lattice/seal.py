@@ -13,9 +13,8 @@ import numpy as np
 import tenseal.sealapi as api
 import zstandard
 
-from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import Parameters
-from treetap.lattice.scheme import scheme_of, to_bytes
+from treetap.lattice.scheme import LatticeKey, scheme_of, to_bytes
 
 # Header of a serialised object: magic, header size, version major and minor, compression, reserved, size in all.
 _HEADER = struct.Struct("<HBBBBHQ")

@@ -10,9 +10,8 @@ import itertools
 import numpy as np
 
 from treetap.lattice.kernels import MaskedSum, Member
-from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import Parameters
-from treetap.lattice.scheme import to_bytes
+from treetap.lattice.scheme import LatticeKey, to_bytes
 
 N = 8192
 PARAMETERS = Parameters(N, 4, 20, 8, 1)

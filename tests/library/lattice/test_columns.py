@@ -10,9 +10,8 @@ import pytest
 from treetap.errors import BadInput, Malformed
 from treetap.lattice.columns import ColumnShape, FixedPoint, NodeColumns, Page, TreeShape, shape_of, widest
 from treetap.lattice.kernels import MaskedSum, Member, blinds
-from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import Parameters
-from treetap.lattice.scheme import scheme_of
+from treetap.lattice.scheme import LatticeKey, scheme_of
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, route
 from treetap.trees.paths import reachable
 

@@ -17,9 +17,8 @@ from treetap.errors import Malformed, PlaintextOverflow
 from treetap.lattice import histogram_key_holder, histogram_scheme, histogram_sums
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES, HistogramKeyHolder
 from treetap.lattice.histogram_parameters import HistogramParameters
-from treetap.lattice.histogram_scheme import first_halves_bytes
+from treetap.lattice.histogram_scheme import NONCE_BYTES, commitment, first_halves_bytes, seed_of
 from treetap.lattice.histogram_sums import HistogramSums
-from treetap.lattice.joint_seed import NONCE_BYTES, commitment, seed_of
 from treetap.native.histogram_arrays import DEGREE
 from treetap.native.histograms import WORD_BYTES, Secrets
 from treetap.trees.candidates import Shape

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from treetap.errors import Malformed, OutOfOrder, PlaintextOverflow
-from treetap.lattice.columns import FixedPoint
+from treetap.lattice.columns import FixedPoint, label_columns
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
-from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARTIAL_SUMS, Parameters
-from treetap.trees.remote_node_sums import label_columns
+from treetap.lattice.scheme import LatticeKey
 from treetap.workers.engines import InProcessEngine, ProcessEngine
 
 PARAMETERS = Parameters(8192, 4, 20, 12, 1)

@@ -11,9 +11,8 @@ import pytest
 
 from treetap.errors import Malformed, OutOfOrder, PlaintextOverflow
 from treetap.lattice.kernels import MaskedSum, Member
-from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import Parameters
-from treetap.lattice.scheme import scheme_of, to_bytes
+from treetap.lattice.scheme import LatticeKey, scheme_of, to_bytes
 
 ONE = Parameters(8192, 4, 20, 8, 1)
 TWO = Parameters(8192, 6, 20, 8, 2)

@@ -11,9 +11,8 @@ import pytest
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.lattice.columns import FixedPoint
 from treetap.lattice.kernels import Member
-from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import STATISTICAL_BITS, TOTAL_BITS, Parameters, plain_bits_for
-from treetap.lattice.scheme import scheme_of
+from treetap.lattice.scheme import LatticeKey, scheme_of
 
 
 @pytest.mark.parametrize("members", [1, 2, 3, 5, 8])

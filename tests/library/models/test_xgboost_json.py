@@ -15,7 +15,7 @@ from tests.library.trees.tables import Parties, labels_for, signal, table
 from treetap.errors import BadInput
 from treetap.lab.experiment.xgboost_export import Column, feature_names, threshold_of, xgboost_model
 from treetap.models.own_split import OwnSplit
-from treetap.trees import centralised, centralised_forest
+from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below
 from treetap.trees.grower import CentralTrees
@@ -47,7 +47,7 @@ BOOSTED = [
 def _trained(parties: Parties, labels: npt.NDArray[Any], params: TreeParams, classes: int) -> CentralTrees:
     binned = [(name, bin_table(X, [str(j) for j in range(X.shape[1])], params.max_bin)) for name, X in parties]
     if isinstance(params, ForestParams):
-        return centralised_forest.train_forest(parties, labels, params, classes)
+        return centralised.train_forest(parties, labels, params, classes)
     assert isinstance(params, BoostingParams)
     return centralised.train(binned, labels, params, classes)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from treetap.errors import ConfigError
 from treetap.neural.params import KINDS, NORMS, OPTIMIZERS, SCHEDULES, WIRE_TYPES, Bottom, SplitnnParams, Top
-from treetap.protocols.codec import put, read
+from treetap.protocols.job_spec import params_in, write_params
 from treetap.trees.job_params import OBJECTIVES
 from treetap.wire.v2 import splitnn_pb2
 
@@ -154,14 +154,14 @@ def parameters(draw: st.DrawFn) -> SplitnnParams:
 def test_parameters_survive_their_message(params: SplitnnParams) -> None:
     """Every field, models inside models included, is the same after bytes."""
     message = splitnn_pb2.SplitnnParams()
-    put(params, message)
-    assert read(splitnn_pb2.SplitnnParams.FromString(message.SerializeToString()), SplitnnParams) == params
+    write_params(params, message)
+    assert params_in(splitnn_pb2.SplitnnParams.FromString(message.SerializeToString()), SplitnnParams) == params
 
 
 def test_a_missing_value_of_nan_survives_too() -> None:
     """NaN, which equals nothing, is absent from the message."""
     message = splitnn_pb2.SplitnnParams()
-    put(SplitnnParams(), message)
-    found = read(message, SplitnnParams)
+    write_params(SplitnnParams(), message)
+    found = params_in(message, SplitnnParams)
     assert math.isnan(found.missing)
     assert replace(found, missing=0.0) == replace(SplitnnParams(), missing=0.0)

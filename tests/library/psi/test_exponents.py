@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from treetap.psi import group, kernels
+from treetap.psi import group, lists
 from treetap.psi.group import ORDER, Exponent, NotClamped
 from treetap.tables.record_ids import Ids
 
@@ -65,8 +65,8 @@ def test_another_one_is_drawn_in_their_place(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_exponent_can_be_exchanged() -> None:
     """Raising by new over old takes the old one away and puts the new one on."""
     old, new, ids = Exponent.draw(), Exponent.draw(), Ids.of(["a", "b"]).packed()
-    exchanged = kernels.raise_points({}, new.over(old).for_kernel(), kernels.blind({}, old.for_kernel(), *ids))
-    assert exchanged == kernels.blind({}, new.for_kernel(), *ids)
+    exchanged = lists.raise_points({}, new.over(old).for_kernel(), lists.blind({}, old.for_kernel(), *ids))
+    assert exchanged == lists.blind({}, new.for_kernel(), *ids)
 
 
 def test_exponents_are_not_shown() -> None:

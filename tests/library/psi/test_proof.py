@@ -15,7 +15,8 @@ from tests.library.psi.naive import ORDER_8, multiple
 from tests.native.forms import HERE
 from treetap.errors import Malformed
 from treetap.native.curve import Curve
-from treetap.psi import kernels, proof
+from treetap.psi import lists as kernels
+from treetap.psi import proof
 from treetap.psi.group import ORDER, Exponent, uniform_bytes
 from treetap.psi.proof import Claim, Sums, digits_of
 from treetap.tables.record_ids import Ids

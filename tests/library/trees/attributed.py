@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treetap.arrays import Bools, Floats
 from treetap.trees.ensemble import Ensemble
-from treetap.trees.shapley import Bools, Floats, PlayerOf, expected_score, masked_terms
+from treetap.trees.shapley import PlayerOf, expected_score, masked_terms
 
 
 @dataclass(frozen=True)

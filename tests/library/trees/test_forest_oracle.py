@@ -13,7 +13,7 @@ from tests.forest.oracle import forest_train
 from tests.library.trees.tables import Parties, labels_for, signal, table
 from tests.oracle import OracleLeaf, OracleModel, OracleSplit, oracle_predict
 from treetap.errors import ConfigError, DataError
-from treetap.trees.centralised_forest import CentralForest, train_forest
+from treetap.trees.centralised import CentralForest, train_forest
 from treetap.trees.params import ForestParams
 
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

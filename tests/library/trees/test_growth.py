@@ -16,8 +16,7 @@ from tests.forest.oracle import forest_train
 from tests.library.trees.tables import Parties, drawn_weights, labels_for, signal
 from tests.oracle import OracleLeaf, OracleModel, OracleSplit, oracle_train
 from treetap.trees.binning import BinnedTable, bin_table
-from treetap.trees.centralised import train
-from treetap.trees.centralised_forest import train_forest
+from treetap.trees.centralised import train, train_forest
 from treetap.trees.grower import CentralTrees
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.withholding import Withholding

@@ -12,9 +12,8 @@ import pytest
 from treetap.lattice.columns import NodeColumns
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Subtree, Tree, cover_shares
 from treetap.trees.leaf_entries import LeafEntries
-from treetap.trees.local_values import ValueTable
 from treetap.trees.missing_party import scores_without
-from treetap.trees.paths import candidate_leaves, reachable
+from treetap.trees.paths import ValueTable, candidate_leaves, reachable
 
 OWNERS = ("holder", "b", "c")
 N = 40

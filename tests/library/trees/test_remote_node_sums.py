@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from treetap.lattice.columns import label_columns
 from treetap.trees.ensemble import Leaf, Split, Tree, route
 from treetap.trees.paths import reachable
-from treetap.trees.remote_node_sums import label_columns
 
 RNG = np.random.default_rng(8)
 N = 200

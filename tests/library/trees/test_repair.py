@@ -13,10 +13,9 @@ from tests.library.trees.tables import Parties, labels_for, signal, table
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import Candidate
 from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below
-from treetap.trees.grafting import NoisyModel, RepairedTree, to_regrow
-from treetap.trees.local_values import reached_values
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
-from treetap.trees.repair import repair, repair_boosting, repair_forest
+from treetap.trees.paths import reached_values
+from treetap.trees.repair import NoisyModel, RepairedTree, repair, repair_boosting, repair_forest, to_regrow
 from treetap.trees.tree_bins import GlobalBins
 from treetap.trees.withholding import Withholding
 

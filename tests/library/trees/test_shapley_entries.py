@@ -12,12 +12,12 @@ import pytest
 from tests.library.trees.attributed import attribute
 from tests.library.trees.decisions import all_masks, decisions, player_of
 from tests.library.trees.tables import Case, cases, encoded
+from treetap.arrays import Ints
 from treetap.trees.centralised import CentralModel, Tables, train
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree
-from treetap.trees.leaf_entries import ERROR_BITS, SUM_BITS, Ints
+from treetap.trees.leaf_entries import ERROR_BITS, SUM_BITS
 from treetap.trees.paths import paths
-from treetap.trees.shapley import expected_score
-from treetap.trees.shapley_entries import AttributedHop, AttributionEntries
+from treetap.trees.shapley import AttributedHop, AttributionEntries, expected_score
 
 Floats = npt.NDArray[np.float64]
 CASES = [case for case in cases() if case.name.endswith(("plain", "missing"))]

@@ -8,21 +8,15 @@ standard obfuscator, since its reader owns the key. Work is spread over the work
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from treetap.additive.paillier.public_key import Packer, PublicKey, TwistedObfuscators
 from treetap.errors import Malformed
 from treetap.process.together import together
-from treetap.workers.engines import Engine, drop
-
-Ints = npt.NDArray[np.int64]
+from treetap.workers.engines import Engine, InWorkers
 
 
-class SharedSums:
+class SharedSums(InWorkers):
     """Encrypts under others' keys and adds up ciphertexts.
 
     Args:
@@ -36,16 +30,16 @@ class SharedSums:
     """
 
     def __init__(self, engine: Engine, obfuscation: str, token: str) -> None:
-        self._engine, self._obfuscation, self._name = engine, obfuscation, f"shared/{token}"
+        super().__init__(engine, f"shared/{token}")
+        self._obfuscation = obfuscation
         self.operations: dict[str, int] = {"encryptions": 0, "additions": 0, "packings": 0}
 
     async def encrypt(self, public: PublicKey, plains: Sequence[int]) -> bytes:
         """A ciphertext of each signed plaintext, |plaintext| < n/2, in order."""
-        parts = self._parts(len(plains))
         key = public.to_bytes()
         calls = [
             self._engine.call(worker, _encrypt, self._name, key, self._obfuscation, list(plains[first:last]))
-            for worker, (first, last) in parts
+            for worker, first, last in self._shares(len(plains))
         ]
         self.operations["encryptions"] += len(plains)
         return b"".join(await together(*calls))
@@ -77,7 +71,7 @@ class SharedSums:
         blocks = -(-len(order) // groups)
         key = public.to_bytes()
         calls = []
-        for worker, (first, last) in self._parts(blocks):
+        for worker, first, last in self._shares(blocks):
             places = order[first * groups : last * groups]
             picked = [b"".join([share[place * width : (place + 1) * width] for place in places]) for share in shares]
             plains = [0] * len(places) if own is None else [own[place] for place in places]
@@ -85,16 +79,6 @@ class SharedSums:
         self.operations["additions"] += len(order) * (len(shares) - (own is None))
         self.operations["packings"] += blocks
         return b"".join(await together(*calls))
-
-    async def close(self) -> None:
-        """Make every worker forget the keys' tables."""
-        self._engine.forget(drop, self._name)
-
-    def _parts(self, items: int) -> list[tuple[int, tuple[int, int]]]:
-        """Worker and range of each part of some items."""
-        workers = self._engine.workers
-        bounds = [items * worker // workers for worker in range(workers + 1)]
-        return [(worker, (first, last)) for worker, (first, last) in enumerate(pairwise(bounds)) if last > first]
 
 
 def _obfuscators(state: dict[str, Any], name: str, key: bytes, kind: str) -> tuple[PublicKey, TwistedObfuscators]:

@@ -27,7 +27,7 @@ import gmpy2
 from gmpy2 import mpz
 
 from treetap.additive.paillier.public_key import PublicKey, random_unit
-from treetap.additive.sums.key_holder import KeyHolder
+from treetap.additive.sums.key_holder import HeldKey, KeyHolder
 from treetap.errors import Malformed
 from treetap.native.library import in_bounds
 from treetap.process.together import together
@@ -95,7 +95,7 @@ class GainComparison:
 
     async def encrypted_bits(self, values: Sequence[int]) -> list[bytes]:
         """Step 1, as challenger: `width` ciphertexts for each number."""
-        return await self._holder.apply(_encrypt, [bits_of(value, self._width) for value in values])
+        return await self._holder.apply(HeldKey.encrypt_numbers, [bits_of(value, self._width) for value in values])
 
     async def blinded(self, tasks: Sequence[tuple[PublicKey, bytes, int]]) -> list[bytes]:
         """Step 2, as champion, for each challenger's key and encrypted bits, and own number.
@@ -129,17 +129,10 @@ class GainComparison:
             )
 
 
-def _encrypt(state: dict[str, Any], name: str, bits: list[int]) -> bytes:
-    secret, _, obfuscation = state[name]
-    ciphertexts: bytes = secret.encrypt_many(bits, obfuscation)
-    return ciphertexts
-
-
 def _blind(state: dict[str, Any], key: bytes, bits: bytes, value: int) -> bytes:
     del state
     return blinded(PublicKey.from_bytes(key, allow_breakable=True), bits, value)  # the size was accepted when it came
 
 
-def _open(state: dict[str, Any], name: str, block: bytes) -> bool:
-    secret, _, _ = state[name]
-    return champion_is_larger(secret.decrypt_many(block))
+def _open(key: HeldKey, block: bytes) -> bool:
+    return champion_is_larger(key.open_numbers(block))

@@ -19,7 +19,7 @@ from treetap.additive.sums.joint_cells import BinProducts, Codes, RootCells, bin
 from treetap.process.together import together
 from treetap.trees.candidates import Kind, Shape
 from treetap.trees.slots import Slots
-from treetap.workers.engines import Engine
+from treetap.workers.engines import Engine, InWorkers
 
 
 @dataclass(frozen=True)
@@ -267,12 +267,7 @@ def pack(state: dict[str, Any], name: str, candidates: bytes, added: Sequence[in
     return held.public.write(held.public.shifted(packed, added) if added else packed)
 
 
-def close_tree(state: dict[str, Any], name: str) -> None:
-    """Forget a tree, or a pool."""
-    state.pop(name, None)
-
-
-class CandidateSums:
+class CandidateSums(InWorkers):
     """Parts (b) and (c) of the sums over the workers, and their account.
 
     Args:
@@ -292,8 +287,8 @@ class CandidateSums:
     """
 
     def __init__(self, engine: Engine, public: PublicKey, slots: Slots, records: int, name: str) -> None:
-        self._engine, self._public, self._bits, self._name = engine, public, slots.bits, name
-        self._slots = slots
+        super().__init__(engine, name)
+        self._public, self._bits, self._slots = public, slots.bits, slots
         self._per_plaintext = slots.groups_per_plaintext(public.plain_bits)
         # The place of each record's ciphertext: its worker and its index there.
         self._worker_of = np.zeros(records, dtype=np.int32)

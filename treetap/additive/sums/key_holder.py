@@ -5,10 +5,8 @@ Each worker holds the key, handed over by its `for_worker`, and its own fixed-ba
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing
-from itertools import pairwise
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +15,7 @@ from treetap.additive.paillier.secret_key import SecretKey
 from treetap.errors import Malformed
 from treetap.process.together import in_order, together
 from treetap.trees.slots import Slots
-from treetap.workers.engines import Engine, call_all, drop
+from treetap.workers.engines import Engine, InWorkers
 
 T = TypeVar("T")
 Task = TypeVar("Task")
@@ -38,7 +36,7 @@ def block_size(records: int, workers: int, ciphertext_bytes: int, most: int = BL
     return min(most, max(SMALLEST_BLOCK, -(-of_worker // blocks)))
 
 
-class KeyHolder:
+class KeyHolder(InWorkers):
     """Encrypts and opens on an engine.
 
     Args:
@@ -53,11 +51,10 @@ class KeyHolder:
     """
 
     def __init__(self, engine: Engine, secret: SecretKey, slots: Slots, obfuscation: str, token: str) -> None:
-        self._engine = engine
+        super().__init__(engine, f"owner/{token}")
         self._secret = secret
         self._slots = slots
         self._obfuscation = obfuscation
-        self._name = f"owner/{token}"
         self._groups = slots.groups_per_plaintext(secret.public.plain_bits)
 
     async def start(self) -> None:
@@ -66,16 +63,15 @@ class KeyHolder:
         Raises:
             BadInput: the obfuscation is unknown or the key is not fit for it.
         """
-        key = self._secret.for_worker()
-        await call_all(self._engine, _take_key, self._name, key, self._slots, self._obfuscation)
+        await self._make(HeldKey, self._secret.for_worker(), self._slots, self._obfuscation)
 
     async def prove(self, bound_to: bytes) -> bytes:
         """The proof of the key's form, made in a worker; see `SecretKey.prove`."""
-        return await self._engine.call(0, _prove, self._name, bound_to)
+        return await self._on(0, HeldKey.prove, bound_to)
 
-    async def encrypt_blocks(
+    def encrypt_blocks(
         self, columns: Sequence[npt.NDArray[np.int64]], block: int = BLOCK
-    ) -> AsyncIterator[tuple[int, bytes]]:
+    ) -> AsyncGenerator[tuple[int, bytes], None]:
         """Encrypt one int64 array per slot, all of length n, in blocks of at most `block` records (see `block_size`).
 
         At most two blocks per worker are under way, so memory does not grow with n.
@@ -92,18 +88,15 @@ class KeyHolder:
         calls = (
             (
                 start,
-                self._engine.call(
+                self._on(
                     (start // size) % workers,
-                    _encrypt,
-                    self._name,
+                    HeldKey.encrypt,
                     [np.ascontiguousarray(column[start : start + size]) for column in columns],
                 ),
             )
             for start in range(0, records, size)
         )
-        async with aclosing(in_order(calls, IN_FLIGHT_PER_WORKER * workers)) as blocks:
-            async for first, ciphertexts in blocks:
-                yield first, ciphertexts
+        return in_order(calls, IN_FLIGHT_PER_WORKER * workers)
 
     async def open(self, ciphertexts: bytes, candidates: int) -> npt.NDArray[np.int64]:
         """Decrypt packed sums.
@@ -124,72 +117,60 @@ class KeyHolder:
             raise Malformed(
                 f"{candidates} candidates are {count} ciphertexts of {width} bytes, got {len(ciphertexts)} bytes"
             )
-        workers = self._engine.workers
-        bounds = [count * worker // workers for worker in range(workers + 1)]
         parts = await together(
             *(
-                self._engine.call(
+                self._on(
                     worker,
-                    _open,
-                    self._name,
+                    HeldKey.open,
                     ciphertexts[first * width : last * width],
                     min(candidates, last * groups) - first * groups,
                 )
-                for worker, (first, last) in enumerate(pairwise(bounds))
-                if last > first
+                for worker, first, last in self._shares(count)
             )
         )
         return np.concatenate([np.empty((0, len(self._slots.widths)), dtype=np.int64), *parts])
 
     async def open_numbers(self, ciphertexts: bytes) -> list[int]:
         """Decrypt a few ciphertexts whose plaintexts are signed numbers, without slots."""
-        return await self._engine.call(0, _open_numbers, self._name, ciphertexts)
+        return await self._on(0, HeldKey.open_numbers, ciphertexts)
 
-    async def apply(self, kernel: Callable[[dict[str, Any], str, Task], T], tasks: Sequence[Task]) -> list[T]:
-        """The results of a kernel that uses the key, for each task in order, spread evenly over the workers.
-
-        The worker's memory has the key, the layout and the obfuscation under the name that the kernel gets.
-        """
-        workers = self._engine.workers
-        calls = [self._engine.call(place % workers, kernel, self._name, task) for place, task in enumerate(tasks)]
-        return await together(*calls)
-
-    async def close(self) -> None:
-        """Make every worker forget the key."""
-        self._engine.forget(drop, self._name)
+    async def apply(self, method: Callable[[HeldKey, Task], T], tasks: Sequence[Task]) -> list[T]:
+        """The results of what uses the key, for each task in order, spread evenly over the workers."""
+        return await together(
+            *(self._on(place % self._engine.workers, method, task) for place, task in enumerate(tasks))
+        )
 
 
-def _take_key(state: dict[str, Any], name: str, key: bytes, slots: Slots, obfuscation: str) -> None:
-    secret = SecretKey.from_worker(key)
-    secret.prepare(obfuscation)
-    state[name] = (secret, slots, obfuscation)
+class HeldKey:
+    """A worker's part: the key with its tables, and the layout of a record."""
 
+    def __init__(self, key: bytes, slots: Slots, obfuscation: str) -> None:
+        self.secret, self._slots, self._obfuscation = SecretKey.from_worker(key), slots, obfuscation
+        self.secret.prepare(obfuscation)
 
-def _prove(state: dict[str, Any], name: str, bound_to: bytes) -> bytes:
-    secret, _, _ = state[name]
-    proof: bytes = secret.prove(bound_to)
-    return proof
+    def prove(self, bound_to: bytes) -> bytes:
+        """The proof of the key's form."""
+        return self.secret.prove(bound_to)
 
+    def encrypt(self, columns: Sequence[npt.NDArray[np.int64]]) -> bytes:
+        """Ciphertexts of records, an array for each slot."""
+        return self.encrypt_numbers(self._slots.encode(columns))
 
-def _encrypt(state: dict[str, Any], name: str, columns: Sequence[npt.NDArray[np.int64]]) -> bytes:
-    secret, slots, obfuscation = state[name]
-    ciphertexts: bytes = secret.encrypt_many(slots.encode(columns), obfuscation)
-    return ciphertexts
+    def encrypt_numbers(self, plains: Sequence[int]) -> bytes:
+        """Ciphertexts of numbers, without slots."""
+        return self.secret.encrypt_many(plains, self._obfuscation)
 
+    def open(self, ciphertexts: bytes, candidates: int) -> npt.NDArray[np.int64]:
+        """Packed sums of candidates: (candidates, slots)."""
+        per_plaintext = self._slots.groups_per_plaintext(self.secret.public.plain_bits)
+        plains = self.secret.decrypt_many(ciphertexts)
+        left = candidates
+        parts = []
+        for plain in plains:
+            parts.append(self._slots.decode(plain, min(left, per_plaintext)))
+            left -= per_plaintext
+        return np.concatenate(parts)
 
-def _open(state: dict[str, Any], name: str, ciphertexts: bytes, candidates: int) -> npt.NDArray[np.int64]:
-    secret, slots, _ = state[name]
-    per_plaintext = slots.groups_per_plaintext(secret.public.plain_bits)
-    plains = secret.decrypt_many(ciphertexts)
-    left = candidates
-    parts = []
-    for plain in plains:
-        parts.append(slots.decode(plain, min(left, per_plaintext)))
-        left -= per_plaintext
-    return np.concatenate(parts)
-
-
-def _open_numbers(state: dict[str, Any], name: str, ciphertexts: bytes) -> list[int]:
-    secret, _, _ = state[name]
-    plains: list[int] = secret.decrypt_many(ciphertexts)
-    return plains
+    def open_numbers(self, ciphertexts: bytes) -> list[int]:
+        """Signed numbers, without slots."""
+        return self.secret.decrypt_many(ciphertexts)

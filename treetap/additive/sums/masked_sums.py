@@ -17,23 +17,19 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from treetap.additive.paillier.public_key import Packer, PublicKey, TwistedObfuscators, in_worker
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Cells
 from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
+from treetap.arrays import Bools, Ints
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.trees.slots import Slots
-from treetap.workers.engines import Engine, call_all, drop, make
+from treetap.workers.engines import Engine, InWorkers
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 #: Bits of one output's slot: sums of fewer bits leave some unused, which a ciphertext under another key would fill.
 SLOT_BITS = 62
 #: Bytes of ciphertexts that a worker works on at a time, roughly: tens to hundreds of milliseconds.
@@ -55,7 +51,7 @@ def ciphertexts_of(values: int, plain_bits: int) -> tuple[int, int]:
     return count, -(-values // count)
 
 
-class EntryKeyHolder:
+class EntryKeyHolder(KeyHolder):
     """The label holder's side.
 
     Args:
@@ -78,39 +74,27 @@ class EntryKeyHolder:
         self, engine: Engine, secret: SecretKey, outputs: int, obfuscation: str, sum_bits: int, token: str
     ) -> None:
         self.slots = entry_slots(outputs)
+        super().__init__(engine, secret, self.slots, obfuscation, token)
         self.ciphertext_bytes = secret.public.ciphertext_bytes
         self._bound = 1 << sum_bits
         self._per_call = max(1, CALL_BYTES // self.ciphertext_bytes)
-        self._owner = KeyHolder(engine, secret, self.slots, obfuscation, token)
-
-    async def start(self) -> None:
-        """Hand the key to every worker."""
-        await self._owner.start()
-
-    async def prove(self, bound_to: bytes) -> bytes:
-        """The proof of the key's form; see `SecretKey.prove`."""
-        return await self._owner.prove(bound_to)
 
     async def encrypt(self, values: Ints) -> AsyncIterator[bytes]:
         """Encrypt entries (…, outputs) in the order of the array; ciphertexts come in blocks, few of them ahead."""
         columns = [np.ascontiguousarray(column) for column in values.reshape(-1, values.shape[-1]).T]
-        async for _, ciphertexts in self._owner.encrypt_blocks(columns, self._per_call):
+        async for _, ciphertexts in self.encrypt_blocks(columns, self._per_call):
             yield ciphertexts
 
-    async def open(self, sums: bytes, records: int) -> Ints:
+    async def open(self, ciphertexts: bytes, candidates: int) -> Ints:
         """The sums of a block of records, or of their ciphertexts where each takes several (records, outputs).
 
         Raises:
             Malformed: not as many ciphertexts as the records need, or a sum that honest entries cannot have.
         """
-        opened = await self._owner.open(sums, records)
+        opened = await super().open(ciphertexts, candidates)
         if np.abs(opened).max(initial=0) >= self._bound:
             raise Malformed("a sum is larger than the model's scores can be: it was encrypted under another key")
         return opened
-
-    async def close(self) -> None:
-        """Make every worker forget the key."""
-        await self._owner.close()
 
 
 @dataclass(frozen=True)
@@ -125,7 +109,7 @@ class _Plan:
     obfuscation: str | None
 
 
-class EntryMember:
+class EntryMember(InWorkers):
     """A feature party's side.
 
     Args:
@@ -153,8 +137,8 @@ class EntryMember:
         obfuscation: str | None,
         token: str,
     ) -> None:
-        self._engine, self._public, self._name = engine, public, f"member/{token}"
-        self._slots = slots
+        super().__init__(engine, f"member/{token}")
+        self._public, self._slots = public, slots
         self.operations = {"additions": 0, "obfuscators": 0, "packings": 0}
         self.varying = np.setdiff1d(np.arange(len(outgoing)), constant)
         self._plan = _Plan(
@@ -173,15 +157,11 @@ class EntryMember:
                 f"{expected} constant entries need {expected * self._public.ciphertext_bytes} bytes of ciphertexts, "
                 f"got {len(constants)}"
             )
-        await call_all(self._engine, make, self._name, _WorkerState, self._plan, constants)
+        await self._make(_WorkerState, self._plan, constants)
 
     def block(self, masks: Bools) -> MaskedBlock:
         """Begin a block of records, whose candidate sets are `masks` (records, incoming entries)."""
         return MaskedBlock(self, masks)
-
-    async def close(self) -> None:
-        """Free the workers' memory."""
-        self._engine.forget(drop, self._name)
 
 
 class MaskedBlock:
@@ -259,7 +239,7 @@ class MaskedBlock:
         size = records * self._record
         part, self._buffer = bytes(self._buffer[:size]), self._buffer[size:]
         masks = self._masks[self._begun : self._begun + records]
-        call = engine.call(self._calls % engine.workers, _mask, self._member._name, part, masks)
+        call = self._member._on(self._calls % engine.workers, _WorkerState.mask, part, masks)
         self._pending.append(asyncio.ensure_future(call))
         outgoing = self._member._plan.outgoing  # of each incoming entry: how many go on as one, whatever a mask keeps
         self._member.operations["additions"] += records * (len(outgoing) - len(set(outgoing)))
@@ -278,13 +258,12 @@ class MaskedBlock:
         member, width = self._member, self._member._public.ciphertext_bytes
         sums = b"".join(self._sums)
         groups = member._slots.groups_per_plaintext(member._public.plain_bits)
-        count, workers = -(-len(sums) // (groups * width)), member._engine.workers
-        cuts = [count * worker // workers * groups * width for worker in range(workers + 1)]
+        size = groups * width
+        count = -(-len(sums) // size)
         packed = await together(
             *(
-                member._engine.call(worker, _pack, member._name, sums[first:last])
-                for worker, (first, last) in enumerate(pairwise(cuts))
-                if last > first
+                member._on(worker, _WorkerState.pack, sums[first * size : last * size])
+                for worker, first, last in member._shares(count)
             )
         )
         member.operations["packings"] += count
@@ -306,32 +285,29 @@ class _WorkerState:
         groups = plan.slots.groups_per_plaintext(self.public.plain_bits)
         self.packer = Packer(self.public, plan.slots.bits, groups)
 
+    def mask(self, ciphertexts: bytes, masks: Bools) -> tuple[bytes, int]:
+        """Equation 13 for a few records, and 14 (10 for one feature party) at the last.
 
-def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) -> tuple[bytes, int]:
-    """Equation 13 for a few records, and 14 (10 for one feature party) at the last.
+        Returns:
+            Ciphertexts record by record, and the number of obfuscators that they took.
+        """
+        ring, records = self.public.ring, len(masks)
+        values = np.concatenate([self.public.read_factors(ciphertexts), self.constants])
+        # Of each entry, record by record, its ciphertext's place among the values, and the outgoing entry it enters.
+        places = np.empty(masks.shape, dtype=np.int64)
+        places[:, self.varying] = np.arange(records * len(self.varying)).reshape(records, -1)
+        places[:, self.constant] = records * len(self.varying) + np.arange(len(self.constant))
+        cells = np.arange(records, dtype=np.int64)[:, np.newaxis] * self.entries + self.outgoing
+        of_kept, count = cells[masks], records * self.entries
+        going, factors = (
+            ring.cell_products(values, Cells(places[masks], of_kept, count)),
+            np.bincount(of_kept, minlength=count),
+        )
+        if self.fresh is not None:
+            # An entry from which nothing was kept is 1, so its obfuscator alone goes on: a fresh encryption of zero.
+            going = ring.multiply(going, self.fresh.draw(count))
+        return self.public.write_products(going, factors), 0 if self.fresh is None else count
 
-    Returns:
-        Ciphertexts record by record, and the number of obfuscators that they took.
-    """
-    worker: _WorkerState = state[name]
-    ring, records = worker.public.ring, len(masks)
-    values = np.concatenate([worker.public.read_factors(ciphertexts), worker.constants])
-    # The place of each entry's ciphertext among the values, record by record, and the outgoing entry that it enters.
-    places = np.empty(masks.shape, dtype=np.int64)
-    places[:, worker.varying] = np.arange(records * len(worker.varying)).reshape(records, -1)
-    places[:, worker.constant] = records * len(worker.varying) + np.arange(len(worker.constant))
-    cells = np.arange(records, dtype=np.int64)[:, np.newaxis] * worker.entries + worker.outgoing
-    of_kept, count = cells[masks], records * worker.entries
-    going, factors = (
-        ring.cell_products(values, Cells(places[masks], of_kept, count)),
-        np.bincount(of_kept, minlength=count),
-    )
-    if worker.fresh is not None:
-        # An entry from which nothing was kept is 1, so its obfuscator alone goes on: a fresh encryption of zero.
-        going = ring.multiply(going, worker.fresh.draw(count))
-    return worker.public.write_products(going, factors), 0 if worker.fresh is None else count
-
-
-def _pack(state: dict[str, Any], name: str, sums: bytes) -> bytes:
-    worker: _WorkerState = state[name]
-    return worker.public.write(worker.packer.pack_fresh(worker.public.read(sums)))
+    def pack(self, sums: bytes) -> bytes:
+        """Sums packed and re-randomised."""
+        return self.public.write(self.packer.pack_fresh(self.public.read(sums)))

@@ -27,7 +27,6 @@ from treetap.additive.sums.kernels import (
     CandidateSums,
     Tree,
     add,
-    close_tree,
     keep,
     node_bins,
     open_pool,
@@ -164,7 +163,7 @@ class EncryptedSums(CandidateSums):
         for block in self._under_way:
             block.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
-        self._engine.forget(close_tree, self._name)
+        await super().close()
 
     async def _accumulate(self, worker: int, rows: Rows, ciphertexts: bytes) -> None:
         """Have a worker keep a block, and note the places of its ciphertexts."""
@@ -312,7 +311,3 @@ class PooledSums(CandidateSums):
                 part.append((self._place_of[node.rows[here]], node.codes[here]))
         partial = await self.everywhere(pool_bins, *[(part, radices) for part in parts])
         return await self.finish(partial, kinds, [node.order for node in nodes], drawn, noise)
-
-    async def close(self) -> None:
-        """Free the workers' memory."""
-        self._engine.forget(close_tree, self._name)

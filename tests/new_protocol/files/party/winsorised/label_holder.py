@@ -1,51 +1,36 @@
 """Trees of winsorised labels at the label holder: key and labels out once, then the growth of every tree."""
 
 from __future__ import annotations
-
-from typing import Any
-
-import numpy as np
-from treetap.party.winsorised.layout import layout
-from treetap.protocols.winsorised import WinsorisedParams
-
+from treetap.arrays import Floats
 from treetap.party.config import PartyConfig
 from treetap.party.growth.label_holder import LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
-from treetap.party.growth.label_state import SCORES, Floats
 from treetap.party.growth.messages import drawn_messages
+from treetap.party.growth.stored_trees import resumed
 from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.job_store import JobStore
-from treetap.party.runtime.step_order import (
-    ALIGNMENT,
-    OPENING,
-    RESUMED,
-    THIS_ROUND,
-    Next,
-    Outcome,
-    role,
-    step,
-    steps_of,
-)
+from treetap.party.runtime.step_order import ALIGNMENT, Next, OPENING, Outcome, RESUMED, THIS_ROUND, role, step, steps_of
 from treetap.party.setup.keys import JobKeys, fitting
+from treetap.party.winsorised.layout import layout
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
+from treetap.protocols.winsorised import WinsorisedParams
 from treetap.tables.labels import Labels
 from treetap.trees import metrics
 from treetap.trees.ensemble import Tree
 from treetap.trees.forest_criterion import ForestCriterion, Targets, targets
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import control_pb2, setup_pb2, winsorised_pb2
-
+from typing import Any
+import numpy as np
 
 class MeanScores:
     """Sums (N, 1) of leaf means over the stored trees: see `LabelState`."""
 
-    def __init__(self, params: WinsorisedParams, labels: Labels, store: JobStore) -> None:
-        self._params, self._labels, self._store = params, labels, store
+    def __init__(self, params: WinsorisedParams, labels: Labels) -> None:
+        self._params, self._labels = params, labels
         self.planned, self.trees_per_round = params.n_estimators, 1
         self.stopped, self.metrics = False, dict[str, float]()
-        stored = store.load_arrays(SCORES) or {"trees": np.array(0), "sums": np.zeros((len(labels.values), 1))}
-        self.trees, self._sums = int(stored["trees"]), stored["sums"]
+        self.trees, self._sums = 0, np.zeros((len(labels.values), 1))
 
     def outputs(self, tree: int) -> tuple[int, ...]:  # noqa: ARG002 - each tree predicts everything
         return (0,)
@@ -56,8 +41,11 @@ class MeanScores:
         found = metrics.evaluate("squared_error", self._sums[:, 0] / self.trees, self._labels.values)
         self.metrics = {f"train_{name}": value for name, value in found.items()}
 
-    def save(self) -> None:
-        self._store.save_arrays(SCORES, {"trees": np.array(self.trees), "sums": self._sums})
+    def state(self) -> dict[str, Any]:
+        return {"trees": np.array(self.trees), "sums": self._sums}
+
+    def load(self, arrays: dict[str, Any]) -> None:
+        self.trees, self._sums = int(arrays["trees"]), arrays["sums"]
 
     def used(self, trees: list[Tree]) -> list[Tree]:
         return trees
@@ -100,7 +88,7 @@ class LabelHolder:
         """Take the common records, winsorise their labels, bin their columns."""
         data = self._job.select_common()
         self._targets = self._targets_of(data.labels)
-        state = self._state = MeanScores(self._params, data.labels, self._context.store)
+        state = self._state = resumed(MeanScores(self._params, data.labels), self._context.store)
         return await self._job.bin(state)
 
     @step(Next("begin_tree", RESUMED))

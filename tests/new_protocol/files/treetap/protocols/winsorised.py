@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from treetap.errors import ConfigError
+from treetap.arrays import Ints
 from treetap.protocols.growth import GROWTH, ciphertexts
 from treetap.protocols.messages import MessageRow, label_holder_opens, once, to_feature_parties
 from treetap.protocols.registry import Centrally, Floats, Tables, TrainingProtocol, Trees
 from treetap.trees import sampling
 from treetap.trees.job_params import Range, out_of_range
-from treetap.trees.params import COMMON, ForestParams, Ints, TreeParams
+from treetap.trees.params import COMMON, ForestParams, TreeParams
 
 
 @dataclass(frozen=True)
 class WinsorisedParams(TreeParams):
     """Parameters of a job; `trim` is the share of the labels, at either end, that the quantile there replaces."""
 
+    protocol: ClassVar[str] = "winsorised"
     trim: float = 0.05
 
     @property
@@ -41,12 +42,9 @@ class WinsorisedParams(TreeParams):
         """See `TreeParams`."""
         return sampling.drawn(self.seed, tree, records, self.subsample, bootstrap=False)
 
-    def validate(self) -> None:
+    def faults(self) -> list[str]:
         """See `TreeParams`."""
-        wrong = out_of_range(self, {**COMMON, "trim": Range(0, 0.5, open_high=True)})
-        wrong += self.common_faults()
-        if wrong:
-            raise ConfigError("winsorised parameters: " + "; ".join(wrong))
+        return out_of_range(self, {**COMMON, "trim": Range(0, 0.5, open_high=True)}) + self.common_faults()
 
     def winsorised(self, labels: npt.NDArray[Any]) -> Floats:
         """Labels (N,) between their quantiles `trim` and 1 - `trim`."""
@@ -64,7 +62,7 @@ def predict_centrally(
     before: Tables, after: Tables, labels: npt.NDArray[Any], classes: int, params: WinsorisedParams
 ) -> tuple[Floats, Floats]:
     """See `TrainingProtocol`."""
-    from treetap.trees.centralised_forest import train_forest
+    from treetap.trees.centralised import train_forest
 
     blocks = [(name, table.features) for name, table in before]
     forest = train_forest(blocks, params.winsorised(labels), params.of_forest(), classes)
