@@ -185,7 +185,9 @@ def test_a_resumed_job_repairs_the_same_trees(word: str, tmp_path: Path) -> None
             if (message.to, message.word, message.served) == (HOLDER, word, False):
                 met += 1
                 if met == (FOREST.n_estimators if word == "store_tree" else 1):
-                    _write_remains(federation.state(HOLDER) / "jobs" / "job", word)
+                    # A file of repairs that a killed process had begun: its last line is torn.
+                    if word == "publish":
+                        (federation.state(HOLDER) / "jobs" / "job" / "repaired.jsonl").write_bytes(b'{"refit"')
                     federation.kill(HOLDER)
                     federation.start(HOLDER)
 
@@ -202,12 +204,6 @@ def test_a_resumed_job_repairs_the_same_trees(word: str, tmp_path: Path) -> None
     for name in ("trees.jsonl", "repaired.jsonl"):
         first, second = (each[HOLDER] / "models" / "job" / name for each in (states, resumed))
         assert first.read_bytes() == second.read_bytes()
-
-
-def _write_remains(folder: Path, word: str) -> None:
-    """A file of repairs that a killed process had begun: its last line is torn."""
-    if word == "publish":
-        (folder / "repaired.jsonl").write_bytes(b'{"refit"')
 
 
 def test_trees_that_were_grown_without_their_leaves_are_not_repaired(tmp_path: Path) -> None:

@@ -86,7 +86,8 @@ def test_the_federation_finds_the_oracles_trees_and_shows_no_more(
     here, own = world(60, seed=3, **setting), Defences(**defences)
     states, sent, steps = _train(tmp_path, here, params, own)
     central = _central(here, params, own)
-    trees = _trees(states)
+    lines = read_model(states[PARTIES[0]] / "models" / "job")[1]
+    trees = tuple(Tree.from_dict(line["tree"]) for line in lines)
     assert [by_number(tree) for tree in trees] == [by_number(tree) for tree in central.ensemble.trees]
     assert any(tree.local for tree in trees)
     for party in PARTIES[1:]:
@@ -189,11 +190,6 @@ def _central(here: World, params: TreeParams, own: Defences) -> CentralModel | C
         for name, block in here.parties
     ]
     return centralised.train(tables, here.y, params, here.classes, own.withholding)
-
-
-def _trees(states: dict[str, Path]) -> tuple[Tree, ...]:
-    lines = read_model(states[PARTIES[0]] / "models" / "job")[1]
-    return tuple(Tree.from_dict(line["tree"]) for line in lines)
 
 
 def _bounds(here: World, sets: list[list[int]]) -> Iterator[float]:

@@ -130,14 +130,6 @@ def crossed(tmp_path_factory: pytest.TempPathFactory) -> Crossed:
     return crossing(tmp_path_factory.mktemp("crossed") / "federation", "eini-lattice")
 
 
-def _received(crossed: Crossed, to: str) -> list[list[bytes]]:
-    """The ciphertexts that came to a member, block by block."""
-    found: defaultdict[int, list[bytes]] = defaultdict(list)
-    for parcel in crossed.of("lattice_columns", to):
-        found[parcel.round] += parcel.protocol.lattice.lattice_columns.ciphertexts
-    return list(found.values())
-
-
 def _columns(trees: list[dict[int, tuple[Any, ...]]]) -> int:
     return sum(node[0] == "split" and node[1] != LABEL_HOLDER for tree in trees for node in tree.values())
 
@@ -150,7 +142,11 @@ def test_every_ciphertext_is_fresh_and_sizes_say_nothing(crossed: Crossed) -> No
     assert side_by_side > _columns(crossed.trees)  # hence one page a block
     seen: list[bytes] = []
     for hop, party in enumerate(CHAIN):
-        blocks = _received(crossed, party)
+        # The ciphertexts that came to a member, block by block.
+        found: defaultdict[int, list[bytes]] = defaultdict(list)
+        for parcel in crossed.of("lattice_columns", party):
+            found[parcel.round] += parcel.protocol.lattice.lattice_columns.ciphertexts
+        blocks = list(found.values())
         assert [len(block) for block in blocks] == [1, 1, 1]
         size = parameters.ciphertext_bytes // (2 if hop == 0 else 1)
         assert all(0 <= len(data) - size < 400 for block in blocks for data in block)

@@ -146,16 +146,6 @@ class Parties:
         return body
 
 
-def _announced(parties: Parties, opened: OpenedByParty) -> dict[int, Winner]:
-    """The winners by the gains in the clear: the largest, of the lowest source."""
-    best: dict[int, tuple[int, int, Winner]] = {}
-    for party, nodes in opened.items():
-        for node, each in nodes.items():
-            found = each.best.gain, -parties.names.index(each.source), Winner(each.source, party)
-            best[node] = max(best.get(node, found), found)
-    return {node: winner for node, (_, _, winner) in best.items()}
-
-
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("count", [2, 3, 5, 10])
 def test_the_winners_are_those_of_announced_gains(count: int, tmp_path: Path) -> None:
@@ -163,7 +153,13 @@ def test_the_winners_are_those_of_announced_gains(count: int, tmp_path: Path) ->
     for seed in range(2 if count < 5 else 1):
         parties = Parties(count, tmp_path, seed)
         opened = parties.opened(np.random.default_rng(seed))
-        expected = _announced(parties, opened)
+        # The winners by the gains in the clear: the largest, of the lowest source.
+        best: dict[int, tuple[int, int, Winner]] = {}
+        for party, nodes in opened.items():
+            for node, each in nodes.items():
+                found = each.best.gain, -parties.names.index(each.source), Winner(each.source, party)
+                best[node] = max(best.get(node, found), found)
+        expected = {node: winner for node, (_, _, winner) in best.items()}
         assert asyncio.run(parties.compare(opened)) == [expected] * count
 
 

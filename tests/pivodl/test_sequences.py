@@ -46,11 +46,11 @@ def _observed(folder: Path, here: World, params: PivodlParams) -> Observed:
 
 
 def _parcels(federation: Observed) -> list[tuple[str, str, exchange_pb2.PeerMessage]]:
-    return [(each.sender, each.to, each.message) for each in federation.crossed if _is_parcel(each.message)]
-
-
-def _is_parcel(message: object) -> bool:
-    return isinstance(message, exchange_pb2.PeerMessage)
+    return [
+        (each.sender, each.to, each.message)
+        for each in federation.crossed
+        if isinstance(each.message, exchange_pb2.PeerMessage)
+    ]
 
 
 def _roles(federation: Observed, here: World, params: PivodlParams) -> list[Roles]:

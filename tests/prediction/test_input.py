@@ -47,10 +47,6 @@ def _restart(party: str, **changes: object) -> Prepare:
     return prepare
 
 
-def _lose_model(federation: Federation) -> None:
-    (federation.state(OTHER) / "models" / "job").rename(federation.folder / "lost")
-
-
 CASES: dict[str, tuple[Prepare, dict[str, Any], str]] = {
     "no such table": (_nothing, {"table": "later"}, "has no table 'later'; its log lists those that it has"),
     "no such file of ids": (_nothing, {"records_file": "ids.txt"}, r"ids\.txt: cannot be read: No such file"),
@@ -115,7 +111,7 @@ async def test_a_party_that_lost_its_shard_says_so(tmp_path: Path) -> None:
     """Without one party's shard there is no prediction; the party and the model are named."""
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
-    _lose_model(federation)
+    (federation.state(OTHER) / "models" / "job").rename(federation.folder / "lost")
     status = await federation.predict(predict_request(model="job", job="p"))
     assert status.state != "finished"
     assert re.search(r"there is no model 'job' in .*feature-c", status.error), status.error

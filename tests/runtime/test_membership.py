@@ -34,18 +34,14 @@ SECOND = ("operator", "app", "coordinator")
 UNNAMED: dict[str, Any] = {"people": {"label_holders": [], "peers": []}}
 
 
-def _of_local_federation(folder: Path) -> Policy:
-    """The policy that demo, experiments and benchmarks write for a feature party."""
-    tables = {"train": {"path": "train.parquet", "id": "id"}}
-    label = {"train": {**tables["train"], "label": demo.LABEL}}
-    parties = {party: {"tables": label if party == LABEL_HOLDER else tables} for party in PARTIES}
-    LocalFederation(folder, parties)._configure(FEATURE, dict(parties[FEATURE]))
-    return party_config.read(folder / FEATURE / "config.toml").policy
-
-
 def _policy(source: str, folder: Path) -> Policy:
     if source == "demo":
-        return _of_local_federation(folder)
+        # The policy that demo, experiments and benchmarks write for a feature party.
+        tables = {"train": {"path": "train.parquet", "id": "id"}}
+        label = {"train": {**tables["train"], "label": demo.LABEL}}
+        parties = {party: {"tables": label if party == LABEL_HOLDER else tables} for party in PARTIES}
+        LocalFederation(folder, parties)._configure(FEATURE, dict(parties[FEATURE]))
+        return party_config.read(folder / FEATURE / "config.toml").policy
     return party_config.read(EXAMPLES / source / FEATURE / "party.toml").policy
 
 

@@ -56,18 +56,14 @@ def test_a_bin_for_missing_values_that_no_record_has_changes_no_tree() -> None:
     labels = (here @ [1, -1] > 0).astype(np.int64)
     models = []
     for missing in (False, True):
-        table = _table_of(here, missing)
+        from treetap.trees.binning import FeatureBins, encode
+
+        table = encode(here, [FeatureBins(np.array([-0.5, 0.1, 1.0]), missing)] * 2)
         models.append(train([("a", table)], labels, BoostingParams(n_estimators=3, min_child_weight=0.0, max_bin=8)))
     first, second = ([tree.splits for tree in model.ensemble.trees] for model in models)
     assert first == second
     assert models[0].splits == models[1].splits
     assert any(first)
-
-
-def _table_of(values: Any, missing: bool) -> Any:
-    from treetap.trees.binning import FeatureBins, encode
-
-    return encode(values, [FeatureBins(np.array([-0.5, 0.1, 1.0]), missing)] * 2)
 
 
 @pytest.mark.parametrize(

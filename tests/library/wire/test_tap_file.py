@@ -183,16 +183,13 @@ def _file(folder: Path, *frames: bytes) -> Path:
     return folder
 
 
-def _zeros(size: int) -> bytes:
-    """A frame of zeros."""
+def _bomb() -> bytes:
+    # A frame of zeros.
+    size = 256 << 20
     compressor = zstandard.ZstdCompressor(level=1, write_checksum=True).compressobj()
     block = bytes(1 << 20)
     parts = [compressor.compress(block) for _ in range(size >> 20)]
     return b"".join(parts) + compressor.flush()
-
-
-def _bomb() -> bytes:
-    return _zeros(256 << 20)
 
 
 def _bomb_of_said_size() -> bytes:
