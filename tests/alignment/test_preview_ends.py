@@ -124,24 +124,21 @@ def test_progress_on_long_lists() -> None:
     assert (done, total, where) == (15, 50, "turn 2/6, 15/50 identifiers")
 
 
-def test_a_preview_is_cancelled_as_a_job_is(tmp_path: Path) -> None:
+async def test_a_preview_is_cancelled_as_a_job_is(tmp_path: Path) -> None:
     ids = [[f"c{number}" for number in range(8)]] * 2
 
-    async def main() -> None:
-        federation = Federation(tmp_path, tables(ids), policies=COUNTS)
-        ended: list[Any] = []
+    federation = Federation(tmp_path, tables(ids), policies=COUNTS)
+    ended: list[Any] = []
 
-        def cancel(message: Message) -> None:
-            if message.word == "relay_ids" and not ended:
-                ended.append(federation.process(COORDINATOR).run(federation.jobs.cancel("p")))
+    def cancel(message: Message) -> None:
+        if message.word == "relay_ids" and not ended:
+            ended.append(federation.process(COORDINATOR).run(federation.jobs.cancel("p")))
 
-        federation.hook = cancel
-        status = await federation.preview()
-        assert status.state == "cancelled"
-        assert (await ended[0]).state == "cancelled"
-        assert not any(federation.node(name)._sessions for name in NAMES[:2])
-
-    run(main())
+    federation.hook = cancel
+    status = await federation.preview()
+    assert status.state == "cancelled"
+    assert (await ended[0]).state == "cancelled"
+    assert not any(federation.node(name)._sessions for name in NAMES[:2])
 
 
 async def test_no_column_but_the_ids_is_read(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.alignment.previews import COUNTS, ROWS, asked, drawn_ids
 from tests.alignment.test_protocol import NAMES, tables
 from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
 from tests.blindness.observed import Crossed, Observed, observed
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from treetap.party.policy import Policy
 from treetap.party.runtime.ledger import DAY_S, ledger_of
 from treetap.wire.frame import name_of
@@ -20,22 +20,18 @@ from treetap.wire.v2 import exchange_pb2, jobs_pb2
 
 @pytest.mark.parametrize("answer", ["count", "records"])
 @pytest.mark.parametrize("preview", ["off", "count", "records"])
-def test_a_policy_permits_previews_up_to_its_own(preview: str, answer: str, tmp_path: Path) -> None:
+async def test_a_policy_permits_previews_up_to_its_own(preview: str, answer: str, tmp_path: Path) -> None:
     """The refusal names party, setting and remedy, is wrong input, and no identifier has left; off is the default."""
     assert Policy().columns.preview == "off"
     ids, common = drawn_ids(2, 1)
     other, words = NAMES[1], set[str]()
 
-    async def main() -> jobs_pb2.JobStatus:
-        policies = {**ROWS, other: {"columns": {"preview": preview}}}
-        federation = Federation(tmp_path, tables(ids), policies=policies)
-        status = await federation.preview(answer=answer)
-        words.update(message.word for message in federation.log)
-        assert not ledger_of(federation.state(NAMES[0])).previews() or status.state == "finished"
-        await federation.close()
-        return status
-
-    status = run(main())
+    policies = {**ROWS, other: {"columns": {"preview": preview}}}
+    federation = Federation(tmp_path, tables(ids), policies=policies)
+    status = await federation.preview(answer=answer)
+    words.update(message.word for message in federation.log)
+    assert not ledger_of(federation.state(NAMES[0])).previews() or status.state == "finished"
+    await federation.close()
     order = ["off", "count", "records"]
     if order.index(answer) <= order.index(preview):
         assert (status.state, status.common.records) == ("finished", len(common))
@@ -47,28 +43,24 @@ def test_a_policy_permits_previews_up_to_its_own(preview: str, answer: str, tmp_
 
 
 @pytest.mark.parametrize("number", [0, 29, 30])
-def test_below_the_greatest_minimum_no_number_leaves_the_combiner(number: int, tmp_path: Path) -> None:
+async def test_below_the_greatest_minimum_no_number_leaves_the_combiner(number: int, tmp_path: Path) -> None:
     """Whoever's minimum it is: the answer, the messages and the accounts have that number alone."""
     ids = [[*(f"c{each}" for each in range(number)), *(f"{place}{each}" for each in range(5))] for place in range(3)]
     policies = {**COUNTS, NAMES[1]: {"columns": {"preview": "count", "min_common_records": 30}}}
     counts: list[tuple[int, int]] = []
 
-    async def main() -> jobs_pb2.JobStatus:
-        federation = Federation(tmp_path, tables(ids), policies=policies)
+    federation = Federation(tmp_path, tables(ids), policies=policies)
 
-        def look(_sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> None:
-            if name_of(parcel) == "shared_count":
-                common = parcel.alignment.shared_count.common
-                counts.append((common.records, common.fewer_than))
+    def look(_sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> None:
+        if name_of(parcel) == "shared_count":
+            common = parcel.alignment.shared_count.common
+            counts.append((common.records, common.fewer_than))
 
-        federation.tamper = look
-        status = await federation.preview()
-        told = {ledger_of(state).previews()[0][1] for state in federation.states.values()}
-        assert told == {"30" if number == 30 else "fewer than 30"}
-        await federation.close()
-        return status
-
-    status = run(main())
+    federation.tamper = look
+    status = await federation.preview()
+    told = {ledger_of(state).previews()[0][1] for state in federation.states.values()}
+    assert told == {"30" if number == 30 else "fewer than 30"}
+    await federation.close()
     expected = (30, 0) if number == 30 else (0, 30)
     assert (status.state, status.common.records, status.common.fewer_than) == ("finished", *expected)
     assert counts == [expected] * 2

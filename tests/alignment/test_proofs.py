@@ -62,9 +62,7 @@ def trained(
                 found.extend(aligned(federation))
 
         federation.hook = look
-        status = await federation.train(job(len(ids), PARAMS))
-        await federation.close()
-        return status
+        return await federation.train(job(len(ids), PARAMS))
 
     return run(main()), found
 
@@ -328,9 +326,7 @@ def test_an_alignment_without_proofs_is_refused(tmp_path: Path) -> None:
         federation = Federation(tmp_path, tables([COMMON] * 2), policies={OTHER: ASKS[OTHER]})
         asked = job(2)
         asked.alignment = "sorted-ids"
-        status = await federation.train(asked)
-        await federation.close()
-        return status
+        return await federation.train(asked)
 
     status = run(main())
     assert status.state == "failed"

@@ -334,7 +334,6 @@ def test_a_list_that_has_been_here_is_no_longer_than_then(parties: int, tmp_path
         federation.tamper = tamper
         status = await federation.train(job(parties))
         assert f"round 0, stage {stage} has more than the" in status.error
-        await federation.close()
 
     for stage in passes[parties - 1 :]:
         run(attempt(stage))

@@ -124,21 +124,18 @@ def test_transcripts_are_shown_with_the_reports_beside_them(tmp_path: Path) -> N
     assert (kept.job, kept.bytes, list(kept.reports)) == ("job", 78, ["audit.html", r"pr\udcfcfung.html"])
 
 
-def test_time_left_follows_from_the_rounds_so_far() -> None:
+async def test_time_left_follows_from_the_rounds_so_far() -> None:
     """Not known before a round was timed; set-up does not count, nor does a tree that takes long end before now."""
 
-    async def main() -> None:
-        pace = Pace()
-        await asyncio.sleep(100)
-        for number in range(3):
-            pace.begins("grow", number)
-            left = pace.seconds_left(10, asyncio.get_running_loop().time())
-            assert left == (None if number == 0 else pytest.approx(4.0 * (10 - number)))
-            await asyncio.sleep(4)
-        now = asyncio.get_running_loop().time()
-        assert pace.seconds_left(10, now) == pytest.approx(28.0)
-        assert pace.seconds_left(10, now + 1000) == 0.0
-        assert pace.seconds_left(0, now) is None
-        assert (pace.done, pace.step) == (2, "grow")
-
-    run(main())
+    pace = Pace()
+    await asyncio.sleep(100)
+    for number in range(3):
+        pace.begins("grow", number)
+        left = pace.seconds_left(10, asyncio.get_running_loop().time())
+        assert left == (None if number == 0 else pytest.approx(4.0 * (10 - number)))
+        await asyncio.sleep(4)
+    now = asyncio.get_running_loop().time()
+    assert pace.seconds_left(10, now) == pytest.approx(28.0)
+    assert pace.seconds_left(10, now + 1000) == 0.0
+    assert pace.seconds_left(0, now) is None
+    assert (pace.done, pace.step) == (2, "grow")

@@ -40,7 +40,6 @@ def trained(
         federation = Federation(folder, here.tables, record=record, policies=policies(job, **policy))
         status = await federation.train(job)
         assert (status.state, status.error) == ("finished", "")
-        await federation.close()
         return federation.states
 
     with transparent():

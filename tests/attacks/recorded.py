@@ -32,7 +32,6 @@ def train(folder: Path, here: World, params: TreeParams, record: Any = "received
         job = spec(params, len(here.blocks), key_bits=KEY_BITS, obfuscation="standard", **changes)
         status = await federation.train(job)
         assert (status.state, status.error) == ("finished", "")
-        await federation.close()
         return federation.states
 
     return run(main())

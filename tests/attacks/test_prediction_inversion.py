@@ -121,7 +121,6 @@ def test_a_recipient_finds_weights_and_paths_on_its_own_disk(tmp_path: Path) -> 
             status = await federation.predict(asked)
             assert (status.state, status.error) == ("finished", "")
             predictions[name] = status.predictions
-        await federation.close()
         return federation.states
 
     with transparent():

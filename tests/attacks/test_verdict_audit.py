@@ -69,7 +69,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         federation = Federation(place / "federation", tables, record="received", policies=allowed)
         status = await federation.train(job)
         assert (status.state, status.error) == ("finished", "")
-        await federation.close()
         return federation.states
 
     for name, state in run(main()).items():

@@ -44,7 +44,6 @@ def _trained(place: Path, params: Any, **more: Any) -> None:
         federation = Federation(place / "federation", here.tables, record="received", policies=allowed)
         status = await federation.train(job)
         assert (status.state, status.error) == ("finished", "")
-        await federation.close()
         return federation.states
 
     for name, state in run(main()).items():

@@ -14,7 +14,7 @@ from tests.attributions.explained import Joined
 from tests.boosting.test_protocol import OBJECTIVES
 from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, PARAMS, asked
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message
 from tests.worlds import FOUR, assert_oracles_scores, spec, world
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.paths import paths
@@ -57,63 +57,55 @@ def _world(params: TreeParams, dims: tuple[int, ...], **changes: Any) -> Any:
         if (a + b) % 3 == 0 or shape == "a chain of two"
     ],
 )
-def test_they_are_the_values_in_the_clear(model: str, shape: str, tmp_path: Path) -> None:
+async def test_they_are_the_values_in_the_clear(model: str, shape: str, tmp_path: Path) -> None:
     """Every objective, forests, one feature party and two: the joined model's Shapley values to 1e-9, and scores."""
     params, dims = MODELS[model], SHAPES[shape]
     here = _world(params, dims)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies=ALLOWED)
-        assert (await quickly_trained(federation, spec(params, len(dims), obfuscation="standard"))).state == "finished"
-        status = await federation.predict(asked(attributions=True))
-        assert (status.state, status.error, status.scored) == ("finished", "", status.records)
-        assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, len(here.y))
-        joined = Joined(federation.states, here)
-        exact = joined.attributions()
-        table = pq.read_table(status.attributions)
-        outputs = len(exact.expected)
-        assert table.num_rows == joined.n * outputs
-        assert ("class" in table.column_names) == (outputs > 1)
-        named = [player if player.startswith("own:") else f"party:{player}" for player in exact.players]
-        assert [name for name in table.column_names if ":" in name] == named
-        for k, name in enumerate(named):
-            found = table.column(name).to_numpy().reshape(joined.n, outputs)
-            np.testing.assert_allclose(found, exact.values[:, k], rtol=0, atol=1e-9)
-        whole = np.sum([table.column(name).to_numpy() for name in ("expected", *named)], axis=0)
-        np.testing.assert_allclose(whole, table.column("score").to_numpy(), rtol=0, atol=1e-8)
-        assert np.abs(exact.values).max() > 1e-3
-        for party in federation.states:
-            assert federation.remembered(party) == {}
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, policies=ALLOWED)
+    assert (await quickly_trained(federation, spec(params, len(dims), obfuscation="standard"))).state == "finished"
+    status = await federation.predict(asked(attributions=True))
+    assert (status.state, status.error, status.scored) == ("finished", "", status.records)
+    assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, len(here.y))
+    joined = Joined(federation.states, here)
+    exact = joined.attributions()
+    table = pq.read_table(status.attributions)
+    outputs = len(exact.expected)
+    assert table.num_rows == joined.n * outputs
+    assert ("class" in table.column_names) == (outputs > 1)
+    named = [player if player.startswith("own:") else f"party:{player}" for player in exact.players]
+    assert [name for name in table.column_names if ":" in name] == named
+    for k, name in enumerate(named):
+        found = table.column(name).to_numpy().reshape(joined.n, outputs)
+        np.testing.assert_allclose(found, exact.values[:, k], rtol=0, atol=1e-9)
+    whole = np.sum([table.column(name).to_numpy() for name in ("expected", *named)], axis=0)
+    np.testing.assert_allclose(whole, table.column("score").to_numpy(), rtol=0, atol=1e-8)
+    assert np.abs(exact.values).max() > 1e-3
+    for party in federation.states:
+        assert federation.remembered(party) == {}
 
 
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
 FIRST, LAST = CHAIN[:2]
 
 
-def test_values_that_need_several_ciphertexts(tmp_path: Path) -> None:
+async def test_values_that_need_several_ciphertexts(tmp_path: Path) -> None:
     """Of five players and classes 25 values, 16 to a key of 1024 bits: two ciphertexts an entry, the same sums."""
     params = replace(MODELS["softmax, vector leaves"], n_estimators=1)
     here = world(60, (3, 2, 2), objective="multi:softprob", classes=5, seed=3, fresh=3)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies=ALLOWED)
-        assert (await quickly_trained(federation, spec(params, 3, obfuscation="standard"))).state == "finished"
-        status = await federation.predict(asked(attributions=True))
-        assert (status.state, status.error) == ("finished", "")
-        exact = Joined(federation.states, here).attributions()
-        assert exact.values[0].size > 16
-        table = pq.read_table(status.attributions)
-        found = np.stack([column.to_numpy().reshape(3, 5) for column in table.columns[4:]], axis=1)
-        np.testing.assert_allclose(found, exact.values, rtol=0, atol=1e-9)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, policies=ALLOWED)
+    assert (await quickly_trained(federation, spec(params, 3, obfuscation="standard"))).state == "finished"
+    status = await federation.predict(asked(attributions=True))
+    assert (status.state, status.error) == ("finished", "")
+    exact = Joined(federation.states, here).attributions()
+    assert exact.values[0].size > 16
+    table = pq.read_table(status.attributions)
+    found = np.stack([column.to_numpy().reshape(3, 5) for column in table.columns[4:]], axis=1)
+    np.testing.assert_allclose(found, exact.values, rtol=0, atol=1e-9)
 
 
-def test_what_crosses(tmp_path: Path) -> None:
+async def test_what_crosses(tmp_path: Path) -> None:
     """Along the chain ciphertexts, each one fresh; to the label holder one sum per record, and nothing by sets."""
     parcels: list[tuple[str, str, exchange_pb2.PeerMessage]] = []
 
@@ -121,15 +113,12 @@ def test_what_crosses(tmp_path: Path) -> None:
         parcels.append((sender, to, parcel))
         return parcel
 
-    async def main() -> Joined:
-        federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
-        await federation.train(JOB)
-        federation.tamper = keep
-        assert (await federation.predict(asked(attributions=True))).state == "finished"
-        await federation.close()
-        return Joined(federation.states, HERE)
-
-    joined = run(main())
+    federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
+    await federation.train(JOB)
+    federation.tamper = keep
+    assert (await federation.predict(asked(attributions=True))).state == "finished"
+    await federation.close()
+    joined = Joined(federation.states, HERE)
     seen = [
         body.ciphertexts[at : at + WIDTH]
         for _, _, parcel in parcels
@@ -158,37 +147,33 @@ def test_what_crosses(tmp_path: Path) -> None:
 
 
 @pytest.mark.second_tier
-def test_killed_on_the_way_it_is_resumed(tmp_path: Path) -> None:
+async def test_killed_on_the_way_it_is_resumed(tmp_path: Path) -> None:
     """Parties killed in turn at every seventh message, records in another order each time: all is there in the end."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
-        await quickly_trained(federation, spec(PARAMS, obfuscation="standard", alignment="psi"))
-        before = len(federation.log)
-        whole = await federation.predict(asked("faultless", explain=True, attributions=True))
-        expected, interrupted = pq.read_table(whole.attributions), 0
-        for offset in range(3, len(federation.log) - before, 7):
-            victim = (LABEL_HOLDER, FIRST, LAST)[offset % 3]
-            start = len(federation.log)
+    federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
+    await quickly_trained(federation, spec(PARAMS, obfuscation="standard", alignment="psi"))
+    before = len(federation.log)
+    whole = await federation.predict(asked("faultless", explain=True, attributions=True))
+    expected, interrupted = pq.read_table(whole.attributions), 0
+    for offset in range(3, len(federation.log) - before, 7):
+        victim = (LABEL_HOLDER, FIRST, LAST)[offset % 3]
+        start = len(federation.log)
 
-            def hook(message: Message, victim: str = victim, at: int = start + offset) -> None:
-                if message.number == at:
-                    federation.hook = None
-                    federation.kill(victim)
-                    federation.start(victim)
+        def hook(message: Message, victim: str = victim, at: int = start + offset) -> None:
+            if message.number == at:
+                federation.hook = None
+                federation.kill(victim)
+                federation.start(victim)
 
-            federation.hook = hook
-            status = await federation.predict(asked(f"p{offset}", explain=True, attributions=True))
-            if status.state == "interrupted":
-                interrupted += 1
-                status = await federation.resume(f"p{offset}")
-            assert (status.state, status.error) == ("finished", ""), offset
-            found = pq.read_table(status.attributions)
-            assert found.column_names == expected.column_names
-            for name in found.column_names[1:]:
-                np.testing.assert_allclose(found.column(name), expected.column(name), rtol=0, atol=1e-9)
-            assert pq.read_table(status.explanations) == pq.read_table(whole.explanations)
-        assert interrupted > 3
-        await federation.close()
-
-    run(main())
+        federation.hook = hook
+        status = await federation.predict(asked(f"p{offset}", explain=True, attributions=True))
+        if status.state == "interrupted":
+            interrupted += 1
+            status = await federation.resume(f"p{offset}")
+        assert (status.state, status.error) == ("finished", ""), offset
+        found = pq.read_table(status.attributions)
+        assert found.column_names == expected.column_names
+        for name in found.column_names[1:]:
+            np.testing.assert_allclose(found.column(name), expected.column(name), rtol=0, atol=1e-9)
+        assert pq.read_table(status.explanations) == pq.read_table(whole.explanations)
+    assert interrupted > 3

@@ -18,7 +18,7 @@ from tests.growth import test_cell_merging, test_eval_table, test_expansion, tes
 from tests.lattice_ways import carry_out, instances, take_way
 from tests.oracle import OracleSplit
 from tests.prediction import test_grafted
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import FOUR, World, assert_oracles_model, manifest, spec, world
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_ways import Way
@@ -106,18 +106,15 @@ async def _trained(folder: Path, here: World, params: BoostingParams) -> set[int
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("case", "way"), list(product(CASES, Way)))
-def test_the_federation_finds_the_oracles_model(
+async def test_the_federation_finds_the_oracles_model(
     case: str, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deep trees, few bits, blocks of records, many classes, columns with one candidate or none."""
     params, here = CASES[case].params, CASES[case].world()
     chosen = take_way(monkeypatch, way)
 
-    async def main() -> None:
-        stages = await _trained(tmp_path, here, params)
-        assert stages == {0} if way is Way.SETS else stages >= {0, min(1, params.max_depth - 1)}
-
-    run(main())
+    stages = await _trained(tmp_path, here, params)
+    assert stages == {0} if way is Way.SETS else stages >= {0, min(1, params.max_depth - 1)}
     assert set(chosen) == {way}
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.boosting.lattice_jobs import JOB, OWN
 from tests.lattice_ways import take_way
 from tests.replay import HERE, ORACLE
-from tests.simulator import Faults, Federation, Message, run
+from tests.simulator import Faults, Federation, Message
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.lattice.histogram_ways import Way
 from treetap.party.growth import lattice_values
@@ -97,7 +97,7 @@ async def test_a_repeat_within_an_attempt_is_the_same_bytes(
     assert again >= {"encrypted_words", "candidate_sums", "seed_nonce", "seed_commitment"}
 
 
-def test_no_secret_is_in_a_file_or_a_message_and_workers_forget(tmp_path: Path) -> None:
+async def test_no_secret_is_in_a_file_or_a_message_and_workers_forget(tmp_path: Path) -> None:
     """Seeds of queries, from which their secrets come, stay in the label holder's memory, and are gone at the end."""
     seeds: list[bytes] = []
     token_bytes = lattice_values.secrets.token_bytes
@@ -106,15 +106,13 @@ def test_no_secret_is_in_a_file_or_a_message_and_workers_forget(tmp_path: Path) 
         seeds.append(token_bytes(size))
         return seeds[-1]
 
-    async def main() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("treetap.party.growth.lattice_values.secrets", SimpleNamespace(token_bytes=drawn))
         federation = Federation(tmp_path, HERE.tables, record="both")
         assert (await federation.train(JOB)).state == "finished"
         for party in PARTIES:
             assert federation.remembered(party) == {}
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("treetap.party.growth.lattice_values.secrets", SimpleNamespace(token_bytes=drawn))
-        run(main())
+        await federation.close()
     files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     messages = [
         record.message

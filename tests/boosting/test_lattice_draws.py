@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -148,30 +147,30 @@ async def test_a_querys_seed_is_forgotten_when_all_sums_are_opened(
     assert any(left[0] for left in kept.values())
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("end", ["close", "a refused opening"])
-def test_the_end_of_an_attempt_forgets_what_others_sums_still_need(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_end_of_an_attempt_forgets_what_others_sums_still_need(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No seed of an open query is left, and no sum of another party is opened under it."""
 
     async def refused(*_: Any) -> Any:
         raise Malformed("no sum")
 
-    async def main() -> None:
-        values = WordsOfNodes(None, None, None, None)  # type: ignore[arg-type]
-        values._queries[1] = Query(0, b"\x5a" * 32, {"feature-b"})
-        values._shared = b"\x5a" * 32
-        offer = Offer("feature-b", 0, 0, [1], 1, b"")
-        if end == "close":
-            await values.close()
-        else:
-            monkeypatch.setattr(WordsOfNodes, "_opened", refused)
-            with pytest.raises(Malformed, match="no sum"):
-                await values.open_offer(offer)
-        assert not values._queries
-        assert not values._shared
-        with pytest.raises(OutOfOrder, match="whose secrets are forgotten are not opened"):
+    values = WordsOfNodes(None, None, None, None)  # type: ignore[arg-type]
+    values._queries[1] = Query(0, b"\x5a" * 32, {"feature-b"})
+    values._shared = b"\x5a" * 32
+    offer = Offer("feature-b", 0, 0, [1], 1, b"")
+    if end == "close":
+        await values.close()
+    else:
+        monkeypatch.setattr(WordsOfNodes, "_opened", refused)
+        with pytest.raises(Malformed, match="no sum"):
             await values.open_offer(offer)
-
-    asyncio.run(main())
+    assert not values._queries
+    assert not values._shared
+    with pytest.raises(OutOfOrder, match="whose secrets are forgotten are not opened"):
+        await values.open_offer(offer)
 
 
 @pytest.mark.second_tier(but=1)

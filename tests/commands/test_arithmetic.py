@@ -172,17 +172,14 @@ def test_workers_compute_as_their_parent():
         assert asyncio.run(ask()) == name
 
 
-def test_a_status_names_the_backend_of_each_party(monkeypatch, tmp_path):
+async def test_a_status_names_the_backend_of_each_party(monkeypatch, tmp_path):
     """In a line for people and in JSON; a list of jobs has it too."""
 
-    async def main():
-        federation = Federation(tmp_path, HERE.tables)
-        finished = await federation.train(JOB)
-        [listed] = federation.jobs.status("")
-        assert list(listed.arithmetic) == list(finished.arithmetic)
-        return finished
-
-    finished = run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    finished = await federation.train(JOB)
+    [listed] = federation.jobs.status("")
+    assert list(listed.arithmetic) == list(finished.arithmetic)
+    await federation.close()
     every = dict.fromkeys(sorted(PARTIES), arithmetic.in_use())
     assert progress_view.backends(finished) == every
     assert progress_view.status_dict(finished)["arithmetic"] == every

@@ -219,29 +219,27 @@ def test_a_signature_while_files_are_switched_is_made(world: World, monkeypatch:
     assert verified(files, made, b"document", Role.PARTY)[0] == "bank"
 
 
-def test_a_running_process_goes_by_the_new_pair(world: World) -> None:
+@pytest.mark.real_time
+async def test_a_running_process_goes_by_the_new_pair(world: World) -> None:
     """At its next look, whole; over sockets its partner knows it by its name, before and after."""
     files, partner = world.member(), world.member("shop")
     new = world.answered()
     keys: list[bytes] = []
 
-    async def main() -> None:
-        callers = Callers("bank", files)
-        server, credentials = rpc.server(callers)
-        status = serve_health(server, callers)
-        address = Address("bank", f"127.0.0.1:{rpc.bind(server, credentials, '127.0.0.1:0')}")
-        await server.start()
-        await status.set("", health_pb2.HealthCheckResponse.SERVING)
-        for switch in (False, True):
-            if switch:
-                install(new, files)
-            assert (await asyncio.to_thread(say_hello, address, partner, 5)).serving
-            assert callers.credentials is not None
-            keys.append(callers.credentials.now().key)
-            assert not callers.credentials.unsettled
-        await server.stop(None)
-
-    asyncio.run(main())
+    callers = Callers("bank", files)
+    server, credentials = rpc.server(callers)
+    status = serve_health(server, callers)
+    address = Address("bank", f"127.0.0.1:{rpc.bind(server, credentials, '127.0.0.1:0')}")
+    await server.start()
+    await status.set("", health_pb2.HealthCheckResponse.SERVING)
+    for switch in (False, True):
+        if switch:
+            install(new, files)
+        assert (await asyncio.to_thread(say_hello, address, partner, 5)).serving
+        assert callers.credentials is not None
+        keys.append(callers.credentials.now().key)
+        assert not callers.credentials.unsettled
+    await server.stop(None)
     assert keys[0] != keys[1] == files.key.read_bytes()
     shown = CredentialSource(partner).now().caller
     assert shown(new.read_bytes(), Role.PARTY) == BANK

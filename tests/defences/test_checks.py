@@ -73,7 +73,6 @@ def test_noisy_labels_of_one_class_end_the_job_with_what_to_change(
         here = world(30, (1, 1, 1), seed=5)
         federation = Federation(tmp_path, here.tables, defences={LABEL_HOLDER: Defences(**DP)})
         status = await federation.train(spec(params))
-        await federation.close()
         return status.error
 
     assert "noisy labels that label_dp has drawn for the records of this job are all of one class; set a" in run(main())

@@ -129,7 +129,7 @@ def test_an_evaluation_answers_nobody_about_a_clean_label(
 
 
 @pytest.mark.parametrize(("evaluate", "told"), [(False, "the log has where"), (True, "none of the model's classes")])
-def test_an_error_tells_no_row_of_a_label(
+async def test_an_error_tells_no_row_of_a_label(
     evaluate: bool, told: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of a protected party the operator hears that labels do not fit the model, and the log has which."""
@@ -142,14 +142,11 @@ def test_an_error_tells_no_row_of_a_label(
     rules = policies(job)
     rules[LABEL_HOLDER] = merged(rules.get(LABEL_HOLDER, {}), {"labels": {"evaluate_clean_labels": evaluate}})
 
-    async def main() -> str:
-        federation = Federation(tmp_path, tables, policies=rules, defences={LABEL_HOLDER: Defences(label_dp=NOISE)})
-        assert (await federation.train(job)).state == "finished"
-        status = await federation.predict(predict_request(model="job", table="again", job="again", evaluate=True))
-        await federation.close()
-        return str(status.error)
-
-    error = run(main())
+    federation = Federation(tmp_path, tables, policies=rules, defences={LABEL_HOLDER: Defences(label_dp=NOISE)})
+    assert (await federation.train(job)).state == "finished"
+    status = await federation.predict(predict_request(model="job", table="again", job="again", evaluate=True))
+    await federation.close()
+    error = str(status.error)
     assert told in error
     assert bool(re.search(r"row \d", error)) == evaluate
     assert "none of the model's classes" in caplog.text

@@ -51,9 +51,7 @@ def federated(folder: Path, here: World, own: LabelDp | None, act: Act, budget: 
         policies = {LABEL_HOLDER: {"labels": {"label_budget": budget}}}
         defences = {LABEL_HOLDER: Defences(label_dp=own)}
         federation = Federation(folder, here.tables, policies=policies, defences=defences)
-        found = await act(federation)
-        await federation.close()
-        return found
+        return await act(federation)
 
     return run(main())
 

@@ -177,7 +177,6 @@ def _train(
             policies={PARTIES[0]: policy or {}},
         )
         status = await federation.train(spec(params, key_bits=KEY_BITS, obfuscation="standard"))
-        await federation.close()
         return status, federation
 
     return run(main())

@@ -113,7 +113,6 @@ def _trained(folder: Path, here: World, params: TreeParams, own: Defences) -> di
         federation = Federation(folder, here.tables, defences={HOLDER: own})
         status = await federation.train(spec(params, key_bits=512))
         assert (status.state, status.error) == ("finished", "")
-        await federation.close()
         return federation.states
 
     return run(main())
@@ -197,7 +196,6 @@ def test_a_resumed_job_repairs_the_same_trees(word: str, tmp_path: Path) -> None
         await asyncio.sleep(200)
         status = await federation.resume()
         assert (status.state, status.error) == ("finished", "")
-        await federation.close()
         return federation.states
 
     resumed = run(main())
@@ -239,7 +237,6 @@ def test_a_job_cannot_be_repaired_from_its_middle_on(tmp_path: Path) -> None:
         await federation.train(spec(FOREST, key_bits=512))
         await asyncio.sleep(200)
         status = await federation.resume()
-        await federation.close()
         return status.error
 
     assert "grafting or refit under [defences] was added after it was grown" in run(main())

@@ -174,7 +174,6 @@ def _train(folder: Path, here: World, params: TreeParams, own: Defences) -> tupl
         status = await federation.train(spec(params, key_bits=KEY_BITS, obfuscation="standard"))
         assert (status.state, status.error) == ("finished", "")
         steps.extend(request for kind, _, request in federation.conducted if kind == "begin")
-        await federation.close()
         return federation.states
 
     return run(main()), sent, steps

@@ -87,17 +87,14 @@ def test_a_feature_partys_own_bound(outputs: list[tuple[int, ...]], spare: float
 
 
 @pytest.mark.second_tier
-def test_paths_enough_to_hide(tmp_path: Path) -> None:
+async def test_paths_enough_to_hide(tmp_path: Path) -> None:
     """Forty trees of eight leaves, all splits at one feature party: both policies are content, and scores are right."""
     here = world(40, (0, 4), fresh=3)
     params = BoostingParams(n_estimators=40, max_depth=3, max_bin=8, min_child_weight=0.0, reg_lambda=0.1)
     policy = {"columns": {"min_candidate_bits": 40}}
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies={LABEL_HOLDER: policy, FIRST: policy})
-        assert (await quickly_trained(federation, spec(params, 2))).state == "finished"
-        status = await federation.predict(asked("many"))
-        assert (status.state, status.error) == ("finished", "")
-        assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, 40)
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, policies={LABEL_HOLDER: policy, FIRST: policy})
+    assert (await quickly_trained(federation, spec(params, 2))).state == "finished"
+    status = await federation.predict(asked("many"))
+    assert (status.state, status.error) == ("finished", "")
+    assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, 40)

@@ -13,7 +13,7 @@ import pytest
 from tests.campaign.cipher import quickly_trained
 from tests.published import write_job, write_trees
 from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.models.store import read_model
 from treetap.protocols.prediction import predict_request
@@ -51,55 +51,44 @@ SHARDS: dict[str, tuple[Callable[[Federation], None], str]] = {
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", ["eini", "eini-lattice"])
 @pytest.mark.parametrize("case", SHARDS)
-def test_shards_of_different_jobs_are_refused(case: str, protocol: str, tmp_path: Path) -> None:
+async def test_shards_of_different_jobs_are_refused(case: str, protocol: str, tmp_path: Path) -> None:
     """Bad input, with the party and the place."""
     spoil, message = SHARDS[case]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        spoil(federation)
-        status = await federation.predict(predict_request(model="job", job="p", protocol=protocol))
-        assert (status.state, status.bad_input) == ("failed", True), status.error
-        assert re.search(message, status.error), status.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(JOB)
+    spoil(federation)
+    status = await federation.predict(predict_request(model="job", job="p", protocol=protocol))
+    assert (status.state, status.bad_input) == ("failed", True), status.error
+    assert re.search(message, status.error), status.error
 
 
-def test_a_short_key_for_a_papers_figure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_short_key_for_a_papers_figure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """512 bits where every policy allows it: the right scores, and a warning."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        with pytest.warns(UserWarning, match="a 512-bit Paillier key protects nothing"):
-            status = await federation.predict(asked("p", key_bits=512))
-        assert (status.state, status.error) == ("finished", "")
-        assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(JOB)
+    with pytest.warns(UserWarning, match="a 512-bit Paillier key protects nothing"):
+        status = await federation.predict(asked("p", key_bits=512))
+    assert (status.state, status.error) == ("finished", "")
+    assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16)
+    await federation.close()
     assert "uses a 512-bit key: it can be broken" in caplog.text
 
 
 @pytest.mark.second_tier
-def test_more_classes_than_a_key_holds(tmp_path: Path) -> None:
+async def test_more_classes_than_a_key_holds(tmp_path: Path) -> None:
     """Seventeen classes do not fit 1024 bits; a longer key is named, and does."""
     params = replace(PARAMS, objective="multi:softprob", n_estimators=1)
     here = world(68, (1, 1), objective="multi:softprob", classes=17, fresh=3)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        assert (await quickly_trained(federation, spec(params, 2, obfuscation="standard"))).state == "finished"
-        status = await federation.predict(predict_request(model="job", protocol="eini"))
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert "17 classes do not fit one ciphertext" in status.error
-        assert "use a longer key for this prediction" in status.error
-        longer = predict_request(model="job", protocol="eini", key_bits=2048)
-        status = await federation.predict(longer)
-        assert (status.state, status.error) == ("finished", "")
-        assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, 68)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    assert (await quickly_trained(federation, spec(params, 2, obfuscation="standard"))).state == "finished"
+    status = await federation.predict(predict_request(model="job", protocol="eini"))
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert "17 classes do not fit one ciphertext" in status.error
+    assert "use a longer key for this prediction" in status.error
+    longer = predict_request(model="job", protocol="eini", key_bits=2048)
+    status = await federation.predict(longer)
+    assert (status.state, status.error) == ("finished", "")
+    assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, 68)

@@ -26,7 +26,7 @@ from tests.growth import test_cell_merging, test_eval_table
 from tests.lattice_ways import carry_out, instances, take_way
 from tests.oracle import OracleSplit
 from tests.prediction import test_evaluate, test_grafted
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.tampered import with_fields
 from tests.worlds import World, assert_oracles_model, spec, world
 from treetap.errors import TreetapError
@@ -73,7 +73,7 @@ WORLDS: list[tuple[str, Any, str]] = [
 @pytest.mark.second_tier(but=2)
 @pytest.mark.campaign(but=42)  # all shapes and binnings with one target, and one of every target
 @pytest.mark.parametrize(("target", "shape", "binning", "way"), [(*each, way) for each in WORLDS for way in Way])
-def test_the_federation_finds_the_oracles_forest(
+async def test_the_federation_finds_the_oracles_forest(
     target: str, shape: Any, binning: str, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Classes and numbers, samples and draws with replacement, missing values, ties, parties that sit trees out."""
@@ -93,16 +93,13 @@ def test_the_federation_finds_the_oracles_forest(
             sent.add((parcel.round, parcel.stage))
         return parcel
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        federation.tamper = seen
-        trained = await federation.train(spec(params, len(here.blocks), scheme=LATTICE))
-        assert (trained.state, trained.error) == ("finished", "")
-        assert_oracles_model(federation.states, oracle)
-        assert any(len(tree.nodes) > 1 for tree in oracle)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    federation.tamper = seen
+    trained = await federation.train(spec(params, len(here.blocks), scheme=LATTICE))
+    assert (trained.state, trained.error) == ("finished", "")
+    assert_oracles_model(federation.states, oracle)
+    assert any(len(tree.nodes) > 1 for tree in oracle)
+    await federation.close()
     if Way.QUERIES in chosen:
         assert sent >= {(0, 0), (0, 1)} or params.party_dropout
     elif once[-1]:
@@ -146,7 +143,9 @@ def test_features(
     assert carry_out(feature, given, way, tmp_path, monkeypatch)
 
 
-def test_second_halves_serve_all_trees_where_a_policy_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_second_halves_serve_all_trees_where_a_policy_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With replacement, and over trees that the party sits out: they come once, with the first tree of a party."""
     params = replace(
         SMALL, n_estimators=4, colsample_bytree=1.0, bootstrap=True, party_dropout={FEATURE: 0.4, OTHER: 0.6}
@@ -159,19 +158,15 @@ def test_second_halves_serve_all_trees_where_a_policy_says_so(tmp_path: Path, mo
             halves.add((sender, parcel.round))
         return parcel
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies={FEATURE: {"keys": {"second_halves": "job"}}})
-        federation.tamper = seen
-        job = spec(params, scheme=LATTICE)
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
-        assert_oracles_model(federation.states, here.oracle(params))
-        there = {party: [t for t in range(4) if party in taking_part(job, t)] for party in (FEATURE, OTHER)}
-        assert halves == {(FEATURE, there[FEATURE][0]), *((OTHER, t) for t in there[OTHER])}
-        assert min(map(len, there.values())) > 1
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, policies={FEATURE: {"keys": {"second_halves": "job"}}})
+    federation.tamper = seen
+    job = spec(params, scheme=LATTICE)
+    status = await federation.train(job)
+    assert (status.state, status.error) == ("finished", "")
+    assert_oracles_model(federation.states, here.oracle(params))
+    there = {party: [t for t in range(4) if party in taking_part(job, t)] for party in (FEATURE, OTHER)}
+    assert halves == {(FEATURE, there[FEATURE][0]), *((OTHER, t) for t in there[OTHER])}
+    assert min(map(len, there.values())) > 1
 
 
 # ---- messages
@@ -185,7 +180,7 @@ def test_second_halves_serve_all_trees_where_a_policy_says_so(tmp_path: Path, mo
         (with_fields(slot_widths=[5, 6]), "it comes with slots of 5, 6 bits, the job implies 2 x 6"),
     ],
 )
-def test_layouts_that_a_forest_does_not_have(change: Callable[[Any], None], says: str, tmp_path: Path) -> None:
+async def test_layouts_that_a_forest_does_not_have(change: Callable[[Any], None], says: str, tmp_path: Path) -> None:
     """The feature party refuses them before a word is encrypted."""
 
     def tamper(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
@@ -193,16 +188,12 @@ def test_layouts_that_a_forest_does_not_have(change: Callable[[Any], None], says
             change(parcel.setup.public_key)
         return parcel
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.tamper = tamper
-        status = await federation.train(ON_LATTICE)
-        assert status.state == "failed"
-        assert f"Malformed: the key of {LABEL_HOLDER} cannot be used: {says}" in status.error
-        assert not any(message.word == "encrypted_words" for message in federation.log)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.tamper = tamper
+    status = await federation.train(ON_LATTICE)
+    assert status.state == "failed"
+    assert f"Malformed: the key of {LABEL_HOLDER} cannot be used: {says}" in status.error
+    assert not any(message.word == "encrypted_words" for message in federation.log)
 
 
 @pytest.mark.second_tier(but=2)
@@ -215,7 +206,7 @@ def test_layouts_that_a_forest_does_not_have(change: Callable[[Any], None], says
         (1, with_fields(ciphertexts=b""), "words of 4096 records from 16 on are not those that are due"),
     ],
 )
-def test_shared_words_that_cannot_be(part: int, change: Callable[[Any], None], says: str, tmp_path: Path) -> None:
+async def test_shared_words_that_cannot_be(part: int, change: Callable[[Any], None], says: str, tmp_path: Path) -> None:
     """Those that serve all trees are checked before the first tree; then the job is resumed."""
     job, oracle = JOBS["by sets"]
 
@@ -224,23 +215,19 @@ def test_shared_words_that_cannot_be(part: int, change: Callable[[Any], None], s
             change(parcel.growth.encrypted_words)
         return parcel
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.tamper = tamper
-        status = await federation.train(job)
-        assert status.state == "failed"
-        assert "Malformed: " in status.error
-        assert says in status.error
-        assert not any(message.word in ("begin_tree", "candidate_sums") for message in federation.log)
-        federation.tamper = None
-        assert (await federation.resume()).state == "finished"
-        assert_oracles_model(federation.states, oracle)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.tamper = tamper
+    status = await federation.train(job)
+    assert status.state == "failed"
+    assert "Malformed: " in status.error
+    assert says in status.error
+    assert not any(message.word in ("begin_tree", "candidate_sums") for message in federation.log)
+    federation.tamper = None
+    assert (await federation.resume()).state == "finished"
+    assert_oracles_model(federation.states, oracle)
 
 
-def test_first_halves_under_second_halves_of_another_node_are_no_sums(tmp_path: Path) -> None:
+async def test_first_halves_under_second_halves_of_another_node_are_no_sums(tmp_path: Path) -> None:
     """Each node has its own: the root's first halves in the place of a child's open to noise."""
     job, _ = JOBS["by sets"]
     kept: list[bytes] = []
@@ -252,43 +239,36 @@ def test_first_halves_under_second_halves_of_another_node_are_no_sums(tmp_path: 
             content.ciphertexts = kept[0]
         return parcel
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.tamper = swapped
-        status = await federation.train(job)
-        assert status.state == "failed"
-        assert f"Malformed: {FEATURE} has offered what is no sum over its columns" in status.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.tamper = swapped
+    status = await federation.train(job)
+    assert status.state == "failed"
+    assert f"Malformed: {FEATURE} has offered what is no sum over its columns" in status.error
 
 
-def test_labels_under_a_key_do_not_come_to_a_job_on_a_lattice(tmp_path: Path) -> None:
+async def test_labels_under_a_key_do_not_come_to_a_job_on_a_lattice(tmp_path: Path) -> None:
     """A feature party files no content that its job does not have."""
     refused: list[Any] = []
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+    federation = Federation(tmp_path, HERE.tables)
 
-        async def further(parcel: exchange_pb2.PeerMessage) -> None:
-            filled(parcel, "encrypted_labels", forest_pb2.EncryptedLabels(count=16, ciphertexts=bytes(16 * 256)))
-            with pytest.raises(TreetapError) as failure:
-                await federation.node(FEATURE).deliver(LABEL_HOLDER, parcel)
-            refused.append(str(failure.value))
+    async def further(parcel: exchange_pb2.PeerMessage) -> None:
+        filled(parcel, "encrypted_labels", forest_pb2.EncryptedLabels(count=16, ciphertexts=bytes(16 * 256)))
+        with pytest.raises(TreetapError) as failure:
+            await federation.node(FEATURE).deliver(LABEL_HOLDER, parcel)
+        refused.append(str(failure.value))
 
-        tasks: list[asyncio.Task[None]] = []
+    tasks: list[asyncio.Task[None]] = []
 
-        def seen(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            if to == FEATURE and name_of(parcel) == "public_key":
-                tasks.append(asyncio.ensure_future(further(type(parcel).FromString(parcel.SerializeToString()))))
-            return parcel
+    def seen(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if to == FEATURE and name_of(parcel) == "public_key":
+            tasks.append(asyncio.ensure_future(further(type(parcel).FromString(parcel.SerializeToString()))))
+        return parcel
 
-        federation.tamper = seen
-        status = await federation.train(ON_LATTICE)
-        assert (status.state, status.error) == ("finished", "")
-        await asyncio.gather(*tasks)
-        await federation.close()
-
-    run(main())
+    federation.tamper = seen
+    status = await federation.train(ON_LATTICE)
+    assert (status.state, status.error) == ("finished", "")
+    await asyncio.gather(*tasks)
+    await federation.close()
     assert len(refused) == 1
     assert "encrypted_labels" in refused[0]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.oracle import OracleModel, OracleSplit, OracleTree, oracle_predict
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message
 from tests.worlds import World, assert_oracles_model, assert_oracles_scores, manifest, spec, world
 from treetap.protocols.key_options import PAILLIER
 from treetap.protocols.prediction import predict_request
@@ -65,31 +65,27 @@ def case(target: str, shape: str, **changes: Any) -> tuple[World, ForestParams]:
         for binning in ("global", "per-node")
     ],
 )
-def test_the_federation_finds_and_uses_the_oracles_forest(
+async def test_the_federation_finds_and_uses_the_oracles_forest(
     target: str, shape: str, binning: str, scheme: str, tmp_path: Path
 ) -> None:
     """Trees and scores are the oracle's, also of new records with NaN where training had none, and encrypted."""
     here, params = case(target, shape, binning=binning)
     oracle = here.oracle(params)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        trained = await federation.train(spec(params, len(here.blocks), scheme=scheme))
-        assert (trained.state, trained.error) == ("finished", "")
-        assert_oracles_model(federation.states, oracle)
-        assert any(len(tree.nodes) > 1 for tree in oracle)
-        for table, protocol, parties, first in (
-            ("train", "interactive", here.parties, 0),
-            ("", "interactive", here.newcomers, len(here.y)),
-            ("", "eini", here.newcomers, len(here.y)),
-        ):
-            asked = predict_request(model="job", table=table, block=17, protocol=protocol)
-            predicted = await federation.predict(asked)
-            assert (predicted.state, predicted.error) == ("finished", "")
-            assert_oracles_scores(predicted.predictions, oracle, parties, first)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    trained = await federation.train(spec(params, len(here.blocks), scheme=scheme))
+    assert (trained.state, trained.error) == ("finished", "")
+    assert_oracles_model(federation.states, oracle)
+    assert any(len(tree.nodes) > 1 for tree in oracle)
+    for table, protocol, parties, first in (
+        ("train", "interactive", here.parties, 0),
+        ("", "interactive", here.newcomers, len(here.y)),
+        ("", "eini", here.newcomers, len(here.y)),
+    ):
+        asked = predict_request(model="job", table=table, block=17, protocol=protocol)
+        predicted = await federation.predict(asked)
+        assert (predicted.state, predicted.error) == ("finished", "")
+        assert_oracles_scores(predicted.predictions, oracle, parties, first)
 
 
 def _alone(tree: OracleTree, whole: OracleModel) -> OracleModel:
@@ -100,7 +96,7 @@ def _alone(tree: OracleTree, whole: OracleModel) -> OracleModel:
     return found
 
 
-def test_measures_are_those_of_the_mean_of_the_trees(tmp_path: Path) -> None:
+async def test_measures_are_those_of_the_mean_of_the_trees(tmp_path: Path) -> None:
     """After the last tree the label holder publishes the measures of what the forest predicts for its own records.
 
     Those out of bag are of the mean over the trees that have not drawn a record, in a resumed job too.
@@ -114,29 +110,25 @@ def test_measures_are_those_of_the_mean_of_the_trees(tmp_path: Path) -> None:
     assert 2 < known.sum() < len(here.y)
     means = np.nansum(np.where(left_out[:, :, None], each, 0), axis=0)[known] / left_out.sum(axis=0)[known, None]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
+    federation = Federation(tmp_path, here.tables)
 
-        def kill(message: Message) -> None:
-            if (message.word, message.served) == ("publish", False):
-                federation.hook = None
-                federation.kill("label-holder")
-                federation.start("label-holder")
+    def kill(message: Message) -> None:
+        if (message.word, message.served) == ("publish", False):
+            federation.hook = None
+            federation.kill("label-holder")
+            federation.start("label-holder")
 
-        federation.hook = kill
-        await federation.train(spec(params, len(here.blocks)))
-        trained = await federation.resume()
-        found = {metric.name: metric.value for metric in trained.metrics}
-        assert manifest(federation.state("label-holder"))["training_metrics"] == pytest.approx(found)
-        expected = evaluate("gini", np.array(oracle_predict(oracle, here.parties)), here.y)
-        out_of_bag = evaluate("gini", means, here.y[known])
-        assert found == pytest.approx(
-            {f"train_{name}": value for name, value in expected.items()}
-            | {f"oob_{name}": value for name, value in out_of_bag.items()}
-        )
-        await federation.close()
-
-    run(main())
+    federation.hook = kill
+    await federation.train(spec(params, len(here.blocks)))
+    trained = await federation.resume()
+    found = {metric.name: metric.value for metric in trained.metrics}
+    assert manifest(federation.state("label-holder"))["training_metrics"] == pytest.approx(found)
+    expected = evaluate("gini", np.array(oracle_predict(oracle, here.parties)), here.y)
+    out_of_bag = evaluate("gini", means, here.y[known])
+    assert found == pytest.approx(
+        {f"train_{name}": value for name, value in expected.items()}
+        | {f"oob_{name}": value for name, value in out_of_bag.items()}
+    )
 
 
 def test_ties_and_missing_values_were_there() -> None:

@@ -55,7 +55,6 @@ def _played(folder: Path, story: str) -> Federation:
             federation.start(name)
         status = await play(federation, story)
         assert status.state in ("finished", "cancelled"), status.error
-        await federation.close()
         return federation
 
     if story not in (*TRAININGS, *PREVIEWS):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.campaign.small_jobs import FOREST
 from tests.replay import HERE, PARAMS
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import PARTIES, spec
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.party.runtime import mailbox
@@ -33,23 +33,19 @@ from treetap.wire.v2 import exchange_pb2, growth_pb2
     [(PARAMS, PAILLIER), (FOREST, PAILLIER), (PARAMS, LATTICE), (FOREST, LATTICE)],
     ids=["boosting", "forest", "boosting on a lattice", "forest on a lattice"],
 )
-def test_what_a_job_needs_is_within_its_bounds(
+async def test_what_a_job_needs_is_within_its_bounds(
     params: TreeParams, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where they leave next to nothing beside the contents, in a training and an encrypted prediction."""
     monkeypatch.setattr(mailbox, "ALLOWANCE", 3 * mailbox.OVERHEAD)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        trained = await federation.train(spec(params, scheme=scheme))
-        assert (trained.state, trained.error) == ("finished", "")
-        asked = predict_request(model="job", protocol="eini")
-        asked.parameters.eini.key_bits = 1024
-        predicted = await federation.predict(asked)
-        assert (predicted.state, predicted.error) == ("finished", "")
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    trained = await federation.train(spec(params, scheme=scheme))
+    assert (trained.state, trained.error) == ("finished", "")
+    asked = predict_request(model="job", protocol="eini")
+    asked.parameters.eini.key_bits = 1024
+    predicted = await federation.predict(asked)
+    assert (predicted.state, predicted.error) == ("finished", "")
 
 
 def test_a_party_without_candidates_may_name_all_nodes_of_a_level() -> None:
@@ -62,24 +58,20 @@ def test_a_party_without_candidates_may_name_all_nodes_of_a_level() -> None:
     assert bound.most(PARTIES[1], 0, 16) > len(sums.SerializeToString())
 
 
-def test_sums_below_the_root_are_bounded_by_those_of_the_root(tmp_path: Path) -> None:
+async def test_sums_below_the_root_are_bounded_by_those_of_the_root(tmp_path: Path) -> None:
     """A party's number of candidates, which the label holder cannot know, is known from the tree's first level on."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+    federation = Federation(tmp_path, HERE.tables)
 
-        def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            if name_of(parcel) == "candidate_sums" and parcel.stage == 1:
-                parcel.growth.candidate_sums.ciphertexts += bytes(1 << 20)
-            return parcel
+    def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(parcel) == "candidate_sums" and parcel.stage == 1:
+            parcel.growth.candidate_sums.ciphertexts += bytes(1 << 20)
+        return parcel
 
-        federation.tamper = tamper
-        status = await federation.train(spec(PARAMS, obfuscation="standard"))
-        assert status.state != "finished"
-        assert "round 0, stage 1 has more than the" in status.error
-        await federation.close()
-
-    run(main())
+    federation.tamper = tamper
+    status = await federation.train(spec(PARAMS, obfuscation="standard"))
+    assert status.state != "finished"
+    assert "round 0, stage 1 has more than the" in status.error
 
 
 @pytest.mark.parametrize("records", [40, 50_000])

@@ -212,7 +212,6 @@ def _told(lie: str, params: TreeParams, folder: Path) -> tuple[str, bool]:
         federation = Federation(folder, HERE.tables, silence_s=5.0)
         federation.tamper = tamper
         status = await federation.train(spec(params, obfuscation="standard"))
-        await federation.close()
         return status.error
 
     with ciphers(KeysMade(), transparent=True):
@@ -278,7 +277,6 @@ def _honest(folder: Path, here: World, job: Any, defences: Mapping[str, Defences
         federation = Federation(folder, here.tables, defences=dict(defences))
         status = await federation.train(job)
         assert (status.state, status.error) == ("finished", "")
-        await federation.close()
 
     with ciphers(KeysMade(), transparent=True):
         run(main())

@@ -61,7 +61,6 @@ def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Tree
                 assert ("build_histograms" in asked[party, tree]) == there
                 assert asked[party, tree] & per_tree == {"store_tree"} or there
                 assert "store_tree" in asked[party, tree]
-        await federation.close()
 
     run(main())
     once = {"public_key", "record_digest", "encrypted_labels"}
@@ -105,7 +104,6 @@ def test_nobody_else_than_those_who_take_part_may_be_asked(tmp_path: Path) -> No
                         await ask(federation, party, wrong)
                     refused += 1
         assert refused == 8
-        await federation.close()
 
     run(main())
 

@@ -13,7 +13,7 @@ from tests.forest import test_lattice as test_forest
 from tests.growth import test_cell_merging, test_column_noise, test_withheld
 from tests.lattice_ways import carry_out
 from tests.shards_here import ShardsHere
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.lattice.histogram_ways import Way
 from treetap.trees.params import BoostingParams
@@ -97,19 +97,16 @@ def test_merged_bins_come_with_each_node(
     _check(clusters)
 
 
-def test_a_job_by_another_scheme_says_that_it_is_computed_here(
+async def test_a_job_by_another_scheme_says_that_it_is_computed_here(
     clusters: dict[str, ShardsHere], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By its name, in every party's log; the cluster gets nothing."""
     here, params = world(40, (1, 2, 2)), BoostingParams(n_estimators=1, max_depth=2, max_bin=4)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        assert (await federation.train(spec(params))).state == "finished"
-        assert_oracles_model(federation.states, here.oracle(params))
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    assert (await federation.train(spec(params))).state == "finished"
+    assert_oracles_model(federation.states, here.oracle(params))
+    await federation.close()
     for name in PARTIES:
         assert f"job job is computed by the processes of {name}: a cluster sums the words of scheme" in caplog.text
     assert not any(cluster.asked for cluster in clusters.values())

@@ -101,28 +101,24 @@ CASES = {
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", CASES)
-def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_path: Path) -> None:
+async def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_path: Path) -> None:
     """Node for node; no message holds a set of records of the label holder's; encrypted predictions give its scores."""
     params, here, options = CASES[case].params, CASES[case].world(), CASES[case].options
     oracle = here.oracle(params)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, **options)
-        status = await federation.train(job_of(params, len(here.blocks)))
-        assert (status.state, status.error) == ("finished", "")
-        assert_oracles_model(federation.states, oracle)
-        words = {message.word for message in federation.log}
-        assert words >= {"encrypted_words", "won_splits", "children", "leaf_paths"}
-        assert not words & SHOWN
-        for protocol, within in (("eini", 1e-6), ("eini-lattice", lattice_tolerance(oracle))):
-            given = {"key_bits": 1024} if protocol == "eini" else {}
-            asked = predict_request(protocol, model="job", block=40, **given)
-            predicted = await federation.predict(asked)
-            assert (predicted.state, predicted.error) == ("finished", "")
-            assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y), within)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, **options)
+    status = await federation.train(job_of(params, len(here.blocks)))
+    assert (status.state, status.error) == ("finished", "")
+    assert_oracles_model(federation.states, oracle)
+    words = {message.word for message in federation.log}
+    assert words >= {"encrypted_words", "won_splits", "children", "leaf_paths"}
+    assert not words & SHOWN
+    for protocol, within in (("eini", 1e-6), ("eini-lattice", lattice_tolerance(oracle))):
+        given = {"key_bits": 1024} if protocol == "eini" else {}
+        asked = predict_request(protocol, model="job", block=40, **given)
+        predicted = await federation.predict(asked)
+        assert (predicted.state, predicted.error) == ("finished", "")
+        assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y), within)
 
 
 #: Tests of features, whose jobs withhold instance spaces here, and pad trees where they can.
@@ -229,24 +225,20 @@ def test_padded_leaves_have_the_values_of_local_subtrees(
 
 
 @pytest.mark.second_tier
-def test_attributions_and_explanations_of_padded_trees(tmp_path: Path) -> None:
+async def test_attributions_and_explanations_of_padded_trees(tmp_path: Path) -> None:
     """Encrypted ones: values that add up to the score, and the paths of the trees as they are."""
     here = CASES["padded, missing values, drawn records"].world()
     oracle = here.oracle(PADDED)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies={FEATURE: NAMES, OTHER: NAMES})
-        assert (await federation.train(job_of(PADDED))).state == "finished"
-        asked = predict_request("eini", model="job", key_bits=1024, attributions=True, explain=True)
-        predicted = await federation.predict(asked)
-        assert (predicted.state, predicted.error) == ("finished", "")
-        assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y), 1e-8)
-        table = pq.read_table(predicted.attributions)
-        parts = [table.column(name).to_numpy() for name in table.column_names if ":" in name or name == "expected"]
-        assert sum(parts) == pytest.approx(table.column("score").to_numpy(), abs=1e-8)
-        leaves = [{number for number, node in tree.nodes.items() if isinstance(node, OracleLeaf)} for tree in oracle]
-        for paths in pq.read_table(predicted.explanations).column("paths").to_pylist():
-            assert {path["leaf"] for path in paths if path["tree"] == 0} <= leaves[0]
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, policies={FEATURE: NAMES, OTHER: NAMES})
+    assert (await federation.train(job_of(PADDED))).state == "finished"
+    asked = predict_request("eini", model="job", key_bits=1024, attributions=True, explain=True)
+    predicted = await federation.predict(asked)
+    assert (predicted.state, predicted.error) == ("finished", "")
+    assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y), 1e-8)
+    table = pq.read_table(predicted.attributions)
+    parts = [table.column(name).to_numpy() for name in table.column_names if ":" in name or name == "expected"]
+    assert sum(parts) == pytest.approx(table.column("score").to_numpy(), abs=1e-8)
+    leaves = [{number for number, node in tree.nodes.items() if isinstance(node, OracleLeaf)} for tree in oracle]
+    for paths in pq.read_table(predicted.explanations).column("paths").to_pylist():
+        assert {path["leaf"] for path in paths if path["tree"] == 0} <= leaves[0]

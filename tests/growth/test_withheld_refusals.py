@@ -46,7 +46,7 @@ LEFT_SETS: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("case", LEFT_SETS)
-def test_left_sets_that_are_not_those_of_the_winner(case: str, tmp_path: Path) -> None:
+async def test_left_sets_that_are_not_those_of_the_winner(case: str, tmp_path: Path) -> None:
     """The label holder compares them, within the node, with the sums of the candidate that won."""
     change, fault = LEFT_SETS[case]
 
@@ -59,15 +59,11 @@ def test_left_sets_that_are_not_those_of_the_winner(case: str, tmp_path: Path) -
             parcel.growth.children.CopyFrom(body.body)
         return parcel
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.tamper = forge
-        status = await federation.train(job_of(SMALL))
-        assert status.state == "failed"
-        assert fault in status.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.tamper = forge
+    status = await federation.train(job_of(SMALL))
+    assert status.state == "failed"
+    assert fault in status.error
 
 
 def test_sums_over_no_records_are_treated_as_others() -> None:
@@ -108,7 +104,7 @@ def test_a_nodes_size_does_not_show_by_what_is_refused() -> None:
                 tree.check_offered(more)
 
 
-def test_a_node_that_the_party_did_not_offer_is_not_split(tmp_path: Path) -> None:
+async def test_a_node_that_the_party_did_not_offer_is_not_split(tmp_path: Path) -> None:
     """A label holder that names another node as won, or the same one twice."""
     seen: list[int] = []
 
@@ -119,15 +115,11 @@ def test_a_node_that_the_party_did_not_offer_is_not_split(tmp_path: Path) -> Non
             split.node = 6 if len(seen) == 1 else split.node
         return parcel
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.tamper = forge
-        status = await federation.train(job_of(SMALL))
-        assert status.state == "failed"
-        assert "of tree 0, a winning candidate of node 6, which is not to be split" in status.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.tamper = forge
+    status = await federation.train(job_of(SMALL))
+    assert status.state == "failed"
+    assert "of tree 0, a winning candidate of node 6, which is not to be split" in status.error
 
 
 def test_what_is_kept_of_such_a_job(tmp_path: Path) -> None:

@@ -77,43 +77,39 @@ def test_every_treetap_error_survives_the_pipe():
         assert (type(copy), str(copy)) == (kind, "why")
 
 
-def test_closing_waits_for_no_worker():
+@pytest.mark.real_time
+async def test_closing_waits_for_no_worker():
     """Suspended in the middle of a long message: the engine ends all the same."""
 
-    async def run():
-        engine = ProcessEngine(1, 60.0)
-        engine.start()
-        await engine.lease().call(0, doze, 0)
-        os.kill(engine.pids[0], signal.SIGSTOP)
-        call = asyncio.ensure_future(engine.lease().call(0, remember, "a", b"0" * 10_000_000))
-        await asyncio.sleep(0.2)
-        start = time.monotonic()
-        await engine.close()
-        with pytest.raises(Interrupted, match="closed"):
-            await call
-        assert time.monotonic() - start < 5
-
-    asyncio.run(run())
+    engine = ProcessEngine(1, 60.0)
+    engine.start()
+    await engine.lease().call(0, doze, 0)
+    os.kill(engine.pids[0], signal.SIGSTOP)
+    call = asyncio.ensure_future(engine.lease().call(0, remember, "a", b"0" * 10_000_000))
+    await asyncio.sleep(0.2)
+    start = time.monotonic()
+    await engine.close()
+    with pytest.raises(Interrupted, match="closed"):
+        await call
+    assert time.monotonic() - start < 5
 
 
-def test_closing_ends_waiting_calls():
+@pytest.mark.real_time
+async def test_closing_ends_waiting_calls():
     """Running and queued calls end with Interrupted when the engine closes, and the workers are gone."""
 
-    async def run():
-        engine = ProcessEngine(1, 20.0)
-        engine.start()
-        pids = engine.pids
+    engine = ProcessEngine(1, 20.0)
+    engine.start()
+    pids = engine.pids
+    await engine.lease().call(0, doze, 0)
+    calls = [asyncio.ensure_future(engine.lease().call(0, doze, 60)) for _ in range(3)]
+    await asyncio.sleep(0.2)
+    await engine.close()
+    outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 2)
+    assert [type(outcome) for outcome in outcomes] == [Interrupted] * 3
+    with pytest.raises(Interrupted):
         await engine.lease().call(0, doze, 0)
-        calls = [asyncio.ensure_future(engine.lease().call(0, doze, 60)) for _ in range(3)]
-        await asyncio.sleep(0.2)
-        await engine.close()
-        outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 2)
-        assert [type(outcome) for outcome in outcomes] == [Interrupted] * 3
-        with pytest.raises(Interrupted):
-            await engine.lease().call(0, doze, 0)
-        assert not any(alive(pid) for pid in pids)
-
-    asyncio.run(run())
+    assert not any(alive(pid) for pid in pids)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

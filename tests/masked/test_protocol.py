@@ -46,7 +46,6 @@ async def test_scores_are_those_of_the_model(objective: str, parties: int, tmp_p
             status = await predicted(federation, recipient=recipient, block=4)
             assert Path(status.predictions).is_relative_to(federation.state(recipient))
             assert (scores_of(status.predictions) == expected).all()
-        await federation.close()
 
 
 async def test_trees_without_splits(tmp_path: Path) -> None:
@@ -57,7 +56,6 @@ async def test_trees_without_splits(tmp_path: Path) -> None:
         federation = await trained(tmp_path, here, WITHOUT_SPLITS)
         status = await predicted(federation)
         assert (scores_of(status.predictions) == implied_scores(federation.states, here)).all()
-        await federation.close()
 
 
 @pytest.mark.second_tier
@@ -73,7 +71,6 @@ async def test_noised_weights_are_those_of_the_release(tmp_path: Path) -> None:
         status = await predicted(federation, protocol="masked", prediction_weights="noised")
         assert (scores_of(status.predictions) == noised).all()
         assert (noised != exact).any()
-        await federation.close()
 
 
 @pytest.mark.second_tier
@@ -93,7 +90,6 @@ async def test_shares_are_masked_afresh_in_every_prediction(tmp_path: Path) -> N
         assert len(elements) == len(set(elements.tolist())) == 2 * 2 * len(WIDE.new[0])
         bits = np.unpackbits(elements.view(np.uint8))  # 5,120, of which half are ones, by a deviation of 0.7 %
         assert 0.45 < bits.mean() < 0.55
-        await federation.close()
 
 
 async def test_files_have_the_classes_and_the_regressions_unit(tmp_path: Path) -> None:
@@ -106,4 +102,3 @@ async def test_files_have_the_classes_and_the_regressions_unit(tmp_path: Path) -
         found = pq.read_table((await predicted(federation)).predictions).sort_by("id")
         scores = np.stack([found.column(f"score_{name}").to_numpy() for name in params.classes], axis=1)
         assert found.column("prediction").to_pylist() == [params.classes[k] for k in scores.argmax(axis=1)]
-        await federation.close()

@@ -51,7 +51,6 @@ async def test_records_of_the_training_are_refused_unless_every_policy_says_othe
         for name in PARTIES:
             _restarted(federation, name, labels={"score_training_records": True})
         assert len(scores_of((await predicted(federation, table="train")).predictions)) == len(HERE.y)
-        await federation.close()
 
 
 @pytest.mark.second_tier(but=1)
@@ -67,7 +66,6 @@ async def test_a_policy_that_wants_more_paths(party: str, tmp_path: Path) -> Non
         assert (
             f"{party} takes no part: its policy says min_candidate_bits = 1, and the nodes of {FIRST}" in status.error
         )
-        await federation.close()
 
 
 async def test_a_recipient_that_a_policy_does_not_name(tmp_path: Path) -> None:
@@ -87,7 +85,6 @@ async def test_a_recipient_that_a_policy_does_not_name(tmp_path: Path) -> None:
         status = await federation.predict(predict_request("masked", model="job", prediction_weights="noised"))
         assert (status.state, status.bad_input) == ("failed", True)
         assert "model job was trained without epsilon" in status.error
-        await federation.close()
 
 
 async def test_models_of_a_label_holder_have_other_protocols(tmp_path: Path) -> None:
@@ -107,7 +104,6 @@ async def test_models_of_a_label_holder_have_other_protocols(tmp_path: Path) -> 
         filled(request, "open_model", opening)
         with pytest.raises(DataError, match="model job was trained by boosting, and masked does not predict with it"):
             await ask(federation, B, request)
-        await federation.close()
 
 
 def test_bits_that_a_party_leaves_open() -> None:

@@ -72,9 +72,7 @@ def _with_a_kill(folder: Path, word: str, victim: str, nth: int) -> dict[str, An
         assert (status.state, status.error) == ("finished", "")
         assert set(seen) == set(PARTIES)
         assert_oracles_model(federation.states, ORACLE)
-        found = _found(federation)
-        await federation.close()
-        return found
+        return _found(federation)
 
     with ciphers(KeysMade(), transparent=True), nonces(5):
         return run(main())

@@ -25,7 +25,6 @@ def _trained(folder: Path, here: World, params: PivodlParams) -> dict[str, Path]
         job = job_of(here, params)
         federation = federation_of(folder, here, job)
         assert (await federation.train(job)).state == "finished"
-        await federation.close()
         return federation.states
 
     return run(main())

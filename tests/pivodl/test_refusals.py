@@ -40,7 +40,6 @@ def _train(folder: Path, here: World, params: PivodlParams, **policy: Any) -> tu
 
     async def main() -> tuple[str, str]:
         status = await federation.train(job)
-        await federation.close()
         return status.state, status.error
 
     with transparent():

@@ -271,7 +271,6 @@ def _trained(folder: Path, here: World, params: PivodlParams) -> int:
         words = {message.word for message in federation.log}
         assert "blinded_gains" in words
         assert "best_gains" not in words
-        await federation.close()
 
     run(main())
     return sum(len(tree.splits) for tree in model.trees)

@@ -38,7 +38,6 @@ def _observed(folder: Path, here: World, params: PivodlParams) -> Observed:
     async def main() -> None:
         status = await federation.train(job)
         assert (status.state, status.error) == ("finished", "")
-        await federation.close()
 
     with transparent():
         run(main())
@@ -132,7 +131,7 @@ def test_who_holds_sums_and_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.second_tier
-def test_a_job_that_is_resumed_has_the_same_roles(tmp_path: Path) -> None:
+async def test_a_job_that_is_resumed_has_the_same_roles(tmp_path: Path) -> None:
     """Killed in a tree and resumed: the nonces are the same, and no sums go to a second split party."""
     params = some_params(3, max_depth=3, gamma=0.0, instance_threshold=1)
     here = some_world(3, params.objective, 4)
@@ -140,7 +139,8 @@ def test_a_job_that_is_resumed_has_the_same_roles(tmp_path: Path) -> None:
     federation = Observed(tmp_path, here.tables, policies=policies(job))
     victim = list(here.tables)[2]
 
-    async def main() -> None:
+    with transparent():
+
         def kill(message: Any) -> None:
             if (message.word, message.to) == ("close_tree", victim):
                 federation.hook = None
@@ -151,9 +151,6 @@ def test_a_job_that_is_resumed_has_the_same_roles(tmp_path: Path) -> None:
         assert (await federation.train(job)).state == "interrupted"
         assert (await federation.resume()).state == "finished"
         await federation.close()
-
-    with transparent():
-        run(main())
     nonces: defaultdict[str, set[bytes]] = defaultdict(set)
     openers: defaultdict[tuple[int, int, str], set[str]] = defaultdict(set)
     attempts = set()

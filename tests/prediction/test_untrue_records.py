@@ -50,7 +50,6 @@ def _predicted(folder: Path, kind: str, answer: str, lie: Lie, **asked: Any) -> 
 
         federation.tamper = tamper
         status = await federation.predict(predict_request(model="job", **asked))
-        await federation.close()
         return status.error
 
     with ciphers(KeysMade(), transparent=True):

@@ -15,7 +15,7 @@ from tests.replay import HERE, JOB
 from tests.runtime.exact_policies import exactly, put_under
 from tests.serving.served import CLIENT, IDS, config, serve
 from tests.serving.served import ask as ask_as_client
-from tests.simulator import COORDINATOR, run
+from tests.simulator import COORDINATOR
 from tests.trainings import fitting, jobs_of, policies
 from tests.worlds import PARTIES, world
 from treetap.coordinator.prediction import opening_of
@@ -119,7 +119,7 @@ def _assert_declared(
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("name", TRAININGS)
-def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> None:
+async def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> None:
     """Senders, receivers, contents and classes of a whole job are those that are known at its opening.
 
     Under a policy that permits these alone nothing is refused: no progress, no account, no farewell.
@@ -131,13 +131,10 @@ def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> None:
     one_role, here = training(training_name(job)).one_role, fitting(WIDE, params_of(job))
     policies = {party: {"emits": exactly(declared, party)} for party in members}
 
-    async def main() -> None:
-        federation = Watched(tmp_path, {party: here.tables[party] for party in members}, policies=policies)
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
-        _assert_declared(declared, federation.real, drawn=one_role)
-
-    run(main())
+    federation = Watched(tmp_path, {party: here.tables[party] for party in members}, policies=policies)
+    status = await federation.train(job)
+    assert (status.state, status.error) == ("finished", "")
+    _assert_declared(declared, federation.real, drawn=one_role)
 
 
 @pytest.mark.second_tier(but=1)

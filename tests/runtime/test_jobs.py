@@ -339,7 +339,6 @@ def test_cancelled_at_every_message(tmp_path: Path) -> None:
         assert asyncio.get_running_loop().time() - start < 10
         for state in federation.states.values():
             assert list((state / "jobs").iterdir()) == []
-        await federation.close()
         return "cancelled"
 
     outcomes = [

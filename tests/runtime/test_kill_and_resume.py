@@ -126,7 +126,6 @@ def _kill_and_resume(
         for party in federation.states.values():
             assert list((party / "jobs").iterdir()) == []
             assert list(party.rglob("secret*")) == []
-        await federation.close()
         return state
 
     with ciphers(KeysMade(), transparent=number % REAL != 0):

@@ -82,13 +82,14 @@ def _faults(config: PartyConfig) -> dict[str, TreetapError]:
     return found
 
 
-def test_no_path_leaves_over_grpc(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.real_time
+async def test_no_path_leaves_over_grpc(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Neither to the coordinator nor to a peer; what lies below a folder is still named, and the log has all of it."""
     config = _config(tmp_path)
     assert config.tls is not None
     certs, faults = config.tls.ca.parent, _faults(config)
 
-    async def main() -> None:
+    with caplog.at_level(logging.WARNING):
         callers = Callers(PARTY, config.transport(), OwnPaths(config))
         server, credentials = rpc.server(callers)
         register(server, callers, _Failing([fault for fault in faults.values() for _ in range(2)]))
@@ -108,9 +109,6 @@ def test_no_path_leaves_over_grpc(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         for each in dialers.values():
             await each.close()
         await server.stop(None)
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(main())
     assert [fault for fault in faults.values() if str(fault) not in caplog.text] == []
 
 

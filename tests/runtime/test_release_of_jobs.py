@@ -91,7 +91,6 @@ def test_the_role_of_an_ended_job_is_let_go(tmp_path: Path, monkeypatch: pytest.
         await asyncio.sleep(2 * limits.LET_GO_S)
         assert len(roles) >= len(PARTIES)
         assert [type(role()).__name__ for role in roles.values() if role() is not None] == []
-        await federation.close()
 
     try:
         run(main())
@@ -99,26 +98,22 @@ def test_the_role_of_an_ended_job_is_let_go(tmp_path: Path, monkeypatch: pytest.
         gc.enable()
 
 
-def test_a_job_waits_for_what_it_needs(tmp_path: Path) -> None:
+async def test_a_job_waits_for_what_it_needs(tmp_path: Path) -> None:
     """No session is opened while its modules are imported: the import would stop the loop, the freeze keep the role."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        loaded = asyncio.Event()
-        federation.node(PARTIES[0])._loaded = loaded
-        job = asyncio.ensure_future(federation.train(JOB))
-        await asyncio.sleep(5)
-        assert not federation.node(PARTIES[0])._sessions
-        assert not job.done()
-        loaded.set()
-        assert (await job).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    loaded = asyncio.Event()
+    federation.node(PARTIES[0])._loaded = loaded
+    job = asyncio.ensure_future(federation.train(JOB))
+    await asyncio.sleep(5)
+    assert not federation.node(PARTIES[0])._sessions
+    assert not job.done()
+    loaded.set()
+    assert (await job).state == "finished"
 
 
 @pytest.mark.second_tier
-def test_many_jobs_leave_nothing_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_jobs_leave_nothing_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained, predicted, refused, interrupted, cancelled: the fourth round of jobs leaves as much as the first.
 
     The journal holds jobs up to a bound, which is none here, and a party remembers as many attempts as one round makes.
@@ -126,134 +121,122 @@ def test_many_jobs_leave_nothing_in_memory(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(journal, "HELD_BYTES", 0)
     monkeypatch.setattr(attempts, "MOST", 4)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, record="both")
+    federation = Federation(tmp_path, HERE.tables, record="both")
 
-        async def several(number: int) -> None:
-            assert (await federation.train(JOB, f"t{number}")).state == "finished"
-            for protocol in ("interactive", "eini"):
-                request = predict_request(model=f"t{number}", protocol=protocol)
-                assert (await federation.predict(request)).state == "finished"
-            nowhere = predict_request(model=f"t{number}", table="none")
-            assert (await federation.predict(nowhere)).state == "failed"
-            killed = asyncio.get_running_loop().create_future()
+    async def several(number: int) -> None:
+        assert (await federation.train(JOB, f"t{number}")).state == "finished"
+        for protocol in ("interactive", "eini"):
+            request = predict_request(model=f"t{number}", protocol=protocol)
+            assert (await federation.predict(request)).state == "finished"
+        nowhere = predict_request(model=f"t{number}", table="none")
+        assert (await federation.predict(nowhere)).state == "failed"
+        killed = asyncio.get_running_loop().create_future()
 
-            def kill(message: Message) -> None:
-                if message.word == "take_key" and not killed.done():
-                    killed.set_result(None)
-                    federation.jobs._running[f"c{number}"].cancel()
+        def kill(message: Message) -> None:
+            if message.word == "take_key" and not killed.done():
+                killed.set_result(None)
+                federation.jobs._running[f"c{number}"].cancel()
 
-            federation.hook = kill
-            assert (await federation.train(JOB, f"c{number}")).state == "interrupted"
-            federation.hook = None
-            assert (await federation.jobs.cancel(f"c{number}")).state == "cancelled"
+        federation.hook = kill
+        assert (await federation.train(JOB, f"c{number}")).state == "interrupted"
+        federation.hook = None
+        assert (await federation.jobs.cancel(f"c{number}")).state == "cancelled"
 
-        await several(1)
-        first = _of_all(federation)
-        assert first[COORDINATOR]["Parties.addresses"] == len(PARTIES)  # so it does look into them
-        for number in range(2, 5):
-            await several(number)
-        assert _of_all(federation) == first
-        for name in PARTIES:
-            assert "PartyNode._sessions" not in first[name]
-            assert "PartyNode._opening" not in first[name]
-            assert "Recorders._writers" not in first[name]
-        assert "Jobs._progress" not in first[COORDINATOR]
-        await federation.close()
-
-    run(main())
+    await several(1)
+    first = _of_all(federation)
+    assert first[COORDINATOR]["Parties.addresses"] == len(PARTIES)  # so it does look into them
+    for number in range(2, 5):
+        await several(number)
+    assert _of_all(federation) == first
+    for name in PARTIES:
+        assert "PartyNode._sessions" not in first[name]
+        assert "PartyNode._opening" not in first[name]
+        assert "Recorders._writers" not in first[name]
+    assert "Jobs._progress" not in first[COORDINATOR]
 
 
-def test_a_session_that_no_coordinator_leaves_closes_its_transcript(tmp_path: Path) -> None:
+async def test_a_session_that_no_coordinator_leaves_closes_its_transcript(tmp_path: Path) -> None:
     """It ends by itself when the coordinator has been gone for long enough, and with it all that was held for it."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, record="both")
-        before = _of_all(federation)
+    federation = Federation(tmp_path, HERE.tables, record="both")
+    before = _of_all(federation)
 
-        def kill(message: Message) -> None:
-            if message.word == "build_histograms":
-                federation.kill(COORDINATOR)
+    def kill(message: Message) -> None:
+        if message.word == "build_histograms":
+            federation.kill(COORDINATOR)
 
-        federation.hook = kill
-        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-        while federation.alive(COORDINATOR):
-            await asyncio.sleep(0.1)
-        during = _of_all(federation)
-        for name in PARTIES:
-            assert (during[name]["PartyNode._sessions"], during[name]["Recorders._writers"]) == (1, 1)
-        sessions = {name: federation.node(name)._sessions["job"] for name in PARTIES}
-        await asyncio.sleep(3 * SESSION_S)
-        after = _of_all(federation)
-        for name in PARTIES:
-            for container in ("PartyNode._sessions", "PartyNode._opening", "PartyNode.tasks", "Recorders._writers"):
-                assert after[name][container] == before[name][container] == 0
-            attempts, context = federation.node(name)._attempts, sessions[name].context
-            with pytest.raises(OutOfOrder, match=r"attempt 1 of job job is over: this party has left it"):
-                attempts.check("job", sessions[name].submission, context.attempt, context.digest.hex())
-        await federation.close()
-
-    run(main())
+    federation.hook = kill
+    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    while federation.alive(COORDINATOR):
+        await asyncio.sleep(0.1)
+    during = _of_all(federation)
+    for name in PARTIES:
+        assert (during[name]["PartyNode._sessions"], during[name]["Recorders._writers"]) == (1, 1)
+    sessions = {name: federation.node(name)._sessions["job"] for name in PARTIES}
+    await asyncio.sleep(3 * SESSION_S)
+    after = _of_all(federation)
+    for name in PARTIES:
+        for container in ("PartyNode._sessions", "PartyNode._opening", "PartyNode.tasks", "Recorders._writers"):
+            assert after[name][container] == before[name][container] == 0
+        attempts, context = federation.node(name)._attempts, sessions[name].context
+        with pytest.raises(OutOfOrder, match=r"attempt 1 of job job is over: this party has left it"):
+            attempts.check("job", sessions[name].submission, context.attempt, context.digest.hex())
 
 
-def test_jobs_are_counted_by_state_without_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_are_counted_by_state_without_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After whatever happens to a job, and after a restart, the metric says what the journal has."""
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        jobs = federation.jobs
+    federation = Federation(tmp_path, HERE.tables)
+    jobs = federation.jobs
 
-        def check(**expected: int) -> None:
-            of_metric = {
-                state: jobs._metrics.registry.get_sample_value("treetap_jobs", {"state": state}) for state in STATES
-            }
-            assert of_metric == {state: float(expected.get(state, 0)) for state in STATES}
-            assert Counter(status.state for status in jobs.status("")) == expected
+    def check(**expected: int) -> None:
+        of_metric = {
+            state: jobs._metrics.registry.get_sample_value("treetap_jobs", {"state": state}) for state in STATES
+        }
+        assert of_metric == {state: float(expected.get(state, 0)) for state in STATES}
+        assert Counter(status.state for status in jobs.status("")) == expected
 
-        def kill(message: Message) -> None:
-            if message.word == "take_key":
-                federation.kill(PARTIES[1])
-                federation.start(PARTIES[1])
-                federation.hook = None
+    def kill(message: Message) -> None:
+        if message.word == "take_key":
+            federation.kill(PARTIES[1])
+            federation.start(PARTIES[1])
+            federation.hook = None
 
-        check()
-        jobs.submit(jobs_pb2.SubmitRequest(job="one", spec=JOB))
-        check(running=1)
-        await jobs.wait("one")
-        check(finished=1)
-        with pytest.raises(Conflict):
-            jobs.resume("one")
-        await federation.predict(predict_request(model="one", table="none"))
-        check(finished=1, failed=1)
-        federation.hook = kill
-        await federation.train(JOB, "two")
-        check(finished=1, failed=1, interrupted=1)
-        jobs.resume("two")
-        check(finished=1, failed=1, running=1)
-        await jobs.cancel("two")
-        check(finished=1, failed=1, cancelled=1)
-        await jobs.cancel("two")
-        check(finished=1, failed=1, cancelled=1)
-        federation.hook = kill
-        await federation.train(JOB, "three")
-        await jobs.cancel("three")
-        check(finished=1, failed=1, cancelled=2)
-        with monkeypatch.context() as patch:
-            patch.setattr(line_file, "append", _full)
-            with pytest.raises(Interrupted):
-                await federation.train(JOB, "four")  # it is written down, and does not begin
-        check(finished=1, failed=1, cancelled=2, interrupted=1)
-        federation.kill(COORDINATOR)
-        federation.start(COORDINATOR)
-        jobs = federation.jobs
-        jobs._metrics = CoordinatorMetrics(COORDINATOR)
-        jobs.count()
-        check(finished=1, failed=1, cancelled=2, interrupted=1)
-        assert (await federation.resume("four")).state == "finished"
-        check(finished=2, failed=1, cancelled=2)
-        await federation.close()
-
-    run(main())
+    check()
+    jobs.submit(jobs_pb2.SubmitRequest(job="one", spec=JOB))
+    check(running=1)
+    await jobs.wait("one")
+    check(finished=1)
+    with pytest.raises(Conflict):
+        jobs.resume("one")
+    await federation.predict(predict_request(model="one", table="none"))
+    check(finished=1, failed=1)
+    federation.hook = kill
+    await federation.train(JOB, "two")
+    check(finished=1, failed=1, interrupted=1)
+    jobs.resume("two")
+    check(finished=1, failed=1, running=1)
+    await jobs.cancel("two")
+    check(finished=1, failed=1, cancelled=1)
+    await jobs.cancel("two")
+    check(finished=1, failed=1, cancelled=1)
+    federation.hook = kill
+    await federation.train(JOB, "three")
+    await jobs.cancel("three")
+    check(finished=1, failed=1, cancelled=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(line_file, "append", _full)
+        with pytest.raises(Interrupted):
+            await federation.train(JOB, "four")  # it is written down, and does not begin
+    check(finished=1, failed=1, cancelled=2, interrupted=1)
+    federation.kill(COORDINATOR)
+    federation.start(COORDINATOR)
+    jobs = federation.jobs
+    jobs._metrics = CoordinatorMetrics(COORDINATOR)
+    jobs.count()
+    check(finished=1, failed=1, cancelled=2, interrupted=1)
+    assert (await federation.resume("four")).state == "finished"
+    check(finished=2, failed=1, cancelled=2)
 
 
 def _full(*_: object, **__: object) -> None:

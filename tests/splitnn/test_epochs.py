@@ -41,7 +41,6 @@ async def test_a_coordinator_cannot_choose_the_best_epoch(party: str, tmp_path: 
     running.node(party).step = step  # type: ignore[method-assign]
     assert (await running.resume()).state == "finished"
     assert_network(running.states)
-    await running.close()
 
 
 async def test_an_epoch_that_is_not_stored_is_not_published(tmp_path: Path) -> None:
@@ -60,4 +59,3 @@ async def test_an_epoch_that_is_not_stored_is_not_published(tmp_path: Path) -> N
     assert publish.setup.HasField("publish")
     with pytest.raises(OutOfOrder, match="publish cannot come now: 1 of 2 epochs are stored"):
         await ask(running, HOLDER, publish)
-    await running.close()

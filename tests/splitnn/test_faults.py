@@ -55,7 +55,6 @@ def _messages(folder: Path) -> list[Message]:
     async def main() -> list[Message]:
         running = federation(folder, TWO)
         assert (await running.train(spec(TINY, parties=2))).state == "finished"
-        await running.close()
         return running.log
 
     return run(main())
@@ -99,7 +98,6 @@ def _killed_at(folder: Path, victim: str, number: int, *, served: bool, back_at_
             resumed = await running.resume()
             assert (resumed.state, resumed.error) == ("finished", "")
         _assert_whole(running, TWO, TINY)
-        await running.close()
         return status.state
 
     return run(main())

@@ -184,7 +184,6 @@ def _federated(
         policies = {**EMITS, HOLDER: {**EMITS[HOLDER], "labels": {"label_budget": budget}}}
         running = federation(folder, here, policies=policies, defences={HOLDER: Defences(label_dp=own)})
         found: jobs_pb2.JobStatus = await act(running, params, job)
-        await running.close()
         return found
 
     return run(main())

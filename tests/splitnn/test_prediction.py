@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from tests.simulator import Message, run
+from tests.simulator import Message
 from tests.splitnn.jobs import PARAMS, spec
 from tests.splitnn.networks import federation
 from tests.splitnn.networks import oracle_scores as expected
@@ -68,139 +68,120 @@ def scores_of(status: jobs_pb2.JobStatus, classes: int) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_oracles_scores(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_oracles_scores(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks, and pieces of blocks, of whatever size: the scores, and what follows from them, are the oracle's."""
     here, params = CASES[case]
     monkeypatch.setattr(trained, "PIECE", 2)
 
-    async def main() -> None:
-        running = federation(tmp_path, here)
-        assert (await running.train(spec(params))).state == "finished"
-        exact = expected(tmp_path, here, params)
-        classes = 0 if params.regression else here.classes
-        for block in (3, 0):
-            status = await running.predict(predict_request(model="job", block=block))
-            assert np.abs(scores_of(status, classes) - exact).max() < 1e-6
-        assert (status.scored, status.records) == (FRESH, FRESH)
-        table = pq.read_table(status.predictions)
-        outcome = outcome_of(params.objective, classes, exact)
-        found = table.column("prediction").to_numpy()
-        if params.objective == "binary:logistic":
-            assert table.column("probability_1").to_numpy() == pytest.approx(outcome, abs=1e-6)
-            assert found.tolist() == (outcome > 0.5).astype(int).tolist()
-        elif params.regression:
-            assert found == pytest.approx(exact[:, 0], abs=1e-6)
-        else:
-            assert found.tolist() == outcome.argmax(axis=1).tolist()
-        assert "guessed" not in table.column_names
-        await running.close()
-
-    run(main())
+    running = federation(tmp_path, here)
+    assert (await running.train(spec(params))).state == "finished"
+    exact = expected(tmp_path, here, params)
+    classes = 0 if params.regression else here.classes
+    for block in (3, 0):
+        status = await running.predict(predict_request(model="job", block=block))
+        assert np.abs(scores_of(status, classes) - exact).max() < 1e-6
+    assert (status.scored, status.records) == (FRESH, FRESH)
+    table = pq.read_table(status.predictions)
+    outcome = outcome_of(params.objective, classes, exact)
+    found = table.column("prediction").to_numpy()
+    if params.objective == "binary:logistic":
+        assert table.column("probability_1").to_numpy() == pytest.approx(outcome, abs=1e-6)
+        assert found.tolist() == (outcome > 0.5).astype(int).tolist()
+    elif params.regression:
+        assert found == pytest.approx(exact[:, 0], abs=1e-6)
+    else:
+        assert found.tolist() == outcome.argmax(axis=1).tolist()
+    assert "guessed" not in table.column_names
 
 
-def test_without_a_party(tmp_path: Path) -> None:
+async def test_without_a_party(tmp_path: Path) -> None:
     """Zeros stand for who is away; the share of feature parties that were is in every row."""
 
-    async def main() -> None:
-        running = federation(tmp_path, HERE)
-        assert (await running.train(spec(PARAMS))).state == "finished"
-        for away in ((), (B,), (C,), (B, C)):
-            for party in away:
-                running.kill(party)
-            status = await running.predict(predict_request(model="job", away_policy="degrade", away_deadline_s=5))
-            assert np.abs(scores_of(status, 2) - expected(tmp_path, HERE, PARAMS, *away)).max() < 1e-6
-            assert sorted(status.away) == list(away)
-            guessed = pq.read_table(status.predictions).column("guessed").to_pylist()
-            assert guessed == [len(away) / 2] * FRESH
-            for party in away:
-                running.start(party)
-        await running.close()
-
-    run(main())
+    running = federation(tmp_path, HERE)
+    assert (await running.train(spec(PARAMS))).state == "finished"
+    for away in ((), (B,), (C,), (B, C)):
+        for party in away:
+            running.kill(party)
+        status = await running.predict(predict_request(model="job", away_policy="degrade", away_deadline_s=5))
+        assert np.abs(scores_of(status, 2) - expected(tmp_path, HERE, PARAMS, *away)).max() < 1e-6
+        assert sorted(status.away) == list(away)
+        guessed = pq.read_table(status.predictions).column("guessed").to_pylist()
+        assert guessed == [len(away) / 2] * FRESH
+        for party in away:
+            running.start(party)
 
 
-def test_a_party_that_dies_between_blocks(tmp_path: Path) -> None:
+async def test_a_party_that_dies_between_blocks(tmp_path: Path) -> None:
     """Records scored before have all parties' scores and 0, later ones those without it and its share."""
 
-    async def main() -> None:
-        running = federation(tmp_path, HERE)
-        assert (await running.train(spec(PARAMS))).state == "finished"
+    running = federation(tmp_path, HERE)
+    assert (await running.train(spec(PARAMS))).state == "finished"
 
-        def hook(message: Any) -> None:
-            if message.word == "embeddings" and message.sender == B and not message.served:
-                _, _, asked = next(event for event in reversed(running.conducted) if event[1] == B)
-                if asked.round == 1:
-                    running.kill(B)
+    def hook(message: Any) -> None:
+        if message.word == "embeddings" and message.sender == B and not message.served:
+            _, _, asked = next(event for event in reversed(running.conducted) if event[1] == B)
+            if asked.round == 1:
+                running.kill(B)
 
-        running.hook = hook
-        asked = predict_request(model="job", away_policy="degrade", away_deadline_s=5, block=4)
-        status = await running.predict(asked)
-        whole, without = expected(tmp_path, HERE, PARAMS), expected(tmp_path, HERE, PARAMS, B)
-        assert np.abs(scores_of(status, 2) - np.concatenate([whole[:4], without[4:]])).max() < 1e-6
-        guessed = pq.read_table(status.predictions).column("guessed").to_pylist()
-        assert guessed == [0.0] * 4 + [0.5] * (FRESH - 4)
-        await running.close()
-
-    run(main())
+    running.hook = hook
+    asked = predict_request(model="job", away_policy="degrade", away_deadline_s=5, block=4)
+    status = await running.predict(asked)
+    whole, without = expected(tmp_path, HERE, PARAMS), expected(tmp_path, HERE, PARAMS, B)
+    assert np.abs(scores_of(status, 2) - np.concatenate([whole[:4], without[4:]])).max() < 1e-6
+    guessed = pq.read_table(status.predictions).column("guessed").to_pylist()
+    assert guessed == [0.0] * 4 + [0.5] * (FRESH - 4)
 
 
-def test_killed_for_good_at_any_message_it_goes_on(tmp_path: Path) -> None:
+async def test_killed_for_good_at_any_message_it_goes_on(tmp_path: Path) -> None:
     """By degrade every record has the score of all parties, or that without the killed one and its share."""
     kinds = set()
 
-    async def main() -> None:
-        running = federation(tmp_path, HERE)
-        assert (await running.train(spec(PARAMS))).state == "finished"
-        whole, without = (expected(tmp_path, HERE, PARAMS, *away)[:, 0] for away in ((), (B,)))
-        before = len(running.log)
-        asked = {"model": "job", "block": 4, "away_policy": "degrade", "away_deadline_s": 5.0}
-        assert (await running.predict(predict_request(**asked))).state == "finished"
-        for offset in range(0, len(running.log) - before, 2):
-            at = len(running.log) + offset
+    running = federation(tmp_path, HERE)
+    assert (await running.train(spec(PARAMS))).state == "finished"
+    whole, without = (expected(tmp_path, HERE, PARAMS, *away)[:, 0] for away in ((), (B,)))
+    before = len(running.log)
+    asked = {"model": "job", "block": 4, "away_policy": "degrade", "away_deadline_s": 5.0}
+    assert (await running.predict(predict_request(**asked))).state == "finished"
+    for offset in range(0, len(running.log) - before, 2):
+        at = len(running.log) + offset
 
-            def hook(message: Message, at: int = at) -> None:
-                if message.number == at and not message.served:
-                    running.kill(B)
+        def hook(message: Message, at: int = at) -> None:
+            if message.number == at and not message.served:
+                running.kill(B)
 
-            running.hook = hook
-            status = await running.predict(predict_request(job=f"p{offset}", **asked))
-            assert (status.state, status.error) == ("finished", "")
-            table = pq.read_table(status.predictions)
-            guessed, scores = (table.column(name).to_numpy() for name in ("guessed", "score"))
-            assert set(guessed) <= {0.0, 0.5}
-            assert np.abs(scores - np.where(guessed == 0.0, whole, without)).max() < 1e-6
-            kinds.update((float(share), list(status.away) == [B]) for share in guessed)
-            running.hook = None
-            running.start(B)
-        await running.close()
-
-    run(main())
+        running.hook = hook
+        status = await running.predict(predict_request(job=f"p{offset}", **asked))
+        assert (status.state, status.error) == ("finished", "")
+        table = pq.read_table(status.predictions)
+        guessed, scores = (table.column(name).to_numpy() for name in ("guessed", "score"))
+        assert set(guessed) <= {0.0, 0.5}
+        assert np.abs(scores - np.where(guessed == 0.0, whole, without)).max() < 1e-6
+        kinds.update((float(share), list(status.away) == [B]) for share in guessed)
+        running.hook = None
+        running.start(B)
+    await running.close()
     assert kinds == {(0.0, True), (0.0, False), (0.5, True)}
 
 
-def test_one_round_and_no_more(tmp_path: Path) -> None:
+async def test_one_round_and_no_more(tmp_path: Path) -> None:
     """A block is one message of records to each feature party and one of embeddings back, of the width of each."""
 
-    async def main() -> None:
-        running = federation(tmp_path, HERE)
-        assert (await running.train(spec(PARAMS))).state == "finished"
-        seen: list[tuple[str, str, str, int]] = []
+    running = federation(tmp_path, HERE)
+    assert (await running.train(spec(PARAMS))).state == "finished"
+    seen: list[tuple[str, str, str, int]] = []
 
-        def look(sender: str, to: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            content: Any = content_of(message, name_of(message))
-            seen.append((sender, to, name_of(message), len(getattr(content, "values", b""))))
-            return message
+    def look(sender: str, to: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        content: Any = content_of(message, name_of(message))
+        seen.append((sender, to, name_of(message), len(getattr(content, "values", b""))))
+        return message
 
-        running.tamper = look
-        assert (await running.predict(predict_request(model="job", block=FRESH))).state == "finished"
-        blocks = [each for each in seen if each[2] != "record_digest"]
-        assert sorted(blocks) == sorted(
-            [(HOLDER, party, "block_records", 0) for party in (B, C)]
-            + [(party, HOLDER, "embeddings", FRESH * 4 * 4) for party in (B, C)]
-        )
-        await running.close()
-
-    run(main())
+    running.tamper = look
+    assert (await running.predict(predict_request(model="job", block=FRESH))).state == "finished"
+    blocks = [each for each in seen if each[2] != "record_digest"]
+    assert sorted(blocks) == sorted(
+        [(HOLDER, party, "block_records", 0) for party in (B, C)]
+        + [(party, HOLDER, "embeddings", FRESH * 4 * 4) for party in (B, C)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -215,64 +196,52 @@ def test_one_round_and_no_more(tmp_path: Path) -> None:
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
 )
-def test_embeddings_that_cannot_be(change: dict[str, Any], fault: str, tmp_path: Path) -> None:
+async def test_embeddings_that_cannot_be(change: dict[str, Any], fault: str, tmp_path: Path) -> None:
     """The prediction ends; the error names the sender and the block."""
 
-    async def main() -> None:
-        running = federation(tmp_path, HERE)
-        assert (await running.train(spec(PARAMS))).state == "finished"
+    running = federation(tmp_path, HERE)
+    assert (await running.train(spec(PARAMS))).state == "finished"
 
-        def tamper(sender: str, _to: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            if name_of(message) == "embeddings" and sender == C:
-                body = message.protocol.splitnn.embeddings
-                for name, value in change.items():
-                    setattr(body, name, value)
-            return message
+    def tamper(sender: str, _to: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(message) == "embeddings" and sender == C:
+            body = message.protocol.splitnn.embeddings
+            for name, value in change.items():
+                setattr(body, name, value)
+        return message
 
-        running.tamper = tamper
-        status = await running.predict(predict_request(model="job", block=FRESH))
-        assert status.state == "failed"
-        assert "feature-c sent embeddings of block 0" in status.error
-        assert fault in status.error
-        await running.close()
-
-    run(main())
+    running.tamper = tamper
+    status = await running.predict(predict_request(model="job", block=FRESH))
+    assert status.state == "failed"
+    assert "feature-c sent embeddings of block 0" in status.error
+    assert fault in status.error
 
 
-def test_blocks_that_fit_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_blocks_that_fit_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block has at most as many records as the label holder may hold embeddings of."""
     monkeypatch.setattr(scoring_label_holder, "BLOCK_BYTES", 4 * (4 + 4) * 5)
 
-    async def main() -> None:
-        running = federation(tmp_path, HERE)
-        assert (await running.train(spec(PARAMS))).state == "finished"
-        exact = expected(tmp_path, HERE, PARAMS)
-        before = len(running.conducted)
-        assert np.abs(scores_of(await running.predict(predict_request(model="job")), 2) - exact).max() < 1e-6
-        rounds = {asked.round for _, _, asked in running.conducted[before:] if name_of(asked) == "embed_block"}
-        assert rounds == {0, 1, 2}
-        await running.close()
-
-    run(main())
+    running = federation(tmp_path, HERE)
+    assert (await running.train(spec(PARAMS))).state == "finished"
+    exact = expected(tmp_path, HERE, PARAMS)
+    before = len(running.conducted)
+    assert np.abs(scores_of(await running.predict(predict_request(model="job")), 2) - exact).max() < 1e-6
+    rounds = {asked.round for _, _, asked in running.conducted[before:] if name_of(asked) == "embed_block"}
+    assert rounds == {0, 1, 2}
 
 
-def test_files_that_are_not_those_of_the_training(tmp_path: Path) -> None:
+async def test_files_that_are_not_those_of_the_training(tmp_path: Path) -> None:
     """Weights that were changed, or belong to another width, are refused by the party's name."""
 
-    async def main() -> None:
-        running = federation(tmp_path, HERE)
-        assert (await running.train(spec(PARAMS))).state == "finished"
-        folder = running.state(B) / "models" / "job"
-        kept = shutil.copytree(folder, tmp_path / "kept")
-        (folder / "weights.npz").write_bytes((folder / "weights.npz").read_bytes()[:-1])
-        status = await running.predict(predict_request(model="job"))
-        assert "feature-b" in status.error
-        assert "weights.npz: is not the file that was published; bring a back-up of it back" in status.error
-        shutil.copytree(kept, folder, dirs_exist_ok=True)
-        assert (await running.predict(predict_request(model="job"))).state == "finished"
-        await running.close()
-
-    run(main())
+    running = federation(tmp_path, HERE)
+    assert (await running.train(spec(PARAMS))).state == "finished"
+    folder = running.state(B) / "models" / "job"
+    kept = shutil.copytree(folder, tmp_path / "kept")
+    (folder / "weights.npz").write_bytes((folder / "weights.npz").read_bytes()[:-1])
+    status = await running.predict(predict_request(model="job"))
+    assert "feature-b" in status.error
+    assert "weights.npz: is not the file that was published; bring a back-up of it back" in status.error
+    shutil.copytree(kept, folder, dirs_exist_ok=True)
+    assert (await running.predict(predict_request(model="job"))).state == "finished"
 
 
 def _with_images(here: World, size: int) -> World:
@@ -289,22 +258,18 @@ def _with_images(here: World, size: int) -> World:
 
 
 @pytest.mark.parametrize("size", [6, 8])
-def test_images(size: int, tmp_path: Path) -> None:
+async def test_images(size: int, tmp_path: Path) -> None:
     """A party with images embeds them by its network; images of another shape than the training's are refused."""
     here = _with_images(HERE, size)
     kind = Bottom("resnet", channels=(2,), blocks=(1,), width=3, norm="batch", pool="none")
     params = replace(PARAMS, bottom={**PARAMS.bottom, C: kind})
 
-    async def main() -> None:
-        running = federation(tmp_path, here)
-        assert (await running.train(spec(params))).state == "finished"
-        status = await running.predict(predict_request(model="job"))
-        if size == 6:
-            assert np.abs(scores_of(status, 2) - expected(tmp_path, here, params)).max() < 1e-6
-        else:
-            assert (status.state, status.bad_input) == ("failed", True)
-            assert "feature-c: " in status.error
-            assert "image" in status.error
-        await running.close()
-
-    run(main())
+    running = federation(tmp_path, here)
+    assert (await running.train(spec(params))).state == "finished"
+    status = await running.predict(predict_request(model="job"))
+    if size == 6:
+        assert np.abs(scores_of(status, 2) - expected(tmp_path, here, params)).max() < 1e-6
+    else:
+        assert (status.state, status.bad_input) == ("failed", True)
+        assert "feature-c: " in status.error
+        assert "image" in status.error

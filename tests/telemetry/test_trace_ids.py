@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.simulator import COORDINATOR, Federation, Message
 from tests.worlds import PARTIES, spec, world
 from treetap import logs
 from treetap.errors import Malformed
@@ -72,7 +72,7 @@ async def test_a_trace_of_another_length_is_refused(trace: bytes, tmp_path: Path
     assert not federation.node(PARTIES[0])._sessions
 
 
-def test_lines_of_json_have_the_trace_beside_the_job(
+async def test_lines_of_json_have_the_trace_beside_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Those of the coordinator and of every party, of steps and of messages between parties; text is as it was."""
@@ -85,14 +85,10 @@ def test_lines_of_json_have_the_trace_beside_the_job(
         root.addHandler(handler)
     caplog.set_level(logging.INFO)
 
-    async def main() -> str:
-        federation = Federation(tmp_path, HERE.tables)
-        assert (await federation.train(JOB)).state == "finished"
-        trace = federation.jobs._journal.submitted("job").trace
-        await federation.close()
-        return trace
-
-    trace = run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    assert (await federation.train(JOB)).state == "finished"
+    trace = federation.jobs._journal.submitted("job").trace
+    await federation.close()
     lines = [json.loads(line) for line in as_json.getvalue().splitlines()]
     of_steps = [line for line in lines if "seconds" in line]
     assert {line["logger"].split(".")[1] for line in of_steps} == {"coordinator", "party"}

@@ -85,7 +85,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert (status.state, status.error) == ("finished", "")
         status = await federation.predict(predict_request("splitnn", job="scores", model="job", table="predict"))
         assert (status.state, status.error) == ("finished", "")
-        await federation.close()
         return federation.states
 
     states = run(main())

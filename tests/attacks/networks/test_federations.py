@@ -62,7 +62,6 @@ def states(tmp_path_factory: pytest.TempPathFactory, here: World) -> dict[str, P
         federation.start(PARTY)
         status = await federation.train(spec(params, 2))
         assert (status.state, status.error) == ("finished", "")
-        await federation.close()
         return federation.states
 
     return run(main())

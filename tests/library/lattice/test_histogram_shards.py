@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import numpy as np
@@ -32,8 +31,9 @@ async def _totals(workers: int, records: int, shapes: list[Shape], codes: Ints, 
     return await shards.words(), [products async for products in shards.products(shapes)]
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("workers", [2, 3, 7])
-def test_totals_over_shards_are_those_of_one_worker(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_totals_over_shards_are_those_of_one_worker(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Word by word and coefficient by coefficient, modulo q: whichever records shards have, also within a block."""
     records, rng = 2 * DEGREE + 100, np.random.default_rng(workers)
     codes, values = drawn(rng, records, SHAPES)
@@ -41,16 +41,13 @@ def test_totals_over_shards_are_those_of_one_worker(workers: int, monkeypatch: p
     monkeypatch.setattr(histogram_shards, "UNPACKED", 999)
     monkeypatch.setattr(histogram_shards, "CELLS_PER_ANSWER", 2)
 
-    async def main() -> None:
-        parameters, slots = sizes(records, SHAPES)
-        holder = HistogramKeyHolder(InProcessEngine(), parameters, slots, SEED, "t")
-        await holder.start()
-        words = [part async for part in holder.encrypt(values, QUERY)]
-        for rows in (np.arange(records), np.flatnonzero(rng.random(records) < 0.3), np.arange(3), np.arange(0)):
-            one = await _totals(1, records, SHAPES, codes, words, rows)
-            some = await _totals(workers, records, SHAPES, codes, words, rows)
-            assert np.array_equal(one[0], some[0])
-            assert [len(products) for products in some[1]] == radices(SHAPES)
-            assert all(np.array_equal(a, b) for a, b in zip(one[1], some[1], strict=True))
-
-    asyncio.run(main())
+    parameters, slots = sizes(records, SHAPES)
+    holder = HistogramKeyHolder(InProcessEngine(), parameters, slots, SEED, "t")
+    await holder.start()
+    words = [part async for part in holder.encrypt(values, QUERY)]
+    for rows in (np.arange(records), np.flatnonzero(rng.random(records) < 0.3), np.arange(3), np.arange(0)):
+        one = await _totals(1, records, SHAPES, codes, words, rows)
+        some = await _totals(workers, records, SHAPES, codes, words, rows)
+        assert np.array_equal(one[0], some[0])
+        assert [len(products) for products in some[1]] == radices(SHAPES)
+        assert all(np.array_equal(a, b) for a, b in zip(one[1], some[1], strict=True))

@@ -40,7 +40,8 @@ async def federation(engines, blocks, masks, outputs):
     return np.array(sums)
 
 
-def test_a_sum_has_parts_of_no_more_workers_than_it_may():
+@pytest.mark.real_time
+async def test_a_sum_has_parts_of_no_more_workers_than_it_may():
     """Each worker's part has an encryption of zero, of which the noise's bound knows 128."""
     taken = []
 
@@ -50,12 +51,9 @@ def test_a_sum_has_parts_of_no_more_workers_than_it_may():
         async def call(self, worker, kernel, *args):
             taken.append(worker)
 
-    async def run():
-        member = LatticeMember(Many(), PARAMETERS, KEY.public_bytes(), "t", 1)
-        for _ in range(3 * PARTIAL_SUMS):
-            await member.add(0, [], [], [])
-
-    asyncio.run(run())
+    member = LatticeMember(Many(), PARAMETERS, KEY.public_bytes(), "t", 1)
+    for _ in range(3 * PARTIAL_SUMS):
+        await member.add(0, [], [], [])
     assert set(taken) == set(range(PARTIAL_SUMS))
 
 
@@ -79,100 +77,92 @@ def test_sums_over_lanes_are_right(processes):
     assert asyncio.run(run()).tolist() == expected.tolist()
 
 
-def test_the_owner_reads_only_a_little_ahead():
+@pytest.mark.real_time
+async def test_the_owner_reads_only_a_little_ahead():
     """However many columns there are, at most two groups per worker are taken before the first is asked for."""
 
-    async def run():
-        taken = []
+    taken = []
 
-        def groups():
-            for place in range(20):
-                taken.append(place)
-                yield np.full((1, 3), place)
+    def groups():
+        for place in range(20):
+            taken.append(place)
+            yield np.full((1, 3), place)
 
-        owner = LatticeKeyHolder(InProcessEngine(), KEY, "t")
-        await owner.start()
-        stream = owner.encrypt(groups())
-        await anext(stream)
-        assert len(taken) <= IN_FLIGHT_PER_WORKER + 1
-        await stream.aclose()
-
-    asyncio.run(run())
+    owner = LatticeKeyHolder(InProcessEngine(), KEY, "t")
+    await owner.start()
+    stream = owner.encrypt(groups())
+    await anext(stream)
+    assert len(taken) <= IN_FLIGHT_PER_WORKER + 1
+    await stream.aclose()
 
 
-def test_a_chain_over_lanes():
+@pytest.mark.real_time
+async def test_a_chain_over_lanes():
     """A first member passes columns on for two outputs in order."""
 
-    async def run():
-        engine = InProcessEngine()
-        member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t", 2)
-        await member.start()
-        columns = RNG.integers(-500, 500, (4, 30))
-        masks = RNG.random((2, 30)) < 0.5
-        passed = await member.pass_on(masks, [KEY.encrypt(column) for column in columns], [0, 0, 1, 1])
-        assert [KEY.decrypt(data, 30).tolist() for data in passed] == [
-            (column * masks[place // 2]).tolist() for place, column in enumerate(columns)
-        ]
-
-    asyncio.run(run())
+    engine = InProcessEngine()
+    member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t", 2)
+    await member.start()
+    columns = RNG.integers(-500, 500, (4, 30))
+    masks = RNG.random((2, 30)) < 0.5
+    passed = await member.pass_on(masks, [KEY.encrypt(column) for column in columns], [0, 0, 1, 1])
+    assert [KEY.decrypt(data, 30).tolist() for data in passed] == [
+        (column * masks[place // 2]).tolist() for place, column in enumerate(columns)
+    ]
 
 
-def test_a_dropped_block_begins_anew():
+@pytest.mark.real_time
+async def test_a_dropped_block_begins_anew():
     """Ciphertexts added to a block that broke off are in no later sum, on either of two workers."""
 
-    async def run():
-        engine = ProcessEngine(2, 20.0)
-        engine.start()
-        try:
-            member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t")
-            await member.start()
-            mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
-            for _ in range(3):
-                await member.add(7, [mask], [data], [(0, 0)])
-            await member.drop(7)
-            for _ in range(2):
-                await member.add(7, [mask], [data], [(0, 0)])
-            (answer,) = await member.finish(7, 3, 1)
-            assert KEY.decrypt(answer, 3).sum() % KEY.modulus == 6
-        finally:
-            await engine.close()
-
-    asyncio.run(run())
+    engine = ProcessEngine(2, 20.0)
+    engine.start()
+    try:
+        member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t")
+        await member.start()
+        mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
+        for _ in range(3):
+            await member.add(7, [mask], [data], [(0, 0)])
+        await member.drop(7)
+        for _ in range(2):
+            await member.add(7, [mask], [data], [(0, 0)])
+        (answer,) = await member.finish(7, 3, 1)
+        assert KEY.decrypt(answer, 3).sum() % KEY.modulus == 6
+    finally:
+        await engine.close()
 
 
+@pytest.mark.real_time
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("processes", [False, True])
-def test_randomness_that_is_drawn_ahead_is_in_one_sum_only(processes):
+async def test_randomness_that_is_drawn_ahead_is_in_one_sum_only(processes):
     """Sums with noise drawn ahead, sums without and dropped ones open alike; two of the same column differ."""
 
-    async def run():
-        engine = ProcessEngine(2, 20.0) if processes else InProcessEngine()
-        if processes:
-            engine.start()
-        try:
-            member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t", 2)
-            member.prepare()  # before the key is there: nothing to draw for
-            await member.start()
-            mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
-            answers = []
-            for block in range(5):
-                if block % 2:
-                    member.prepare()
-                    member.prepare()
-                await member.add(block, [mask], [data, data], [(0, 0), (0, 1)])
-                if block == 3:
-                    await member.drop(block)
-                else:
-                    answers += await member.finish(block)
-            assert [KEY.decrypt(answer, 3).tolist() for answer in answers] == [[0, 1, 2]] * 8
-            assert [KEY.noise_budget(answer) for answer in answers] == [1] * 8
-            assert len(set(answers)) == 8
-            await member.close()
-            member.prepare()
-        finally:
-            await engine.close()
-
-    asyncio.run(run())
+    engine = ProcessEngine(2, 20.0) if processes else InProcessEngine()
+    if processes:
+        engine.start()
+    try:
+        member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t", 2)
+        member.prepare()  # before the key is there: nothing to draw for
+        await member.start()
+        mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
+        answers = []
+        for block in range(5):
+            if block % 2:
+                member.prepare()
+                member.prepare()
+            await member.add(block, [mask], [data, data], [(0, 0), (0, 1)])
+            if block == 3:
+                await member.drop(block)
+            else:
+                answers += await member.finish(block)
+        assert [KEY.decrypt(answer, 3).tolist() for answer in answers] == [[0, 1, 2]] * 8
+        assert [KEY.noise_budget(answer) for answer in answers] == [1] * 8
+        assert len(set(answers)) == 8
+        await member.close()
+        member.prepare()
+    finally:
+        await engine.close()
 
 
 def test_an_ensemble_is_scored_within_tolerance():
@@ -207,27 +197,25 @@ def test_an_ensemble_is_scored_within_tolerance():
     assert np.abs(scores - exact).max() <= 1e-4 * sum(np.ptp(tree) for tree in weights)
 
 
-def test_errors_come_back_from_a_lane():
+@pytest.mark.real_time
+async def test_errors_come_back_from_a_lane():
     """What does not fit, a wrong count, a broken ciphertext and too many columns raise here as they do there."""
 
-    async def run():
-        engine = ProcessEngine(1, 20.0)
-        engine.start()
-        try:
-            owner = LatticeKeyHolder(engine.lease(), KEY, "t")
-            member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t")
-            await asyncio.gather(owner.start(), member.start())
-            with pytest.raises(PlaintextOverflow):
-                await anext(owner.encrypt([np.array([[2**40]])]))
-            mask = np.ones((1, 3), dtype=bool)
-            with pytest.raises(Malformed, match="0 ciphertexts"):
-                await member.add(0, mask, [], [(0, 0)])
-            with pytest.raises(Malformed):
-                await member.add(0, mask, [b"\x00" * 500], [(0, 0)])
-            data = KEY.encrypt(np.arange(3))
-            with pytest.raises(OutOfOrder, match="columns"):
-                await member.add(1, np.ones((13, 3), dtype=bool), [data] * 13, [(j, 0) for j in range(13)])
-        finally:
-            await engine.close()
-
-    asyncio.run(run())
+    engine = ProcessEngine(1, 20.0)
+    engine.start()
+    try:
+        owner = LatticeKeyHolder(engine.lease(), KEY, "t")
+        member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t")
+        await asyncio.gather(owner.start(), member.start())
+        with pytest.raises(PlaintextOverflow):
+            await anext(owner.encrypt([np.array([[2**40]])]))
+        mask = np.ones((1, 3), dtype=bool)
+        with pytest.raises(Malformed, match="0 ciphertexts"):
+            await member.add(0, mask, [], [(0, 0)])
+        with pytest.raises(Malformed):
+            await member.add(0, mask, [b"\x00" * 500], [(0, 0)])
+        data = KEY.encrypt(np.arange(3))
+        with pytest.raises(OutOfOrder, match="columns"):
+            await member.add(1, np.ones((13, 3), dtype=bool), [data] * 13, [(j, 0) for j in range(13)])
+    finally:
+        await engine.close()

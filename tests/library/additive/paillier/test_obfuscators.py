@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 
 import gmpy2
@@ -42,19 +41,17 @@ def test_every_packed_ciphertext_has_its_own_obfuscator() -> None:
     assert KEY.decrypt_many(PUBLIC.write(packed)) == [0] * 5
 
 
-def test_the_sums_of_an_empty_table_are_all_different() -> None:
+@pytest.mark.real_time
+async def test_the_sums_of_an_empty_table_are_all_different() -> None:
     """No ciphertext of an answer repeats within it or in the next one, though every plaintext is zero."""
 
-    async def run() -> None:
-        codes = np.zeros((0, 3), dtype=np.uint8)
-        sums = EncryptedSums(InProcessEngine(), PUBLIC, Slots((60, 60, 60)), codes, [(5, True)] * 3, "t")
-        order = np.arange(sums.n_candidates)
-        blob = await sums.candidates(None, order) + await sums.candidates([np.zeros(0, dtype=np.int64)] * 2, order)
-        ciphertexts = integers(PUBLIC, blob)
-        assert len(set(ciphertexts)) == len(ciphertexts) == 6 + 11
-        assert len({drawn(ciphertext) for ciphertext in ciphertexts}) == len(ciphertexts)
-
-    asyncio.run(run())
+    codes = np.zeros((0, 3), dtype=np.uint8)
+    sums = EncryptedSums(InProcessEngine(), PUBLIC, Slots((60, 60, 60)), codes, [(5, True)] * 3, "t")
+    order = np.arange(sums.n_candidates)
+    blob = await sums.candidates(None, order) + await sums.candidates([np.zeros(0, dtype=np.int64)] * 2, order)
+    ciphertexts = integers(PUBLIC, blob)
+    assert len(set(ciphertexts)) == len(ciphertexts) == 6 + 11
+    assert len({drawn(ciphertext) for ciphertext in ciphertexts}) == len(ciphertexts)
 
 
 @pytest.mark.parametrize("kind", ["packed", "obfuscator", "re-randomised"])

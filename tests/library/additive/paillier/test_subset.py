@@ -9,12 +9,12 @@ does not.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from itertools import combinations
 
 import gmpy2
 import numpy as np
+import pytest
 from gmpy2 import mpz
 
 from tests.library.ciphertexts import batch, integers
@@ -135,19 +135,17 @@ def test_short_exponents_do_not_hide_the_records_from_a_smooth_key():
     assert attacker.pairs(sent, answer_with(key, sent, r), base) == [SUMMED]
 
 
-def test_as_shipped_the_owner_finds_nothing():
+@pytest.mark.real_time
+async def test_as_shipped_the_owner_finds_nothing():
     """The same attack on the same two records finds no pair in what EncryptedSums sends."""
     key, attacker, sent, blob, h = setting()
 
-    async def shipped() -> bytes:
-        codes = np.ones((RECORDS, 1), dtype=np.uint8)
-        codes[list(SUMMED)] = 0
-        engine = InProcessEngine()
-        sums = EncryptedSums(engine, key.public, SLOTS, codes, [(2, False)], "t")
-        await sums.add_block(np.arange(RECORDS), blob)
-        return await sums.candidates(None, np.arange(1))
-
-    packed = asyncio.run(shipped())
+    codes = np.ones((RECORDS, 1), dtype=np.uint8)
+    codes[list(SUMMED)] = 0
+    engine = InProcessEngine()
+    sums = EncryptedSums(engine, key.public, SLOTS, codes, [(2, False)], "t")
+    await sums.add_block(np.arange(RECORDS), blob)
+    packed = await sums.candidates(None, np.arange(1))
     assert SLOTS.decode(key.decrypt_many(packed)[0], 1).tolist() == [[sum(SUMMED) - 18, 2]]
     base = int(gmpy2.powmod(h, key.public.n, attacker.p))
     assert attacker.pairs(sent, integers(key.public, packed)[0], base) == []

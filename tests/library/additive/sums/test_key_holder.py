@@ -62,88 +62,78 @@ def test_blocks_come_in_order_and_open_to_the_records():
     asyncio.run(run(workers))
 
 
-def test_small_tables_are_cut_for_all_lanes():
+@pytest.mark.real_time
+async def test_small_tables_are_cut_for_all_lanes():
     """A hundred records on two workers make two blocks, though a block could hold them all."""
 
-    async def run():
-        owner = KeyHolder(CountingEngine(workers=2), KEY, SLOTS, "standard", "t")
-        await owner.start()
-        assert [start for start, _ in await collect(owner, 2048)] == [0, 50]
-
-    asyncio.run(run())
+    owner = KeyHolder(CountingEngine(workers=2), KEY, SLOTS, "standard", "t")
+    await owner.start()
+    assert [start for start, _ in await collect(owner, 2048)] == [0, 50]
 
 
-def test_blocks_under_way_are_bounded():
+@pytest.mark.real_time
+async def test_blocks_under_way_are_bounded():
     """However many blocks there are, at most two per worker are computed ahead of the reader."""
 
-    async def run():
-        engine = CountingEngine()
-        owner = KeyHolder(engine, KEY, SLOTS, "short-exponent", "t")
-        await owner.start()
-        engine.calls = 0
-        blocks = owner.encrypt_blocks(COLUMNS, 5)
-        await anext(blocks)
-        await asyncio.sleep(0.05)
-        assert engine.calls <= IN_FLIGHT_PER_WORKER
-        assert engine.most <= IN_FLIGHT_PER_WORKER
-        await blocks.aclose()
-        assert engine.under_way == 0
-
-    asyncio.run(run())
+    engine = CountingEngine()
+    owner = KeyHolder(engine, KEY, SLOTS, "short-exponent", "t")
+    await owner.start()
+    engine.calls = 0
+    blocks = owner.encrypt_blocks(COLUMNS, 5)
+    await anext(blocks)
+    await asyncio.sleep(0.05)
+    assert engine.calls <= IN_FLIGHT_PER_WORKER
+    assert engine.most <= IN_FLIGHT_PER_WORKER
+    await blocks.aclose()
+    assert engine.under_way == 0
 
 
-def test_packed_candidates_open():
+@pytest.mark.real_time
+async def test_packed_candidates_open():
     """Candidates packed several to a ciphertext open in order, the last ciphertext partly filled."""
 
-    async def run():
-        workers = ProcessEngine(2, 20.0)
-        workers.start()
-        owner = KeyHolder(workers.lease(), KEY, SLOTS, "standard", "t")
-        await owner.start()
-        groups = SLOTS.groups_per_plaintext(1022)
-        plains = SLOTS.encode(COLUMNS)
-        packed = [
-            sum(plain << (SLOTS.bits * place) for place, plain in enumerate(plains[start : start + groups]))
-            for start in range(0, 100, groups)
-        ]
-        blob = KEY.encrypt_many(packed, "short-exponent")
-        assert (await owner.open(blob, 100)).tolist() == np.stack(COLUMNS, axis=1).tolist()
-        empty = await owner.open(b"", 0)
-        assert (empty.shape, empty.dtype) == ((0, 2), np.int64)
-        with pytest.raises(Malformed, match="candidates"):
-            await owner.open(blob, 1)
-        with pytest.raises(Malformed, match="above the last slot"):
-            await owner.open(blob, 100 - 1)
-        await workers.close()
-
-    asyncio.run(run())
+    workers = ProcessEngine(2, 20.0)
+    workers.start()
+    owner = KeyHolder(workers.lease(), KEY, SLOTS, "standard", "t")
+    await owner.start()
+    groups = SLOTS.groups_per_plaintext(1022)
+    plains = SLOTS.encode(COLUMNS)
+    packed = [
+        sum(plain << (SLOTS.bits * place) for place, plain in enumerate(plains[start : start + groups]))
+        for start in range(0, 100, groups)
+    ]
+    blob = KEY.encrypt_many(packed, "short-exponent")
+    assert (await owner.open(blob, 100)).tolist() == np.stack(COLUMNS, axis=1).tolist()
+    empty = await owner.open(b"", 0)
+    assert (empty.shape, empty.dtype) == ((0, 2), np.int64)
+    with pytest.raises(Malformed, match="candidates"):
+        await owner.open(blob, 1)
+    with pytest.raises(Malformed, match="above the last slot"):
+        await owner.open(blob, 100 - 1)
+    await workers.close()
 
 
-def test_values_that_do_not_fit_are_refused():
+@pytest.mark.real_time
+async def test_values_that_do_not_fit_are_refused():
     """An overflow in a later block reaches the caller and leaves nothing under way."""
 
-    async def run():
-        engine = CountingEngine()
-        owner = KeyHolder(engine, KEY, Slots((8, 30)), "short-exponent", "t")
-        await owner.start()
-        with pytest.raises(PlaintextOverflow, match="slot 0"):
-            await collect(owner, 10)
-        assert engine.under_way == 0
-
-    asyncio.run(run())
+    engine = CountingEngine()
+    owner = KeyHolder(engine, KEY, Slots((8, 30)), "short-exponent", "t")
+    await owner.start()
+    with pytest.raises(PlaintextOverflow, match="slot 0"):
+        await collect(owner, 10)
+    assert engine.under_way == 0
 
 
-def test_lanes_forget_the_key():
+@pytest.mark.real_time
+async def test_lanes_forget_the_key():
     """After close the worker cannot open anything; unknown obfuscations are refused at the start."""
 
-    async def run():
-        engine = InProcessEngine()
-        owner = KeyHolder(engine, KEY, SLOTS, "standard", "t")
-        await owner.start()
-        await owner.close()
-        with pytest.raises(KeyError):
-            await owner.open(KEY.encrypt_many([0], "standard"), 1)
-        with pytest.raises(BadInput, match="one of"):
-            await KeyHolder(engine, KEY, SLOTS, "none", "t").start()
-
-    asyncio.run(run())
+    engine = InProcessEngine()
+    owner = KeyHolder(engine, KEY, SLOTS, "standard", "t")
+    await owner.start()
+    await owner.close()
+    with pytest.raises(KeyError):
+        await owner.open(KEY.encrypt_many([0], "standard"), 1)
+    with pytest.raises(BadInput, match="one of"):
+        await KeyHolder(engine, KEY, SLOTS, "none", "t").start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
 
@@ -96,181 +95,161 @@ SHAPES = [
 ]
 
 
+@pytest.mark.real_time
 @pytest.mark.second_tier(but=9)
 @pytest.mark.parametrize("shapes", SHAPES)
 @pytest.mark.parametrize("joint_cells", [True, False])
-def test_sums_equal_plaintext_sums(shapes, joint_cells):
+async def test_sums_equal_plaintext_sums(shapes, joint_cells):
     """Root and several nodes, empty bins, missing values and an empty node give exactly numpy's sums."""
 
-    async def run():
-        rng = np.random.default_rng(len(shapes))
-        codes, columns = table(rng, 150, shapes)
-        sampled = np.flatnonzero(rng.random(150) < 0.8)
-        async with workers(0) as engine:
-            key = SecretKey.generate(1024)
-            owner, sums = await encrypted(engine, codes, columns, shapes, joint_cells, sampled, key=key)
-            order = rng.permutation(sums.n_candidates)
-            root = await owner.open(await sums.candidates(None, order), sums.n_candidates)
-            assert np.array_equal(root, plain_candidates(codes, columns, shapes, sampled)[order])
-            sides = rng.integers(0, 4, 150)
-            nodes = [np.flatnonzero(sides == side) for side in range(3)] + [np.array([], dtype=np.int64)]
-            packed = await sums.candidates(nodes, order)
-            opened = await owner.open(packed, len(nodes) * sums.n_candidates)
-            expected = [
-                plain_candidates(codes, columns, shapes, np.intersect1d(node, sampled))[order] for node in nodes
-            ]
-            assert np.array_equal(opened, np.concatenate(expected))
-
-    asyncio.run(run())
+    rng = np.random.default_rng(len(shapes))
+    codes, columns = table(rng, 150, shapes)
+    sampled = np.flatnonzero(rng.random(150) < 0.8)
+    async with workers(0) as engine:
+        key = SecretKey.generate(1024)
+        owner, sums = await encrypted(engine, codes, columns, shapes, joint_cells, sampled, key=key)
+        order = rng.permutation(sums.n_candidates)
+        root = await owner.open(await sums.candidates(None, order), sums.n_candidates)
+        assert np.array_equal(root, plain_candidates(codes, columns, shapes, sampled)[order])
+        sides = rng.integers(0, 4, 150)
+        nodes = [np.flatnonzero(sides == side) for side in range(3)] + [np.array([], dtype=np.int64)]
+        packed = await sums.candidates(nodes, order)
+        opened = await owner.open(packed, len(nodes) * sums.n_candidates)
+        expected = [plain_candidates(codes, columns, shapes, np.intersect1d(node, sampled))[order] for node in nodes]
+        assert np.array_equal(opened, np.concatenate(expected))
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("number", [1, 2])
-def test_worker_lanes_give_the_same_sums(number):
+async def test_worker_lanes_give_the_same_sums(number):
     """One and two worker processes open to what numpy sums, at the root and below."""
 
-    async def run():
-        rng = np.random.default_rng(7)
-        shapes = [(4, True), (5, False), (2, False), (2, True)]
-        codes, columns = table(rng, 300, shapes)
-        async with workers(number) as engine:
-            owner, sums = await encrypted(engine, codes, columns, shapes)
-            order = rng.permutation(sums.n_candidates)
-            root = await owner.open(await sums.candidates(None, order), sums.n_candidates)
-            assert np.array_equal(root, plain_candidates(codes, columns, shapes, np.arange(300))[order])
-            nodes = [np.arange(0, 300, 3), np.arange(1, 300, 3)]
-            opened = await owner.open(await sums.candidates(nodes, order), 2 * sums.n_candidates)
-            expected = [plain_candidates(codes, columns, shapes, node)[order] for node in nodes]
-            assert np.array_equal(opened, np.concatenate(expected))
-            await sums.close()
-            await owner.close()
-
-    asyncio.run(run())
+    rng = np.random.default_rng(7)
+    shapes = [(4, True), (5, False), (2, False), (2, True)]
+    codes, columns = table(rng, 300, shapes)
+    async with workers(number) as engine:
+        owner, sums = await encrypted(engine, codes, columns, shapes)
+        order = rng.permutation(sums.n_candidates)
+        root = await owner.open(await sums.candidates(None, order), sums.n_candidates)
+        assert np.array_equal(root, plain_candidates(codes, columns, shapes, np.arange(300))[order])
+        nodes = [np.arange(0, 300, 3), np.arange(1, 300, 3)]
+        opened = await owner.open(await sums.candidates(nodes, order), 2 * sums.n_candidates)
+        expected = [plain_candidates(codes, columns, shapes, node)[order] for node in nodes]
+        assert np.array_equal(opened, np.concatenate(expected))
+        await sums.close()
+        await owner.close()
 
 
-def test_refused_blocks_leave_the_sums_whole():
+@pytest.mark.real_time
+async def test_refused_blocks_leave_the_sums_whole():
     """A block of the wrong length, an unknown or repeated record or a bad number is refused and changes nothing."""
 
-    async def run():
-        rng = np.random.default_rng(1)
-        shapes = [(3, True)]
-        codes, columns = table(rng, 40, shapes)
-        async with workers(0) as engine:
-            owner, sums = await encrypted(engine, codes, columns, shapes, sampled=np.arange(30))
-            width = KEY.public.ciphertext_bytes
-            for rows, blob, kind in (
-                ([30, 31], bytes(width), Malformed),
-                ([30, 31], bytes(2 * width), Malformed),
-                ([40], b"\x01" * width, Malformed),
-                ([-1], b"\x01" * width, Malformed),
-                ([5], b"\x01" * width, Conflict),
-                ([31, 31], b"\x01" * (2 * width), Conflict),
-            ):
-                with pytest.raises(kind):
-                    await sums.add_block(np.array(rows), blob)
-            order = np.arange(sums.n_candidates)
-            root = await owner.open(await sums.candidates(None, order), sums.n_candidates)
-            assert np.array_equal(root, plain_candidates(codes, columns, shapes, np.arange(30)))
-
-    asyncio.run(run())
+    rng = np.random.default_rng(1)
+    shapes = [(3, True)]
+    codes, columns = table(rng, 40, shapes)
+    async with workers(0) as engine:
+        owner, sums = await encrypted(engine, codes, columns, shapes, sampled=np.arange(30))
+        width = KEY.public.ciphertext_bytes
+        for rows, blob, kind in (
+            ([30, 31], bytes(width), Malformed),
+            ([30, 31], bytes(2 * width), Malformed),
+            ([40], b"\x01" * width, Malformed),
+            ([-1], b"\x01" * width, Malformed),
+            ([5], b"\x01" * width, Conflict),
+            ([31, 31], b"\x01" * (2 * width), Conflict),
+        ):
+            with pytest.raises(kind):
+                await sums.add_block(np.array(rows), blob)
+        order = np.arange(sums.n_candidates)
+        root = await owner.open(await sums.candidates(None, order), sums.n_candidates)
+        assert np.array_equal(root, plain_candidates(codes, columns, shapes, np.arange(30)))
 
 
-def test_a_bad_block_under_way_is_raised_later():
+@pytest.mark.real_time
+async def test_a_bad_block_under_way_is_raised_later():
     """With two workers a bad block may be accepted first, but neither the next sums nor a caller that goes on
     miss it.
     """
 
-    async def run():
-        slots = Slots((20, 20, 10))
-        codes = np.zeros((4, 1), dtype=np.uint8)
-        good = KEY.encrypt_many(slots.encode([np.ones(2, dtype=np.int64)] * 3), "standard")
-        async with workers(2) as engine:
-            sums = EncryptedSums(engine, KEY.public, slots, codes, [(2, False)], "t")
-            await sums.add_block(np.arange(2), bytes(len(good)))
-            with pytest.raises(Malformed):
-                await sums.candidates(None, np.arange(1))
-            await sums.add_block(np.arange(2), good)
-            await sums.add_block(np.arange(2, 4), good)
-            owner = KeyHolder(engine, KEY, slots, "standard", "t")
-            await owner.start()
-            assert (await owner.open(await sums.candidates(None, np.arange(1)), 1)).tolist() == [[4, 4, 4]]
-            assert (await owner.open(await sums.candidates([np.array([1, 2])], np.arange(1)), 1)).tolist() == [
-                [2, 2, 2]
-            ]
-
-    asyncio.run(run())
+    slots = Slots((20, 20, 10))
+    codes = np.zeros((4, 1), dtype=np.uint8)
+    good = KEY.encrypt_many(slots.encode([np.ones(2, dtype=np.int64)] * 3), "standard")
+    async with workers(2) as engine:
+        sums = EncryptedSums(engine, KEY.public, slots, codes, [(2, False)], "t")
+        await sums.add_block(np.arange(2), bytes(len(good)))
+        with pytest.raises(Malformed):
+            await sums.candidates(None, np.arange(1))
+        await sums.add_block(np.arange(2), good)
+        await sums.add_block(np.arange(2, 4), good)
+        owner = KeyHolder(engine, KEY, slots, "standard", "t")
+        await owner.start()
+        assert (await owner.open(await sums.candidates(None, np.arange(1)), 1)).tolist() == [[4, 4, 4]]
+        assert (await owner.open(await sums.candidates([np.array([1, 2])], np.arange(1)), 1)).tolist() == [[2, 2, 2]]
 
 
-def test_parties_without_features_or_records():
+@pytest.mark.real_time
+async def test_parties_without_features_or_records():
     """No feature gives no candidates; no record gives encryptions of zero, never missing ones."""
 
-    async def run():
-        async with workers(0) as engine:
-            slots = Slots((20, 20, 10))
-            none = EncryptedSums(engine, KEY.public, slots, np.zeros((5, 0), dtype=np.uint8), [], "none")
-            await none.add_block(np.arange(2), KEY.encrypt_many([1, 2], "standard"))
-            assert none.n_candidates == 0
-            assert await none.candidates(None, np.arange(0)) == b""
-            assert await none.candidates([np.arange(2)], np.arange(0)) == b""
-            owner = KeyHolder(engine, KEY, slots, "standard", "t")
-            await owner.start()
-            empty = EncryptedSums(engine, KEY.public, slots, np.zeros((5, 1), dtype=np.uint8), [(4, True)], "empty")
-            blob = await empty.candidates(None, np.arange(7))
-            assert np.array_equal(await owner.open(blob, 7), np.zeros((7, 3)))
-            assert await empty.candidates([], np.arange(7)) == b""
-
-    asyncio.run(run())
+    async with workers(0) as engine:
+        slots = Slots((20, 20, 10))
+        none = EncryptedSums(engine, KEY.public, slots, np.zeros((5, 0), dtype=np.uint8), [], "none")
+        await none.add_block(np.arange(2), KEY.encrypt_many([1, 2], "standard"))
+        assert none.n_candidates == 0
+        assert await none.candidates(None, np.arange(0)) == b""
+        assert await none.candidates([np.arange(2)], np.arange(0)) == b""
+        owner = KeyHolder(engine, KEY, slots, "standard", "t")
+        await owner.start()
+        empty = EncryptedSums(engine, KEY.public, slots, np.zeros((5, 1), dtype=np.uint8), [(4, True)], "empty")
+        blob = await empty.candidates(None, np.arange(7))
+        assert np.array_equal(await owner.open(blob, 7), np.zeros((7, 3)))
+        assert await empty.candidates([], np.arange(7)) == b""
 
 
-def test_every_answer_is_freshly_obfuscated():
+@pytest.mark.real_time
+async def test_every_answer_is_freshly_obfuscated():
     """The same sums asked twice are different ciphertexts, and none is the trivial one."""
 
-    async def run():
-        rng = np.random.default_rng(2)
-        codes, columns = table(rng, 30, [(6, True)] * 8)
-        async with workers(0) as engine:
-            _, sums = await encrypted(engine, codes, columns, [(6, True)] * 8)
-            order = np.arange(sums.n_candidates)
-            first = integers(KEY.public, await sums.candidates(None, order))
-            second = integers(KEY.public, await sums.candidates(None, order))
-            assert len(first) > 1
-            assert len({1, *first, *second}) == 1 + len(first) + len(second)
-            assert sums.operations["obfuscators"] == sums.operations["packings"] == 2 * len(first)
-
-    asyncio.run(run())
+    rng = np.random.default_rng(2)
+    codes, columns = table(rng, 30, [(6, True)] * 8)
+    async with workers(0) as engine:
+        _, sums = await encrypted(engine, codes, columns, [(6, True)] * 8)
+        order = np.arange(sums.n_candidates)
+        first = integers(KEY.public, await sums.candidates(None, order))
+        second = integers(KEY.public, await sums.candidates(None, order))
+        assert len(first) > 1
+        assert len({1, *first, *second}) == 1 + len(first) + len(second)
+        assert sums.operations["obfuscators"] == sums.operations["packings"] == 2 * len(first)
 
 
-def test_joint_cells_cost_fewer_additions():
+@pytest.mark.real_time
+async def test_joint_cells_cost_fewer_additions():
     """Twelve binary features of 400 records need less than half the additions with joint cells; the count is one."""
 
-    async def run():
-        rng = np.random.default_rng(4)
-        shapes = [(2, False)] * 12
-        codes, columns = rng.integers(0, 2, (400, 12)), [np.ones(400, dtype=np.int64)] * 3
-        counts = {}
-        for joint_cells in (True, False):
-            async with workers(0) as engine:
-                _, sums = await encrypted(engine, codes, columns, shapes, joint_cells)
-                await sums.candidates(None, np.arange(sums.n_candidates))
-                counts[joint_cells] = sums.products
-                assert sums.products < sums.operations["additions"] == 12 * 400 + 12
-        assert counts[False] >= 12 * 398
-        assert counts[True] < counts[False] / 2
-
-    asyncio.run(run())
+    rng = np.random.default_rng(4)
+    shapes = [(2, False)] * 12
+    codes, columns = rng.integers(0, 2, (400, 12)), [np.ones(400, dtype=np.int64)] * 3
+    counts = {}
+    for joint_cells in (True, False):
+        async with workers(0) as engine:
+            _, sums = await encrypted(engine, codes, columns, shapes, joint_cells)
+            await sums.candidates(None, np.arange(sums.n_candidates))
+            counts[joint_cells] = sums.products
+            assert sums.products < sums.operations["additions"] == 12 * 400 + 12
+    assert counts[False] >= 12 * 398
+    assert counts[True] < counts[False] / 2
 
 
-def test_wrong_use_of_sums_is_refused():
+@pytest.mark.real_time
+async def test_wrong_use_of_sums_is_refused():
     """Bins outside their range, shapes of another number and orders that are no permutation."""
 
-    async def run():
-        async with workers(0) as engine:
-            slots = Slots((20, 20, 10))
-            for codes, shapes in (([[3]], [(3, False)]), ([[4]], [(3, True)]), ([[-1]], [(3, True)]), ([[0]], [])):
-                with pytest.raises(ValueError, match=r"bin|column"):
-                    EncryptedSums(engine, KEY.public, slots, np.array(codes), shapes, "t")
-            sums = EncryptedSums(engine, KEY.public, slots, np.array([[0]]), [(3, False)], "t")
-            for order in ([0], [0, 0], [1, 2]):
-                with pytest.raises(ValueError, match="permutation"):
-                    await sums.candidates(None, np.array(order))
-
-    asyncio.run(run())
+    async with workers(0) as engine:
+        slots = Slots((20, 20, 10))
+        for codes, shapes in (([[3]], [(3, False)]), ([[4]], [(3, True)]), ([[-1]], [(3, True)]), ([[0]], [])):
+            with pytest.raises(ValueError, match=r"bin|column"):
+                EncryptedSums(engine, KEY.public, slots, np.array(codes), shapes, "t")
+        sums = EncryptedSums(engine, KEY.public, slots, np.array([[0]]), [(3, False)], "t")
+        for order in ([0], [0, 0], [1, 2]):
+            with pytest.raises(ValueError, match="permutation"):
+                await sums.candidates(None, np.array(order))
