@@ -10,7 +10,7 @@ import pytest
 
 from tests.alignment.test_protocol import NAMES, aligned, job, tables
 from tests.native.forms import HERE
-from tests.simulator import Federation, Message
+from tests.simulator import Federation, Message, finished
 from treetap.native import arithmetic
 from treetap.workers.engines import InProcessEngine
 
@@ -67,8 +67,7 @@ async def test_parties_with_the_kernels_meet_one_with_libsodium(
             found.extend(aligned(federation))
 
     federation.hook = look
-    status = await federation.train(job(len(names)))
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(job(len(names))))
     await federation.close()
     assert sorted(found[0]) == common
     assert all(each == found[0] for each in found)

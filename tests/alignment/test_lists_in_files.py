@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.alignment.test_protocol import NAMES, intersect, job, tables
-from tests.simulator import Federation
+from tests.simulator import Federation, failed
 from treetap.party.alignment import lists as work
 from treetap.party.runtime.context import Scratch
 from treetap.psi import lists
@@ -58,9 +58,7 @@ async def test_nothing_is_left_of_an_alignment_that_fails(parties: int, tmp_path
             parcel.alignment.blinded_ids.points = bytes(32) + parcel.alignment.blinded_ids.points[32:]
 
     federation.tamper = tamper
-    status = await federation.train(job(parties))
-    assert status.state == "failed"
-    assert "not a point of the group" in status.error
+    failed(await federation.train(job(parties)), "not a point of the group")
     assert _open_files(tmp_path) == []
     for name in NAMES[:parties]:
         assert not [path for path in federation.state(name).iterdir() if path.name.startswith("tmp")]

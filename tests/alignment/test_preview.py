@@ -12,7 +12,7 @@ import pytest
 
 from tests.alignment.previews import COUNTS, ROWS, asked, drawn_ids
 from tests.alignment.test_protocol import NAMES, PARAMS, Tables, job, tables
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from treetap.protocols.prediction import predict_request
 
 
@@ -80,8 +80,7 @@ async def test_several_key_columns_are_one_id_each_after_its_length(tmp_path: Pa
     written = pacsv.read_csv(status.rows[0].path, convert_options=pacsv.ConvertOptions(column_types={"key2": "string"}))
     assert written.column_names == ["row", f"key-{NAMES[0]}", "key2"]
     assert list(zip(*written.to_pydict().values(), strict=True)) == [(row, *key) for row, key in enumerate(common)]
-    status = await federation.train(job(3, replace(PARAMS, max_bin=4)))
-    assert (status.state, status.error) == ("finished", "")
+    status = finished(await federation.train(job(3, replace(PARAMS, max_bin=4))))
     predicted = pq.read_table((await federation.predict(predict_request(model="job", explain=True))).predictions)
     assert predicted.column_names[:2] == [f"key-{NAMES[0]}", "key2"]
     keys = list(zip(*predicted.select([0, 1]).to_pydict().values(), strict=True))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.alignment.previews import COUNTS, drawn_ids
 from tests.alignment.test_protocol import NAMES, tables
-from tests.simulator import COORDINATOR, Faults, Federation, Message, run
+from tests.simulator import COORDINATOR, Faults, Federation, Message, failed, run
 from treetap.commands.jobs import progress_view
 from treetap.coordinator.runtime.progress import Progress
 from treetap.errors import ConfigError, Conflict, Overloaded
@@ -40,13 +40,8 @@ async def test_a_table_that_a_job_would_refuse(tmp_path: Path) -> None:
     ids = [["a", "b", "b"], ["a", "c"]]
 
     federation = Federation(tmp_path, tables(ids), policies=COUNTS)
-    status = await federation.preview(job="p1")
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert f"{NAMES[0]}: " in status.error
-    assert "the id is there already" in status.error
-    status = await federation.preview(job="p2", table="tran")
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "has no table 'tran'" in status.error
+    failed(await federation.preview(job="p1"), f"{NAMES[0]}: ", "the id is there already", bad_input=True)
+    failed(await federation.preview(job="p2", table="tran"), "has no table 'tran'", bad_input=True)
     assert not any(ledger_of(state).previews() for state in federation.states.values())
 
 

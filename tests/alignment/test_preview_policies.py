@@ -11,7 +11,7 @@ from tests.alignment.previews import COUNTS, ROWS, asked, drawn_ids
 from tests.alignment.test_protocol import NAMES, tables
 from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
 from tests.blindness.observed import Crossed, Observed, observed
-from tests.simulator import Federation
+from tests.simulator import Federation, failed
 from treetap.party.policy import Policy
 from treetap.party.runtime.ledger import DAY_S, ledger_of
 from treetap.wire.frame import name_of
@@ -156,7 +156,4 @@ async def test_a_damaged_account_is_no_empty_one(tmp_path: Path) -> None:
     assert (await federation.preview(job="p1")).state == "finished"
     path = ledger_of(federation.state(NAMES[1])).path
     path.write_text(path.read_text().replace('"count"', '"no one"'))
-    status = await federation.preview(job="p2")
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert f"{path}" in status.error
-    assert "damaged" in status.error
+    failed(await federation.preview(job="p2"), f"{path}", "damaged", bad_input=True)

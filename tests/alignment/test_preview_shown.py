@@ -13,7 +13,7 @@ from tests.alignment.previews import COUNTS, ROWS, drawn_ids
 from tests.alignment.test_protocol import NAMES, tables
 from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
 from tests.blindness.observed import Observed, observed
-from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.simulator import COORDINATOR, Federation, Message, failed, finished, run
 from treetap.party.alignment import lists
 from treetap.party.alignment import lists as work
 from treetap.party.runtime.ledger import ledger_of
@@ -110,8 +110,7 @@ def test_a_count_shows_the_coordinator_and_the_parties_no_membership(tmp_path: P
     shared, own = [f"c{number}" for number in range(15)], [f"o{number}" for number in range(15)]
 
     async def act(federation: Observed) -> int:
-        status = await federation.preview()
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.preview())
         return status.common.records
 
     runs = []
@@ -250,9 +249,10 @@ async def test_a_coordinator_takes_no_answer_that_cannot_be(step: str, tmp_path:
                 yield event
 
         node.step = changed  # type: ignore[method-assign]
-    status = await federation.preview(answer="count" if step == "counted_ids" else "records")
-    assert status.state == "failed"
-    assert f"{NAMES[0]} says that {2**63} records are common" in status.error
+    failed(
+        await federation.preview(answer="count" if step == "counted_ids" else "records"),
+        f"{NAMES[0]} says that {2**63} records are common",
+    )
 
 
 async def test_each_end_says_what_it_has_learnt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

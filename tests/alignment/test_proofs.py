@@ -17,7 +17,7 @@ from nacl import bindings
 from tests.alignment.previews import asked
 from tests.alignment.test_protocol import NAMES, PARAMS, aligned, job, tables
 from tests.native.forms import HERE
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from treetap.native import arithmetic
 from treetap.party.alignment import lists as work
 from treetap.party.alignment.steps import Alignment
@@ -400,8 +400,7 @@ async def test_predictions_have_proofs_too(tmp_path: Path) -> None:
 
     federation.tamper = note
     assert (await federation.train(job(2))).state == "finished"
-    status = await federation.predict(predict_request(model="job"))
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.predict(predict_request(model="job")))
     await federation.close()
     assert sorted(proofs.values()) == [2, 2]
 

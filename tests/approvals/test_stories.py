@@ -10,7 +10,7 @@ import pytest
 
 from tests.approvals.people import ANN, LABEL_HOLDER, MANUAL, B, C, approvals, approve, begin, certify, the_one, waiting
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, play, training_of, wrong
-from tests.simulator import COORDINATOR, Federation, Message
+from tests.simulator import COORDINATOR, Federation, Message, finished
 from treetap.errors import BadInput
 from treetap.party.node import PartyNode
 from treetap.party.runtime.attempts import Session
@@ -151,8 +151,7 @@ async def test_a_wait_survives_both_restarts(tmp_path: Path, certificates: dict[
     assert federation.jobs.status("job")[0].state == "waiting"
     federation.start(B)
     approve(federation, B)
-    status = await federation.jobs.wait("job")
-    assert status.state == "finished"
+    status = finished(await federation.jobs.wait("job"))
     assert status.attempt == 2
     assert wrong(federation, "boosting") == ""
 

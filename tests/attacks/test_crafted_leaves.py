@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.oracle import OracleLeaf, OracleModel
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, spec, world
 from treetap.models.store import read_model
 from treetap.models.valued_trees import ValuedTrees, valued_trees
@@ -95,6 +95,5 @@ async def test_paths_are_read_off_one_query(
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
     options = {} if protocol == "eini-lattice" else {"key_bits": 1024}
-    status = await federation.predict(predict_request(protocol, model="job", **options))
-    assert (status.state, status.error) == ("finished", "")
+    status = finished(await federation.predict(predict_request(protocol, model="job", **options)))
     assert read_off(federation, status.predictions) == ends(ORACLE)

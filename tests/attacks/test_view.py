@@ -12,7 +12,7 @@ import pytest
 
 from tests.attacks.recorded import KEY_BITS, knowable, known, train, transcript
 from tests.oracle import OracleModel, OracleSplit
-from tests.simulator import Faults, Federation, Message, run
+from tests.simulator import Faults, Federation, Message, finished, run
 from tests.worlds import PARTIES, World, spec, world
 from treetap.attacks.view.known_trees import TreeView
 from treetap.attacks.view.view import View, read_view
@@ -149,8 +149,7 @@ def test_messages_that_come_doubled_and_late_change_nothing(tmp_path: Path) -> N
     async def main() -> Federation:
         faults = Faults(double=0.5, delay_s=0.5, late_s=3.0, lose_reply=0.05, seed=4)
         federation = Federation(tmp_path, here.tables, faults=faults, record="received")
-        status = await federation.train(spec(PARAMS, key_bits=KEY_BITS, obfuscation="standard"))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(spec(PARAMS, key_bits=KEY_BITS, obfuscation="standard")))
         return federation
 
     states = run(main()).states

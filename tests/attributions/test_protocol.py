@@ -14,7 +14,7 @@ from tests.attributions.explained import Joined
 from tests.boosting.test_protocol import OBJECTIVES
 from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, PARAMS, asked
-from tests.simulator import Federation, Message
+from tests.simulator import Federation, Message, finished
 from tests.worlds import FOUR, assert_oracles_scores, spec, world
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.paths import paths
@@ -96,8 +96,7 @@ async def test_values_that_need_several_ciphertexts(tmp_path: Path) -> None:
 
     federation = Federation(tmp_path, here.tables, policies=ALLOWED)
     assert (await quickly_trained(federation, spec(params, 3, obfuscation="standard"))).state == "finished"
-    status = await federation.predict(asked(attributions=True))
-    assert (status.state, status.error) == ("finished", "")
+    status = finished(await federation.predict(asked(attributions=True)))
     exact = Joined(federation.states, here).attributions()
     assert exact.values[0].size > 16
     table = pq.read_table(status.attributions)

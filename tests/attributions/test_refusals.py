@@ -12,7 +12,7 @@ import pytest
 from tests.attributions.test_protocol import ALLOWED, FIRST, LABEL_HOLDER
 from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, asked
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.worlds import spec, world
 from treetap.party.eini.entry_layout import ATTRIBUTIONS, ChainPlace, MemberEntries, take_layout
 from treetap.protocols.prediction import predict_request
@@ -72,8 +72,7 @@ async def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
         assert status.state == "failed"
         rule = rf"{party} takes no part: its policy says min_candidate_bits = 2, and {fault}"
         assert re.search(rule, status.error), status.error
-        status = await federation.predict(predict_request(model="job", protocol="eini"))
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.predict(predict_request(model="job", protocol="eini")))
         federation.configs[party] = before
         federation.kill(party)
         federation.start(party)

@@ -20,7 +20,7 @@ from tests.boosting.categories import categorical_world
 from tests.growth.evaluated import evaluated
 from tests.oracle import OracleModel, oracle_train
 from tests.published import write_manifest
-from tests.simulator import COORDINATOR, Federation, Message
+from tests.simulator import COORDINATOR, Federation, Message, failed, finished
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, manifest, spec, weighted, world
 from treetap.attacks.view.view import read_view
 from treetap.commands.model.view import describe
@@ -83,8 +83,7 @@ async def test_a_continued_model_is_the_oracles(
 
     federation = Federation(tmp_path, here.tables)
     assert (await federation.train(_job(base, alignment=alignment), "before")).state == "finished"
-    status = await federation.train(_job(further, base_model="before", alignment=alignment))
-    assert (status.state, status.error) == ("finished", "")
+    status = finished(await federation.train(_job(further, base_model="before", alignment=alignment)))
     assert_oracles_model(federation.states, oracle)
     found = manifest(federation.state(LABEL_HOLDER))
     old = manifest(federation.state(LABEL_HOLDER), "before")
@@ -97,8 +96,7 @@ async def test_a_continued_model_is_the_oracles(
     assert [len(each.values) for each in status.history] == [len(rounds)] * len(status.history)
     for protocol in ("interactive", "eini") if further.subsample < 1 else ("interactive",):
         asked = predict_request(protocol, model="job", block=17)
-        predicted = await federation.predict(asked)
-        assert (predicted.state, predicted.error) == ("finished", "")
+        predicted = finished(await federation.predict(asked))
         assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y), 1e-8)
 
 
@@ -182,8 +180,7 @@ async def test_splits_of_categories_are_continued(tmp_path: Path) -> None:
 
     federation = Federation(tmp_path, here.tables, encode="categorical")
     assert (await federation.train(_job(params), "before")).error == ""
-    status = await federation.train(_job(params, base_model="before"))
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(_job(params, base_model="before")))
     assert_oracles_model(federation.states, oracle)
     predicted = await federation.predict(predict_request("interactive", model="job"))
     assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y))
@@ -198,8 +195,7 @@ async def test_the_base_models_eval_table_is_left_behind(tmp_path: Path) -> None
     federation = Federation(tmp_path, here.tables)
     job = _job(PARAMS, eval_table="eval", alignment="psi")
     assert (await federation.train(job, "before")).error == ""
-    status = await federation.train(_job(PARAMS, base_model="before", alignment="psi"))
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(_job(PARAMS, base_model="before", alignment="psi")))
     assert_oracles_model(federation.states, oracle)
     kept = read_arrays_of(federation.state(LABEL_HOLDER) / "models" / "before", CONTINUATION)[1]
     assert {len(each) for name, each in kept.items() if name != KEY} == {len(here.y)}
@@ -237,10 +233,12 @@ async def test_other_tables_are_refused(party: str, tmp_path: Path) -> None:
     assert (await federation.train(_job(PARAMS), "before")).state == "finished"
     pq.write_table(_changed(HERE, party), federation.configs[party].tables["train"].path)
     federation.crossed.clear()
-    failed = await federation.train(_job(PARAMS, base_model="before"))
-    assert (failed.state, failed.bad_input) == ("failed", True)
-    assert party in failed.error
-    assert "is not the table on which base_model 'before' was trained: a cell or a constr" in failed.error
+    failed(
+        await federation.train(_job(PARAMS, base_model="before")),
+        party,
+        "is not the table on which base_model 'before' was trained: a cell or a constr",
+        bad_input=True,
+    )
     assert all(each.to == COORDINATOR for each in federation.crossed)
 
 
@@ -259,9 +257,7 @@ async def test_jobs_that_do_not_fit_the_base_model_are_refused(tmp_path: Path) -
     assert (await federation.train(_job(PARAMS), "before")).state == "finished"
     assert (await federation.train(_job(ForestParams(n_estimators=1, max_depth=2)), "forest")).state == "finished"
     for params, fault in REFUSED.values():
-        failed = await federation.train(_job(replace(PARAMS, **params), base_model="before"))
-        assert (failed.state, failed.bad_input) == ("failed", True)
-        assert fault in failed.error
+        failed(await federation.train(_job(replace(PARAMS, **params), base_model="before")), fault, bad_input=True)
         federation.jobs.prune(["job"], 0, dry_run=False)
     for given, kind, fault in (
         ({"base_model": "absent"}, UnknownJob, "there is no model 'absent'"),
@@ -293,8 +289,7 @@ async def test_models_of_earlier_bins_predict_and_are_not_continued(number: int,
     _of_version(number, tmp_path / COORDINATOR / "journal" / "before.jsonl", "before", scheme)
     federation.start(COORDINATOR)
     for protocol in ("interactive", "eini"):
-        predicted = await federation.predict(predict_request(protocol, model="before"))
-        assert (predicted.state, predicted.error) == ("finished", "")
+        predicted = finished(await federation.predict(predict_request(protocol, model="before")))
         assert_oracles_scores(predicted.predictions, oracle, HERE.newcomers, len(HERE.y), 1e-8)
     assert describe(folder)["params"] == params
     said = f"base_model = 'before': was trained with bins of protocol {number}, .*: train anew, without base_model"
@@ -323,9 +318,11 @@ async def test_label_dp_covers_the_base_model_too(tmp_path: Path) -> None:
     assert (await federation.train(_job(PARAMS), "before")).error == ""
     await federation.close()
     federation = Observed(tmp_path, HERE.tables, defences=noisy)
-    refused = await federation.train(_job(PARAMS, base_model="before"), "refused")
-    assert (refused.state, refused.bad_input) == ("failed", True)
-    assert "label_dp would not cover them; train the base model with label_dp too" in refused.error
+    failed(
+        await federation.train(_job(PARAMS, base_model="before"), "refused"),
+        "label_dp would not cover them; train the base model with label_dp too",
+        bad_input=True,
+    )
     assert all(each.to == COORDINATOR for each in federation.crossed)
     assert (await federation.train(_job(PARAMS), "noisy")).error == ""
     continued = await federation.train(_job(PARAMS, base_model="noisy"))
@@ -357,6 +354,6 @@ async def test_models_without_their_records_scores_are_refused(tmp_path: Path) -
     models = federation.state(FEATURE) / "models"
     shutil.rmtree(models / "before")
     shutil.copytree(models / "twin", models / "before")
-    failed = await federation.train(_job(PARAMS, base_model="before"))
-    assert failed.state == "failed"
-    assert "this model was trained by another job of that name" in failed.error
+    failed(
+        await federation.train(_job(PARAMS, base_model="before")), "this model was trained by another job of that name"
+    )

@@ -14,7 +14,7 @@ from tests.boosting.categories import categorical_world
 from tests.growth.evaluated import with_eval_table
 from tests.needs import needs_library_of
 from tests.oracle import oracle_predict, oracle_train
-from tests.simulator import COORDINATOR, Faults, Federation, Message
+from tests.simulator import COORDINATOR, Faults, Federation, Message, finished
 from tests.worlds import (
     PARTIES,
     World,
@@ -72,13 +72,11 @@ async def test_the_model_is_the_oracles(shape: str, tmp_path: Path) -> None:
     oracle = here.oracle(params)
 
     parties = federation(tmp_path, here, ALLOWED)
-    status = await parties.train(spec(params))
-    assert status.state == "finished", status.error
+    finished(await parties.train(spec(params)))
     assert_oracles_model(parties.states, oracle)
     for protocol in ("interactive", "eini"):
         request = predict_request(protocol, job=f"by-{protocol}", model="job", table="predict")
-        found = await parties.predict(request)
-        assert found.state == "finished", found.error
+        found = finished(await parties.predict(request))
         assert_oracles_scores(found.predictions, oracle, here.newcomers, len(here.y))
     await parties.close()
     trees = joined_model(parties.states)
@@ -200,13 +198,13 @@ async def test_other_predictions_follow_sets_of_categories(tmp_path: Path) -> No
 
     parties = federation(tmp_path, here, policies)
     assert (await parties.train(spec(params, obfuscation="standard"))).state == "finished"
-    found = await parties.predict(predict_request("eini-lattice", job="lattice", model="job", table="predict"))
-    assert found.state == "finished", found.error
-    assert_oracles_scores(found.predictions, oracle, here.newcomers, len(here.y), lattice_tolerance(oracle))
-    found = await parties.predict(
-        predict_request("eini", job="shapley", model="job", table="predict", attributions=True)
+    found = finished(
+        await parties.predict(predict_request("eini-lattice", job="lattice", model="job", table="predict"))
     )
-    assert found.state == "finished", found.error
+    assert_oracles_scores(found.predictions, oracle, here.newcomers, len(here.y), lattice_tolerance(oracle))
+    found = finished(
+        await parties.predict(predict_request("eini", job="shapley", model="job", table="predict", attributions=True))
+    )
     table = pq.read_table(found.attributions)
     parts = np.sum(
         [table.column(name).to_numpy() for name in table.column_names if name not in ("id", "score")], axis=0
@@ -223,8 +221,7 @@ async def test_views_and_explanations_have_sets_of_categories(tmp_path: Path) ->
     parties = Federation(tmp_path, here.tables, policies=ALLOWED, encode="categorical", record="received")
     assert (await parties.train(spec(params, obfuscation="standard"))).state == "finished"
     request = predict_request("eini", job="explained", model="job", table="predict", explain=True)
-    explained = await parties.predict(request)
-    assert explained.state == "finished", explained.error
+    explained = finished(await parties.predict(request))
     await parties.close()
     paths = pq.read_table(explained.explanations).to_pylist()
     texts = {text for row in paths for path in row["paths"] for text in path["conditions"]}
@@ -259,8 +256,7 @@ async def test_records_of_an_eval_table_have_other_categories(tmp_path: Path) ->
     oracle = here.oracle(params)
 
     parties = federation(tmp_path, here, ALLOWED)
-    status = await parties.train(spec(params, eval_table="eval"))
-    assert status.state == "finished", status.error
+    finished(await parties.train(spec(params, eval_table="eval")))
     assert_oracles_model(parties.states, oracle)
     for number, found in enumerate(read_history(parties.state(PARTIES[0]) / "models" / "job"), start=1):
         expected = evaluating.metrics(oracle, params, number)

@@ -21,7 +21,7 @@ from tests.attacks.recorded import transcript
 from tests.boosting.drawn_noise import DrawnNoise, assert_drawn_model
 from tests.commands.command import treetap_here, write
 from tests.joint_noise import assert_independent, contrasts
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.attacks.view.view import read_label_holder
@@ -100,8 +100,7 @@ async def test_the_federation_finds_the_trees_of_the_drawn_noise(
     here, drawn, defences = world(80, (1, 3, 2), seed=4, **of_world), DrawnNoise(monkeypatch), _defences(epsilons)
 
     federation = _federation(tmp_path, here, defences)
-    status = await federation.train(_spec(params, scheme=scheme))
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(_spec(params, scheme=scheme)))
     await federation.close()
     states = federation.states
     trees = assert_drawn_model(states, here, params, defences, drawn)
@@ -431,10 +430,8 @@ async def test_a_split_that_leaves_a_side_without_records_is_none(
     monkeypatch.setattr(GrowingTree, "divide", noticed)
 
     federation = _federation(tmp_path, here, defences)
-    status = await federation.train(_spec(params))
-    assert (status.state, status.error) == ("finished", "")
-    status = await federation.predict(predict_request("interactive", model="job"))
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(_spec(params)))
+    finished(await federation.predict(predict_request("interactive", model="job")))
     await federation.close()
     states = federation.states
     of_federation = len(undone)

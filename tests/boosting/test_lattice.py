@@ -18,7 +18,7 @@ from tests.growth import test_cell_merging, test_eval_table, test_expansion, tes
 from tests.lattice_ways import carry_out, instances, take_way
 from tests.oracle import OracleSplit
 from tests.prediction import test_grafted
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from tests.worlds import FOUR, World, assert_oracles_model, manifest, spec, world
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_ways import Way
@@ -95,8 +95,7 @@ async def _trained(folder: Path, here: World, params: BoostingParams) -> set[int
         return parcel
 
     federation.tamper = seen
-    status = await federation.train(spec(params, len(here.blocks), scheme=LATTICE))
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(spec(params, len(here.blocks), scheme=LATTICE)))
     oracle = here.oracle(params)
     assert_oracles_model(federation.states, oracle)
     assert manifest(federation.state("label-holder"))["best_round"] == oracle.best_round

@@ -12,7 +12,7 @@ import pytest
 from tests.boosting.lattice_jobs import JOB, OWN
 from tests.lattice_ways import take_way
 from tests.replay import HERE, ORACLE
-from tests.simulator import Faults, Federation, Message
+from tests.simulator import Faults, Federation, Message, finished
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.lattice.histogram_ways import Way
 from treetap.party.growth import lattice_values
@@ -88,8 +88,7 @@ async def test_a_repeat_within_an_attempt_is_the_same_bytes(
     faults = Faults(drop=0.1, lose_reply=0.15, double=0.2, delay_s=0.3, late_s=2.0, seed=4)
     federation = Federation(tmp_path, HERE.tables, faults=faults)
     federation.tamper = seen
-    status = await federation.train(JOB)
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(JOB))
     assert_oracles_model(federation.states, ORACLE)
     await federation.close()
     assert all(len(set(each)) == 1 for each in contents.values())

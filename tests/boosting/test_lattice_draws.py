@@ -12,7 +12,7 @@ import pytest
 
 from tests.lattice_ways import take_way
 from tests.many_workers import ManyWorkers
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from tests.worlds import assert_oracles_model, spec, world
 from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice import histogram_key_holder, histogram_parameters, histogram_scheme, histogram_sets, histogram_sums
@@ -99,8 +99,7 @@ async def test_no_draw_is_used_twice(
 
     federation = Federation(tmp_path, HERE.tables, engine=lambda _: ManyWorkers(2))
     federation.tamper = seen
-    status = await federation.train(spec(PARAMS, len(HERE.blocks), scheme=LATTICE))
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(spec(PARAMS, len(HERE.blocks), scheme=LATTICE)))
     assert_oracles_model(federation.states, HERE.oracle(PARAMS))
     await federation.close()
     for draws in (watched.blocks, watched.masks, watched.floods):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.lattice_ways import take_way
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec, world
 from treetap.errors import Malformed
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
@@ -63,8 +63,7 @@ def _train(
     async def main() -> None:
         federation = Federation(folder, here.tables, policies=dict.fromkeys(keeping, JOB))
         federation.tamper = halves
-        status = await federation.train(spec(params, len(here.blocks), scheme=LATTICE))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(spec(params, len(here.blocks), scheme=LATTICE)))
         assert_oracles_model(federation.states, here.oracle(params))
 
     with pytest.MonkeyPatch.context() as patch:

@@ -12,7 +12,7 @@ import pytest
 from tests.boosting.lattice_jobs import JOB, NO_SUM, OWN, flipped, resumes
 from tests.lattice_ways import take_way
 from tests.replay import HERE, ORACLE
-from tests.simulator import Federation
+from tests.simulator import Federation, failed, finished
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import Conflict
 from treetap.lattice.histogram_ways import Way
@@ -89,9 +89,7 @@ async def test_words_of_more_nodes_than_are_built(tmp_path: Path) -> None:
             further.append(asyncio.ensure_future(node.deliver(LABEL_HOLDER, behind)))
 
     federation.tamper = more
-    status = await federation.train(JOB)
-    assert status.state == "failed"
-    assert "Malformed: label-holder sent words of more nodes than are built in tree 0" in status.error
+    failed(await federation.train(JOB), "Malformed: label-holder sent words of more nodes than are built in tree 0")
     await asyncio.gather(*further, return_exceptions=True)
     await resumes(federation)
 
@@ -126,8 +124,7 @@ async def test_words_that_come_again_with_other_content_are_a_conflict(tmp_path:
             tasks.append(asyncio.ensure_future(again(sender, to, parcel.SerializeToString(), kind)))
 
     federation.tamper = seen
-    status = await federation.train(JOB)
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(JOB))
     await asyncio.gather(*tasks)
     assert_oracles_model(federation.states, ORACLE)
     await federation.close()

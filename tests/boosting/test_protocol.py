@@ -11,7 +11,7 @@ import pytest
 
 from tests.library.trees.tables import drawn_weights
 from tests.oracle import oracle_predict
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from tests.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, weighted, world
 from treetap.protocols.key_options import PAILLIER
 from treetap.protocols.prediction import predict_request
@@ -124,8 +124,7 @@ async def test_a_file_of_ids_selects_the_records(tmp_path: Path) -> None:
     await federation.train(spec(params))
     (tmp_path / "label-holder" / "ids.txt").write_text("".join(f"r{i:05d}\n" for i in wanted))
     request = predict_request(model="job", table="train", records_file="ids.txt", block=3)
-    predicted = await federation.predict(request)
-    assert (predicted.state, predicted.error) == ("finished", "")
+    predicted = finished(await federation.predict(request))
     table = pq.read_table(predicted.predictions)
     assert table.column("id").to_pylist() == [f"r{i:05d}" for i in sorted(wanted)]
     everybody = [score for (score,) in oracle_predict(here.oracle(params), here.parties)]

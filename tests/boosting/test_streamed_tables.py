@@ -16,7 +16,7 @@ import pytest
 from tests.library.tables.test_batches import damage
 from tests.library.trees.test_oracle import assert_same
 from tests.oracle import bin_cuts, oracle_train
-from tests.simulator import Federation
+from tests.simulator import Federation, failed, finished
 from tests.worlds import World, assert_oracles_model, spec, world
 from treetap.tables.binned import EXACT_RECORDS, bin_columns
 from treetap.tables.features import Streamed
@@ -65,8 +65,7 @@ async def test_the_federation_finds_the_oracles_model_of_the_same_cuts(
     assert_same(train(tables, here.y, PARAMS), oracle, tables)
 
     federation = Federation(tmp_path, here.tables)
-    trained = await federation.train(spec(PARAMS, 2))
-    assert (trained.state, trained.error) == ("finished", "")
+    finished(await federation.train(spec(PARAMS, 2)))
     assert_oracles_model({name: federation.state(name) for name in here.tables}, oracle)
 
 
@@ -80,9 +79,10 @@ async def test_a_damaged_row_group_ends_the_job_before_a_message(tmp_path: Path)
     path = Path(str(table.path))
     pq.write_table(here.tables["feature-b"][1]["train"], path, row_group_size=60)
     damage(path, 1, 2)
-    failed = await federation.train(spec(PARAMS, 2))
-    assert failed.state == "failed"
-    assert "row group 2 of 3, column 'b1' cannot be decoded; is the Parquet file damaged?" in failed.error
+    failed(
+        await federation.train(spec(PARAMS, 2)),
+        "row group 2 of 3, column 'b1' cannot be decoded; is the Parquet file damaged?",
+    )
     assert {message.sender for message in federation.log} & {message.to for message in federation.log} == set()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulator import Federation, Message
+from tests.simulator import Federation, Message, finished
 from tests.worlds import PARTIES, manifest, spec, world
 from treetap.models.store import TREES, read_model
 from treetap.party.defences.settings import Defences
@@ -72,8 +72,7 @@ async def test_what_a_tree_withheld_stays_hidden(
     federation.hook = change
     assert (await federation.train(spec(params, key_bits=512))).state == "interrupted"
     await asyncio.sleep(200)
-    status = await federation.resume()
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.resume())
     await federation.close()
     states = federation.states
     lines = read_model(states[HOLDER] / "models" / "job")[1]

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.trainings import policies
 from tests.worlds import PARTIES, spec, world
 from treetap.errors import ConfigError, Refused
@@ -112,8 +112,9 @@ def test_an_evaluation_answers_nobody_about_a_clean_label(
         assert (await federation.train(job)).state == "finished"
         told, kept = [], []
         for name in ("again", "flipped"):
-            status = await federation.predict(predict_request(model="job", table=name, job=name, evaluate=True))
-            assert (status.state, status.error) == ("finished", "")
+            status = finished(
+                await federation.predict(predict_request(model="job", table=name, job=name, evaluate=True))
+            )
             told.append({each.name: each.value for each in status.metrics})
             kept.append(json.loads(Path(status.evaluation).read_text())["measures"])
         await federation.close()

@@ -15,7 +15,7 @@ import pytest
 from tests.blindness.comparison import PLAIN, RECORDS, between_parties, of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed
 from tests.library.trees.repairs import VARIANTS, Ints, in_order_of_nodes, trained
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.errors import DataError
 from treetap.models.kept import read_repaired
@@ -111,8 +111,7 @@ def _trained(folder: Path, here: World, params: TreeParams, own: Defences) -> di
 
     async def main() -> dict[str, Path]:
         federation = Federation(folder, here.tables, defences={HOLDER: own})
-        status = await federation.train(spec(params, key_bits=512))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(spec(params, key_bits=512)))
         return federation.states
 
     return run(main())
@@ -159,8 +158,7 @@ def test_no_message_tells_whether_trees_are_repaired(
 
 def _training(params: TreeParams, job: str) -> Act:
     async def act(federation: Observed) -> dict[str, Path]:
-        status = await federation.train(spec(params, obfuscation="standard", key_bits=512), job)
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(spec(params, obfuscation="standard", key_bits=512), job))
         return federation.states
 
     return act
@@ -194,8 +192,7 @@ def test_a_resumed_job_repairs_the_same_trees(word: str, tmp_path: Path) -> None
         status = await federation.train(spec(FOREST, key_bits=512))
         assert status.state == "interrupted"
         await asyncio.sleep(200)
-        status = await federation.resume()
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.resume())
         return federation.states
 
     resumed = run(main())

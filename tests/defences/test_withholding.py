@@ -12,7 +12,7 @@ import pytest
 
 from tests.attacks.recorded import KEY_BITS, transcript
 from tests.library.trees.repairs import by_number
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.worlds import PARTIES, World, spec, world
 from treetap.attacks.view.known_trees import expected_views
 from treetap.attacks.view.view import read_view
@@ -171,8 +171,7 @@ def _train(folder: Path, here: World, params: TreeParams, own: Defences) -> tupl
     async def main() -> dict[str, Path]:
         federation = Federation(folder, here.tables, record="received", defences={PARTIES[0]: own})
         federation.tamper = keep
-        status = await federation.train(spec(params, key_bits=KEY_BITS, obfuscation="standard"))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(spec(params, key_bits=KEY_BITS, obfuscation="standard")))
         steps.extend(request for kind, _, request in federation.conducted if kind == "begin")
         return federation.states
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, asked
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.party.eini.entry_layout import SCORES, ChainPlace, take_layout
 from treetap.protocols.prediction import predict_request
@@ -48,8 +48,7 @@ async def test_paths_too_few_to_hide(party: str, fault: str, protocol: str, tmp_
     assert status.state == "failed"
     assert re.search(rf"{party} takes no part: its policy says min_candidate_bits = 40, and {fault}", status.error)
     assert not {"leaf_entries", "leaf_sums", "lattice_columns", "lattice_sums"} & set(kinds)
-    status = await federation.predict(predict_request(model="job"))
-    assert status.state == "finished"
+    status = finished(await federation.predict(predict_request(model="job")))
 
 
 def _layout(outputs: list[tuple[int, ...]]) -> exchange_pb2.PeerMessage:
@@ -95,6 +94,5 @@ async def test_paths_enough_to_hide(tmp_path: Path) -> None:
 
     federation = Federation(tmp_path, here.tables, policies={LABEL_HOLDER: policy, FIRST: policy})
     assert (await quickly_trained(federation, spec(params, 2))).state == "finished"
-    status = await federation.predict(asked("many"))
-    assert (status.state, status.error) == ("finished", "")
+    status = finished(await federation.predict(asked("many")))
     assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, 40)

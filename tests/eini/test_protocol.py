@@ -15,7 +15,7 @@ from tests.boosting.test_protocol import OBJECTIVES
 from tests.campaign.cipher import quickly_trained
 from tests.crossing import BLOCK, CHAIN, HERE, LABEL_HOLDER, PARAMS, Crossed, N, crossing
 from tests.published import write_manifest
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.commands.model.card import card
 from treetap.commands.model.view import describe
@@ -68,9 +68,8 @@ async def test_every_way_finds_the_oracles_scores(objective: str, shape: str, tm
     federation = Federation(tmp_path, here.tables)
     job = spec(params, len(here.blocks), obfuscation="standard")
     assert (await quickly_trained(federation, job)).state == "finished"
-    for way, asked in WAYS.items():
-        status = await federation.predict(predict_request(model="job", **asked))
-        assert (status.state, status.error) == ("finished", ""), way
+    for asked in WAYS.values():
+        status = finished(await federation.predict(predict_request(model="job", **asked)))
         assert (status.scored, status.records) == (12, 12)
         assert_oracles_scores(status.predictions, oracle, here.newcomers, len(here.y))
     for state in federation.states.values():
@@ -196,8 +195,7 @@ async def test_a_model_with_a_commitment_of_an_earlier_version(tmp_path: Path) -
         own = read_manifest(folder) | {"leaf_commitment": "cd" * 32}
         more = {"leaf_key.jsonl": sha256(key).hexdigest()} if party == LABEL_HOLDER else {}
         write_manifest(folder, own | {"files": {**own["files"], **more}})
-    status = await federation.predict(predict_request("eini", model="job"))
-    assert (status.state, status.error) == ("finished", "")
+    status = finished(await federation.predict(predict_request("eini", model="job")))
     assert_oracles_scores(status.predictions, HERE.oracle(PARAMS), HERE.newcomers, len(HERE.y))
     await federation.close()
     for folder in folders.values():

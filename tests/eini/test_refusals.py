@@ -13,7 +13,7 @@ import pytest
 from tests.campaign.cipher import quickly_trained
 from tests.published import write_job, write_trees
 from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
-from tests.simulator import Federation
+from tests.simulator import Federation, failed, finished
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.models.store import read_model
 from treetap.protocols.prediction import predict_request
@@ -84,11 +84,12 @@ async def test_more_classes_than_a_key_holds(tmp_path: Path) -> None:
 
     federation = Federation(tmp_path, here.tables)
     assert (await quickly_trained(federation, spec(params, 2, obfuscation="standard"))).state == "finished"
-    status = await federation.predict(predict_request(model="job", protocol="eini"))
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "17 classes do not fit one ciphertext" in status.error
-    assert "use a longer key for this prediction" in status.error
+    status = failed(
+        await federation.predict(predict_request(model="job", protocol="eini")),
+        "17 classes do not fit one ciphertext",
+        "use a longer key for this prediction",
+        bad_input=True,
+    )
     longer = predict_request(model="job", protocol="eini", key_bits=2048)
-    status = await federation.predict(longer)
-    assert (status.state, status.error) == ("finished", "")
+    status = finished(await federation.predict(longer))
     assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, 68)

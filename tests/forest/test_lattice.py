@@ -26,7 +26,7 @@ from tests.growth import test_cell_merging, test_eval_table
 from tests.lattice_ways import carry_out, instances, take_way
 from tests.oracle import OracleSplit
 from tests.prediction import test_evaluate, test_grafted
-from tests.simulator import Federation
+from tests.simulator import Federation, failed, finished
 from tests.tampered import with_fields
 from tests.worlds import World, assert_oracles_model, spec, world
 from treetap.errors import TreetapError
@@ -95,8 +95,7 @@ async def test_the_federation_finds_the_oracles_forest(
 
     federation = Federation(tmp_path, here.tables)
     federation.tamper = seen
-    trained = await federation.train(spec(params, len(here.blocks), scheme=LATTICE))
-    assert (trained.state, trained.error) == ("finished", "")
+    finished(await federation.train(spec(params, len(here.blocks), scheme=LATTICE)))
     assert_oracles_model(federation.states, oracle)
     assert any(len(tree.nodes) > 1 for tree in oracle)
     await federation.close()
@@ -161,8 +160,7 @@ async def test_second_halves_serve_all_trees_where_a_policy_says_so(
     federation = Federation(tmp_path, here.tables, policies={FEATURE: {"keys": {"second_halves": "job"}}})
     federation.tamper = seen
     job = spec(params, scheme=LATTICE)
-    status = await federation.train(job)
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(job))
     assert_oracles_model(federation.states, here.oracle(params))
     there = {party: [t for t in range(4) if party in taking_part(job, t)] for party in (FEATURE, OTHER)}
     assert halves == {(FEATURE, there[FEATURE][0]), *((OTHER, t) for t in there[OTHER])}
@@ -190,9 +188,7 @@ async def test_layouts_that_a_forest_does_not_have(change: Callable[[Any], None]
 
     federation = Federation(tmp_path, HERE.tables)
     federation.tamper = tamper
-    status = await federation.train(ON_LATTICE)
-    assert status.state == "failed"
-    assert f"Malformed: the key of {LABEL_HOLDER} cannot be used: {says}" in status.error
+    failed(await federation.train(ON_LATTICE), f"Malformed: the key of {LABEL_HOLDER} cannot be used: {says}")
     assert not any(message.word == "encrypted_words" for message in federation.log)
 
 
@@ -217,10 +213,7 @@ async def test_shared_words_that_cannot_be(part: int, change: Callable[[Any], No
 
     federation = Federation(tmp_path, HERE.tables)
     federation.tamper = tamper
-    status = await federation.train(job)
-    assert status.state == "failed"
-    assert "Malformed: " in status.error
-    assert says in status.error
+    failed(await federation.train(job), "Malformed: ", says)
     assert not any(message.word in ("begin_tree", "candidate_sums") for message in federation.log)
     federation.tamper = None
     assert (await federation.resume()).state == "finished"
@@ -241,9 +234,7 @@ async def test_first_halves_under_second_halves_of_another_node_are_no_sums(tmp_
 
     federation = Federation(tmp_path, HERE.tables)
     federation.tamper = swapped
-    status = await federation.train(job)
-    assert status.state == "failed"
-    assert f"Malformed: {FEATURE} has offered what is no sum over its columns" in status.error
+    failed(await federation.train(job), f"Malformed: {FEATURE} has offered what is no sum over its columns")
 
 
 async def test_labels_under_a_key_do_not_come_to_a_job_on_a_lattice(tmp_path: Path) -> None:
@@ -266,8 +257,7 @@ async def test_labels_under_a_key_do_not_come_to_a_job_on_a_lattice(tmp_path: Pa
         return parcel
 
     federation.tamper = seen
-    status = await federation.train(ON_LATTICE)
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(ON_LATTICE))
     await asyncio.gather(*tasks)
     await federation.close()
     assert len(refused) == 1

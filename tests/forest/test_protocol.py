@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.oracle import OracleModel, OracleSplit, OracleTree, oracle_predict
-from tests.simulator import Federation, Message
+from tests.simulator import Federation, Message, finished
 from tests.worlds import World, assert_oracles_model, assert_oracles_scores, manifest, spec, world
 from treetap.protocols.key_options import PAILLIER
 from treetap.protocols.prediction import predict_request
@@ -73,8 +73,7 @@ async def test_the_federation_finds_and_uses_the_oracles_forest(
     oracle = here.oracle(params)
 
     federation = Federation(tmp_path, here.tables)
-    trained = await federation.train(spec(params, len(here.blocks), scheme=scheme))
-    assert (trained.state, trained.error) == ("finished", "")
+    finished(await federation.train(spec(params, len(here.blocks), scheme=scheme)))
     assert_oracles_model(federation.states, oracle)
     assert any(len(tree.nodes) > 1 for tree in oracle)
     for table, protocol, parties, first in (
@@ -83,8 +82,7 @@ async def test_the_federation_finds_and_uses_the_oracles_forest(
         ("", "eini", here.newcomers, len(here.y)),
     ):
         asked = predict_request(model="job", table=table, block=17, protocol=protocol)
-        predicted = await federation.predict(asked)
-        assert (predicted.state, predicted.error) == ("finished", "")
+        predicted = finished(await federation.predict(asked))
         assert_oracles_scores(predicted.predictions, oracle, parties, first)
 
 

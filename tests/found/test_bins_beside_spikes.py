@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.oracle import bin_cuts
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from tests.trainings import fitting, jobs_of, oracle, policies
 from tests.worlds import assert_oracles_model, spec, world
 from treetap.tables.binned import ColumnBins
@@ -146,6 +146,5 @@ async def test_the_federation_finds_the_oracles_model(protocol: str, tmp_path: P
     job = spec(params, key_bits=512, obfuscation="standard")
 
     federation = Federation(tmp_path, here.tables, policies=policies(job))
-    trained = await federation.train(job)
-    assert (trained.state, trained.error) == ("finished", "")
+    finished(await federation.train(job))
     assert_oracles_model(federation.states, oracle(here, params))

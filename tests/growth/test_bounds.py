@@ -8,7 +8,7 @@ import pytest
 
 from tests.campaign.small_jobs import FOREST
 from tests.replay import HERE, PARAMS
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, spec
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.party.runtime import mailbox
@@ -40,12 +40,10 @@ async def test_what_a_job_needs_is_within_its_bounds(
     monkeypatch.setattr(mailbox, "ALLOWANCE", 3 * mailbox.OVERHEAD)
 
     federation = Federation(tmp_path, HERE.tables)
-    trained = await federation.train(spec(params, scheme=scheme))
-    assert (trained.state, trained.error) == ("finished", "")
+    finished(await federation.train(spec(params, scheme=scheme)))
     asked = predict_request(model="job", protocol="eini")
     asked.parameters.eini.key_bits = 1024
-    predicted = await federation.predict(asked)
-    assert (predicted.state, predicted.error) == ("finished", "")
+    finished(await federation.predict(asked))
 
 
 def test_a_party_without_candidates_may_name_all_nodes_of_a_level() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.boosting.categories import categorical_world
 from tests.library.trees.repairs import by_number
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.commands.model.view import describe
 from treetap.models.own_split import OwnSplit
@@ -316,5 +316,4 @@ async def test_a_resumed_job_keeps_the_setting(tmp_path: Path) -> None:
     assert "min_cell_records of feature-b is not there and was 3 when job job began" in refused.error
     restart(3)
     await asyncio.sleep(200)
-    status = await federation.resume()
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.resume())

@@ -16,7 +16,7 @@ import pytest
 from tests.boosting.drawn_noise import DrawnNoise
 from tests.boosting.test_column_privacy import BASE, _defences, _federation, _spec
 from tests.library.trees.repairs import by_number
-from tests.simulator import Message
+from tests.simulator import Message, finished
 from tests.worlds import PARTIES, World, manifest, world
 from treetap.errors import ConfigError, Malformed
 from treetap.models.own_split import OwnSplit
@@ -81,8 +81,7 @@ async def test_the_federation_finds_the_forest_of_the_drawn_noise(
     here, drawn, defences = world(80, (1, 3, 2), seed=4, **of_world), DrawnNoise(monkeypatch), _defences(epsilons)
 
     federation = _federation(tmp_path, here, defences)
-    status = await federation.train(_spec(params, scheme=scheme))
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(_spec(params, scheme=scheme)))
     await federation.close()
     states = federation.states
     central = _central(here, params, defences, drawn)

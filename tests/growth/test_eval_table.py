@@ -13,7 +13,7 @@ import pytest
 
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.growth.evaluated import Evaluated, evaluated
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, joined_model, manifest, spec, world
 from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput
@@ -66,8 +66,7 @@ async def test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_ev
 
     with ciphers(KeysMade(), transparent=True):
         federation = Federation(tmp_path, here.tables)
-        status = await federation.train(_job(params, **changes))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(_job(params, **changes)))
         assert_oracles_model(federation.states, oracle)
         rounds = read_history(_model(federation))
         assert len(rounds) == params.n_estimators

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.oracle import OracleSplit, OracleTree
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.attacks.id2graph.schema import Settings
 from treetap.attacks.registry import attack
@@ -73,8 +73,7 @@ async def test_the_federation_finds_the_oracles_trees_in_their_order(case: str, 
     decided: list[tuple[int, int, int]] = []
 
     federation = Federation(tmp_path, here.tables, record="received")
-    trained = await federation.train(spec(params, key_bits=512, obfuscation="standard"))
-    assert (trained.state, trained.error) == ("finished", "")
+    finished(await federation.train(spec(params, key_bits=512, obfuscation="standard")))
     assert_oracles_model(federation.states, oracle)
     asked.extend(request for kind, _, request in federation.conducted if kind == "begin")
     decided.extend(federation.decided)

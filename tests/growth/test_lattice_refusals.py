@@ -12,7 +12,7 @@ import pytest
 
 from tests.boosting.categories import categorical_world
 from tests.replay import HERE, ORACLE, PARAMS
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec, world
 from treetap.errors import BadInput, ConfigError, Refused
 from treetap.lattice import histogram_parameters, histogram_scheme, joint_seed
@@ -111,8 +111,7 @@ async def test_sets_are_hidden_as_a_party_demands(tmp_path: Path) -> None:
             said.append((receiver, parcel.setup.public_key.hiding))
 
     federation.tamper = heard
-    status = await federation.train(job_of())
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(job_of()))
     assert sorted(said) == [(FEATURE, 50), (OTHER, 50)]
     assert_oracles_model(federation.states, ORACLE)
     await federation.close()

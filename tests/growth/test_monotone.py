@@ -12,7 +12,7 @@ import pytest
 
 from tests.boosting.categories import categorical_world
 from tests.oracle import OracleModel, OracleSplit, oracle_predict, oracle_train
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.attacks.view.view import read_view
 from treetap.errors import Malformed
@@ -84,12 +84,12 @@ async def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_pa
 
     federation = Federation(tmp_path, here.tables, record="received", constraints=_constraints(here, directions))
     federation.tamper = keep
-    trained = await federation.train(spec(params, key_bits=512, obfuscation="standard"))
-    assert (trained.state, trained.error) == ("finished", "")
+    finished(await federation.train(spec(params, key_bits=512, obfuscation="standard")))
     assert_oracles_model(federation.states, oracle)
     for protocol in ("interactive", "eini"):
-        predicted = await federation.predict(predict_request(model="job", table="", block=17, protocol=protocol))
-        assert (predicted.state, predicted.error) == ("finished", "")
+        predicted = finished(
+            await federation.predict(predict_request(model="job", table="", block=17, protocol=protocol))
+        )
         assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y))
     await federation.close()
     marked = [(sender, message) for sender, message in sent if message.growth.candidate_sums.marks]
@@ -151,8 +151,7 @@ async def test_bounds_hold_in_subtrees_that_the_label_holder_grows_alone(
     federation = Federation(
         tmp_path, here.tables, defences={LABEL_HOLDER: defences}, constraints=_constraints(here, directions)
     )
-    trained = await federation.train(spec(params, key_bits=512, obfuscation="standard"))
-    assert (trained.state, trained.error) == ("finished", "")
+    finished(await federation.train(spec(params, key_bits=512, obfuscation="standard")))
     assert_oracles_model(federation.states, oracle)
 
 
@@ -167,8 +166,7 @@ async def test_partitions_of_categories_beside_constraints(tmp_path: Path) -> No
     }
 
     federation = Federation(tmp_path, here.tables, encode="categorical", constraints=constraints)
-    trained = await federation.train(spec(params))
-    assert (trained.state, trained.error) == ("finished", "")
+    finished(await federation.train(spec(params)))
     assert_oracles_model(federation.states, oracle)
 
 

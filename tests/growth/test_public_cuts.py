@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.oracle import bin_cuts
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.trainings import fitting, jobs_of, oracle, policies
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.errors import ConfigError
@@ -68,13 +68,11 @@ async def test_the_federation_finds_and_uses_the_oracles_model(
     job = spec(params, key_bits=512, obfuscation="standard")
 
     federation = Federation(tmp_path, here.tables, cuts=_listed(here), policies=policies(job))
-    trained = await federation.train(job)
-    assert (trained.state, trained.error) == ("finished", "")
+    finished(await federation.train(job))
     assert_oracles_model(federation.states, expected)
     if protocol != "pivodl":
         request = predict_request(model="job", table="", block=17, protocol="interactive")
-        predicted = await federation.predict(request)
-        assert (predicted.state, predicted.error) == ("finished", "")
+        predicted = finished(await federation.predict(request))
         assert_oracles_scores(predicted.predictions, expected, here.newcomers, len(here.y))
 
 
@@ -122,8 +120,7 @@ def test_with_column_privacy_no_cell_decides_how_many_sums_there_are(tmp_path: P
         cuts = {FEATURE: {here.tables[FEATURE][0][0]: [-0.5, 0.0, 0.5]}}
         federation = Federation(tmp_path / name, other.tables, defences={FEATURE: own}, cuts=cuts)
         federation.tamper = keep
-        trained = await federation.train(spec(BASE, parties=2, key_bits=512, obfuscation="standard"))
-        assert (trained.state, trained.error) == ("finished", "")
+        finished(await federation.train(spec(BASE, parties=2, key_bits=512, obfuscation="standard")))
 
     for name in tables:
         run(main(name))

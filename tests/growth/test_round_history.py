@@ -12,7 +12,7 @@ from tests.campaign.cipher import KeysMade, ciphers
 from tests.forest.jobs import PARAMS as FOREST
 from tests.pivodl import small_job
 from tests.pivodl.federations import federation_of, transparent
-from tests.simulator import Federation, Message
+from tests.simulator import Federation, Message, finished
 from tests.worlds import PARTIES, manifest, spec
 from treetap.commands.jobs.progress_view import status_dict
 from treetap.commands.model.view import describe
@@ -63,8 +63,7 @@ async def test_every_round_of_an_interrupted_boosting(tmp_path: Path) -> None:
         federation.hook = kill
         await federation.train(JOB)
         assert grown == 8
-        status = await federation.resume()
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.resume())
         assert read_history(_model(federation)) == _shown(status) == expected
         assert read_history(_model(federation, PARTIES[1])) == []
         await federation.close()
@@ -111,8 +110,7 @@ async def test_metrics_of_spread_labels_lie_at_the_aggregation_party_of_each_tre
 
         federation.hook = kill
         await federation.train(job)
-        status = await federation.resume()
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.resume())
         rounds = _shown(status)
         assert [list(row) for row in rounds] == [["train_rmse"]] * 2
         parts = [read_history(_model(federation, party)) for party in federation.configs]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.replay import HERE, PARAMS
-from tests.simulator import Federation
+from tests.simulator import Federation, failed
 from tests.worlds import PARTIES, spec, world
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.paillier.secret_key import SecretKey
@@ -142,10 +142,11 @@ async def test_a_party_names_the_schemes_that_it_takes_part_in(tmp_path: Path) -
     """Without a line of the policy it is Paillier's alone; the error has the line."""
 
     federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"keys": {"schemes": ["paillier"]}}})
-    status = await federation.train(ON_LATTICE)
-    assert status.state == "failed"
-    assert "feature-b takes no part in a job under scheme 'lattice'" in status.error
-    assert 'write schemes = ["paillier", "lattice"] under [keys]' in status.error
+    failed(
+        await federation.train(ON_LATTICE),
+        "feature-b takes no part in a job under scheme 'lattice'",
+        'write schemes = ["paillier", "lattice"] under [keys]',
+    )
     assert (await federation.train(JOB, "other")).state == "finished"
 
 

@@ -20,7 +20,7 @@ from tests.defences import test_label_dp, test_repair
 from tests.growth import test_eval_table, test_monotone
 from tests.lattice_ways import instances
 from tests.oracle import OracleLeaf
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, lattice_tolerance, spec, world
 from treetap.models.store import read_model
 from treetap.party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
@@ -107,8 +107,7 @@ async def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_pa
     oracle = here.oracle(params)
 
     federation = Federation(tmp_path, here.tables, **options)
-    status = await federation.train(job_of(params, len(here.blocks)))
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(job_of(params, len(here.blocks))))
     assert_oracles_model(federation.states, oracle)
     words = {message.word for message in federation.log}
     assert words >= {"encrypted_words", "won_splits", "children", "leaf_paths"}
@@ -116,8 +115,7 @@ async def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_pa
     for protocol, within in (("eini", 1e-6), ("eini-lattice", lattice_tolerance(oracle))):
         given = {"key_bits": 1024} if protocol == "eini" else {}
         asked = predict_request(protocol, model="job", block=40, **given)
-        predicted = await federation.predict(asked)
-        assert (predicted.state, predicted.error) == ("finished", "")
+        predicted = finished(await federation.predict(asked))
         assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y), within)
 
 
@@ -201,16 +199,14 @@ def test_padded_leaves_have_the_values_of_local_subtrees(
         fixed = random.Random(1).randrange
         monkeypatch.setattr("treetap.party.defences.noisy_labels.staged", lambda *drawn: staged(*drawn[:-1], fixed))
         federation = Federation(folder, here.tables, defences={LABEL_HOLDER: DEFENDED[case]})
-        status = await federation.train(job_of(params))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(job_of(params)))
         lines = read_model(federation.state(LABEL_HOLDER) / "models" / "job")[1]
         assert [line["tree"].pop("padded", 0) for line in lines] == [3 * params.pad_trees] * 3
         shards = [read_model(federation.state(party) / "models" / "job")[1] for party in PARTIES[1:]]
         assert {len(line["leaves"]) == 8 for shard in shards for line in shard} >= {params.pad_trees}
         scores.append([line["tree"] for line in lines])
         for protocol, given in (("eini", {"key_bits": 1024}), ("eini-lattice", {})):
-            predicted = await federation.predict(predict_request(protocol, model="job", **given))
-            assert (predicted.state, predicted.error) == ("finished", "")
+            predicted = finished(await federation.predict(predict_request(protocol, model="job", **given)))
             scores.append(pq.read_table(predicted.predictions).column("score").to_pylist())
         await federation.close()
 
@@ -233,8 +229,7 @@ async def test_attributions_and_explanations_of_padded_trees(tmp_path: Path) -> 
     federation = Federation(tmp_path, here.tables, policies={FEATURE: NAMES, OTHER: NAMES})
     assert (await federation.train(job_of(PADDED))).state == "finished"
     asked = predict_request("eini", model="job", key_bits=1024, attributions=True, explain=True)
-    predicted = await federation.predict(asked)
-    assert (predicted.state, predicted.error) == ("finished", "")
+    predicted = finished(await federation.predict(asked))
     assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y), 1e-8)
     table = pq.read_table(predicted.attributions)
     parts = [table.column(name).to_numpy() for name in table.column_names if ":" in name or name == "expected"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.growth.test_withheld import PADDED, SMALL, job_of
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, failed, run
 from tests.worlds import PARTIES, assert_oracles_model, joined_model, manifest, world
 from treetap.errors import Malformed
 from treetap.models.kept import read_leakage
@@ -61,9 +61,7 @@ async def test_left_sets_that_are_not_those_of_the_winner(case: str, tmp_path: P
 
     federation = Federation(tmp_path, HERE.tables)
     federation.tamper = forge
-    status = await federation.train(job_of(SMALL))
-    assert status.state == "failed"
-    assert fault in status.error
+    failed(await federation.train(job_of(SMALL)), fault)
 
 
 def test_sums_over_no_records_are_treated_as_others() -> None:
@@ -117,9 +115,7 @@ async def test_a_node_that_the_party_did_not_offer_is_not_split(tmp_path: Path) 
 
     federation = Federation(tmp_path, HERE.tables)
     federation.tamper = forge
-    status = await federation.train(job_of(SMALL))
-    assert status.state == "failed"
-    assert "of tree 0, a winning candidate of node 6, which is not to be split" in status.error
+    failed(await federation.train(job_of(SMALL)), "of tree 0, a winning candidate of node 6, which is not to be split")
 
 
 def test_what_is_kept_of_such_a_job(tmp_path: Path) -> None:
@@ -133,9 +129,9 @@ def test_what_is_kept_of_such_a_job(tmp_path: Path) -> None:
         for model in ("before", "job"):
             for state in federation.states.values():
                 assert manifest(state, model)["instance_spaces"] == "withheld"
-            predicted = await federation.predict(predict_request(job=f"by-{model}", model=model))
-            assert predicted.state == "failed"
-            assert predicted.bad_input
+            predicted = failed(
+                await federation.predict(predict_request(job=f"by-{model}", model=model)), bad_input=True
+            )
             assert re.search(
                 f"model {model}: a model that was trained with instance_spaces = 'withheld' and protocol 'interactive' "
                 "do not go together: .*; use protocol eini or eini-lattice",

@@ -13,7 +13,7 @@ from tests.boosting.test_protocol import OBJECTIVES
 from tests.campaign.cipher import quickly_trained
 from tests.crossing import BLOCK, CHAIN, HERE, LABEL_HOLDER, PARAMS, Crossed, N, crossing
 from tests.forest.test_protocol import TARGETS
-from tests.simulator import Federation, Message
+from tests.simulator import Federation, Message, finished
 from tests.worlds import FOUR, assert_oracles_scores, joined_model, lattice_tolerance, spec, world
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
 from treetap.protocols.prediction import predict_request
@@ -59,8 +59,7 @@ async def test_the_oracles_scores(model: str, shape: str, tmp_path: Path) -> Non
     ).state == "finished"
     for block in (0, 5):
         asked = predict_request(model="job", protocol="eini-lattice", block=block)
-        status = await federation.predict(asked)
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.predict(asked))
         assert (status.scored, status.records) == (12, 12)
         within = lattice_tolerance(oracle)
         assert_oracles_scores(status.predictions, oracle, here.newcomers, len(here.y), within)

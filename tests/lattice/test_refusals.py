@@ -12,7 +12,7 @@ import pytest
 from tests import replay
 from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec, world
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
 from treetap.native import library
@@ -60,8 +60,7 @@ async def test_paths_enough_to_hide(tmp_path: Path) -> None:
 
     federation = Federation(tmp_path, here.tables, policies={LABEL_HOLDER: policy, FIRST: policy})
     await quickly_trained(federation, spec(params, 2, obfuscation="standard"))
-    status = await federation.predict(asked("p"))
-    assert (status.state, status.error) == ("finished", "")
+    status = finished(await federation.predict(asked("p")))
     oracle = here.oracle(params)
     assert_oracles_scores(status.predictions, oracle, here.newcomers, 40, lattice_tolerance(oracle))
     paillier = await federation.predict(asked("q", protocol="eini"))

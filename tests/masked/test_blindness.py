@@ -13,7 +13,7 @@ from tests.blindness.observed import Crossed, Observed, observed, with_cell
 from tests.masked.predictions import trained
 from tests.pivodl.federations import job_of, transparent
 from tests.pivodl.jobs import DEEP, fitting, policies
-from tests.simulator import run
+from tests.simulator import finished, run
 from tests.worlds import PARTIES, world
 from treetap.protocols.prediction import predict_request
 
@@ -37,8 +37,7 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def _predict(federation: Observed) -> Any:
-    status = await federation.predict(predict_request(model="job", job="p", block=3, recipient=PARTIES[1]))
-    assert (status.state, status.error) == ("finished", "")
+    status = finished(await federation.predict(predict_request(model="job", job="p", block=3, recipient=PARTIES[1])))
     return pq.read_table(status.predictions).to_pylist()
 
 

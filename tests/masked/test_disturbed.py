@@ -11,7 +11,7 @@ import pytest
 from tests.masked.predictions import implied_scores, scores_of, trained
 from tests.pivodl.federations import transparent
 from tests.pivodl.jobs import DEEP, fitting
-from tests.simulator import Message
+from tests.simulator import Message, finished
 from tests.worlds import PARTIES, world
 from treetap.protocols.prediction import predict_request
 
@@ -46,8 +46,7 @@ async def test_a_party_that_drops_out_is_named(policy: str, word: str, tmp_path:
         federation.hook = None
         await asyncio.sleep(GIVEN_UP_S)
         federation.start(LAST)
-        status = await federation.resume("p")
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.resume("p"))
         assert (scores_of(status.predictions) == expected).all()
 
 

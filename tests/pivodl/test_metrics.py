@@ -10,7 +10,7 @@ import pytest
 
 from tests.pivodl.federations import centralised, federation_of, job_of, transparent
 from tests.pivodl.worlds import OBJECTIVES, binned, some_params, some_world
-from tests.simulator import run
+from tests.simulator import finished, run
 from tests.worlds import World, spread
 from treetap.trees.pivodl_params import PivodlParams
 
@@ -24,8 +24,7 @@ def _metrics(folder: Path, here: World, params: PivodlParams) -> dict[str, float
     async def main() -> None:
         job = job_of(here, params)
         federation = federation_of(folder, here, job)
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.train(job))
         found.update({each.name: each.value for each in status.metrics})
 
     with transparent():

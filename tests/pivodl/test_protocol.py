@@ -9,7 +9,7 @@ import pytest
 
 from tests.pivodl.federations import assert_central_model, centralised, federation_of, job_of, transparent
 from tests.pivodl.worlds import OBJECTIVES, some_params, some_world
-from tests.simulator import Faults, run
+from tests.simulator import Faults, finished, run
 from tests.trainings import oracle
 from tests.worlds import World, assert_oracles_model, manifest
 from treetap.trees.pivodl_params import PivodlParams
@@ -24,8 +24,7 @@ def _train(folder: Path, here: World, params: PivodlParams, faults: Faults | Non
     async def main() -> None:
         job = job_of(here, params, **changes)
         federation = federation_of(folder, here, job, faults)
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(job))
         assert_central_model(federation.states, model)
         assert_oracles_model(federation.states, oracle(here, params))
 

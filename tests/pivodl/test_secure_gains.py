@@ -16,7 +16,7 @@ import pytest
 
 from tests.pivodl.federations import assert_central_model, centralised, federation_of, job_of, transparent
 from tests.pivodl.worlds import some_params, some_world
-from tests.simulator import run
+from tests.simulator import finished, run
 from tests.worlds import World, spec
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
@@ -265,8 +265,7 @@ def _trained(folder: Path, here: World, params: PivodlParams) -> int:
     async def main() -> None:
         job = job_of(here, params)
         federation = federation_of(folder, here, job)
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(job))
         assert_central_model(federation.states, model)
         words = {message.word for message in federation.log}
         assert "blinded_gains" in words

@@ -16,7 +16,7 @@ from tests.pivodl.federations import centralised, job_of, transparent
 from tests.pivodl.jobs import policies
 from tests.pivodl.roles import Roles, Sent, expected
 from tests.pivodl.worlds import some_params, some_world
-from tests.simulator import run
+from tests.simulator import finished, run
 from tests.worlds import World
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import RoleDraws
@@ -36,8 +36,7 @@ def _observed(folder: Path, here: World, params: PivodlParams) -> Observed:
     federation = Observed(folder, here.tables, policies=policies(job))
 
     async def main() -> None:
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(job))
 
     with transparent():
         run(main())

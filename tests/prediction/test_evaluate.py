@@ -16,7 +16,7 @@ from tests.campaign.cipher import KeysMade, ciphers
 from tests.growth.evaluated import evaluated
 from tests.pivodl import small_job
 from tests.pivodl.federations import federation_of, transparent
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.trainings import policies
 from tests.worlds import PARTIES, Tables, spec, spread
 from treetap.commands.jobs.progress_view import status_dict
@@ -116,8 +116,7 @@ def test_predictions_of_networks_are_compared_too(tmp_path: Path) -> None:
 
     async def main() -> jobs_pb2.JobStatus:
         federation = Federation(tmp_path, TWO.here.tables, policies=policies(job))
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(job))
         return await federation.predict(_asked())
 
     _assert_evaluation(run(main()), PARAMS.objective, TWO.labels, ["0", "1"])

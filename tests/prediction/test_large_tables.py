@@ -14,7 +14,7 @@ from tests.library.process.test_grouped_rows import FILE
 from tests.masked.predictions import implied_scores, predicted, scores_of, trained
 from tests.pivodl.federations import transparent
 from tests.pivodl.jobs import DEEP, fitting
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from tests.worlds import spec, world
 from treetap.party.prediction.opened_model import HeldValues, StoredValues
 from treetap.protocols.prediction import predict_request
@@ -54,8 +54,7 @@ async def test_streamed_tables_have_the_same_predictions(
     for name, block, streamed in (("held", 1000, 1 << 27), ("whole", 1000, 0), ("parts", 5, 0)):
         monkeypatch.setattr(streamed_reading, "STREAMED", streamed)
         asked = predict_request(model="job", job=name, protocol=protocol, block=block)
-        status = await federation.predict(asked)
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.predict(asked))
         files.append(pq.read_table(status.predictions))
     assert files[0].equals(files[1])
     assert files[0].equals(files[2])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.feather as feather
 
 from tests.needs import needs_libraries
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from tests.worlds import assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.tables.config import TableConfig
@@ -64,12 +64,10 @@ async def test_sources_of_all_kinds_give_the_oracles_model(tmp_path: Path) -> No
             given[name] = TableConfig(**keys, id="id", columns=columns, label=label)
         federation.configs[party] = federation.configs[party].model_copy(update={"tables": given})
         federation.start(party)
-    trained = await federation.train(spec(params, len(here.blocks)))
-    assert (trained.state, trained.error) == ("finished", "")
+    finished(await federation.train(spec(params, len(here.blocks))))
     assert_oracles_model({name: federation.state(name) for name in here.tables}, oracle)
     for table, parties, first in (("train", here.parties, 0), ("", here.newcomers, len(here.y))):
-        predicted = await federation.predict(predict_request(model="job", table=table, block=17))
-        assert (predicted.state, predicted.error) == ("finished", "")
+        predicted = finished(await federation.predict(predict_request(model="job", table=table, block=17)))
         assert_oracles_scores(predicted.predictions, oracle, parties, first)
     (tmp_path / "label-holder/ids.jsonl").write_text('{"id": "r00003"}\n{"id": "r00001"}\n')
     request = predict_request(model="job", table="train", records_file="ids.jsonl", block=3)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.replay import HERE, JOB
 from tests.serving.served import ask, config, serve
-from tests.simulator import Federation
+from tests.simulator import Federation, failed, finished
 from tests.worlds import PARTIES, manifest
 from treetap.commands.model.view import describe
 from treetap.errors import ConfigError
@@ -82,8 +82,7 @@ async def test_a_file_of_predictions(labels: pa.DataType, ids: pa.DataType, tmp_
     request = predict_request(model="job", job="p", table="new", block=4, explain=True)
     assert (await federation.predict(request)).state == "interrupted"
     federation.start(B)
-    status = await federation.resume("p")
-    assert (status.state, status.error) == ("finished", "")
+    status = finished(await federation.resume("p"))
     own = tables[LABEL_HOLDER][1]["new"]
     found = pq.read_table(status.predictions)
     assert found.column_names[:2] == ["customer", "prediction"]
@@ -127,9 +126,11 @@ async def test_an_id_column_of_a_taken_name(column: str, tmp_path: Path) -> None
 
     federation = Federation(tmp_path, _tables(pa.int64(), pa.int64(), column))
     assert (await federation.train(JOB)).state == "finished"
-    status = await federation.predict(predict_request(model="job"))
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert f"the id column is called {column!r}, as a column of the predictions is" in status.error
+    failed(
+        await federation.predict(predict_request(model="job")),
+        f"the id column is called {column!r}, as a column of the predictions is",
+        bad_input=True,
+    )
 
 
 @pytest.mark.second_tier(but=1)

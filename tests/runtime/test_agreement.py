@@ -20,7 +20,7 @@ from tests.pivodl.federations import federation_of, job_of, transparent
 from tests.pivodl.jobs import SMALL, SPREAD
 from tests.pivodl.worlds import some_params, some_world
 from tests.replay import HERE, JOB, PARAMS, SUBMISSION, asked
-from tests.simulator import Federation
+from tests.simulator import Federation, failed
 from tests.worlds import PARTIES, spec
 from treetap.errors import Malformed
 from treetap.models.store import read_manifest
@@ -163,9 +163,7 @@ async def test_noise_that_one_party_was_not_told_of(tmp_path: Path) -> None:
     federation = federation_of(tmp_path, SPREAD, job)
     _told(federation, {B: replace(noisy, epsilon=None), C: replace(noisy, epsilon=None)})
     sent = _contents(federation)
-    status = await federation.train(job)
-    assert status.state == "failed"
-    assert "is not the same at" in status.error
+    failed(await federation.train(job), "is not the same at")
     assert sent <= FIRST
 
 

@@ -15,7 +15,7 @@ from tests.replay import HERE, JOB
 from tests.runtime.exact_policies import exactly, put_under
 from tests.serving.served import CLIENT, IDS, config, serve
 from tests.serving.served import ask as ask_as_client
-from tests.simulator import COORDINATOR
+from tests.simulator import COORDINATOR, finished
 from tests.trainings import fitting, jobs_of, policies
 from tests.worlds import PARTIES, world
 from treetap.coordinator.prediction import opening_of
@@ -132,8 +132,7 @@ async def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> N
     policies = {party: {"emits": exactly(declared, party)} for party in members}
 
     federation = Watched(tmp_path, {party: here.tables[party] for party in members}, policies=policies)
-    status = await federation.train(job)
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(job))
     _assert_declared(declared, federation.real, drawn=one_role)
 
 
@@ -151,8 +150,7 @@ async def test_a_prediction_sends_what_it_declares(name: str, tmp_path: Path) ->
     federation.crossed.clear()
     request = predict_request(model="job", **PREDICTIONS[name])
     federation.narrow(request, job)
-    status = await federation.predict(request)
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.predict(request))
     declared = sent_in_prediction(federation.opening(), COORDINATOR)
     _assert_declared(declared, federation.real, {"split_names": {"FEATURE_NAME", "TOPOLOGY"}})
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.replay import HERE, JOB, ORACLE, ask, with_word
-from tests.simulator import COORDINATOR, Faults, Federation, Message, run
+from tests.simulator import COORDINATOR, Faults, Federation, Message, failed, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import ConfigError, Conflict, DataError, Interrupted, UnknownJob
 from treetap.models import line_file
@@ -129,9 +129,7 @@ async def test_a_name_that_is_used_twice_mixes_nothing(tmp_path: Path) -> None:
     federation.kill(COORDINATOR)
     shutil.rmtree(tmp_path / COORDINATOR)
     federation.start(COORDINATOR)
-    status = await federation.train(JOB)
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "there are files of another job of this name" in status.error
+    failed(await federation.train(JOB), "there are files of another job of this name", bad_input=True)
     assert_oracles_model(federation.states, ORACLE)
     assert (await federation.train(JOB, "other")).state == "finished"
 

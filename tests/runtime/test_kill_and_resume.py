@@ -23,7 +23,7 @@ from tests.forest import test_disturbed
 from tests.lattice_ways import take_way
 from tests.oracle import OracleModel, OracleSplit
 from tests.replay import HERE, JOB, ORACLE, PARAMS, faultless
-from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.simulator import COORDINATOR, Federation, Message, finished, run
 from tests.trainings import jobs_of
 from tests.trainings import oracle as train
 from tests.worlds import PARTIES, World, assert_oracles_model, spec
@@ -120,8 +120,7 @@ def _kill_and_resume(
         assert [status.state for status in federation.jobs.status("job")] == [state]
         if state != "finished":
             assert state == "interrupted"
-            resumed = await federation.resume()
-            assert (resumed.state, resumed.error) == ("finished", "")
+            finished(await federation.resume())
         assert_oracles_model(federation.states, oracle)
         for party in federation.states.values():
             assert list((party / "jobs").iterdir()) == []

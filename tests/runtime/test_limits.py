@@ -17,7 +17,7 @@ from tests.documents import blocks
 from tests.pivodl import small_job
 from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.replay import HERE, JOB, PARAMS
-from tests.simulator import COORDINATOR, Federation, Message
+from tests.simulator import COORDINATOR, Federation, Message, failed, finished
 from tests.splitnn.small_job import INSTALLED
 from tests.splitnn.small_job import JOB as NETWORK
 from tests.splitnn.small_job import PARAMS as SPLITNN
@@ -166,9 +166,7 @@ async def test_a_job_is_refused_at_its_opening_and_by_a_check_before(name: str, 
     answers = await _checked(federation)
     assert said in answers[FEATURE]
     assert {answers[LABEL_HOLDER], answers[OTHER]} == {""}
-    status = await federation.train(JOB)
-    assert status.state == "failed"
-    assert said in status.error
+    failed(await federation.train(JOB), said)
     assert {message.sender for message in federation.log} == {COORDINATOR}
     assert ledger_of(federation.state(FEATURE)).charges() == []
 
@@ -398,8 +396,7 @@ async def test_every_protocol_charges_its_attempts_and_records(protocol: str, tm
     federation = Federation(
         tmp_path, here.tables, policies={party: merged(own.get(party, {}), limit) for party in PARTIES}
     )
-    status = await federation.train(job)
-    assert (status.state, status.error) == ("finished", "")
+    status = finished(await federation.train(job))
     for party in PARTIES:
         charges = ledger_of(federation.state(party)).charges(Kind.TRAINING, Kind.RECORDS)
         assert [(str(one.kind), one.amount, one.occasion.table) for one in charges] == [
@@ -418,8 +415,7 @@ async def test_noise_on_leaf_weights_is_charged_once_for_a_job(tmp_path: Path) -
     job = spec(replace(small_job.PARAMS, epsilon=4.0), obfuscation="standard")
 
     federation = Federation(tmp_path, small_job.HERE.tables, policies=policies(job))
-    status = await federation.train(job)
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(job))
     drawn = [ledger_of(state).charges(Kind.NOISED_WEIGHTS) for state in federation.states.values()]
     assert any(drawn)
     for charges in drawn:

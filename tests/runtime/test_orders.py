@@ -21,7 +21,7 @@ from tests.needs import needs_library_of
 from tests.pivodl.jobs import SMALL, SPREAD
 from tests.replay import CLOSING, HERE
 from tests.serving.served import IDS, ask, serve
-from tests.simulator import Federation, Message
+from tests.simulator import Federation, Message, finished
 from tests.splitnn import small_job as small_network
 from tests.step_tables import Asked, Line, TableReader, lines_of, table_at, taken
 from tests.trainings import jobs_of, oracle, policies
@@ -204,8 +204,7 @@ async def test_every_line_of_a_prediction_is_taken(protocol: str, tmp_path: Path
     explains = Feature.EXPLAIN in described.capabilities
     explained = {"explain": explains, "attributions": bool(described.sends_attributions)}
     for job, changes in {"plain": {}, "explained": explained}.items():
-        status = await federation.predict(predict_request(protocol, model="job", job=job, block=4, **changes))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.predict(predict_request(protocol, model="job", job=job, block=4, **changes)))
     for (party, job, _), steps in _steps(federation).items():
         own = party == LABEL_HOLDER
         naming = ("take_names" if own else "name_features") if job == "explained" and explains else None

@@ -14,7 +14,7 @@ import pytest
 
 from tests.pivodl import small_job
 from tests.serving.served import LABEL_HOLDER, config, serve
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from tests.trainings import jobs_of, policies
 from tests.worlds import FOUR, spec, world
 from treetap.lattice import kernels as lattice
@@ -122,12 +122,10 @@ async def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     await federation.close()
     federation = Federation(tmp_path, here.tables, policies=proven, engine=lambda _: Watched(), serve=clients)
     for job, about in (("job", params), ("forest", jobs_of("forest").PARAMS)):
-        status = await federation.train(spec(about, 4, alignment="psi", key_bits=2048), job)
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(spec(about, 4, alignment="psi", key_bits=2048), job))
     for protocol in ("eini", "eini-lattice"):
         more = {"key_bits": 2048} if protocol == "eini" else {}
-        status = await federation.predict(predict_request(protocol, model="job", block=2, **more))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.predict(predict_request(protocol, model="job", block=2, **more)))
     await serve(federation, protocol="eini-lattice")  # the last member draws noise ahead
     await federation.close()
     shared = spec(SHARED, alignment="psi", key_bits=2048)

@@ -19,7 +19,7 @@ import pytest
 
 from tests.replay import HERE, PARAMS
 from tests.serving.served import CLIENT, IDS, LABEL_HOLDER, B, C, ask, config, serve
-from tests.simulator import COORDINATOR, Faults, Federation, Message
+from tests.simulator import COORDINATOR, Faults, Federation, Message, failed
 from tests.worlds import spec
 from treetap.coordinator.attempt import ANSWER_S
 from treetap.errors import ConfigError, NotServed, Silent, Unreachable
@@ -318,9 +318,11 @@ async def test_only_models_that_were_trained_without_each_party_now_and_then(
         federation.jobs.predict(predict_request(model="job", **degraded))
     monkeypatch.setattr("treetap.coordinator.prediction.check_degraded_serving", lambda *_: None)
     federation.jobs.predict(predict_request(model="job", job="s", **degraded))
-    status = await federation.jobs.wait("s")
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "label-holder: away = 'degrade': model job was trained without party_dropout of feature-b" in status.error
+    failed(
+        await federation.jobs.wait("s"),
+        "label-holder: away = 'degrade': model job was trained without party_dropout of feature-b",
+        bad_input=True,
+    )
 
 
 async def test_trees_are_not_served_without_a_party(tmp_path: Path) -> None:

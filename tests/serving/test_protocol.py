@@ -25,7 +25,7 @@ from tests.serving.served import (
     tolerance,
     without,
 )
-from tests.simulator import Federation
+from tests.simulator import Federation, failed
 from tests.worlds import spec, world
 from treetap.errors import BadInput, Overloaded, Refused, Silent, UnknownJob
 from treetap.protocols.prediction import predict_request
@@ -218,9 +218,11 @@ async def test_who_may_ask_and_for_what(tmp_path: Path) -> None:
                 await ask(federation, IDS[0], client=client)
         with pytest.raises(UnknownJob, match=r"does not serve model 'other' \(it serves job\)"):
             await ask(federation, IDS[0], model="other")
-        refused = await federation.predict(predict_request(model="job", serve=True, job="twice"))
-        assert (refused.state, refused.bad_input) == ("failed", True)
-        assert "serves model job already, by job s: treetap cancel s first" in refused.error
+        failed(
+            await federation.predict(predict_request(model="job", serve=True, job="twice")),
+            "serves model job already, by job s: treetap cancel s first",
+            bad_input=True,
+        )
         assert scores([await ask(federation, IDS[0])]) == pytest.approx([EXACT[0]], abs=1e-9)
     policy = {LABEL_HOLDER: {"emits": {"PREDICTION": ["parties", "other"]}}}
     async with serving(tmp_path / "b", {}, policies=policy, clients=["app", "other"]) as federation:
@@ -257,9 +259,11 @@ async def test_a_policy_that_lets_nobody_be_answered(tmp_path: Path) -> None:
     policy = {LABEL_HOLDER: {"emits": {"PREDICTION": ["parties"]}}}
     federation = Federation(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()}, policies=policy)
     assert (await federation.train(JOB)).state == "finished"
-    status = await federation.predict(predict_request(model="job", serve=True))
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "label-holder's policy sends PREDICTION to none of serve.clients (app)" in status.error
+    failed(
+        await federation.predict(predict_request(model="job", serve=True)),
+        "label-holder's policy sends PREDICTION to none of serve.clients (app)",
+        bad_input=True,
+    )
 
 
 async def test_what_nobody_can_serve(tmp_path: Path) -> None:
@@ -267,9 +271,11 @@ async def test_what_nobody_can_serve(tmp_path: Path) -> None:
 
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2)))).bad_input is False
-    status = await federation.predict(predict_request(model="job", serve=True))
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "label-holder serves no client: its configuration has no table [serve]; it needs clients" in status.error
+    failed(
+        await federation.predict(predict_request(model="job", serve=True)),
+        "label-holder serves no client: its configuration has no table [serve]; it needs clients",
+        bad_input=True,
+    )
     for wrong, fault in (
         ({"records_file": "ids.txt"}, "a served model predicts the records that clients request"),
         ({"away_policy": "degrade"}, "clients would get guesses; use retry"),

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.simulator import Federation
+from tests.simulator import Federation, failed
 from tests.worlds import World, assert_oracles_model, assert_oracles_scores, manifest, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.tables.config import TableConfig
@@ -39,10 +39,12 @@ async def test_they_are_refused_together(tmp_path: Path, caplog: pytest.LogCaptu
 
     with caplog.at_level(logging.INFO):
         federation = Federation(tmp_path, here.tables, encode="ordinal")
-        status = await federation.train(spec(PARAMS))
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert "column 'one' is constant, and so are 2 more, which this party's log lists: leave them" in status.error
-        assert "set drop_constant = true in the table's settings" in status.error
+        failed(
+            await federation.train(spec(PARAMS)),
+            "column 'one' is constant, and so are 2 more, which this party's log lists: leave them",
+            "set drop_constant = true in the table's settings",
+            bad_input=True,
+        )
         assert not [message for message in federation.log if message.word == "deliver"]
         await federation.close()
     said = "of its 40 records, column 'one' is constant, column 'none' has no value at all, column 'two' is constant"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.replay import HERE, JOB, ORACLE, PARAMS, ask, with_word
-from tests.simulator import Federation
+from tests.simulator import Federation, failed
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.errors import ConfigError, DataError, UnknownJob
 from treetap.tables.config import TableConfig
@@ -179,10 +179,12 @@ async def test_more_classes_than_a_plaintext_holds_are_told_before_the_alignment
     here = world(60, (1, 1, 1), objective="multi:softprob", classes=15)
 
     federation = Federation(tmp_path, here.tables)
-    status = await federation.train(spec(params, obfuscation="standard"))
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "15 classes of 60 records need" in status.error
-    assert "use multi_strategy = 'one_output_per_tree' or a longer key" in status.error
+    failed(
+        await federation.train(spec(params, obfuscation="standard")),
+        "15 classes of 60 records need",
+        "use multi_strategy = 'one_output_per_tree' or a longer key",
+        bad_input=True,
+    )
     assert {message.word for message in federation.log} <= {"prepare", "leave"}
     _assert_nothing_left(federation)
     await _assert_left(federation, "job")
@@ -260,9 +262,11 @@ async def test_a_fault_that_shows_late_leaves_nothing_either(tmp_path: Path, mon
     monkeypatch.setattr("treetap.party.boosting.label_holder.BoostingState.derivatives", late)
 
     federation = Federation(tmp_path, HERE.tables)
-    status = await federation.train(spec(PARAMS, obfuscation="standard"))
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "the label holder's table has gone bad" in status.error
+    failed(
+        await federation.train(spec(PARAMS, obfuscation="standard")),
+        "the label holder's table has gone bad",
+        bad_input=True,
+    )
     assert "make_keys" in {message.word for message in federation.log}
     _assert_nothing_left(federation)
     await _assert_left(federation, "job")

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.simulator import Federation
+from tests.simulator import Federation, failed, finished
 from tests.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.tables.config import Encode
@@ -54,8 +54,7 @@ async def test_text_is_trained_on_and_predicted_with(encode: Encode, params: Tre
     assert (await federation.train(spec(params))).state == "finished"
     assert_oracles_model(federation.states, oracle)
     for protocol in ("interactive", "eini"):
-        predicted = await federation.predict(predict_request(model="job", protocol=protocol))
-        assert (predicted.state, predicted.error) == ("finished", "")
+        predicted = finished(await federation.predict(predict_request(model="job", protocol=protocol)))
         assert_oracles_scores(predicted.predictions, oracle, shown.newcomers, len(here.y))
     stored = manifest(federation.state("feature-b"))
     assert stored["categories"]["b0"]["values"] == WORDS[:3]
@@ -71,12 +70,10 @@ async def test_what_the_cells_show_is_kept_with_the_model(partitions: bool, tmp_
 
     policies = {party: {"columns": {"category_partitions": partitions}} for party in here.tables}
     federation = Federation(tmp_path, here.tables, encode="auto", policies=policies)
-    status = await federation.train(spec(BOOSTING))
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(spec(BOOSTING)))
     stored = manifest(federation.state("feature-b"))["categories"]["b0"]
     assert (stored["encode"], stored["values"]) == ("categorical" if partitions else "one-hot", WORDS[:3])
-    predicted = await federation.predict(predict_request(model="job", protocol="interactive"))
-    assert (predicted.state, predicted.error) == ("finished", "")
+    predicted = finished(await federation.predict(predict_request(model="job", protocol="interactive")))
     if not partitions:
         oracle = shown.oracle(BOOSTING)
         assert_oracles_model(federation.states, oracle)
@@ -88,7 +85,9 @@ async def test_without_the_setting_the_message_names_it(tmp_path: Path) -> None:
     here, _, _ = _with_text("ordinal")
 
     federation = Federation(tmp_path, here.tables)
-    status = await federation.train(spec(FOREST))
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "column 'b0' holds text; write in the table's settings:\n" in status.error
-    assert 'encode = { b0 = "one-hot" }' in status.error
+    failed(
+        await federation.train(spec(FOREST)),
+        "column 'b0' holds text; write in the table's settings:\n",
+        'encode = { b0 = "one-hot" }',
+        bad_input=True,
+    )

@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import tests.simulator
-from tests.simulator import COORDINATOR, Faults, Federation, Message, run
+from tests.simulator import COORDINATOR, Faults, Federation, Message, finished, run
 from tests.splitnn.jobs import PARAMS
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
 from tests.worlds import PARTIES, World, spec, world
@@ -95,8 +95,7 @@ def _killed_at(folder: Path, victim: str, number: int, *, served: bool, back_at_
             running.start(victim)
         if status.state != "finished":
             assert status.state == "interrupted"
-            resumed = await running.resume()
-            assert (resumed.state, resumed.error) == ("finished", "")
+            finished(await running.resume())
         _assert_whole(running, TWO, TINY)
         return status.state
 
@@ -242,8 +241,7 @@ async def test_work_that_goes_on_in_a_thread_leaves_nothing(
     for state in running.states.values():
         assert list((state / "jobs").iterdir()) == []
     running.hook = None
-    status = await running.train(spec(TINY, parties=2), "another")
-    assert (status.state, status.error) == ("finished", "")
+    status = finished(await running.train(spec(TINY, parties=2), "another"))
     network, _ = oracle(tmp_path, TWO, TINY)
     assert_same_bits(published(tmp_path, TWO, status.job), network.weights())
 
@@ -267,6 +265,5 @@ async def test_an_attempt_begins_while_work_of_the_one_before_goes_on(
 
     running.hook = hook
     assert (await running.train(spec(TINY, parties=2))).state == "interrupted"
-    status = await running.resume()
-    assert (status.state, status.error) == ("finished", "")
+    finished(await running.resume())
     _assert_whole(running, TWO, TINY)

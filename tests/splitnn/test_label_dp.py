@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 from tests.blindness.comparison import of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from tests.splitnn.jobs import EMITS, PARAMS, spec
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published
 from tests.worlds import PARTIES, Tables, World, manifest, world
@@ -56,8 +56,7 @@ def training(params: SplitnnParams) -> Act:
     """Train; returns the label holder's figures by clean labels, and what it publishes."""
 
     async def act(running: Observed) -> Any:
-        status = await running.train(spec(params))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await running.train(spec(params)))
         model = running.state(HOLDER) / "models" / "job"
         return json.loads((model / "clean_metrics.json").read_text()), read_manifest(model)["history"]
 
@@ -190,9 +189,7 @@ def _federated(
 
 
 async def _trained(running: Federation, params: SplitnnParams, job: str) -> jobs_pb2.JobStatus:
-    status = await running.train(spec(params, parties=2), job)
-    assert (status.state, status.error) == ("finished", "")
-    return status
+    return finished(await running.train(spec(params, parties=2), job))
 
 
 async def _refused(running: Federation, params: SplitnnParams, job: str) -> jobs_pb2.JobStatus:

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from tests.simulator import Message
+from tests.simulator import Message, failed, finished
 from tests.splitnn.jobs import PARAMS, spec
 from tests.splitnn.networks import federation
 from tests.splitnn.networks import oracle_scores as expected
@@ -150,8 +150,7 @@ async def test_killed_for_good_at_any_message_it_goes_on(tmp_path: Path) -> None
                 running.kill(B)
 
         running.hook = hook
-        status = await running.predict(predict_request(job=f"p{offset}", **asked))
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await running.predict(predict_request(job=f"p{offset}", **asked)))
         table = pq.read_table(status.predictions)
         guessed, scores = (table.column(name).to_numpy() for name in ("guessed", "score"))
         assert set(guessed) <= {0.0, 0.5}
@@ -210,10 +209,9 @@ async def test_embeddings_that_cannot_be(change: dict[str, Any], fault: str, tmp
         return message
 
     running.tamper = tamper
-    status = await running.predict(predict_request(model="job", block=FRESH))
-    assert status.state == "failed"
-    assert "feature-c sent embeddings of block 0" in status.error
-    assert fault in status.error
+    failed(
+        await running.predict(predict_request(model="job", block=FRESH)), "feature-c sent embeddings of block 0", fault
+    )
 
 
 async def test_blocks_that_fit_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from tests.simulator import LIFE, Federation, Message, run
+from tests.simulator import LIFE, Federation, Message, finished, run
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published
 from tests.splitnn.test_faults import TINY, TWO
 from tests.worlds import PARTIES, manifest, spec, world
@@ -176,8 +176,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def main() -> None:
         running = federation(folder, TWO)
-        status = await running.train(spec(replace(LONGER, reproducible=False), parties=2))
-        assert status.state == "finished"
+        finished(await running.train(spec(replace(LONGER, reproducible=False), parties=2)))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(network_job, "new_key", _keys(1))
@@ -216,8 +215,7 @@ async def test_with_other_keys_the_network_is_another(
     monkeypatch.setattr(network_job, "new_key", _keys(3))
 
     running = federation(tmp_path, TWO)
-    status = await running.train(spec(replace(LONGER, reproducible=False), parties=2))
-    assert status.state == "finished"
+    finished(await running.train(spec(replace(LONGER, reproducible=False), parties=2)))
     await running.close()
     for party, weights in published(undisturbed, TWO).items():
         others = published(tmp_path, TWO)[party]

@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 from tests.oracle import oracle_predict
 from tests.serving.served import CLIENT, config
-from tests.simulator import Federation
+from tests.simulator import Federation, failed
 from tests.splitnn.jobs import EMITS, PARAMS, spec
 from tests.splitnn.networks import federation
 from tests.splitnn.networks import oracle_scores as expected
@@ -113,9 +113,11 @@ async def test_degrade_only_with_dropout_of_every_party(tmp_path: Path, monkeypa
         running.jobs.predict(asked)
     monkeypatch.setattr("treetap.coordinator.prediction.check_degraded_serving", lambda *_: None)
     running.jobs.predict(asked)
-    status = await running.jobs.wait("s")
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "label-holder: away = 'degrade': model job was trained without party_dropout of feature-c" in status.error
+    failed(
+        await running.jobs.wait("s"),
+        "label-holder: away = 'degrade': model job was trained without party_dropout of feature-c",
+        bad_input=True,
+    )
 
 
 async def test_a_network_and_trees_at_once(tmp_path: Path) -> None:
