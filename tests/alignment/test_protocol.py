@@ -272,7 +272,6 @@ def test_killed_at_messages_of_the_alignment(tmp_path: Path) -> None:
 
 async def test_predictions_of_records_that_somebody_lacks_are_empty(tmp_path: Path) -> None:
     """Every record that was asked for has a row; where the parties could not answer together its cells are empty."""
-
     federation = Federation(tmp_path / "federation", replay.HERE.tables)
     job = spec(replay.PARAMS, obfuscation="standard", alignment="psi")
     assert (await federation.train(job)).state == "finished"

@@ -123,7 +123,6 @@ def _request(step: control_pb2.StepRequest, attempt: int) -> control_pb2.StepReq
 @pytest.mark.parametrize("which", [1, 2, -2, -1])
 async def test_whatever_is_asked_after_the_opening_is_charged_first(which: int, tmp_path: Path) -> None:
     """So openings give no attempt for nothing: they tell what a check tells."""
-
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(TRAININGS["boosting"][1])).state == "finished"
     *steps, left = [request for when, party, request in federation.conducted if (when, party) == ("begin", B)]
@@ -143,7 +142,6 @@ async def test_whatever_is_asked_after_the_opening_is_charged_first(which: int, 
 
 async def test_two_jobs_that_open_at_once_find_room_for_one(tmp_path: Path) -> None:
     """Each opens, as none has been charged; of their next steps one is refused, and again when it is repeated."""
-
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(TRAININGS["boosting"][1])).state == "finished"
     steps = {name_of(request): request for _, party, request in federation.conducted if party == B}
@@ -164,7 +162,6 @@ async def test_two_jobs_that_open_at_once_find_room_for_one(tmp_path: Path) -> N
 
 async def test_an_opening_that_tells_of_labels_is_charged(tmp_path: Path) -> None:
     """The label holder's answer has the metrics of a model that is published; a feature party's has none."""
-
     federation = Federation(tmp_path, HERE.tables)
     with mock.patch.object(Attempts, "left"):  # it was published, and interrupted before its end
         assert (await federation.train(TRAININGS["boosting"][1])).state == "finished"

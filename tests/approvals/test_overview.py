@@ -126,7 +126,6 @@ def test_transcripts_are_shown_with_the_reports_beside_them(tmp_path: Path) -> N
 
 async def test_time_left_follows_from_the_rounds_so_far() -> None:
     """Not known before a round was timed; set-up does not count, nor does a tree that takes long end before now."""
-
     pace = Pace()
     await asyncio.sleep(100)
     for number in range(3):

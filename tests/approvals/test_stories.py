@@ -134,7 +134,6 @@ async def test_a_refusal_ends_the_job_with_its_reason(
 
 async def test_a_wait_survives_both_restarts(tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
     """The journal and the party's state have the job; a resume after an approval needs no second one."""
-
     federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})
     playing = asyncio.ensure_future(play(federation, "boosting"))
     await waiting(federation, "job", B)
@@ -160,7 +159,6 @@ async def test_an_interrupted_job_resumes_without_another_approval(
     tmp_path: Path, certificates: dict[str, TlsFiles]
 ) -> None:
     """Its digest is the same; once the approval has expired, it waits again."""
-
     federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})
     playing = asyncio.ensure_future(play(federation, "boosting"))
     await waiting(federation, "job", B)

@@ -148,7 +148,6 @@ async def test_what_crosses(tmp_path: Path) -> None:
 @pytest.mark.second_tier
 async def test_killed_on_the_way_it_is_resumed(tmp_path: Path) -> None:
     """Parties killed in turn at every seventh message, records in another order each time: all is there in the end."""
-
     federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
     await quickly_trained(federation, spec(PARAMS, obfuscation="standard", alignment="psi"))
     before = len(federation.log)

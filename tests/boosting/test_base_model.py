@@ -158,7 +158,6 @@ async def test_a_continued_training_outlives_its_processes(victim: str, tmp_path
 @pytest.mark.second_tier
 async def test_nothing_is_sent_about_the_base_models_trees(tmp_path: Path) -> None:
     """Messages between parties are those of a training of the further trees alone, and name no earlier tree."""
-
     federation = Observed(tmp_path, HERE.tables)
     assert (await federation.train(_job(PARAMS), "before")).state == "finished"
     first = {each.step for each in federation.crossed}
@@ -204,7 +203,6 @@ async def test_the_base_models_eval_table_is_left_behind(tmp_path: Path) -> None
 @pytest.mark.second_tier
 async def test_an_audit_says_where_the_earlier_trees_are(tmp_path: Path) -> None:
     """A transcript of a continued training has the further trees with their sets, the base model's has the others."""
-
     federation = Federation(tmp_path, HERE.tables, record="received")
     assert (await federation.train(_job(PARAMS), "before")).state == "finished"
     assert (await federation.train(_job(PARAMS, base_model="before"))).state == "finished"
@@ -228,7 +226,6 @@ def _changed(here: World, party: str) -> pa.Table:
 @pytest.mark.parametrize("party", PARTIES)
 async def test_other_tables_are_refused(party: str, tmp_path: Path) -> None:
     """Of any party, by that party and before anything is sent: scores of other records would tell directions."""
-
     federation = Observed(tmp_path, HERE.tables)
     assert (await federation.train(_job(PARAMS), "before")).state == "finished"
     pq.write_table(_changed(HERE, party), federation.configs[party].tables["train"].path)
@@ -252,7 +249,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 async def test_jobs_that_do_not_fit_the_base_model_are_refused(tmp_path: Path) -> None:
     """By the coordinator where it knows: no such model, other parties; by the parties otherwise, with all reasons."""
-
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(_job(PARAMS), "before")).state == "finished"
     assert (await federation.train(_job(ForestParams(n_estimators=1, max_depth=2)), "forest")).state == "finished"
@@ -347,7 +343,6 @@ async def test_trees_that_the_label_holder_grows_alone_are_counted_with_the_base
 
 async def test_models_without_their_records_scores_are_refused(tmp_path: Path) -> None:
     """An earlier release's; and a party's model of the same name that another job has made."""
-
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(_job(PARAMS), "before")).state == "finished"
     assert (await federation.train(_job(PARAMS), "twin")).state == "finished"

@@ -130,7 +130,6 @@ def test_crashes_at_all_file_operations(part: int, tmp_path: Path) -> None:
 @pytest.mark.second_tier
 async def test_jobs_of_a_table_add_up_until_the_budget_is_spent(tmp_path: Path) -> None:
     """Of two jobs with an attempt lost each; then nothing leaves, the check says so, and publishing costs nothing."""
-
     with noised_sums() as watch, ciphers(KeysMade(), transparent=True):
         federation = stages.federation(tmp_path, STAGE, record=False)
         ledger = ColumnBudget(federation.state(FEATURE), None)
@@ -201,7 +200,6 @@ def _at(
 
 async def test_a_retry_sends_the_same_bytes(tmp_path: Path) -> None:
     """Within an attempt, over a network that loses answers and doubles requests."""
-
     with noised_sums() as watch, ciphers(KeysMade(), transparent=True):
         federation = stages.federation(tmp_path, STAGE, record=False)
         federation.faults = Faults(seed=9, lose_reply=0.3, double=0.3, late_s=2.0)

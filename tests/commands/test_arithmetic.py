@@ -174,7 +174,6 @@ def test_workers_compute_as_their_parent():
 
 async def test_a_status_names_the_backend_of_each_party(monkeypatch, tmp_path):
     """In a line for people and in JSON; a list of jobs has it too."""
-
     federation = Federation(tmp_path, HERE.tables)
     finished = await federation.train(JOB)
     [listed] = federation.jobs.status("")

@@ -184,7 +184,6 @@ def test_the_label_holder_alone_can_open_the_sums(crossed: Crossed) -> None:
 
 async def test_a_model_with_a_commitment_of_an_earlier_version(tmp_path: Path) -> None:
     """Its parts have one entry more, the label holder's one file more: it predicts, is shown and exported."""
-
     federation = Federation(tmp_path, HERE.tables)
     job = spec(PARAMS, len(HERE.blocks), obfuscation="standard")
     assert (await quickly_trained(federation, job)).state == "finished"

@@ -65,7 +65,6 @@ async def test_shards_of_different_jobs_are_refused(case: str, protocol: str, tm
 
 async def test_a_short_key_for_a_papers_figure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """512 bits where every policy allows it: the right scores, and a warning."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
     with pytest.warns(UserWarning, match="a 512-bit Paillier key protects nothing"):

@@ -38,7 +38,6 @@ def expected_guesses(away: set[str]) -> list[float]:
 
 async def test_degrade_in_the_middle(tmp_path: Path) -> None:
     """Blocks scored before stay exact; later ones are the covers' scores, and flagged with what is to be expected."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
     done = killing(federation, B, "mask_block", 1, back=False)
@@ -58,7 +57,6 @@ async def test_degrade_in_the_middle(tmp_path: Path) -> None:
 @pytest.mark.parametrize("away", [[B], [C], [B, C]], ids=["the first", "the last", "all but the label holder"])
 async def test_degrade_from_the_start(away: list[str], tmp_path: Path) -> None:
     """Whoever of the chain is left; alone, the label holder encrypts nothing and knows every way."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
     for party in away:

@@ -94,7 +94,6 @@ async def test_degrade_in_the_middle(tmp_path: Path, caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize("away", [[B], [B, C]], ids=["one", "all but the label holder"])
 async def test_degrade_from_the_start(away: list[str], alignment: str, tmp_path: Path) -> None:
     """Records are aligned among those who are there, be it the label holder alone."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(spec(PARAMS, obfuscation="standard"))
     await federation.train(spec(PARAMS, obfuscation="standard", alignment=alignment), "other")
@@ -147,7 +146,6 @@ async def test_degrade_whenever_it_happens(tmp_path: Path) -> None:
 @pytest.mark.parametrize("protocol", ["interactive", "eini", "eini-lattice"])
 async def test_retry_goes_on_with_the_records_without_a_score(protocol: str, tmp_path: Path) -> None:
     """A party that is back within its deadline, restarted without the job, is asked again; no block is done twice."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
     word = "answer_directions" if protocol == "interactive" else "mask_block"
@@ -175,7 +173,6 @@ async def test_retry_goes_on_with_the_records_without_a_score(protocol: str, tmp
 @pytest.mark.parametrize("policy", ["fail", "retry"])
 async def test_who_is_away_is_said_and_resuming_goes_on(policy: str, tmp_path: Path) -> None:
     """Without the party for longer than its deadline the prediction is interrupted, by its name; scored blocks stay."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
     killing(federation, B, "answer_directions", 2, back=False)
@@ -196,7 +193,6 @@ async def test_who_is_away_is_said_and_resuming_goes_on(policy: str, tmp_path: P
 
 async def test_a_table_that_changed_is_not_mixed_with_scores_of_the_old_one(tmp_path: Path) -> None:
     """Resuming asks for the table back; cancelling drops the scores."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
     killing(federation, B, "answer_directions", 1, back=False)

@@ -58,7 +58,6 @@ def test_a_party_without_candidates_may_name_all_nodes_of_a_level() -> None:
 
 async def test_sums_below_the_root_are_bounded_by_those_of_the_root(tmp_path: Path) -> None:
     """A party's number of candidates, which the label holder cannot know, is known from the tree's first level on."""
-
     federation = Federation(tmp_path, HERE.tables)
 
     def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:

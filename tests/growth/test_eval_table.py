@@ -282,7 +282,6 @@ def test_columns_are_defended_with_all_records_that_a_tree_draws(tmp_path: Path)
 
 async def test_audits_are_refused(tmp_path: Path) -> None:
     """An audit's sets are of the training."""
-
     with ciphers(KeysMade(), transparent=True):
         recorded = Federation(tmp_path / "recorded", TWO.here.tables, record="received")
         assert (await recorded.train(_job(replace(BINARY, n_estimators=1)))).state == "finished"

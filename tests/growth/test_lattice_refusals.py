@@ -102,7 +102,6 @@ def test_jobs_that_no_party_could_do(params: Any, changes: dict[str, Any], messa
 
 async def test_sets_are_hidden_as_a_party_demands(tmp_path: Path) -> None:
     """All parties compute the sizes that hide by the most bits which one of them asks for; 134 bits of secrecy pass."""
-
     policies = {FEATURE: {"keys": {"min_hiding_bits": 50}}, OTHER: {"keys": {"min_lattice_bits": 134}}}
     federation, said = Federation(tmp_path, HERE.tables, policies=policies), []
 

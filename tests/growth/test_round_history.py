@@ -37,7 +37,6 @@ def _shown(status: jobs_pb2.JobStatus) -> Rounds:
 @pytest.mark.second_tier
 async def test_every_round_of_an_interrupted_boosting(tmp_path: Path) -> None:
     """A round of three trees has one entry; after a kill within a round the history is as without one."""
-
     with ciphers(KeysMade(), transparent=True):
         whole = Federation(tmp_path / "whole", HERE.tables)
         undisturbed = await whole.train(JOB)
@@ -97,7 +96,6 @@ async def test_while_a_job_runs_its_status_has_the_history_and_watching_does_not
 @pytest.mark.filterwarnings("ignore:a 512-bit Paillier key")
 async def test_metrics_of_spread_labels_lie_at_the_aggregation_party_of_each_tree(tmp_path: Path) -> None:
     """The coordinator has those of every tree; a party has its own trees', also in a resumed job."""
-
     with transparent():
         job = small_job.JOB
         federation = federation_of(tmp_path, small_job.HERE, job)

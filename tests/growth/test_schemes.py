@@ -140,7 +140,6 @@ async def test_what_cannot_be_is_named(case: str, tmp_path: Path) -> None:
 
 async def test_a_party_names_the_schemes_that_it_takes_part_in(tmp_path: Path) -> None:
     """Without a line of the policy it is Paillier's alone; the error has the line."""
-
     federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"keys": {"schemes": ["paillier"]}}})
     failed(
         await federation.train(ON_LATTICE),

@@ -57,7 +57,6 @@ async def test_no_model_without_its_trees(
     lie: Callable[[str, object], None], says: str, params: TreeParams, tmp_path: Path
 ) -> None:
     """The job ends by name, and the label holder has no model: not of none, and not of the first trees."""
-
     federation = Federation(tmp_path, HERE.tables)
 
     def alter(way: str, sender: str, to: str, message: object) -> object:
@@ -78,7 +77,6 @@ async def test_no_model_without_its_trees(
 
 async def test_more_bytes_than_a_status_can_hold(tmp_path: Path) -> None:
     """Parties that claim to have sent 2^64 - 1 bytes each end no job."""
-
     federation = Federation(tmp_path, HERE.tables)
 
     def alter(way: str, sender: str, to: str, message: object) -> object:
@@ -159,7 +157,6 @@ async def test_a_coordinator_that_changes_who_won_gets_no_set(tmp_path: Path) ->
 
 async def test_an_answer_to_another_step(tmp_path: Path) -> None:
     """A result without the content that its step has counts as nothing: it is not read as one of zeros."""
-
     federation = Federation(tmp_path, HERE.tables)
 
     def alter(way: str, sender: str, to: str, message: object) -> object:
@@ -176,7 +173,6 @@ async def test_an_answer_to_another_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize("params", [PARAMS, FOREST], ids=["boosting", "forest"])
 async def test_sums_of_no_nodes(params: TreeParams, nodes: list[int], tmp_path: Path) -> None:
     """A step that asks for the sums of no nodes, or of one twice, is refused by name."""
-
     federation = Federation(tmp_path, HERE.tables)
 
     def alter(way: str, sender: str, to: str, message: object) -> object:

@@ -183,7 +183,6 @@ def test_a_layout_tells_a_members_own_turns_only(crossed: Crossed) -> None:
 @pytest.mark.second_tier
 async def test_a_tree_shows_no_order_of_its_columns(crossed: Crossed, tmp_path: Path) -> None:
     """The order within a tree is drawn for each prediction: of ten predictions of the same model not all are alike."""
-
     federation = Federation(tmp_path, HERE.tables)
     await quickly_trained(federation, spec(PARAMS, 4))
     orders = set()

@@ -21,6 +21,8 @@ from treetap.lattice.parameters import Parameters
 from treetap.trees.slots import Slots
 from treetap.workers.engines import call_all
 
+pytestmark = pytest.mark.real_time
+
 KEY = SecretKey.generate(1024)
 SLOTS = Slots((20, 20, 10))
 BLOCK = KEY.encrypt_many(SLOTS.encode([np.ones(2, dtype=np.int64)] * 3), "standard")
@@ -60,13 +62,11 @@ class OneDies:
         raise AssertionError("a call that failed forgets nothing")
 
 
-@pytest.mark.real_time
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize("call", ["add_block", "candidates"])
 async def test_a_tree_that_is_dropped_while_it_opens_leaves_nothing(dies: bool, call: str) -> None:
     """Its caller is cancelled while a worker is late with the first call; what the worker then does changes nothing."""
-
     lost: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, told: lost.append(told))
     engine = LateWorker(dies=dies)
@@ -88,10 +88,8 @@ async def test_a_tree_that_is_dropped_while_it_opens_leaves_nothing(dies: bool, 
     assert lost == []
 
 
-@pytest.mark.real_time
 async def test_a_block_that_was_cancelled_while_the_tree_opened_may_come_again() -> None:
     """It has changed nothing."""
-
     engine = LateWorker(dies=False)
     sums = EncryptedSums(engine, KEY.public, SLOTS, np.zeros((2, 1), dtype=np.uint8), [(2, False)], "t")
     first = asyncio.ensure_future(sums.add_block(np.arange(2), BLOCK))
@@ -119,11 +117,9 @@ CALLS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
 }
 
 
-@pytest.mark.real_time
 @pytest.mark.parametrize("what", CALLS)
 async def test_when_one_worker_dies_the_others_calls_have_ended(what: str) -> None:
     """Their results have no taker; a kernel that waits in a worker's queue is not begun."""
-
     with pytest.raises(Interrupted, match="worker 1 died"):
         await CALLS[what]()
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -19,6 +19,8 @@ from tests.worker_kernels import doze, environment, remember
 from treetap.errors import Interrupted, TreetapError
 from treetap.workers.engines import InProcessEngine, ProcessEngine
 
+pytestmark = pytest.mark.real_time
+
 #: Of workers that are to be missed soon.
 SILENCE_S = 1.0
 
@@ -77,10 +79,8 @@ def test_every_treetap_error_survives_the_pipe():
         assert (type(copy), str(copy)) == (kind, "why")
 
 
-@pytest.mark.real_time
 async def test_closing_waits_for_no_worker():
     """Suspended in the middle of a long message: the engine ends all the same."""
-
     engine = ProcessEngine(1, 60.0)
     engine.start()
     await engine.lease().call(0, doze, 0)
@@ -94,10 +94,8 @@ async def test_closing_waits_for_no_worker():
     assert time.monotonic() - start < 5
 
 
-@pytest.mark.real_time
 async def test_closing_ends_waiting_calls():
     """Running and queued calls end with Interrupted when the engine closes, and the workers are gone."""
-
     engine = ProcessEngine(1, 20.0)
     engine.start()
     pids = engine.pids

@@ -27,7 +27,6 @@ GIVEN_UP_S = 200.0
 @pytest.mark.parametrize("policy", ["fail", "retry"])
 async def test_a_party_that_drops_out_is_named(policy: str, word: str, tmp_path: Path) -> None:
     """Without its share there is no sum: the error names it, no file is written; retry gives it up later."""
-
     with transparent():
         federation = await trained(tmp_path, HERE, DEEP)
         expected = implied_scores(federation.states, HERE)

@@ -38,7 +38,6 @@ def _restarted(federation: Observed, party: str, **changes: Any) -> None:
 @pytest.mark.second_tier
 async def test_records_of_the_training_are_refused_unless_every_policy_says_otherwise(tmp_path: Path) -> None:
     """The error names the party, the rule and where it stands; with the rule everywhere they are scored."""
-
     with transparent():
         federation = await trained(tmp_path, HERE, DEEP)
         for party in PARTIES:
@@ -57,7 +56,6 @@ async def test_records_of_the_training_are_refused_unless_every_policy_says_othe
 @pytest.mark.parametrize("party", PARTIES)
 async def test_a_policy_that_wants_more_paths(party: str, tmp_path: Path) -> None:
     """Few small trees leave fewer paths open than a score has bits."""
-
     with transparent():
         federation = await trained(tmp_path, HERE, DEEP)
         _restarted(federation, party, columns={"min_candidate_bits": 1.0})

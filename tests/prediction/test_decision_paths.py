@@ -121,7 +121,6 @@ async def test_a_party_that_changes_its_mind(way: str, emits: dict[str, list[str
 
     A message with names has the splits' handles too, so a policy that keeps these back withholds the names.
     """
-
     federation = Federation(tmp_path, HERE.tables, policies=TELLS)
     await federation.train(JOB)
     names = federation.state(LABEL_HOLDER) / "models" / "job" / "names.json"
@@ -141,7 +140,6 @@ async def test_a_party_that_changes_its_mind(way: str, emits: dict[str, list[str
 
 async def test_the_first_records_only(tmp_path: Path) -> None:
     """A limit holds for the file of paths; all records are predicted."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
     status = await federation.predict(predict_request(model="job", explain=True, explain_limit=2))
@@ -151,7 +149,6 @@ async def test_the_first_records_only(tmp_path: Path) -> None:
 
 async def test_without_a_party_its_paths_stay_open(tmp_path: Path) -> None:
     """Degraded: below splits of the absent a record has several leaves; their handles come without a side."""
-
     federation = Federation(tmp_path, HERE.tables, policies=TELLS)
     await federation.train(JOB)
     federation.kill(LAST)

@@ -124,7 +124,6 @@ def test_predictions_of_networks_are_compared_too(tmp_path: Path) -> None:
 
 async def test_a_policy_keeps_the_measures_at_the_label_holder(tmp_path: Path) -> None:
     """Without METRIC for the coordinator the document is written and nothing of it leaves the party."""
-
     with ciphers(KeysMade(), transparent=True):
         federation = Federation(tmp_path, TWO.here.tables)
         assert (await federation.train(spec(BINARY, obfuscation="standard"))).state == "finished"
@@ -175,7 +174,6 @@ def test_few_labels_and_strange_ones_are_refused(tmp_path: Path) -> None:
 
 async def test_a_subset_and_a_served_model_are_not_evaluated(tmp_path: Path) -> None:
     """Measures of a subset that the operator chooses, with a record and without it, would tell its label."""
-
     with ciphers(KeysMade(), transparent=True):
         federation = Federation(tmp_path, TWO.here.tables)
         assert (await federation.train(spec(BINARY, obfuscation="standard"))).state == "finished"

@@ -67,7 +67,6 @@ async def test_every_way_gives_a_record_the_value_of_its_subtree(model: str, cha
 
 async def test_explanations_say_which_values_the_label_holder_decides_alone(tmp_path: Path) -> None:
     """The path is that of the public shape, with a last condition at the leaves that a local subtree replaces."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(spec(MODELS["boosting"], obfuscation="standard"))
     folder = federation.state(LABEL_HOLDER) / "models" / "job"

@@ -92,7 +92,6 @@ async def test_a_prediction_on_bad_input_fails_and_leaves_the_model(case: str, t
 
 async def test_a_prediction_needs_a_finished_training(tmp_path: Path) -> None:
     """Unknown models, predictions and unfinished jobs are no models; a name that is taken or no name is refused."""
-
     federation = Federation(tmp_path, HERE.tables)
     for model in ("job", ""):
         with pytest.raises(UnknownJob):

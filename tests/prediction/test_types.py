@@ -111,7 +111,6 @@ async def test_a_file_of_predictions(labels: pa.DataType, ids: pa.DataType, tmp_
 
 async def test_a_class_in_json(tmp_path: Path) -> None:
     """`treetap model show --json` has classes in their type."""
-
     federation = Federation(tmp_path, _tables(pa.int8(), pa.int64()))
     assert (await federation.train(JOB)).state == "finished"
     folder = federation.state(LABEL_HOLDER) / "models" / "job"
@@ -123,7 +122,6 @@ async def test_a_class_in_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["prediction", "score", "score_a", "paths"])
 async def test_an_id_column_of_a_taken_name(column: str, tmp_path: Path) -> None:
     """It is refused before any work; it would replace a column of the predictions."""
-
     federation = Federation(tmp_path, _tables(pa.int64(), pa.int64(), column))
     assert (await federation.train(JOB)).state == "finished"
     failed(

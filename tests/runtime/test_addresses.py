@@ -89,7 +89,6 @@ def test_an_entry_that_is_none_is_named(entry: str, tmp_path: Path) -> None:
 
 async def test_a_forbidden_address_is_refused_before_it_is_called(tmp_path: Path) -> None:
     """The job fails as one that the policy forbids, and the party has sent nothing."""
-
     federation = Federation(tmp_path, HERE.tables)
     config = federation.configs["feature-b"]
     federation.configs["feature-b"] = config.under(

@@ -143,7 +143,6 @@ def _contents(federation: Federation) -> set[str]:
 @pytest.mark.parametrize("victim", [LABEL_HOLDER, B, C])
 async def test_a_party_that_is_told_other_parameters_is_noticed(victim: str, alignment: str, tmp_path: Path) -> None:
     """By name, before anything has left but blinded or hashed ids: here more candidates would have been opened."""
-
     federation = Federation(tmp_path, HERE.tables)
     _told(federation, {victim: replace(PARAMS, max_bin=4096)})
     sent = _contents(federation)
@@ -225,7 +224,6 @@ async def _killed_and_resumed(
 
 async def test_a_resumed_job_is_the_one_that_was_begun(tmp_path: Path) -> None:
     """Boosting that is resumed deeper and with more bins is refused by every party that is told so."""
-
     federation = Federation(tmp_path, HERE.tables)
     deeper = replace(PARAMS, max_depth=8, max_bin=4096)
     error = await _killed_and_resumed(federation, JOB, B, "store_tree", dict.fromkeys(PARTIES, deeper))
@@ -237,7 +235,6 @@ async def test_a_resumed_job_is_the_one_that_was_begun(tmp_path: Path) -> None:
 
 async def test_a_party_without_its_list_of_attempts_has_the_jobs_own_file(tmp_path: Path) -> None:
     """attempts.json may be removed; the digest stands beside the job's trees too."""
-
     federation = Federation(tmp_path, HERE.tables)
     federation.hook = lambda m: (federation.state(B) / "attempts.json").unlink() if m.word == "leave" else None
     left = replace(PARAMS, max_depth=3)
@@ -318,7 +315,6 @@ async def test_nothing_but_hidden_ids_leaves_before_jobs_are_compared(story: str
 
 async def test_digests_stand_in_files_manifests_and_transcripts(tmp_path: Path) -> None:
     """The same one at every party, of the training and, in heads of its transcript, of the prediction."""
-
     federation = Federation(tmp_path, HERE.tables, record="received")
     assert (await federation.train(JOB)).state == "finished"
     assert (await federation.predict(asked("new", "interactive"))).state == "finished"

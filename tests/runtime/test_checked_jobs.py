@@ -125,7 +125,6 @@ async def test_all_refusals_come_together(tmp_path: Path) -> None:
 
 async def test_a_coordinator_that_is_not_obeyed_checks_nothing(tmp_path: Path) -> None:
     """As with a job; nor does a party answer that is not among the parties of the job."""
-
     federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"people": {"coordinators": ["another"]}}})
     answers = await _checked(federation)
     assert answers[FEATURE].startswith(f"coordinator is not a coordinator that {FEATURE} obeys")
@@ -134,7 +133,6 @@ async def test_a_coordinator_that_is_not_obeyed_checks_nothing(tmp_path: Path) -
 
 async def test_a_party_that_is_away_is_one_answer_of_several(tmp_path: Path) -> None:
     """And a name that is taken one of the coordinator's."""
-
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(JOB)).state == "finished"
     federation.kill(OTHER)
@@ -169,7 +167,6 @@ async def test_noisy_labels_are_neither_drawn_nor_charged(budget: float, refused
 
 async def test_one_check_at_a_time_and_none_without_room(tmp_path: Path) -> None:
     """At the coordinator and at a party; a job under way takes the room of a check."""
-
     federation = Federation(tmp_path, HERE.tables)
     federation.node(FEATURE)._checking = True
     assert (await _checked(federation))[FEATURE] == f"{FEATURE} is checking another job; ask again"
@@ -199,7 +196,6 @@ async def test_one_check_at_a_time_and_none_without_room(tmp_path: Path) -> None
 
 async def test_a_name_that_a_party_has_for_another_job_is_said(tmp_path: Path) -> None:
     """Of another coordinator, under way or published; as the opening of the job would refuse it."""
-
     federation = Federation(tmp_path, HERE.tables, coordinators=(COORDINATOR, "second"))
     said: list[dict[str, str]] = []
 

@@ -69,7 +69,6 @@ async def _begun_until(federation: Federation, word: str, *, resume: bool = Fals
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_a_late_prepare_does_not_begin_a_cancelled_job_again(restarted: bool, tmp_path: Path) -> None:
     """Neither at once nor after the party was started again; no file of the job comes back."""
-
     federation = Federation(tmp_path, HERE.tables)
     await _begun_until(federation, "store_tree")
     assert (await federation.jobs.cancel("job")).state == "cancelled"
@@ -86,7 +85,6 @@ async def test_a_late_prepare_does_not_begin_a_cancelled_job_again(restarted: bo
 
 async def test_a_late_discard_takes_no_model(tmp_path: Path) -> None:
     """A request to delete the job's files that arrives after the publication, of any attempt."""
-
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(JOB)).state == "finished"
     submission = _asked(federation, VICTIM, "prepare")[0].setup.prepare.submission
@@ -98,7 +96,6 @@ async def test_a_late_discard_takes_no_model(tmp_path: Path) -> None:
 
 async def test_a_late_discard_of_an_earlier_attempt_takes_no_progress(tmp_path: Path) -> None:
     """A job that failed at its first attempt is discarded; a copy of that request does not reach the next attempt."""
-
     federation = Federation(tmp_path, HERE.tables)
     path = federation.configs[VICTIM].tables["train"].path
     away = path.rename(path.with_suffix(".away"))
@@ -121,7 +118,6 @@ async def test_a_late_discard_of_an_earlier_attempt_takes_no_progress(tmp_path: 
 
 async def test_another_submission_neither_ends_nor_takes_over_a_job(tmp_path: Path) -> None:
     """A coordinator that has lost its journal may use the name of a job again: the first job goes on."""
-
     federation = Federation(tmp_path, HERE.tables)
     await _begun_until(federation, "choose_splits")
     for party in PARTIES:
@@ -163,7 +159,6 @@ async def test_an_opening_that_comes_twice_opens_once(
 
 async def test_a_new_attempt_ends_the_old_one(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
     """A step that waits is ended by the next attempt's opening, and the party works for the new attempt alone."""
-
     federation = Federation(tmp_path, HERE.tables)
     replay = Replay(federation, jobs[0])
     await replay.to(before="make_keys")
@@ -182,7 +177,6 @@ async def test_a_new_attempt_ends_the_old_one(jobs: tuple[Conducted, Conducted],
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_every_request_comes_again_much_later(cancelled: bool, tmp_path: Path) -> None:
     """A copy of each message of two attempts, up to two minutes late: the same model, or no trace of the job."""
-
     federation = Federation(tmp_path, HERE.tables, faults=Faults(double=1.0, late_s=120.0, seed=3))
     path = federation.configs[VICTIM].tables["train"].path
     away = path.rename(path.with_suffix(".away"))

@@ -220,7 +220,6 @@ def test_attempts_of_an_earlier_version_say_nothing_of_the_ledger(
 
 async def test_a_party_does_not_start_beside_a_ledger_that_lacks_lines(tmp_path: Path) -> None:
     """After a job, of which the charges are gone."""
-
     policies = {name: {"columns": {"preview": "count"}} for name in PARTIES}
     federation = Federation(tmp_path, HERE.tables, policies=policies)
     assert (await federation.preview(*PARTIES, job="count")).state == "finished"

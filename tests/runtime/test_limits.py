@@ -204,7 +204,6 @@ async def test_trainings_with_a_partner_are_limited_a_day(
 
 async def test_records_are_counted_before_sums_of_them_leave(tmp_path: Path) -> None:
     """A limit that the common records exceed ends the job after the alignment, and the charge is not made."""
-
     limit = {"partners": {"*": {"records_per_day": len(HERE.y) - 1}}}
     federation = Federation(tmp_path, HERE.tables, policies={FEATURE: limit})
     status = await federation.train(JOB)
@@ -215,7 +214,6 @@ async def test_records_are_counted_before_sums_of_them_leave(tmp_path: Path) -> 
 
 async def test_an_opening_that_fails_is_charged(tmp_path: Path) -> None:
     """Its error tells of the table as an answer does, so that no coordinator looks again and again."""
-
     limit = {"partners": {COORDINATOR: {"jobs_per_day": 1}}}
     federation = Federation(tmp_path, HERE.tables, policies={FEATURE: limit})
     tables = dict(federation.configs[FEATURE].tables)
@@ -230,7 +228,6 @@ async def test_an_opening_that_fails_is_charged(tmp_path: Path) -> None:
 
 async def test_an_attempt_that_resumes_a_job_is_a_further_charge(tmp_path: Path) -> None:
     """So a coordinator cannot have one job begun again and again."""
-
     limit = {"partners": {LABEL_HOLDER: {"jobs_per_day": 1}}}
     federation = Federation(tmp_path, HERE.tables, policies={FEATURE: limit})
 
@@ -251,7 +248,6 @@ async def test_an_attempt_that_resumes_a_job_is_a_further_charge(tmp_path: Path)
 @pytest.mark.parametrize(("most", "goes"), [(len(HERE.y), True), (len(HERE.y) - 1, False)])
 async def test_a_longer_list_of_a_partner_is_not_raised(most: int, goes: bool, tmp_path: Path) -> None:
     """In a ring the lists come by way of others, and the owner's limit counts."""
-
     limit = {"partners": {OTHER: {"largest_list": most}, LABEL_HOLDER: {"largest_list": 10**6}}}
     federation = Federation(tmp_path, HERE.tables, policies={FEATURE: limit})
     job = spec(PARAMS)
@@ -309,7 +305,6 @@ def test_weights_do_not_undo_the_least_child_weight() -> None:
 @pytest.mark.parametrize("most", [3, 2, 4])
 async def test_trees_of_a_base_model_are_counted(most: int, tmp_path: Path) -> None:
     """A chain of jobs grows no more trees than one job may."""
-
     federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"limits": {"trees": most}}})
     assert (await federation.train(spec(replace(PARAMS, n_estimators=2)), "before")).state == "finished"
     job = spec(replace(PARAMS, n_estimators=2))

@@ -52,7 +52,6 @@ async def _unknown(node: PartyNode, caller: str, message: exchange_pb2.PeerMessa
 
 async def test_only_members_reach_a_running_job(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
     """Strangers, unknown jobs, attempts that are over or not prepared, and empty parcels are refused by name."""
-
     federation = Federation(tmp_path, HERE.tables)
     node = federation.node(FEATURE)
     with pytest.raises(UnknownJob, match="feature-b holds no job 'job'; was it restarted"):
@@ -113,7 +112,6 @@ async def test_a_flood_for_trees_that_will_never_be_takes_no_room(
     jobs: tuple[Conducted, Conducted], tmp_path: Path
 ) -> None:
     """A member that sends 100 parts of 1 MiB that no step reads: the mailbox keeps none of them."""
-
     federation = Federation(tmp_path, HERE.tables)
     replay = Replay(federation, jobs[0])
     await replay.to(before="begin_tree")
@@ -134,7 +132,6 @@ async def test_a_flood_for_trees_that_will_never_be_takes_no_room(
 
 async def test_parcels_of_a_third_party_change_nothing(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
     """A member that sends what is not its to send is refused, and the model comes out as it would without it."""
-
     federation = Federation(tmp_path, HERE.tables)
     replay = Replay(federation, jobs[0])
     async for _ in replay.waves():
@@ -188,7 +185,6 @@ def test_a_tree_draws_no_more_records_than_there_are() -> None:
 
 async def test_nothing_comes_after_the_last_part(tmp_path: Path) -> None:
     """A part beyond the last one is a conflict, in whichever order the two arrive."""
-
     box = Mailbox(60, tmp_path)
     row = MessageRow("gradients", to_label_holder, each_round, lambda _sizes, _series: 0)
     sizes = JobSizes(members=Members("coordinator", "c", ("a", "b")), rounds=10)

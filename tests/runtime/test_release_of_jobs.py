@@ -100,7 +100,6 @@ def test_the_role_of_an_ended_job_is_let_go(tmp_path: Path, monkeypatch: pytest.
 
 async def test_a_job_waits_for_what_it_needs(tmp_path: Path) -> None:
     """No session is opened while its modules are imported: the import would stop the loop, the freeze keep the role."""
-
     federation = Federation(tmp_path, HERE.tables)
     loaded = asyncio.Event()
     federation.node(PARTIES[0])._loaded = loaded
@@ -157,7 +156,6 @@ async def test_many_jobs_leave_nothing_in_memory(tmp_path: Path, monkeypatch: py
 
 async def test_a_session_that_no_coordinator_leaves_closes_its_transcript(tmp_path: Path) -> None:
     """It ends by itself when the coordinator has been gone for long enough, and with it all that was held for it."""
-
     federation = Federation(tmp_path, HERE.tables, record="both")
     before = _of_all(federation)
 
@@ -185,7 +183,6 @@ async def test_a_session_that_no_coordinator_leaves_closes_its_transcript(tmp_pa
 
 async def test_jobs_are_counted_by_state_without_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After whatever happens to a job, and after a restart, the metric says what the journal has."""
-
     federation = Federation(tmp_path, HERE.tables)
     jobs = federation.jobs
 

@@ -69,7 +69,6 @@ async def test_a_fault_changes_nothing_and_is_logged(
     file: str, policy: str, named: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nor does anything of the other file, which has none."""
-
     path = _written(tmp_path)
     running = read(path)
     federation = Federation(tmp_path / "federation", HERE.tables)
@@ -118,7 +117,6 @@ def _under(federation: Federation, party: str, **policy: Any) -> PartyConfig:
 )
 async def test_a_job_under_way_keeps_the_policy_that_it_began_with(line: dict[str, Any], tmp_path: Path) -> None:
     """The same model; the next job of that coordinator is refused."""
-
     federation = Federation(tmp_path, HERE.tables)
     stricter = _under(federation, FEATURE, **line)
 
@@ -139,7 +137,6 @@ async def test_a_job_under_way_keeps_the_policy_that_it_began_with(line: dict[st
 
 async def test_a_coordinator_that_is_obeyed_no_longer_ends_its_job_and_begins_no_attempt(tmp_path: Path) -> None:
     """Of the job under its own name neither; nor has it a job checked."""
-
     federation = Federation(tmp_path, HERE.tables)
     await ask_party(federation, FEATURE, with_word("prepare"))
     federation.node(FEATURE).go_by(_under(federation, FEATURE, people={"coordinators": ["another"]}))
@@ -156,7 +153,6 @@ async def test_a_coordinator_that_is_obeyed_no_longer_ends_its_job_and_begins_no
 
 async def test_a_policy_that_permits_more_holds_for_the_next_job(tmp_path: Path) -> None:
     """Without a restart: that is what the refusal asks for."""
-
     federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"columns": {"min_common_records": 1000}}})
     refused = await federation.train(JOB, "first")
     assert "min_common_records = 1000" in refused.error
@@ -166,7 +162,6 @@ async def test_a_policy_that_permits_more_holds_for_the_next_job(tmp_path: Path)
 
 async def test_a_transcript_is_kept_as_the_job_began(tmp_path: Path) -> None:
     """The mode of a job under way stays; a job that begins later has the new one."""
-
     federation = Federation(tmp_path, HERE.tables, record="off")
     recorded = _under(federation, FEATURE, people={"record": "received"})
 
@@ -210,7 +205,6 @@ async def test_a_served_model_answers_about_customers_that_came_later(tmp_path: 
 
 async def test_a_table_with_a_fault_interrupts_the_serving_which_can_be_resumed(tmp_path: Path) -> None:
     """What served before does not lose its job to a bad file."""
-
     async with serving(tmp_path, {}) as federation:
         config = federation.configs[LABEL_HOLDER]
         (path,) = config.tables["predict"].local()

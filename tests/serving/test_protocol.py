@@ -52,7 +52,6 @@ def rounds(federation: Federation, job: str = "s") -> int:
 @pytest.mark.parametrize("way", WAYS)
 async def test_concurrent_requests_are_one_round(way: str, tmp_path: Path) -> None:
     """Thirty requests that come at once, five about each record, get the oracle's scores from one round of six."""
-
     async with serving(tmp_path, WAYS[way]) as federation:
         answers = await asyncio.gather(*(ask(federation, IDS[k % 6]) for k in range(30)))
         within = tolerance(way)
@@ -74,7 +73,6 @@ async def test_concurrent_requests_are_one_round(way: str, tmp_path: Path) -> No
 
 async def test_an_answer_is_a_line_of_the_file_of_predictions(tmp_path: Path) -> None:
     """Prediction, probability and score of two classes are those that a prediction of the table writes."""
-
     async with serving(tmp_path, {}) as federation:
         answer = await ask(federation, *IDS)
         status = await federation.predict(predict_request(model="job"))
@@ -136,7 +134,6 @@ async def test_ids_that_cannot_be_predicted_do_not_fail_a_round(way: str, tmp_pa
 
 async def test_a_request_of_more_records_than_a_block_takes_several_rounds(tmp_path: Path) -> None:
     """With blocks of four, six records are two rounds and one answer; the window does not hold a full block back."""
-
     async with serving(tmp_path, {"block": 4}, window_ms=5000) as federation:
         began = asyncio.get_running_loop().time()
         whole, one = await asyncio.gather(ask(federation, *IDS), ask(federation, IDS[0]))
@@ -150,7 +147,6 @@ async def test_a_round_waits_for_those_who_may_ask_again(tmp_path: Path) -> None
     """A client alone waits for nobody. Once two have asked at the same time a round waits for two, until none has come
     for a tenth of the window, and the one after that is for one again.
     """
-
     async with serving(tmp_path, {}, window_ms=5000) as federation:
 
         async def seconds(*ids: str) -> float:
@@ -170,7 +166,6 @@ async def test_a_round_waits_for_those_who_may_ask_again(tmp_path: Path) -> None
 
 async def test_the_queue_is_bounded(tmp_path: Path) -> None:
     """Beyond `queue` records a request is refused at once; a request that was let in is answered all the same."""
-
     async with serving(tmp_path, {}, queue=4, most_ids=3, window_ms=500) as federation:
         await expect(federation, 3)
         first, second = ask(federation, *IDS[:3]), ask(federation, IDS[3])
@@ -188,7 +183,6 @@ async def test_the_queue_is_bounded(tmp_path: Path) -> None:
 
 async def test_who_gives_up_is_not_scored(tmp_path: Path) -> None:
     """A request whose client went away before its round, or whose deadline passed, leaves the queue."""
-
     async with serving(tmp_path, {}, window_ms=10_000, deadline_s=30) as federation:
         await expect(federation, 4)
         gone, late, kept = ask(federation, IDS[0]), ask(federation, IDS[1], within_s=0.8), ask(federation, IDS[2])
@@ -211,7 +205,6 @@ async def test_who_gives_up_is_not_scored(tmp_path: Path) -> None:
 
 async def test_who_may_ask_and_for_what(tmp_path: Path) -> None:
     """Clients that the configuration names, models that are served; a policy can take predictions from clients."""
-
     async with serving(tmp_path / "a", {}) as federation:
         for client in ("feature-b", "coordinator", "stranger"):
             with pytest.raises(Refused, match=rf"{client} is not a client of label-holder \(\[serve\] clients"):
@@ -233,7 +226,6 @@ async def test_who_may_ask_and_for_what(tmp_path: Path) -> None:
 
 async def test_what_counts_as_refused(tmp_path: Path) -> None:
     """Whoever asks and has no answer, for whatever reason, but for requests about models that are not served."""
-
     async with serving(tmp_path, {}, most_ids=2, queue=3) as federation:
         await expect(federation, 3)
         answers = (
@@ -255,7 +247,6 @@ async def test_what_counts_as_refused(tmp_path: Path) -> None:
 
 async def test_a_policy_that_lets_nobody_be_answered(tmp_path: Path) -> None:
     """Serving for no client at all is refused, and what forbids it is named."""
-
     policy = {LABEL_HOLDER: {"emits": {"PREDICTION": ["parties"]}}}
     federation = Federation(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()}, policies=policy)
     assert (await federation.train(JOB)).state == "finished"
@@ -268,7 +259,6 @@ async def test_a_policy_that_lets_nobody_be_answered(tmp_path: Path) -> None:
 
 async def test_what_nobody_can_serve(tmp_path: Path) -> None:
     """Without a table [serve] the party refuses and names it; neither a file of ids nor degrade goes with serving."""
-
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2)))).bad_input is False
     failed(

@@ -15,6 +15,8 @@ from treetap.party.runtime.context import StepContext
 from treetap.party.setup.joint_seed import draw_joint_seed
 from treetap.process.together import together
 
+pytestmark = pytest.mark.real_time
+
 NAMES = ("a", "b", "c")
 Change = Callable[[str, str, str, Any], Any]
 
@@ -70,10 +72,8 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.real_time
 async def test_no_nonce_is_opened_before_all_commitments_have_come() -> None:
     """One party's commitments are late: the others have none of each other's nonces until then."""
-
     wire = Wire()
     wire.held["seed_commitment", "a"] = late = asyncio.Event()
     first, *others = drawn(wire, ("a", "b", "c"))
@@ -102,10 +102,8 @@ def test_each_partys_nonce_changes_the_seed(who: str, monkeypatch: pytest.Monkey
     assert len({asyncio.run(main(number)) for number in (7, 8, 9)}) == 3
 
 
-@pytest.mark.real_time
 async def test_another_partys_commitment_is_none_of_ones_own() -> None:
     """A party that sends on what it has got, commitment and nonce, is refused: its name is in the commitment."""
-
     seen: dict[str, Any] = {}
 
     def copied(kind: str, sender: str, to: str, content: Any) -> Any:

@@ -106,7 +106,6 @@ CASES = [(begin, alter) for begin in (_boosting, _pivodl, _forest) for alter in 
 @pytest.mark.parametrize(("begin", "alter"), [*CASES[:6], (_pivodl, _of_another_party), *CASES[6:]])
 async def test_no_training_uses_a_key_without_its_proof(begin: Any, alter: Any, tmp_path: Path) -> None:
     """The receiver names the sender; nothing encrypted has been sent, and on an honest line the job ends well."""
-
     federation, job = begin(tmp_path)
     seen: dict[str, Any] = {}
     kinds = set[str]()
@@ -139,7 +138,6 @@ async def test_no_training_uses_a_key_without_its_proof(begin: Any, alter: Any, 
 @pytest.mark.parametrize("alter", ALTERED[1:])
 async def test_no_prediction_uses_a_key_without_its_proof(alter: Any, tmp_path: Path) -> None:
     """Every member of the chain checks the key of this prediction: one of another prediction is refused."""
-
     federation, seen = Federation(tmp_path, HERE.tables), dict[str, Any]()
     await federation.train(JOB)
 

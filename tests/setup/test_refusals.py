@@ -160,7 +160,6 @@ async def test_a_configuration_without_the_table_fails_the_job(case: str, tmp_pa
 
 async def test_a_failed_job_can_be_tried_again_with_better_input(tmp_path: Path) -> None:
     """After the table has been put right, resuming finds the oracle's model."""
-
     federation = Federation(tmp_path, HERE.tables)
     good = federation.configs[FEATURE]
     federation.configs[FEATURE] = good.model_copy(update={"tables": {}})
@@ -246,7 +245,6 @@ async def test_every_parameter_out_of_range_is_named(tmp_path: Path) -> None:
 
 async def test_a_sample_without_records_is_a_tree_without_splits(tmp_path: Path) -> None:
     """As in XGBoost the other trees do not suffer from it."""
-
     federation = Federation(tmp_path, HERE.tables)
     params = replace(PARAMS, subsample=1e-9)
     assert (await federation.train(spec(params, obfuscation="standard"))).state == "finished"

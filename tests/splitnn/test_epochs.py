@@ -24,7 +24,6 @@ HOLDER, B, _ = PARTIES
 @pytest.mark.parametrize("party", [HOLDER, B])
 async def test_a_coordinator_cannot_choose_the_best_epoch(party: str, tmp_path: Path) -> None:
     """Without early stopping each epoch is the best so far: another word is refused, and no state is stored."""
-
     running = federation(tmp_path, HERE)
     step = running.node(party).step
 

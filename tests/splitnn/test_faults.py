@@ -159,7 +159,6 @@ def test_a_series_has_room_for_blocks_that_go_one_by_one(rows: int, width: int, 
 @pytest.mark.parametrize("word", ["embeddings", "embedding_gradients", "store_epoch"])
 async def test_a_suspended_party_is_named_in_time(frozen: str, word: str, tmp_path: Path) -> None:
     """The job stops with its name; after it has been thawed a resumed job finds the network of one graph."""
-
     running = federation(tmp_path, TWO, silence_s=5.0)
 
     def hook(message: Message) -> None:

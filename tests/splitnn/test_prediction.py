@@ -96,7 +96,6 @@ async def test_the_oracles_scores(case: str, tmp_path: Path, monkeypatch: pytest
 
 async def test_without_a_party(tmp_path: Path) -> None:
     """Zeros stand for who is away; the share of feature parties that were is in every row."""
-
     running = federation(tmp_path, HERE)
     assert (await running.train(spec(PARAMS))).state == "finished"
     for away in ((), (B,), (C,), (B, C)):
@@ -113,7 +112,6 @@ async def test_without_a_party(tmp_path: Path) -> None:
 
 async def test_a_party_that_dies_between_blocks(tmp_path: Path) -> None:
     """Records scored before have all parties' scores and 0, later ones those without it and its share."""
-
     running = federation(tmp_path, HERE)
     assert (await running.train(spec(PARAMS))).state == "finished"
 
@@ -164,7 +162,6 @@ async def test_killed_for_good_at_any_message_it_goes_on(tmp_path: Path) -> None
 
 async def test_one_round_and_no_more(tmp_path: Path) -> None:
     """A block is one message of records to each feature party and one of embeddings back, of the width of each."""
-
     running = federation(tmp_path, HERE)
     assert (await running.train(spec(PARAMS))).state == "finished"
     seen: list[tuple[str, str, str, int]] = []
@@ -197,7 +194,6 @@ async def test_one_round_and_no_more(tmp_path: Path) -> None:
 )
 async def test_embeddings_that_cannot_be(change: dict[str, Any], fault: str, tmp_path: Path) -> None:
     """The prediction ends; the error names the sender and the block."""
-
     running = federation(tmp_path, HERE)
     assert (await running.train(spec(PARAMS))).state == "finished"
 
@@ -229,7 +225,6 @@ async def test_blocks_that_fit_the_memory(tmp_path: Path, monkeypatch: pytest.Mo
 
 async def test_files_that_are_not_those_of_the_training(tmp_path: Path) -> None:
     """Weights that were changed, or belong to another width, are refused by the party's name."""
-
     running = federation(tmp_path, HERE)
     assert (await running.train(spec(PARAMS))).state == "finished"
     folder = running.state(B) / "models" / "job"

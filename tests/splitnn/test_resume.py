@@ -75,7 +75,6 @@ def _state(running: Federation, party: str, name: str) -> Path:
 
 async def test_a_feature_party_that_is_an_epoch_ahead_goes_back(tmp_path: Path) -> None:
     """It has stored the third epoch, and the label holder the second: the third is trained again, from the second."""
-
     running = await _stopped_at(tmp_path, AHEAD, LONGER)
     stored = {
         (party, name): int(read_arrays(_state(running, party, name))["epochs"])

@@ -75,7 +75,6 @@ def raw(found: serving_pb2.PredictedRecords) -> Any:
 
 async def test_served_with_and_without_a_party(tmp_path: Path) -> None:
     """A killed party is left out and listed; back on its own disk it is asked again, and answers are whole again."""
-
     async with serving(tmp_path, DROPPED, away_policy="degrade", away_deadline_s=10) as running:
         for away in ((), (B,), (B, C), ()):
             for party in (B, C):
@@ -91,7 +90,6 @@ async def test_served_with_and_without_a_party(tmp_path: Path) -> None:
 
 async def test_a_killed_party_comes_back_within_the_deadline(tmp_path: Path) -> None:
     """Under retry no answer is without it: a new attempt opens its model from its own disk."""
-
     async with serving(tmp_path, PARAMS, away_policy="retry", away_deadline_s=20) as running:
         exact = expected(tmp_path, HERE, PARAMS)
         assert np.abs(raw(await answer(running)) - exact).max() < 1e-6
@@ -104,7 +102,6 @@ async def test_a_killed_party_comes_back_within_the_deadline(tmp_path: Path) -> 
 
 async def test_degrade_only_with_dropout_of_every_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The coordinator refuses by the job, the label holder by its manifest; both name party and remedy."""
-
     running = federation(tmp_path, HERE, serve={HOLDER: config()})
     assert (await running.train(spec(replace(PARAMS, party_dropout={B: 0.3})))).state == "finished"
     asked = predict_request(model="job", job="s", serve=True, away_policy="degrade")

@@ -33,7 +33,6 @@ def _requests(federation: Federation, *, opening: bool) -> list[control_pb2.Step
 
 async def test_a_resumed_job_keeps_its_trace_and_another_job_has_its_own(tmp_path: Path) -> None:
     """Every session has the id of the journal, over a coordinator's death, which crosses in openings alone."""
-
     federation = Federation(tmp_path, HERE.tables)
     killed = list[int]()
 
@@ -63,7 +62,6 @@ async def test_a_resumed_job_keeps_its_trace_and_another_job_has_its_own(tmp_pat
 @pytest.mark.parametrize("trace", [bytes(15), bytes(17), bytes(1_000_000)], ids=["short", "long", "longest"])
 async def test_a_trace_of_another_length_is_refused(trace: bytes, tmp_path: Path) -> None:
     """No session opens, and the error does not repeat it."""
-
     federation = Federation(tmp_path, HERE.tables)
     request = control_pb2.StepRequest(job="job", attempt=1, trace=trace)
     request.setup.prepare.spec.CopyFrom(JOB)

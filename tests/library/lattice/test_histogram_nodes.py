@@ -12,6 +12,8 @@ from treetap.lattice.histogram_scheme import kernels, moduli_of
 from treetap.native.histogram_arrays import DEGREE, HALF_BITS, ZERO_BLOCK, Binned
 from treetap.trees.slots import Slots
 
+pytestmark = pytest.mark.real_time
+
 N, SEED, OTHER = DEGREE, bytes(range(32)), b"\x07" * 32
 LOW = (1 << HALF_BITS) - 1
 
@@ -116,10 +118,8 @@ def test_the_kernels_answer_for_nodes_of_the_twins_words():
     assert len(set(seen)) == 3
 
 
-@pytest.mark.real_time
 async def test_an_opening_with_more_noise_than_honest_ones_is_refused_though_it_would_be_right():
     """One first half is shifted further and further: before its sum becomes another, its noise is no honest one."""
-
     codes, values = drawn(np.random.default_rng(4), 60, SHAPES)
     async with ends(codes, SHAPES) as both:
         holder, order, query = both.holder, np.arange(both.places), b"\x01" * 32
@@ -142,11 +142,9 @@ async def test_an_opening_with_more_noise_than_honest_ones_is_refused_though_it_
         assert next(filter(None, ended)) == "a sum has more noise than sums of words can have"
 
 
-@pytest.mark.real_time
 @pytest.mark.parametrize("word", [0, 1, 2])
 async def test_a_refused_opening_does_not_say_which_word_it_was(word):
     """The same text for each word and candidate."""
-
     codes, values = drawn(np.random.default_rng(4), 60, SHAPES)
     async with ends(codes, SHAPES) as both:
         order, query = np.arange(both.places), b"\x01" * 32

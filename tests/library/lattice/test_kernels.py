@@ -15,6 +15,8 @@ from treetap.lattice.parameters import PARTIAL_SUMS, Parameters
 from treetap.trees.remote_node_sums import label_columns
 from treetap.workers.engines import InProcessEngine, ProcessEngine
 
+pytestmark = pytest.mark.real_time
+
 PARAMETERS = Parameters(8192, 4, 20, 12, 1)
 KEY = LatticeKey(PARAMETERS)
 RNG = np.random.default_rng(3)
@@ -40,7 +42,6 @@ async def federation(engines, blocks, masks, outputs):
     return np.array(sums)
 
 
-@pytest.mark.real_time
 async def test_a_sum_has_parts_of_no_more_workers_than_it_may():
     """Each worker's part has an encryption of zero, of which the noise's bound knows 128."""
     taken = []
@@ -77,10 +78,8 @@ def test_sums_over_lanes_are_right(processes):
     assert asyncio.run(run()).tolist() == expected.tolist()
 
 
-@pytest.mark.real_time
 async def test_the_owner_reads_only_a_little_ahead():
     """However many columns there are, at most two groups per worker are taken before the first is asked for."""
-
     taken = []
 
     def groups():
@@ -96,10 +95,8 @@ async def test_the_owner_reads_only_a_little_ahead():
     await stream.aclose()
 
 
-@pytest.mark.real_time
 async def test_a_chain_over_lanes():
     """A first member passes columns on for two outputs in order."""
-
     engine = InProcessEngine()
     member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t", 2)
     await member.start()
@@ -111,10 +108,8 @@ async def test_a_chain_over_lanes():
     ]
 
 
-@pytest.mark.real_time
 async def test_a_dropped_block_begins_anew():
     """Ciphertexts added to a block that broke off are in no later sum, on either of two workers."""
-
     engine = ProcessEngine(2, 20.0)
     engine.start()
     try:
@@ -132,12 +127,10 @@ async def test_a_dropped_block_begins_anew():
         await engine.close()
 
 
-@pytest.mark.real_time
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("processes", [False, True])
 async def test_randomness_that_is_drawn_ahead_is_in_one_sum_only(processes):
     """Sums with noise drawn ahead, sums without and dropped ones open alike; two of the same column differ."""
-
     engine = ProcessEngine(2, 20.0) if processes else InProcessEngine()
     if processes:
         engine.start()
@@ -197,10 +190,8 @@ def test_an_ensemble_is_scored_within_tolerance():
     assert np.abs(scores - exact).max() <= 1e-4 * sum(np.ptp(tree) for tree in weights)
 
 
-@pytest.mark.real_time
 async def test_errors_come_back_from_a_lane():
     """What does not fit, a wrong count, a broken ciphertext and too many columns raise here as they do there."""
-
     engine = ProcessEngine(1, 20.0)
     engine.start()
     try:

@@ -31,6 +31,8 @@ from treetap.process.fork_server import ONE_THREAD, Child, ForkServer
 from treetap.trees.slots import Slots
 from treetap.workers.engines import ProcessEngine
 
+pytestmark = pytest.mark.real_time
+
 ROOT = Path(__file__).parents[3]
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked at in /proc")
 
@@ -146,7 +148,6 @@ def test_the_server_has_one_thread() -> None:
         assert not Path(f"/proc/{child.pid}").exists()
 
 
-@pytest.mark.real_time
 async def test_a_server_with_threads_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By name, at the first call of a worker and at every other."""
     (tmp_path / "starts_a_thread.py").write_text(
@@ -164,7 +165,6 @@ async def test_a_server_with_threads_is_refused(tmp_path: Path, monkeypatch: pyt
         await engine.close()
 
 
-@pytest.mark.real_time
 @pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0, reason="no user but root can read the memory of these processes"
 )
@@ -191,11 +191,9 @@ async def test_no_key_is_in_the_server() -> None:
         await engine.close()
 
 
-@pytest.mark.real_time
 @on_linux
 async def test_a_worker_inherits_its_own_descriptors_alone() -> None:
     """The streams, its pipe and its counter; no pipe of another worker or of the server, also in one forked later."""
-
     engine = ProcessEngine(3, 20.0)
     engine.start()
     try:
@@ -216,11 +214,9 @@ async def test_a_worker_inherits_its_own_descriptors_alone() -> None:
     assert len(pipes) == 3
 
 
-@pytest.mark.real_time
 @on_linux
 async def test_the_end_of_the_server_is_named() -> None:
     """Its workers end with it; calls say so at once, and the next attempt has workers of another server."""
-
     engine = ProcessEngine(2, 20.0)
     engine.start()
     try:

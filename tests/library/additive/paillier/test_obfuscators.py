@@ -44,7 +44,6 @@ def test_every_packed_ciphertext_has_its_own_obfuscator() -> None:
 @pytest.mark.real_time
 async def test_the_sums_of_an_empty_table_are_all_different() -> None:
     """No ciphertext of an answer repeats within it or in the next one, though every plaintext is zero."""
-
     codes = np.zeros((0, 3), dtype=np.uint8)
     sums = EncryptedSums(InProcessEngine(), PUBLIC, Slots((60, 60, 60)), codes, [(5, True)] * 3, "t")
     order = np.arange(sums.n_candidates)

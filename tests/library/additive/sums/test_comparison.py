@@ -87,7 +87,6 @@ def test_ciphertexts_are_fresh_and_their_number_is_the_width(key: SecretKey) -> 
 @pytest.mark.parametrize("processes", [False, True], ids=["in this process", "in two workers"])
 async def test_workers_compare_many_numbers(key: SecretKey, processes: bool) -> None:
     """Outcomes come in the order of the numbers; answers that no champion gives are refused."""
-
     engine = ProcessEngine(2, 60) if processes else InProcessEngine()
     if isinstance(engine, ProcessEngine):
         engine.start()

@@ -11,6 +11,8 @@ from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Conflict, Malformed
 from treetap.trees.slots import Slots, width_for
 
+pytestmark = pytest.mark.real_time
+
 RECORDS = 120
 WIDTH = KEY.public.ciphertext_bytes
 
@@ -26,12 +28,10 @@ async def pooled(engine, columns):
     return owner, pool
 
 
-@pytest.mark.real_time
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("number", [0, 1, 2])
 async def test_trees_with_other_bins_and_draws_open_to_what_numpy_sums(number):
     """Two trees over one pool: other columns, an order per node, records drawn twice, an empty node."""
-
     rng = np.random.default_rng(3)
     async with workers(number) as engine:
         _, columns = table(rng, RECORDS, [(2, False)])
@@ -50,10 +50,8 @@ async def test_trees_with_other_bins_and_draws_open_to_what_numpy_sums(number):
         await owner.close()
 
 
-@pytest.mark.real_time
 async def test_what_does_not_fit_is_refused_and_changes_nothing():
     """Half a ciphertext, one too many, one out of turn, numbers that are none, and sums before all are there."""
-
     async with workers(0) as engine:
         columns = [np.ones(RECORDS, dtype=np.int64)] * 3
         owner, _ = await pooled(engine, columns)
@@ -87,10 +85,8 @@ async def test_what_does_not_fit_is_refused_and_changes_nothing():
         await pool.close()
 
 
-@pytest.mark.real_time
 async def test_empty_sums_do_not_look_empty():
     """A node without records leaves as fresh ciphertexts of zero: two requests share none."""
-
     async with workers(0) as engine:
         owner, pool = await pooled(engine, [np.ones(RECORDS, dtype=np.int64)] * 3)
         nobody = np.array([], dtype=np.int64)

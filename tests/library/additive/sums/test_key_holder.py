@@ -13,6 +13,8 @@ from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.trees.slots import Slots
 from treetap.workers.engines import InProcessEngine, ProcessEngine
 
+pytestmark = pytest.mark.real_time
+
 KEY = SecretKey.generate(1024)
 SLOTS = Slots((20, 30))
 RNG = np.random.default_rng(3)
@@ -62,19 +64,15 @@ def test_blocks_come_in_order_and_open_to_the_records():
     asyncio.run(run(workers))
 
 
-@pytest.mark.real_time
 async def test_small_tables_are_cut_for_all_lanes():
     """A hundred records on two workers make two blocks, though a block could hold them all."""
-
     owner = KeyHolder(CountingEngine(workers=2), KEY, SLOTS, "standard", "t")
     await owner.start()
     assert [start for start, _ in await collect(owner, 2048)] == [0, 50]
 
 
-@pytest.mark.real_time
 async def test_blocks_under_way_are_bounded():
     """However many blocks there are, at most two per worker are computed ahead of the reader."""
-
     engine = CountingEngine()
     owner = KeyHolder(engine, KEY, SLOTS, "short-exponent", "t")
     await owner.start()
@@ -88,10 +86,8 @@ async def test_blocks_under_way_are_bounded():
     assert engine.under_way == 0
 
 
-@pytest.mark.real_time
 async def test_packed_candidates_open():
     """Candidates packed several to a ciphertext open in order, the last ciphertext partly filled."""
-
     workers = ProcessEngine(2, 20.0)
     workers.start()
     owner = KeyHolder(workers.lease(), KEY, SLOTS, "standard", "t")
@@ -113,10 +109,8 @@ async def test_packed_candidates_open():
     await workers.close()
 
 
-@pytest.mark.real_time
 async def test_values_that_do_not_fit_are_refused():
     """An overflow in a later block reaches the caller and leaves nothing under way."""
-
     engine = CountingEngine()
     owner = KeyHolder(engine, KEY, Slots((8, 30)), "short-exponent", "t")
     await owner.start()
@@ -125,10 +119,8 @@ async def test_values_that_do_not_fit_are_refused():
     assert engine.under_way == 0
 
 
-@pytest.mark.real_time
 async def test_lanes_forget_the_key():
     """After close the worker cannot open anything; unknown obfuscations are refused at the start."""
-
     engine = InProcessEngine()
     owner = KeyHolder(engine, KEY, SLOTS, "standard", "t")
     await owner.start()

@@ -18,6 +18,8 @@ from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.workers.engines import InProcessEngine, ProcessEngine
 
+pytestmark = pytest.mark.real_time
+
 KEY = SecretKey.generate(1024)
 FOREIGN = SecretKey.generate(1024)
 PUBLIC = KEY.public
@@ -70,7 +72,6 @@ def owner_of(engine: InProcessEngine | ProcessEngine, kind: str = "short-exponen
     return EntryKeyHolder(engine, KEY, OUTPUTS, kind, 57, "owner")
 
 
-@pytest.mark.real_time
 @pytest.mark.parametrize("kind", ["short-exponent", "half-length", "standard"])
 async def test_a_chain_of_two_finds_the_sums(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of kept entries come back exactly, packed; small calls or large, parts cut anywhere."""
@@ -91,10 +92,8 @@ async def test_a_chain_of_two_finds_the_sums(kind: str, monkeypatch: pytest.Monk
     assert engine._state == {}
 
 
-@pytest.mark.real_time
 async def test_lanes_share_the_work() -> None:
     """Two worker processes find what one finds, in the same order."""
-
     workers = ProcessEngine(2, 20.0)
     workers.start()
     engine = workers.lease()
@@ -212,10 +211,8 @@ def test_the_owner_gets_standard_obfuscators() -> None:
     assert len(set(drawn)) == len(drawn) == 5
 
 
-@pytest.mark.real_time
 async def test_what_does_not_fit_is_refused() -> None:
     """Too few and too many ciphertexts, half a one, constants that are not there, sums under another key."""
-
     engine = InProcessEngine()
     owner = owner_of(engine)
     await owner.start()

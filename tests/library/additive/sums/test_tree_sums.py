@@ -17,6 +17,8 @@ from treetap.trees.candidates import Kind, Shape
 from treetap.trees.slots import Slots, width_for
 from treetap.workers.engines import Engine, InProcessEngine, ProcessEngine
 
+pytestmark = pytest.mark.real_time
+
 KEY = SecretKey.generate(1024)
 LARGEST = 1000
 
@@ -95,13 +97,11 @@ SHAPES = [
 ]
 
 
-@pytest.mark.real_time
 @pytest.mark.second_tier(but=9)
 @pytest.mark.parametrize("shapes", SHAPES)
 @pytest.mark.parametrize("joint_cells", [True, False])
 async def test_sums_equal_plaintext_sums(shapes, joint_cells):
     """Root and several nodes, empty bins, missing values and an empty node give exactly numpy's sums."""
-
     rng = np.random.default_rng(len(shapes))
     codes, columns = table(rng, 150, shapes)
     sampled = np.flatnonzero(rng.random(150) < 0.8)
@@ -119,11 +119,9 @@ async def test_sums_equal_plaintext_sums(shapes, joint_cells):
         assert np.array_equal(opened, np.concatenate(expected))
 
 
-@pytest.mark.real_time
 @pytest.mark.parametrize("number", [1, 2])
 async def test_worker_lanes_give_the_same_sums(number):
     """One and two worker processes open to what numpy sums, at the root and below."""
-
     rng = np.random.default_rng(7)
     shapes = [(4, True), (5, False), (2, False), (2, True)]
     codes, columns = table(rng, 300, shapes)
@@ -140,10 +138,8 @@ async def test_worker_lanes_give_the_same_sums(number):
         await owner.close()
 
 
-@pytest.mark.real_time
 async def test_refused_blocks_leave_the_sums_whole():
     """A block of the wrong length, an unknown or repeated record or a bad number is refused and changes nothing."""
-
     rng = np.random.default_rng(1)
     shapes = [(3, True)]
     codes, columns = table(rng, 40, shapes)
@@ -165,12 +161,10 @@ async def test_refused_blocks_leave_the_sums_whole():
         assert np.array_equal(root, plain_candidates(codes, columns, shapes, np.arange(30)))
 
 
-@pytest.mark.real_time
 async def test_a_bad_block_under_way_is_raised_later():
     """With two workers a bad block may be accepted first, but neither the next sums nor a caller that goes on
     miss it.
     """
-
     slots = Slots((20, 20, 10))
     codes = np.zeros((4, 1), dtype=np.uint8)
     good = KEY.encrypt_many(slots.encode([np.ones(2, dtype=np.int64)] * 3), "standard")
@@ -187,10 +181,8 @@ async def test_a_bad_block_under_way_is_raised_later():
         assert (await owner.open(await sums.candidates([np.array([1, 2])], np.arange(1)), 1)).tolist() == [[2, 2, 2]]
 
 
-@pytest.mark.real_time
 async def test_parties_without_features_or_records():
     """No feature gives no candidates; no record gives encryptions of zero, never missing ones."""
-
     async with workers(0) as engine:
         slots = Slots((20, 20, 10))
         none = EncryptedSums(engine, KEY.public, slots, np.zeros((5, 0), dtype=np.uint8), [], "none")
@@ -206,10 +198,8 @@ async def test_parties_without_features_or_records():
         assert await empty.candidates([], np.arange(7)) == b""
 
 
-@pytest.mark.real_time
 async def test_every_answer_is_freshly_obfuscated():
     """The same sums asked twice are different ciphertexts, and none is the trivial one."""
-
     rng = np.random.default_rng(2)
     codes, columns = table(rng, 30, [(6, True)] * 8)
     async with workers(0) as engine:
@@ -222,10 +212,8 @@ async def test_every_answer_is_freshly_obfuscated():
         assert sums.operations["obfuscators"] == sums.operations["packings"] == 2 * len(first)
 
 
-@pytest.mark.real_time
 async def test_joint_cells_cost_fewer_additions():
     """Twelve binary features of 400 records need less than half the additions with joint cells; the count is one."""
-
     rng = np.random.default_rng(4)
     shapes = [(2, False)] * 12
     codes, columns = rng.integers(0, 2, (400, 12)), [np.ones(400, dtype=np.int64)] * 3
@@ -240,10 +228,8 @@ async def test_joint_cells_cost_fewer_additions():
     assert counts[True] < counts[False] / 2
 
 
-@pytest.mark.real_time
 async def test_wrong_use_of_sums_is_refused():
     """Bins outside their range, shapes of another number and orders that are no permutation."""
-
     async with workers(0) as engine:
         slots = Slots((20, 20, 10))
         for codes, shapes in (([[3]], [(3, False)]), ([[4]], [(3, True)]), ([[-1]], [(3, True)]), ([[0]], [])):
