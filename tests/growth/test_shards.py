@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.boosting import test_lattice
-from tests.forest import test_lattice as test_forest
+from tests.forest import test_protocol as test_forest
 from tests.growth import test_cell_merging, test_column_noise, test_withheld
 from tests.lattice_ways import carry_out
 from tests.shards_here import ShardsHere
