@@ -275,6 +275,11 @@ class Federation:
         for task in list(process.tasks):
             task.cancel()
 
+    def restart(self, name: str) -> None:
+        """kill -9, and the next process on what is on the disk."""
+        self.kill(name)
+        self.start(name)
+
     def kill_at(self, name: str, when: Callable[[Message], object], *, back: bool = False) -> None:
         """Kill a process at the first message of which that holds. `back`: it is started again at once."""
 

@@ -66,8 +66,7 @@ async def test_a_start_deletes_rows_of_which_a_kill_has_left_a_part(tmp_path: Pa
     whole = Path(row.path)
     draft = whole.with_name("q.csv.part")
     draft.write_text("row,id\n0,a\n")
-    federation.kill(row.party)
-    federation.start(row.party)
+    federation.restart(row.party)
     assert list(whole.parent.iterdir()) == [whole]
     whole.unlink()
     assert (await federation.preview(answer="records", job="p2")).state == "finished"
@@ -218,8 +217,7 @@ async def test_previews_with_a_partner_are_limited_a_day(
     assert (await asked("p2", *NAMES[:2])).state == "failed"
     federation.hook = None
     federation.start(NAMES[0])
-    federation.kill(NAMES[1])
-    federation.start(NAMES[1])
+    federation.restart(NAMES[1])
     before = len(federation.log)
     status = await asked("p3", NAMES[1], NAMES[0])
     assert (status.state, status.bad_input) == ("failed", True)

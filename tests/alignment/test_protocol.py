@@ -227,8 +227,7 @@ def _killed_and_resumed(folder: Path, number: int, victim: str) -> None:
             nonlocal killed
             if message.number == number and not message.served and not killed:
                 killed = True
-                federation.kill(victim)
-                federation.start(victim)
+                federation.restart(victim)
             if message.word == "begin_tree" and not order:
                 path = federation.state(PARTIES[0]) / "jobs" / "job" / "alignment.npz"
                 with np.load(path) as stored:

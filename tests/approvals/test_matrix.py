@@ -221,8 +221,7 @@ def _limited(folder: Path, story: str, key: str, value: Any) -> Federation:
     config = federation.configs[B]
     partners = {LABEL_HOLDER: Partner.model_validate({key: value})}
     federation.configs[B] = config.under(config.policy.with_lines({"partners": partners}))
-    federation.kill(B)
-    federation.start(B)
+    federation.restart(B)
     return federation
 
 

@@ -105,8 +105,7 @@ async def test_an_approval_ends_with_its_job(
     approve(federation, B)
     assert (await playing).state == "finished"
     for party in (LABEL_HOLDER, B):
-        federation.kill(party)
-        federation.start(party)
+        federation.restart(party)
         with pytest.raises(BadInput, match=f"job {_job(story)} has ended here; submit a new job"):
             await again(federation, party)
         asked = the_one(federation, party)
@@ -140,8 +139,7 @@ async def test_a_wait_survives_both_restarts(tmp_path: Path, certificates: dict[
     playing.cancel()
     digest = the_one(federation, B).digest
     for name in (COORDINATOR, B):
-        federation.kill(name)
-        federation.start(name)
+        federation.restart(name)
     federation.process(COORDINATOR).within(federation.jobs.go_on)
     await waiting(federation, "job", B)
     assert the_one(federation, B).digest == digest

@@ -173,8 +173,7 @@ def test_a_resumed_job_and_its_transcript_while_it_was_interrupted(tmp_path: Pat
             if applied == 5:  # in the middle of the second tree
                 federation.hook = None
                 for party in PARTIES:
-                    federation.kill(party)
-                    federation.start(party)
+                    federation.restart(party)
 
         federation.hook = kill_everybody
         assert (await federation.train(spec(PARAMS, key_bits=KEY_BITS, obfuscation="standard"))).state == "interrupted"

@@ -170,8 +170,7 @@ async def test_killed_on_the_way_it_is_resumed(tmp_path: Path) -> None:
         def hook(message: Message, victim: str = victim, at: int = start + offset) -> None:
             if message.number == at:
                 federation.hook = None
-                federation.kill(victim)
-                federation.start(victim)
+                federation.restart(victim)
 
         federation.hook = hook
         status = await federation.predict(asked(f"p{offset}", explain=True, attributions=True))
@@ -230,16 +229,14 @@ async def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
     for party, fault in faults.items():
         policy = federation.policy(party).with_lines({"columns": {"min_candidate_bits": 2.0}})
         before, federation.configs[party] = federation.configs[party], federation.configs[party].under(policy)
-        federation.kill(party)
-        federation.start(party)
+        federation.restart(party)
         status = await federation.predict(asked(attributions=True))
         assert status.state == "failed"
         rule = rf"{party} takes no part: its policy says min_candidate_bits = 2, and {fault}"
         assert re.search(rule, status.error), status.error
         status = finished(await federation.predict(predict_request(model="job", protocol="eini")))
         federation.configs[party] = before
-        federation.kill(party)
-        federation.start(party)
+        federation.restart(party)
     assert (await federation.predict(asked(attributions=True))).state == "finished"
 
 

@@ -75,8 +75,7 @@ def broken(word: str, **asked: Any) -> Act:
             met += (message.word, message.served, message.to) == (word, False, B)
             if met == 2:
                 met += 1
-                federation.kill(B)
-                federation.start(B)
+                federation.restart(B)
 
         federation.hook = kill
         found = await predicting(away_policy="retry", away_deadline_s=5, **asked)(federation)

@@ -139,8 +139,7 @@ async def test_a_continued_training_outlives_its_processes(victim: str, tmp_path
     def kill(message: Message) -> None:
         if message.word in ("bin", "make_keys", "take_key", "store_tree", "publish") and killed[message.word] < 2:
             killed[message.word] += 1
-            federation.kill(victim)
-            federation.start(victim)
+            federation.restart(victim)
 
     federation.hook = kill
     status = await federation.train(_job(PARAMS, base_model="before"))

@@ -177,8 +177,7 @@ async def test_a_bad_network_and_a_killed_owner_change_nothing(tmp_path: Path) -
         nonlocal killed
         if message.word == "chosen_partitions" and message.served and not killed:
             killed = True
-            parties.kill(message.to)
-            parties.start(message.to)
+            parties.restart(message.to)
 
     parties.hook = hook
     status = await parties.train(spec(params))

@@ -174,8 +174,7 @@ def _allow(federation: Federation, attempts: int) -> None:
     config = federation.configs[FEATURE]
     budget = epsilon_of((attempts + 0.5) * OWN.rho, OWN.delta) if attempts else None
     federation.configs[FEATURE] = config.under(config.policy.with_lines({"columns": {"column_budget": budget}}))
-    federation.kill(FEATURE)
-    federation.start(FEATURE)
+    federation.restart(FEATURE)
 
 
 def _at(
@@ -192,8 +191,7 @@ def _at(
     def kill(message: Message) -> None:
         if message[1:] == (sender, to, word, served):
             federation.hook = None
-            federation.kill(victim)
-            federation.start(victim)
+            federation.restart(victim)
 
     return kill
 

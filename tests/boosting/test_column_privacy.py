@@ -181,8 +181,7 @@ def test_attempts_are_charged_through_kills_and_refused_when_spent(
                 assert ledger.charges()[-1].occasion.attempt == (3 if killed else 1)  # before any sum
                 if not killed:
                     killed.append(message)
-                    federation.kill(FEATURE)
-                    federation.start(FEATURE)
+                    federation.restart(FEATURE)
 
         federation.hook = kill
         assert (await federation.train(_spec(BASE))).state == "interrupted"

@@ -170,8 +170,7 @@ async def test_a_resumed_job_draws_kept_halves_anew(tmp_path: Path, monkeypatch:
         def hook(message: Any) -> None:
             if message.word == "store_tree" and message.to == FEATURE:
                 federation.hook = None
-                federation.kill(FEATURE)
-                federation.start(FEATURE)
+                federation.restart(FEATURE)
 
         federation.hook = hook
         assert (await federation.train(spec(PARAMS, scheme=LATTICE))).state == "interrupted"
@@ -296,8 +295,7 @@ async def test_every_attempt_draws_all_anew(victim: str, way: Way, tmp_path: Pat
         def hook(message: Message) -> None:
             if message.word == "candidate_sums" and len(by_attempt[1]) > 20:
                 federation.hook = None
-                federation.kill(victim)
-                federation.start(victim)
+                federation.restart(victim)
 
         federation.tamper, federation.hook = seen, hook
         assert (await federation.train(JOB)).state == "interrupted"

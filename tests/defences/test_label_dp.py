@@ -152,8 +152,7 @@ async def _killed_and_resumed(federation: Federation) -> None:
         nonlocal killed
         if message.word == "store_tree" and message.to == LABEL_HOLDER and not killed and len(federation.log) > 60:
             killed = True
-            federation.kill(LABEL_HOLDER)
-            federation.start(LABEL_HOLDER)
+            federation.restart(LABEL_HOLDER)
 
     federation.hook = kill
     status = await federation.train(spec(BOOSTING), "killed")

@@ -185,8 +185,7 @@ def test_a_resumed_job_repairs_the_same_trees(word: str, tmp_path: Path) -> None
                     # A file of repairs that a killed process had begun: its last line is torn.
                     if word == "publish":
                         (federation.state(HOLDER) / "jobs" / "job" / "repaired.jsonl").write_bytes(b'{"refit"')
-                    federation.kill(HOLDER)
-                    federation.start(HOLDER)
+                    federation.restart(HOLDER)
 
         federation.hook = kill
         status = await federation.train(spec(FOREST, key_bits=512))

@@ -169,8 +169,7 @@ async def test_measures_are_those_of_the_mean_of_the_trees(tmp_path: Path) -> No
     def kill(message: Message) -> None:
         if (message.word, message.served) == ("publish", False):
             federation.hook = None
-            federation.kill("label-holder")
-            federation.start("label-holder")
+            federation.restart("label-holder")
 
     federation.hook = kill
     await federation.train(spec(params, len(here.blocks)))

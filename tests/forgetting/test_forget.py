@@ -105,8 +105,7 @@ def _played(folder: Path, story: str) -> Federation:
             partners: dict[str, Any] = {"*": {"queries_per_record": 9}}
             policy = config.policy.with_lines({"partners": partners})
             federation.configs[name] = config.under(policy)
-            federation.kill(name)
-            federation.start(name)
+            federation.restart(name)
         status = await play(federation, story)
         assert status.state in ("finished", "cancelled"), status.error
         return federation

@@ -27,8 +27,7 @@ def _begun(folder: Path, epsilon: float, budget: float) -> Federation:
     for name in KEEPERS:
         config = federation.configs[name]
         federation.configs[name] = config.under(config.policy.with_lines({"labels": {"label_budget": budget}}))
-        federation.kill(name)
-        federation.start(name)
+        federation.restart(name)
     return federation
 
 

@@ -135,8 +135,7 @@ async def test_every_attempt_at_a_forest_on_a_lattice_is_charged(
         if (message.word, message.sender, message.served) == ("candidate_sums", FEATURE, False) and not killed:
             assert len(ledger.charges()) == 1
             killed.append(message)
-            federation.kill(FEATURE)
-            federation.start(FEATURE)
+            federation.restart(FEATURE)
 
     federation.hook = kill
     assert (await federation.train(_spec(FOREST, scheme=LATTICE))).state == "interrupted"

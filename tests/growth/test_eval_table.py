@@ -150,8 +150,7 @@ async def test_early_stopping_watches_the_eval_table_also_in_a_job_that_is_kille
                 killed.add(message.number)
                 if len(killed) % 2:
                     victim = (HOLDER, B)[len(killed) // 2]
-                    federation.kill(victim)
-                    federation.start(victim)
+                    federation.restart(victim)
 
         federation.hook = kill
         status = await federation.train(_job(EARLY))

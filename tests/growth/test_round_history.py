@@ -55,8 +55,7 @@ async def test_every_round_of_an_interrupted_boosting(tmp_path: Path) -> None:
             if grown == 8:
                 federation.hook = None
                 federation.kill("coordinator")
-                federation.kill(LABEL_HOLDER)
-                federation.start(LABEL_HOLDER)
+                federation.restart(LABEL_HOLDER)
                 federation.start("coordinator")
 
         federation.hook = kill
@@ -103,8 +102,7 @@ async def test_metrics_of_spread_labels_lie_at_the_aggregation_party_of_each_tre
         def kill(message: Message) -> None:
             if (message.word, message.served) == ("publish", False):
                 federation.hook = None
-                federation.kill("coordinator")
-                federation.start("coordinator")
+                federation.restart("coordinator")
 
         federation.hook = kill
         await federation.train(job)

@@ -71,8 +71,7 @@ async def test_an_attempt_has_masks_of_its_own(tmp_path: Path) -> None:
         def kill(message: Message) -> None:
             if (message.word, message.served) == ("add_shares", True) and not killed:
                 killed.append(message)
-                federation.kill(FIRST)
-                federation.start(FIRST)
+                federation.restart(FIRST)
 
         federation.hook = kill
         status = await federation.predict(predict_request(model="job", job="p"))

@@ -61,8 +61,7 @@ def _with_a_kill(folder: Path, word: str, victim: str, nth: int) -> dict[str, An
             if (message.word, message.to, message.served) == (word, victim, False):
                 left -= 1
                 if left == 0:
-                    federation.kill(victim)
-                    federation.start(victim)
+                    federation.restart(victim)
 
         federation.hook = hook
         status = await federation.train(JOB)

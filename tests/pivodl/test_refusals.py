@@ -329,8 +329,7 @@ async def test_a_job_that_is_resumed_has_the_same_roles(tmp_path: Path) -> None:
         def kill(message: Any) -> None:
             if (message.word, message.to) == ("close_tree", victim):
                 federation.hook = None
-                federation.kill(victim)
-                federation.start(victim)
+                federation.restart(victim)
 
         federation.hook = kill
         assert (await federation.train(job)).state == "interrupted"

@@ -128,8 +128,7 @@ async def test_a_party_that_changes_its_mind(way: str, emits: dict[str, list[str
     assert set(read_names(names.parent)) == {FIRST}
     policy = federation.policy(FIRST).model_copy(update={"emits": emits})
     federation.configs[FIRST] = federation.configs[FIRST].under(policy)
-    federation.kill(FIRST)
-    federation.start(FIRST)
+    federation.restart(FIRST)
     status = await federation.predict(WAYS[way])
     assert (status.state, list(status.withheld)) == ("finished", [FIRST, LAST])
     assert (names.is_file(), read_names(names.parent)) == (True, {})

@@ -54,8 +54,7 @@ async def test_a_cancelled_job_is_gone_everywhere(word: str, tmp_path: Path) -> 
             await ask(federation, party, with_word("account"))
     with pytest.raises(Conflict, match="job job is cancelled: there is nothing to resume"):
         federation.jobs.resume("job")
-    federation.kill(COORDINATOR)
-    federation.start(COORDINATOR)
+    federation.restart(COORDINATOR)
     assert [each.state for each in federation.jobs.status("")] == ["cancelled"]
 
 
@@ -156,8 +155,7 @@ async def test_a_journal_that_cannot_be_written(tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr(line_file, "append", full)
         await federation.jobs.wait("job")
-    federation.kill(COORDINATOR)
-    federation.start(COORDINATOR)
+    federation.restart(COORDINATOR)
     assert [status.state for status in federation.jobs.status("job")] == ["interrupted"]
     assert (await federation.resume()).state == "finished"
     assert_oracles_model(federation.states, ORACLE)
@@ -205,8 +203,7 @@ async def test_a_damaged_journal_hides_its_own_job_only(tmp_path: Path) -> None:
                 await federation.jobs.cancel(name)
             with pytest.raises(ConfigError, match=f"there is a job '{name}' already"):
                 federation.jobs.submit(jobs_pb2.SubmitRequest(job=name, spec=JOB))
-        federation.kill(COORDINATOR)
-        federation.start(COORDINATOR)
+        federation.restart(COORDINATOR)
         federation.jobs.serve_on()
         federation.jobs.count()
         value = federation.jobs._metrics.registry.get_sample_value
@@ -246,8 +243,7 @@ async def test_a_finished_job_stays_finished(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"there is a job 'job' already \(finished\); choose another name$"):
             await federation.train(JOB)
         assert federation.jobs.status("job") == [finished]
-        federation.kill(COORDINATOR)
-        federation.start(COORDINATOR)
+        federation.restart(COORDINATOR)
     for call in (federation.jobs.status, federation.jobs.resume):
         with pytest.raises(UnknownJob, match="there is no job 'none'"):
             call("none")

@@ -221,8 +221,7 @@ async def test_logs_go_on_after_a_kill(tmp_path: Path) -> None:
         if message.word == "children":
             federation.hook = None
             for party in PARTIES:
-                federation.kill(party)
-                federation.start(party)
+                federation.restart(party)
 
     federation.hook = kill_everybody
     assert (await federation.train(JOB)).state == "interrupted"

@@ -74,8 +74,7 @@ async def test_a_late_prepare_does_not_begin_a_cancelled_job_again(restarted: bo
     assert (await federation.jobs.cancel("job")).state == "cancelled"
     assert _left_on_disk(federation) == set()
     if restarted:
-        federation.kill(VICTIM)
-        federation.start(VICTIM)
+        federation.restart(VICTIM)
     (prepare,) = _asked(federation, VICTIM, "prepare")
     with pytest.raises(OutOfOrder, match="attempt 1 of job job is over: this party has left it"):
         await _ask(federation, VICTIM, prepare)

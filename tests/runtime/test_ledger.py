@@ -223,8 +223,7 @@ async def test_a_party_does_not_start_beside_a_ledger_that_lacks_lines(tmp_path:
     policies = {name: {"columns": {"preview": "count"}} for name in PARTIES}
     federation = Federation(tmp_path, HERE.tables, policies=policies)
     assert (await federation.preview(*PARTIES, job="count")).state == "finished"
-    federation.kill(PARTIES[0])
-    federation.start(PARTIES[0])
+    federation.restart(PARTIES[0])
     federation.kill(PARTIES[0])
     (federation.state(PARTIES[0]) / LEDGER).unlink()
     with pytest.raises(DataError, match=f"{LEDGER}: lacks charges"):

@@ -189,8 +189,7 @@ async def test_trainings_with_a_partner_are_limited_a_day(
     assert [one.amount for one in charges(Kind.RECORDS)] == [common, common]
     assert {one.occasion.table for one in charges()} == {"train"}
     assert {one.occasion.partners for one in charges()} == {(LABEL_HOLDER, OTHER, COORDINATOR)}
-    federation.kill(FEATURE)
-    federation.start(FEATURE)
+    federation.restart(FEATURE)
     said = f"{FEATURE} takes no part: the {key} of its policy are used up; its log says until when"
     assert (await _checked(federation, "three"))[FEATURE] == said
     before = len(federation.log)
@@ -234,8 +233,7 @@ async def test_an_attempt_that_resumes_a_job_is_a_further_charge(tmp_path: Path)
     def kill(message: Any) -> None:
         if message.word == "candidate_sums" and not message.served:
             federation.hook = None
-            federation.kill(FEATURE)
-            federation.start(FEATURE)
+            federation.restart(FEATURE)
 
     federation.hook = kill
     status = await federation.train(JOB)
@@ -441,8 +439,7 @@ async def test_nothing_leaves_before_its_charge_is_on_disk(alignment: str, tmp_p
     def kill(message: Message) -> None:
         if message.sender == FEATURE and message.word in {"blinded_ids", "candidate_sums"} - {*killed}:
             killed.append(message.word)
-            federation.kill(FEATURE)
-            federation.start(FEATURE)
+            federation.restart(FEATURE)
 
     federation.tamper, federation.hook = look, kill
     status = await federation.train(job)

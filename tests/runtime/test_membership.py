@@ -201,8 +201,7 @@ async def test_a_refused_job_is_submitted_again_under_its_name(tmp_path: Path) -
         assert (refused.state, refused.released, refused.attempt) == ("failed", True, number)
         assert not refused.bad_input  # a refusal is no fault of the input
         assert _no_files(federation)
-    federation.kill(COORDINATOR)
-    federation.start(COORDINATOR)
+    federation.restart(COORDINATOR)
     resumed = await federation.resume()  # of which nothing is left either
     assert (resumed.state, resumed.released, resumed.attempt) == ("failed", True, 3)
     _relent(federation)

@@ -210,8 +210,7 @@ async def test_jobs_are_counted_by_state_without_their_names(tmp_path: Path, mon
 
     def kill(message: Message) -> None:
         if message.word == "take_key":
-            federation.kill(PARTIES[1])
-            federation.start(PARTIES[1])
+            federation.restart(PARTIES[1])
             federation.hook = None
 
     check()
@@ -241,8 +240,7 @@ async def test_jobs_are_counted_by_state_without_their_names(tmp_path: Path, mon
         with pytest.raises(Interrupted):
             await federation.train(JOB, "four")  # it is written down, and does not begin
     check(finished=1, failed=1, cancelled=2, interrupted=1)
-    federation.kill(COORDINATOR)
-    federation.start(COORDINATOR)
+    federation.restart(COORDINATOR)
     jobs = federation.jobs
     jobs._metrics = CoordinatorMetrics(COORDINATOR)
     jobs.count()

@@ -272,8 +272,7 @@ async def test_the_coordinator_starts_again_while_a_party_is_away(tmp_path: Path
     async with degrading(tmp_path) as (federation, scores):
         federation.kill(B)
         await answer(federation, B)
-        federation.kill(COORDINATOR)
-        federation.start(COORDINATOR)
+        federation.restart(COORDINATOR)
         federation.jobs.serve_on()
         check(await answer(federation, B), scores)
         federation.start(B)

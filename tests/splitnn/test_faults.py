@@ -259,8 +259,7 @@ async def test_an_attempt_begins_while_work_of_the_one_before_goes_on(
         gradients += (message.word, message.served) == ("embedding_gradients", True)
         if gradients == 3:
             running.hook = None
-            running.kill(COORDINATOR)
-            running.start(COORDINATOR)
+            running.restart(COORDINATOR)
 
     running.hook = hook
     assert (await running.train(spec(TINY, parties=2))).state == "interrupted"

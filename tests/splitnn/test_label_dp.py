@@ -204,8 +204,7 @@ async def _killed(running: Federation, params: SplitnnParams, job: str) -> jobs_
     def kill(message: Message) -> None:
         if message.word == "store_epoch" and message.to == HOLDER and message.served:
             running.hook = None
-            running.kill(HOLDER)
-            running.start(HOLDER)
+            running.restart(HOLDER)
 
     running.hook = kill
     assert (await running.train(spec(params, parties=2), job)).state == "interrupted"

@@ -57,8 +57,7 @@ def _amplifying(federation: Federation) -> None:
     """Start the feature party anew, with the line in its file."""
     config = federation.configs[FEATURE]
     federation.configs[FEATURE] = config.model_copy(update={"optimizer": "amplified"})
-    federation.kill(FEATURE)
-    federation.start(FEATURE)
+    federation.restart(FEATURE)
 
 
 def test_an_amplified_optimiser_shows_in_the_partys_own_log_and_model_alone(

@@ -39,13 +39,11 @@ async def test_a_resumed_job_keeps_its_trace_and_another_job_has_its_own(tmp_pat
     def kill_once(message: Message) -> None:
         if message.word == "candidate_sums" and not killed:
             killed.append(message.number)
-            federation.kill(PARTIES[1])
-            federation.start(PARTIES[1])
+            federation.restart(PARTIES[1])
 
     federation.hook = kill_once
     assert (await federation.train(JOB)).state == "interrupted"
-    federation.kill(COORDINATOR)
-    federation.start(COORDINATOR)
+    federation.restart(COORDINATOR)
     assert (await federation.resume()).state == "finished"
     trace = bytes.fromhex(federation.jobs._journal.submitted("job").trace)
     openings = _requests(federation, opening=True)
