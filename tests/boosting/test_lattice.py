@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests.boosting import test_base_model, test_categories, test_protocol
-from tests.defences import test_label_dp, test_repair, test_withholding
+from tests.defences import test_label_dp, test_released_sets, test_repair
 from tests.growth import test_cell_merging, test_eval_table, test_expansion, test_monotone, test_small_spaces
 from tests.lattice_ways import carry_out, instances, take_way
 from tests.many_workers import ManyWorkers
@@ -181,7 +181,7 @@ FEATURES: tuple[Callable[..., None], ...] = (
     test_monotone.test_bounds_hold_in_subtrees_that_the_label_holder_grows_alone,
     test_monotone.test_partitions_of_categories_beside_constraints,
     test_label_dp.test_the_model_is_that_of_the_noisy_labels,
-    test_withholding.test_the_federation_finds_the_oracles_trees_and_shows_no_more,
+    test_released_sets.test_the_federation_finds_the_oracles_trees_and_shows_no_more,
     test_repair.test_a_federation_repairs_as_the_joined_table_does,
     test_grafted.test_every_way_gives_a_record_the_value_of_its_subtree,
     test_cell_merging.test_the_federation_finds_the_joined_tables_trees,

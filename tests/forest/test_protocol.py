@@ -22,7 +22,6 @@ from tests.defences import (
     test_label_dp,
     test_released_sets,
     test_repair,
-    test_withholding,
 )
 from tests.forest.test_disturbed import FEATURE, HERE, JOBS, LABEL_HOLDER, ON_LATTICE, OTHER
 from tests.growth import test_cell_merging, test_eval_table
@@ -259,7 +258,7 @@ FEATURES: tuple[Callable[..., None], ...] = (
     test_released_sets.test_the_account_is_what_an_audit_of_the_transcripts_finds,
     test_released_sets.test_a_policy_stops_a_job_and_tells_no_figure,
     test_repair.test_a_federation_repairs_as_the_joined_table_does,
-    test_withholding.test_the_federation_finds_the_oracles_trees_and_shows_no_more,
+    test_released_sets.test_the_federation_finds_the_oracles_trees_and_shows_no_more,
 )
 
 

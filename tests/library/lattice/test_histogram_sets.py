@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.library.lattice.histogram_tables import SEED, SHAPES, Ints, drawn, plain_sums, sizes, workers
+from tests.library.engines import workers
+from tests.library.lattice.histogram_tables import SEED, SHAPES, Ints, drawn, plain_sums, sizes
 from tests.shards_here import ShardsHere
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.lattice import histogram_sets, histogram_shards

@@ -7,6 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
+from tests.library.engines import started
 from treetap.errors import Malformed, OutOfOrder, PlaintextOverflow
 from treetap.lattice.columns import FixedPoint
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
@@ -110,9 +111,7 @@ async def test_a_chain_over_lanes():
 
 async def test_a_dropped_block_begins_anew():
     """Ciphertexts added to a block that broke off are in no later sum, on either of two workers."""
-    engine = ProcessEngine(2, 20.0)
-    engine.start()
-    try:
+    async with started(2) as engine:
         member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t")
         await member.start()
         mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
@@ -123,18 +122,13 @@ async def test_a_dropped_block_begins_anew():
             await member.add(7, [mask], [data], [(0, 0)])
         (answer,) = await member.finish(7, 3, 1)
         assert KEY.decrypt(answer, 3).sum() % KEY.modulus == 6
-    finally:
-        await engine.close()
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("processes", [False, True])
 async def test_randomness_that_is_drawn_ahead_is_in_one_sum_only(processes):
     """Sums with noise drawn ahead, sums without and dropped ones open alike; two of the same column differ."""
-    engine = ProcessEngine(2, 20.0) if processes else InProcessEngine()
-    if processes:
-        engine.start()
-    try:
+    async with started(2 if processes else 0) as engine:
         member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t", 2)
         member.prepare()  # before the key is there: nothing to draw for
         await member.start()
@@ -154,8 +148,6 @@ async def test_randomness_that_is_drawn_ahead_is_in_one_sum_only(processes):
         assert len(set(answers)) == 8
         await member.close()
         member.prepare()
-    finally:
-        await engine.close()
 
 
 def test_an_ensemble_is_scored_within_tolerance():
@@ -192,9 +184,7 @@ def test_an_ensemble_is_scored_within_tolerance():
 
 async def test_errors_come_back_from_a_lane():
     """What does not fit, a wrong count, a broken ciphertext and too many columns raise here as they do there."""
-    engine = ProcessEngine(1, 20.0)
-    engine.start()
-    try:
+    async with started(1) as engine:
         owner = LatticeKeyHolder(engine.lease(), KEY, "t")
         member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t")
         await asyncio.gather(owner.start(), member.start())
@@ -208,5 +198,3 @@ async def test_errors_come_back_from_a_lane():
         data = KEY.encrypt(np.arange(3))
         with pytest.raises(OutOfOrder, match="columns"):
             await member.add(1, np.ones((13, 3), dtype=bool), [data] * 13, [(j, 0) for j in range(13)])
-    finally:
-        await engine.close()

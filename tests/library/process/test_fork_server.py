@@ -19,6 +19,7 @@ import pytest
 
 from tests import drawing
 from tests.fork_targets import echo, fail
+from tests.library.engines import started
 from tests.memory import forms_of, held_in
 from tests.worker_kernels import descriptors, doze, interpreter
 from treetap.additive.paillier.secret_key import SecretKey
@@ -155,14 +156,10 @@ async def test_a_server_with_threads_is_refused(tmp_path: Path, monkeypatch: pyt
     )
     monkeypatch.syspath_prepend(tmp_path)
 
-    engine = ProcessEngine(1, 20.0, ["starts_a_thread"])
-    engine.start()
-    try:
+    async with started(1, 20.0, ["starts_a_thread"]) as engine:
         for _ in range(2):
             with pytest.raises(BadInput, match=r"the fork server \(\d+\) has 2 threads"):
                 await engine.lease().call(0, doze, 0)
-    finally:
-        await engine.close()
 
 
 @pytest.mark.skipif(
@@ -173,9 +170,7 @@ async def test_no_key_is_in_the_server() -> None:
     key = SecretKey.generate(1024)
     forms = {form for name, number in (("p", key._p), ("q", key._q)) for form in forms_of(name, int(number))}
 
-    engine = ProcessEngine(1, 20.0, OF_WORKERS)
-    engine.start()
-    try:
+    async with started(1, 20.0, OF_WORKERS) as engine:
         await KeyHolder(engine.lease(), key, Slots((40, 20)), "standard", "t").start()
         [worker], forks = engine.pids, pid_of(engine._forks)
         await killed(engine, 0)
@@ -187,22 +182,16 @@ async def test_no_key_is_in_the_server() -> None:
             content = Path(f"/proc/{forks}/{place}").read_bytes()
             assert content
             assert not any(form in content for form in forms)
-    finally:
-        await engine.close()
 
 
 @on_linux
 async def test_a_worker_inherits_its_own_descriptors_alone() -> None:
     """The streams, its pipe and its counter; no pipe of another worker or of the server, also in one forked later."""
-    engine = ProcessEngine(3, 20.0)
-    engine.start()
-    try:
+    async with started(3) as engine:
         await asyncio.gather(*(engine.lease().call(worker, doze, 0) for worker in range(3)))
         await killed(engine, 1)
         engine.lease()
         opened = [await engine.lease().call(worker, descriptors) for worker in range(3)]
-    finally:
-        await engine.close()
     pipes = set()
     for numbers in opened:
         assert numbers.pop(0) == "/dev/null"
@@ -217,9 +206,7 @@ async def test_a_worker_inherits_its_own_descriptors_alone() -> None:
 @on_linux
 async def test_the_end_of_the_server_is_named() -> None:
     """Its workers end with it; calls say so at once, and the next attempt has workers of another server."""
-    engine = ProcessEngine(2, 20.0)
-    engine.start()
-    try:
+    async with started(2) as engine:
         mine = engine.lease()
         await asyncio.gather(*(mine.call(worker, doze, 0) for worker in range(2)))
         call, pids, dead = asyncio.ensure_future(mine.call(0, doze, 60)), engine.pids, pid_of(engine._forks)
@@ -237,8 +224,6 @@ async def test_the_end_of_the_server_is_named() -> None:
         assert pid_of(engine._forks) != dead
         with pytest.raises(Interrupted, match=says):
             await mine.call(1, doze, 0)
-    finally:
-        await engine.close()
 
 
 def test_a_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.library.engines import started
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.comparison import GainComparison, bits_of, blinded, champion_is_larger
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
 from treetap.trees.slots import Slots
-from treetap.workers.engines import InProcessEngine, ProcessEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 WIDTH = 67
@@ -87,10 +87,7 @@ def test_ciphertexts_are_fresh_and_their_number_is_the_width(key: SecretKey) -> 
 @pytest.mark.parametrize("processes", [False, True], ids=["in this process", "in two workers"])
 async def test_workers_compare_many_numbers(key: SecretKey, processes: bool) -> None:
     """Outcomes come in the order of the numbers; answers that no champion gives are refused."""
-    engine = ProcessEngine(2, 60) if processes else InProcessEngine()
-    if isinstance(engine, ProcessEngine):
-        engine.start()
-    try:
+    async with started(2 if processes else 0, 60) as engine:
         holder = KeyHolder(engine.lease(), key, Slots((60,)), "short-exponent", "job/1")
         await holder.start()
         comparison = GainComparison(engine.lease(), holder, WIDTH)
@@ -107,8 +104,6 @@ async def test_workers_compare_many_numbers(key: SecretKey, processes: bool) -> 
             await comparison.outcomes(key.public, [key.encrypt_many([0] * WIDTH, "standard")])
         with pytest.raises(Malformed, match="not below n²"):
             await comparison.blinded([(key.public, bytes(len(bits[0])), 4)])
-    finally:
-        await engine.close()
 
 
 def test_bits_are_those_of_the_number() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.library.additive.sums.test_tree_sums import KEY, LARGEST, plain_candidates, table, workers
+from tests.library.additive.sums.test_tree_sums import KEY, LARGEST, plain_candidates, table
+from tests.library.engines import workers
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Conflict, Malformed

@@ -10,6 +10,7 @@ import pytest
 from gmpy2 import mpz
 
 from tests.library.ciphertexts import integers
+from tests.library.engines import workers
 from treetap.additive.paillier.public_key import TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Batch
@@ -94,10 +95,7 @@ async def test_a_chain_of_two_finds_the_sums(kind: str, monkeypatch: pytest.Monk
 
 async def test_lanes_share_the_work() -> None:
     """Two worker processes find what one finds, in the same order."""
-    workers = ProcessEngine(2, 20.0)
-    workers.start()
-    engine = workers.lease()
-    try:
+    async with workers(2) as engine:
         owner = owner_of(engine)
         await owner.start()
         forwarded = await first_hop(engine, owner, "short-exponent")
@@ -105,8 +103,6 @@ async def test_lanes_share_the_work() -> None:
         await last.start(b"")
         sums = await through(last, LAST_MASK, forwarded, 5000)
         assert (await owner.open(sums, RECORDS) == expected()).all()
-    finally:
-        await workers.close()
 
 
 def trivial(ciphertexts: list[mpz]) -> np.ndarray:

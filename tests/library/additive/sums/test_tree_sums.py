@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
 
 from tests.library.ciphertexts import integers
+from tests.library.engines import workers
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import BadInput, Conflict, Malformed, PlaintextOverflow
 from treetap.trees.candidates import Kind, Shape
 from treetap.trees.slots import Slots, width_for
-from treetap.workers.engines import Engine, InProcessEngine, ProcessEngine
+from treetap.workers.engines import InProcessEngine, ProcessEngine
 
 pytestmark = pytest.mark.real_time
 
@@ -29,21 +29,6 @@ LARGEST = 1000
 SLOTS = Slots((20, 30))
 RNG = np.random.default_rng(3)
 COLUMNS = [RNG.integers(-(2**18), 2**18, 100), RNG.integers(-(2**28), 2**28, 100)]
-
-
-@asynccontextmanager
-async def workers(number: int):
-    """An in-process engine for 0, else that many worker processes."""
-    engine: Engine
-    if number == 0:
-        engine = InProcessEngine()
-    else:
-        engine = ProcessEngine(number, 20.0)
-        engine.start()
-    try:
-        yield engine.lease()
-    finally:
-        await engine.close()
 
 
 def table(rng: np.random.Generator, records: int, shapes: Sequence[tuple[int, bool]]):
