@@ -20,7 +20,7 @@ import pytest
 from tests.boosting import test_base_model, test_categories, test_protocol
 from tests.defences import test_label_dp, test_released_sets, test_repair
 from tests.growth import test_cell_merging, test_eval_table, test_expansion, test_monotone, test_small_spaces
-from tests.lattice_ways import carry_out, instances, take_way
+from tests.lattice_ways import carry_out, in_own_loop, instances, take_way
 from tests.many_workers import ManyWorkers
 from tests.oracle import OracleSplit
 from tests.prediction import test_grafted
@@ -166,11 +166,12 @@ def test_worlds_of_every_shape(
 ) -> None:
     """The tests of the other schemes."""
     take_way(monkeypatch, way)
-    test_protocol.test_the_federation_finds_and_uses_the_oracles_model(objective, shape, LATTICE, tmp_path)
+    feature = test_protocol.test_the_federation_finds_and_uses_the_oracles_model
+    in_own_loop(feature, {"objective": objective, "shape": shape, "scheme": LATTICE}, tmp_path, monkeypatch)
 
 
 #: Tests of features, in which jobs that name no scheme train on a lattice here.
-FEATURES: tuple[Callable[..., None], ...] = (
+FEATURES: tuple[Callable[..., Any], ...] = (
     test_base_model.test_a_continued_model_is_the_oracles,
     test_base_model.test_splits_of_categories_are_continued,
     test_categories.test_the_model_is_the_oracles,
@@ -193,7 +194,7 @@ FEATURES: tuple[Callable[..., None], ...] = (
 @pytest.mark.parametrize(("feature", "given"), list(instances(FEATURES, of_forests=False)))
 @pytest.mark.parametrize("way", Way)
 def test_features(
-    way: Way, feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    way: Way, feature: Callable[..., Any], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Models, metrics and what is shown are those that the feature has under the other schemes."""
     chosen = carry_out(feature, given, way, tmp_path, monkeypatch)

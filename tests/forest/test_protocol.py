@@ -248,7 +248,7 @@ def test_cases_are_what_they_say() -> None:
 
 
 #: Tests of features, of which forests train on a lattice here.
-FEATURES: tuple[Callable[..., None], ...] = (
+FEATURES: tuple[Callable[..., Any], ...] = (
     test_changed_defences.test_what_a_tree_withheld_stays_hidden,
     test_cell_merging.test_the_federation_finds_the_joined_tables_trees,
     test_eval_table.test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table,
@@ -266,7 +266,7 @@ FEATURES: tuple[Callable[..., None], ...] = (
 @pytest.mark.parametrize(("feature", "given"), list(instances(FEATURES, of_forests=True)))
 @pytest.mark.parametrize("way", Way)
 def test_features(
-    way: Way, feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    way: Way, feature: Callable[..., Any], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Models, metrics, accounts and what is shown are those that the feature has under the other schemes."""
     assert carry_out(feature, given, way, tmp_path, monkeypatch)

@@ -11,7 +11,7 @@ import pytest
 from tests.boosting import test_lattice
 from tests.forest import test_protocol as test_forest
 from tests.growth import test_cell_merging, test_column_noise, test_withheld
-from tests.lattice_ways import carry_out
+from tests.lattice_ways import carry_out, in_own_loop
 from tests.shards_here import ShardsHere
 from tests.simulator import Federation
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
@@ -80,10 +80,7 @@ def test_models_are_those_of_one_machine(
     job: str, clusters: dict[str, ShardsHere], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By either way, with bins of the job and of nodes, noise and withheld spaces: as the tests of these features."""
-    test, given = JOBS[job]
-    wanted = test.__code__.co_varnames[: test.__code__.co_argcount]
-    fixtures = {"tmp_path": tmp_path, "monkeypatch": monkeypatch}
-    test(**given, **{name: fixture for name, fixture in fixtures.items() if name in wanted})
+    in_own_loop(*JOBS[job], tmp_path, monkeypatch)
     _check(clusters)
 
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ from tests.boosting import test_base_model, test_categories
 from tests.boosting.categories import categorical_world
 from tests.defences import test_label_dp, test_repair
 from tests.growth import test_eval_table, test_monotone
-from tests.lattice_ways import instances
+from tests.lattice_ways import in_own_loop, instances
 from tests.oracle import OracleLeaf
 from tests.simulator import Federation, Message, failed, finished, run
 from tests.worlds import (
@@ -159,7 +158,7 @@ async def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_pa
 
 
 #: Tests of features, whose jobs withhold instance spaces here, and pad trees where they can.
-FEATURES: tuple[Callable[..., None], ...] = (
+FEATURES: tuple[Callable[..., Any], ...] = (
     test_base_model.test_a_continued_model_is_the_oracles,
     test_base_model.test_splits_of_categories_are_continued,
     test_categories.test_the_model_is_the_oracles,
@@ -171,7 +170,7 @@ FEATURES: tuple[Callable[..., None], ...] = (
 )
 
 #: Of these those that have forests too.
-FEATURES_OF_FORESTS: tuple[Callable[..., None], ...] = (
+FEATURES_OF_FORESTS: tuple[Callable[..., Any], ...] = (
     test_eval_table.test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table,
     test_repair.test_a_federation_repairs_as_the_joined_table_does,
     test_label_dp.test_the_model_is_that_of_the_noisy_labels,
@@ -184,7 +183,7 @@ FEATURES_OF_FORESTS: tuple[Callable[..., None], ...] = (
     [*instances(FEATURES, of_forests=False), *instances(FEATURES_OF_FORESTS, of_forests=True)],
 )
 def test_features(
-    feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    feature: Callable[..., Any], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Models, metrics and scores are those that the feature has where instance spaces are sent."""
     trained, words = list[TreeParams](), set[str]()
@@ -212,9 +211,7 @@ def test_features(
     monkeypatch.setattr(worlds, "default_scheme", LATTICE)
     monkeypatch.setattr(Federation, "train", withholding)
     monkeypatch.setattr(Federation, "predict", encrypted)
-    fixtures = {"tmp_path": tmp_path, "monkeypatch": monkeypatch}
-    wanted = inspect.signature(feature).parameters
-    feature(**given, **{name: fixture for name, fixture in fixtures.items() if name in wanted})
+    in_own_loop(feature, given, tmp_path, monkeypatch)
     assert trained
     assert "encrypted_words" in words
     assert not words & SHOWN
