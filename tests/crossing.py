@@ -46,7 +46,6 @@ def crossing(folder: Path, protocol: str) -> Crossed:
         asked = predict_request(model="job", table="train", protocol=protocol, block=BLOCK)
         assert (await federation.predict(asked)).state == "finished"
         found.trees = joined_model(federation.states)
-        await federation.close()
 
     run(main())
     return found

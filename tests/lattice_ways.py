@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests import worlds
-from tests.simulator import Federation
+from tests.simulator import Federation, run
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_ways import Needs, Way
 from treetap.party.growth import lattice_sums, lattice_values
@@ -37,7 +37,7 @@ def take_way(patch: pytest.MonkeyPatch, way: Way) -> list[Way]:
     return chosen
 
 
-def instances(features: Sequence[Callable[..., None]], *, of_forests: bool) -> Iterator[Any]:
+def instances(features: Sequence[Callable[..., Any]], *, of_forests: bool) -> Iterator[Any]:
     """Each of these tests with the values of its parameters, if these name a forest, or if they do not.
 
     Those of a test beyond `EVERY_TIME` are of the campaign.
@@ -60,8 +60,17 @@ def instances(features: Sequence[Callable[..., None]], *, of_forests: bool) -> I
                 taken += 1
 
 
+def in_own_loop(test: Callable[..., Any], given: dict[str, Any], folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Carry out a test with those fixtures that it wants, under virtual time if it is a coroutine."""
+    fixtures = {"tmp_path": folder, "monkeypatch": patch}
+    wanted = inspect.signature(test).parameters
+    found = test(**given, **{name: fixture for name, fixture in fixtures.items() if name in wanted})
+    if inspect.iscoroutine(found):
+        run(found)
+
+
 def carry_out(
-    feature: Callable[..., None], given: dict[str, Any], way: Way, folder: Path, patch: pytest.MonkeyPatch
+    feature: Callable[..., Any], given: dict[str, Any], way: Way, folder: Path, patch: pytest.MonkeyPatch
 ) -> list[Way]:
     """One of these tests, whose jobs name no scheme, on a lattice; returns the ways that its parties choose."""
     schemes: set[str] = set()
@@ -74,8 +83,6 @@ def carry_out(
 
     patch.setattr(worlds, "default_scheme", LATTICE)
     patch.setattr(Federation, "train", noted)
-    fixtures = {"tmp_path": folder, "monkeypatch": patch}
-    wanted = inspect.signature(feature).parameters
-    feature(**given, **{name: fixture for name, fixture in fixtures.items() if name in wanted})
+    in_own_loop(feature, given, folder, patch)
     assert schemes == {LATTICE}
     return chosen

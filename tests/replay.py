@@ -63,7 +63,6 @@ def faultless(folder: Path, here: World = HERE, job: setup_pb2.JobSpec = JOB) ->
     async def main() -> list[Message]:
         federation = Federation(folder, here.tables)
         assert (await federation.train(job)).state == "finished"
-        await federation.close()
         return federation.log
 
     return run(main())

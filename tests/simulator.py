@@ -161,6 +161,29 @@ def _ignored(ended: asyncio.Task[Any]) -> None:
         ended.exception()
 
 
+def finished(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
+    """The status of a job, which has finished.
+
+    Raises:
+        AssertionError: it has not.
+    """
+    assert (status.state, status.error) == ("finished", "")
+    return status
+
+
+def failed(status: jobs_pb2.JobStatus, *words: str, bad_input: bool | None = None) -> jobs_pb2.JobStatus:
+    """The status of a job, which has failed with an error that contains all the words.
+
+    Raises:
+        AssertionError: it has not; or, where `bad_input` says so, it did not fail by what it was given.
+    """
+    assert status.state == "failed"
+    assert bad_input in (None, status.bad_input)
+    for word in words:
+        assert word in status.error
+    return status
+
+
 class Federation:
     """Parties and a coordinator on one virtual network; made inside `run`, it is closed at its end.
 
@@ -251,6 +274,11 @@ class Federation:
             asyncio.get_running_loop().call_soon(abandon) if amid_writing else abandon()
         for task in list(process.tasks):
             task.cancel()
+
+    def restart(self, name: str) -> None:
+        """kill -9, and the next process on what is on the disk."""
+        self.kill(name)
+        self.start(name)
 
     def kill_at(self, name: str, when: Callable[[Message], object], *, back: bool = False) -> None:
         """Kill a process at the first message of which that holds. `back`: it is started again at once."""

@@ -28,8 +28,6 @@ def drawn_ids(parties: int, seed: int) -> tuple[list[list[str]], set[str]]:
 def asked(folder: Path, ids: list[list[str]], policies: dict[str, dict[str, Any]], **asked: Any) -> jobs_pb2.JobStatus:
     async def main() -> jobs_pb2.JobStatus:
         federation = Federation(folder, tables(ids), policies=policies)
-        status = await federation.preview(**asked)
-        await federation.close()
-        return status
+        return await federation.preview(**asked)
 
     return run(main())

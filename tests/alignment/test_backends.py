@@ -10,7 +10,7 @@ import pytest
 
 from tests.alignment.test_protocol import NAMES, aligned, job, tables
 from tests.native.forms import HERE
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished
 from treetap.native import arithmetic
 from treetap.workers.engines import InProcessEngine
 
@@ -50,26 +50,25 @@ class _Engine(InProcessEngine):
     ],
     ids="-".join,
 )
-def test_parties_with_the_kernels_meet_one_with_libsodium(names: tuple[arithmetic.Name, ...], tmp_path: Path) -> None:
+async def test_parties_with_the_kernels_meet_one_with_libsodium(
+    names: tuple[arithmetic.Name, ...], tmp_path: Path
+) -> None:
     """Every step of the alignment is done with each arithmetic, and all parties name the records that all hold."""
     common = [f"c{number:02d}" for number in range(20)]
     ids = [[*common, *(f"{place}-{number}" for number in range(9 + place))] for place in range(len(names))]
     found: list[list[str]] = []
     used: list[str] = []
 
-    async def main() -> None:
-        engines = {name: _Engine(which, used) for name, which in zip(NAMES, names, strict=False)}
-        federation = Federation(tmp_path, tables(ids), engine=lambda name: engines[name])
+    engines = {name: _Engine(which, used) for name, which in zip(NAMES, names, strict=False)}
+    federation = Federation(tmp_path, tables(ids), engine=lambda name: engines[name])
 
-        def look(message: Message) -> None:
-            if message.word == "bin" and not found:
-                found.extend(aligned(federation))
+    def look(message: Message) -> None:
+        if message.word == "bin" and not found:
+            found.extend(aligned(federation))
 
-        federation.hook = look
-        status = await federation.train(job(len(names)))
-        assert (status.state, status.error) == ("finished", "")
-
-    run(main())
+    federation.hook = look
+    finished(await federation.train(job(len(names))))
+    await federation.close()
     assert sorted(found[0]) == common
     assert all(each == found[0] for each in found)
     kernels = {"blind", "raise_points", "check_points"}

@@ -1,16 +1,28 @@
-"""The least number of common records, which each party sets for itself: one for trainings, one for predictions."""
+"""Which records are common, by whichever route, and where long lists of them lie.
+
+- The least number of common records, which each party sets for itself: one for trainings, one for predictions.
+- Lists of blinded identifiers in files: any number of blocks, and nothing of them is left.
+- The turns of private set intersection, checked as a plan: every list meets every exponent, and comes back.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.alignment.test_protocol import NAMES, job, tables
-from tests.simulator import Federation, run
+from tests.alignment.test_protocol import NAMES, intersect, job, tables
+from tests.simulator import Federation, failed, run
+from treetap.party.alignment import lists as work
 from treetap.party.policy import Policy, merged
+from treetap.party.runtime.context import Scratch
+from treetap.protocols.alignment import POINT_BYTES, turns
 from treetap.protocols.prediction import predict_request
+from treetap.psi import group, lists
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2
 
 PARTIES = NAMES[:3]
 #: The rule as it is where a policy says nothing of it.
@@ -103,3 +115,119 @@ def test_the_coordinator_sees_how_many_ids_there_are_and_nothing_else_of_them(pa
 def _of_a_ring(ids: list[int], common: int) -> dict[str, int]:
     """Each party raises every list twice, its own once more than that, and the common points."""
     return {name: 2 * sum(ids) + own + common for name, own in zip(NAMES, ids, strict=False)}
+
+
+def _open_files(folder: Path) -> list[str]:
+    """Files below a folder that this process has open without a name."""
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        try:
+            path = os.readlink(each)
+        except OSError:  # the one of this listing
+            continue
+        if path.startswith(str(folder)) and path.endswith("(deleted)"):
+            found.append(path)
+    return found
+
+
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize("parties", [2, 3])
+def test_lists_of_many_blocks(parties: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls, messages, blocks and groups that end in the middle of each other give the records that all hold."""
+    monkeypatch.setattr(work, "POINTS_PER_CALL", 3)
+    monkeypatch.setattr(work, "POINTS_PER_MESSAGE", 4)
+    monkeypatch.setattr(lists, "BLOCK", 5)
+    common = [f"c{number}" for number in range(31)]
+    ids = [[*common, *(f"{place}-{number}" for number in range(10 + place))] for place in range(parties)]
+    found = intersect(tmp_path / "federation", ids)
+    assert sorted(found[0]) == sorted(common)
+    assert all(each == found[0] for each in found)
+    assert _open_files(tmp_path) == []
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+async def test_nothing_is_left_of_an_alignment_that_fails(parties: int, tmp_path: Path) -> None:
+    """A party that has received a spoilt list closes its files with the attempt, and so do the others."""
+    ids = [[f"i{number}" for number in range(12)]] * parties
+    seen: list[int] = []
+
+    federation = Federation(tmp_path, tables(ids))
+
+    def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
+        if name_of(parcel) == "blinded_ids" and parcel.stage == 3:
+            seen.append(len(_open_files(tmp_path)))
+            parcel.alignment.blinded_ids.points = bytes(32) + parcel.alignment.blinded_ids.points[32:]
+
+    federation.tamper = tamper
+    failed(await federation.train(job(parties)), "not a point of the group")
+    assert _open_files(tmp_path) == []
+    for name in NAMES[:parties]:
+        assert not [path for path in federation.state(name).iterdir() if path.name.startswith("tmp")]
+    await federation.close()
+    assert min(seen) >= parties
+
+
+def test_files_end_with_the_session(tmp_path: Path) -> None:
+    """They have no name in the folder while they are open; a file that was closed before is no fault."""
+    scratch = Scratch(tmp_path)
+    one, other = scratch.file(), scratch.file()
+    one.write(b"x")
+    assert list(tmp_path.iterdir()) == []
+    other.close()
+    scratch.close()
+    assert one.closed
+    assert _open_files(tmp_path) == []
+
+
+@pytest.mark.parametrize("parties", [2, 3, 4, 5, 8])
+def test_turns_are_numbered_and_name_parties(parties: int) -> None:
+    """Levels count from 0 without a gap; places and routes name parties of the job only."""
+    plan = turns(parties)
+    assert [turn.stage for turn in plan] == list(range(len(plan)))
+    for turn in plan:
+        assert set(turn.places) <= set(range(parties))
+        assert {place for route in turn.routes for place in route} <= set(turn.places)
+        assert bool(turn.routes) == (turn.step == "pass_ids")
+
+
+@pytest.mark.parametrize("parties", [3, 4, 5, 8])
+def test_every_list_meets_every_exponent_once(parties: int) -> None:
+    """Played with sets of names for exponents: what is compared in the end carries those of all parties, each once."""
+    hand: dict[int, list[tuple[int, list[str]]]] = {place: [] for place in range(parties)}
+    common: dict[int, list[str]] = {}
+    for turn in turns(parties):
+        if turn.step == "pass_ids":
+            moved: dict[int, list[tuple[int, list[str]]]] = {place: [] for place in turn.places}
+            for here, there in turn.routes:
+                moved[there] += hand[here]
+            hand |= moved
+            continue
+        for place in turn.places:
+            if turn.step == "blind_ids":
+                hand[place] = [(place, [f"first {place}"])]
+            elif turn.step in ("relay_ids", "raise_ids"):
+                ((owner, on),) = hand[place]
+                hand[place] = [(owner, [*on, f"{'first' if turn.step == 'relay_ids' else 'fresh'} {place}"])]
+            elif turn.step == "combine_ids":
+                assert sorted(owner for owner, _ in hand[place]) == list(range(parties))
+                everything = sorted(f"first {each}" for each in range(parties))
+                assert all(sorted(on) == everything for _, on in hand[place])
+                hand[place] = [(-1, [*everything[1:], "fresh 0"])]
+            elif turn.step == "refresh_ids":
+                ((_, on),) = hand[place]
+                hand[place] = [(-1, [*(each for each in on if each != f"first {place}"), f"fresh {place}"])]
+            elif turn.step == "trace_ids":
+                ((_, common[place]),) = hand[place]
+                hand[place] = [(place, [])]
+            elif turn.step == "match_ids":
+                ((owner, on),) = hand[place]
+                assert owner == place
+                assert sorted(on) == sorted(common[place])
+    assert {tuple(sorted(each)) for each in common.values()} == {
+        tuple(sorted(f"fresh {place}" for place in range(parties)))
+    }
+
+
+def test_a_list_is_as_long_as_its_points() -> None:
+    """The bound of a list counts points of the group's encoding."""
+    assert POINT_BYTES == group.POINT_BYTES

@@ -13,7 +13,7 @@ from tests.alignment.previews import COUNTS, ROWS, drawn_ids
 from tests.alignment.test_protocol import NAMES, tables
 from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
 from tests.blindness.observed import Observed, observed
-from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.simulator import COORDINATOR, Federation, Message, failed, finished, run
 from treetap.party.alignment import lists
 from treetap.party.alignment import lists as work
 from treetap.party.runtime.ledger import ledger_of
@@ -42,7 +42,6 @@ def _guessed(folder: Path, ids: list[list[str]]) -> set[str]:
 
         federation.hook = attack
         assert (await federation.preview()).state == "finished"
-        await federation.close()
 
     run(main())
     return guessed
@@ -94,7 +93,6 @@ def test_the_combiner_cannot_say_which_ids_of_another_list_are_common(
 
             federation.tamper, federation.hook = look, attack
             assert (await federation.preview()).common.records == 20
-            await federation.close()
 
         run(main())
         return guess
@@ -111,8 +109,7 @@ def test_a_count_shows_the_coordinator_and_the_parties_no_membership(tmp_path: P
     shared, own = [f"c{number}" for number in range(15)], [f"o{number}" for number in range(15)]
 
     async def act(federation: Observed) -> int:
-        status = await federation.preview()
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.preview())
         return status.common.records
 
     runs = []
@@ -128,24 +125,21 @@ def test_a_count_shows_the_coordinator_and_the_parties_no_membership(tmp_path: P
     assert {step for _, _, step, _ in shown} == {"least_count", "blinded_ids", "shared_count"}
 
 
-def test_no_party_but_the_combiner_sees_a_point_twice(tmp_path: Path) -> None:
+async def test_no_party_but_the_combiner_sees_a_point_twice(tmp_path: Path) -> None:
     """Lists that pass a party have other exponents each, so that it cannot compare them."""
     ids = [[f"c{number}" for number in range(12)]] * 4
     seen: dict[str, list[bytes]] = {name: [] for name in NAMES[:4]}
 
-    async def main() -> None:
-        federation = Federation(tmp_path, tables(ids), policies=COUNTS)
+    federation = Federation(tmp_path, tables(ids), policies=COUNTS)
 
-        def look(_sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            block = parcel.alignment.blinded_ids.points
-            seen[to] += [block[at : at + 32] for at in range(0, len(block), 32)]
-            return parcel
+    def look(_sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        block = parcel.alignment.blinded_ids.points
+        seen[to] += [block[at : at + 32] for at in range(0, len(block), 32)]
+        return parcel
 
-        federation.tamper = look
-        assert (await federation.preview()).common.records == 12
-        await federation.close()
-
-    run(main())
+    federation.tamper = look
+    assert (await federation.preview()).common.records == 12
+    await federation.close()
     for name in NAMES[1:4]:
         assert len(set(seen[name])) == len(seen[name]) == 3 * 12
     assert len(set(seen[NAMES[0]])) < len(seen[NAMES[0]])
@@ -170,7 +164,6 @@ def _tampered(
         federation.tamper = changed
         status = await federation.preview()
         assert status.state == "failed"
-        await federation.close()
         return status.error
 
     return run(main())
@@ -240,49 +233,43 @@ def test_a_least_count_that_no_policy_can_have(least: int, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("step", ["counted_ids", "written_rows"])
-def test_a_coordinator_takes_no_answer_that_cannot_be(step: str, tmp_path: Path) -> None:
+async def test_a_coordinator_takes_no_answer_that_cannot_be(step: str, tmp_path: Path) -> None:
     """A combiner may tell the coordinator another thing than the parties: what it says is bounded."""
     ids = [["a", "b"], ["a", "c"]]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, tables(ids), policies=ROWS)
-        for name in NAMES[:2]:
-            node = federation.node(name)
+    federation = Federation(tmp_path, tables(ids), policies=ROWS)
+    for name in NAMES[:2]:
+        node = federation.node(name)
 
-            async def changed(caller: str, request: Any, conducted: Any = node.step) -> Any:
-                async for event in conducted(caller, request):
-                    if event.HasField("result") and event.result.HasField("alignment"):
-                        getattr(event.result.alignment, step).common.records = 2**63
-                    yield event
+        async def changed(caller: str, request: Any, conducted: Any = node.step) -> Any:
+            async for event in conducted(caller, request):
+                if event.HasField("result") and event.result.HasField("alignment"):
+                    getattr(event.result.alignment, step).common.records = 2**63
+                yield event
 
-            node.step = changed  # type: ignore[method-assign]
-        status = await federation.preview(answer="count" if step == "counted_ids" else "records")
-        assert status.state == "failed"
-        assert f"{NAMES[0]} says that {2**63} records are common" in status.error
-        await federation.close()
-
-    run(main())
+        node.step = changed  # type: ignore[method-assign]
+    failed(
+        await federation.preview(answer="count" if step == "counted_ids" else "records"),
+        f"{NAMES[0]} says that {2**63} records are common",
+    )
 
 
-def test_each_end_says_what_it_has_learnt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_end_says_what_it_has_learnt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The log, the account of previews and the transcript of each party have the count as a leak, by its class."""
     ids, common = drawn_ids(3, 5)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, tables(ids), policies=COUNTS, record="both")
-        assert (await federation.preview()).state == "finished"
-        await federation.close()
-        for name, state in federation.states.items():
-            ((charge, told),) = ledger_of(state).previews()
-            assert told == str(len(common))
-            assert sorted([name, *charge.occasion.parties]) == sorted(NAMES[:3])
-            leaks = [row for row in summarise(state / "transcripts" / "p")["rows"] if row["class"] == "OVERLAP"]
-            assert {row["step"] for row in leaks} == {"shared_count"}
-            assert {row["kind"] for row in leaks} == {"sent" if name == NAMES[0] else "received"}
-            messages = b"".join(record.message for record in TranscriptReader(state / "transcripts" / "p"))
-            assert not any(value.encode() in messages for value in common)
-
-    run(main())
+    federation = Federation(tmp_path, tables(ids), policies=COUNTS, record="both")
+    assert (await federation.preview()).state == "finished"
+    await federation.close()
+    for name, state in federation.states.items():
+        ((charge, told),) = ledger_of(state).previews()
+        assert told == str(len(common))
+        assert sorted([name, *charge.occasion.parties]) == sorted(NAMES[:3])
+        leaks = [row for row in summarise(state / "transcripts" / "p")["rows"] if row["class"] == "OVERLAP"]
+        assert {row["step"] for row in leaks} == {"shared_count"}
+        assert {row["kind"] for row in leaks} == {"sent" if name == NAMES[0] else "received"}
+        messages = b"".join(record.message for record in TranscriptReader(state / "transcripts" / "p"))
+        assert not any(value.encode() in messages for value in common)
     said = [record.getMessage() for record in caplog.records if "a leak by preview" in record.getMessage()]
     assert len(said) == 3
     assert all(f"has {len(common)} records in common" in line for line in said)

@@ -17,7 +17,7 @@ from nacl import bindings
 from tests.alignment.previews import asked
 from tests.alignment.test_protocol import NAMES, PARAMS, aligned, job, tables
 from tests.native.forms import HERE
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from treetap.native import arithmetic
 from treetap.party.alignment import lists as work
 from treetap.party.alignment.steps import Alignment
@@ -61,9 +61,7 @@ def trained(
                 found.extend(aligned(federation))
 
         federation.hook = look
-        status = await federation.train(job(len(ids), PARAMS))
-        await federation.close()
-        return status
+        return await federation.train(job(len(ids), PARAMS))
 
     return run(main()), found
 
@@ -327,9 +325,7 @@ def test_an_alignment_without_proofs_is_refused(tmp_path: Path) -> None:
         federation = Federation(tmp_path, tables([COMMON] * 2), policies={OTHER: ASKS[OTHER]})
         asked = job(2)
         asked.alignment = "sorted-ids"
-        status = await federation.train(asked)
-        await federation.close()
-        return status
+        return await federation.train(asked)
 
     status = run(main())
     assert status.state == "failed"
@@ -403,8 +399,7 @@ async def test_predictions_have_proofs_too(tmp_path: Path) -> None:
 
     federation.tamper = note
     assert (await federation.train(job(2))).state == "finished"
-    status = await federation.predict(predict_request(model="job"))
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.predict(predict_request(model="job")))
     await federation.close()
     assert sorted(proofs.values()) == [2, 2]
 
@@ -533,11 +528,6 @@ def test_points_that_are_sent_back_in_a_ring(proven: bool, tmp_path: Path) -> No
     assert told in status.error
 
 
-def _shorten(parcel: Parcel) -> None:
-    ids = parcel.alignment.blinded_ids
-    ids.points, ids.signs = ids.points[:-32], ids.signs[: (len(ids.points) // 32 + 6) // 8]
-
-
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("common", [True, False])
 @pytest.mark.parametrize("fault", ["another point", "a point less"])
@@ -548,7 +538,8 @@ def test_an_error_of_a_ring_does_not_depend_on_what_is_common(fault: str, common
         if to == FIRST and name_of(parcel) == "blinded_ids" and parcel.stage == LAST:
             points = parcel.alignment.blinded_ids.points
             if fault == "a point less":
-                _shorten(parcel)
+                ids = parcel.alignment.blinded_ids
+                ids.points, ids.signs = ids.points[:-32], ids.signs[: (len(ids.points) // 32 + 6) // 8]
             else:
                 parcel.alignment.blinded_ids.points = _of_another_exponent(points)
         return parcel

@@ -17,7 +17,7 @@ import pytest
 
 from tests import replay
 from tests.campaign.cipher import KeysMade, ciphers
-from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.simulator import COORDINATOR, Federation, Message, failed, finished, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec
 from treetap.party.runtime import mailbox
 from treetap.party.runtime.mailbox import OVERHEAD
@@ -88,8 +88,7 @@ def intersect(folder: Path, ids: list[list[str]], seed: int = 0) -> list[list[st
                 found.extend(aligned(federation))
 
         federation.hook = look
-        status = await federation.train(job(len(ids)))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(job(len(ids))))
 
     run(main())
     return found
@@ -131,9 +130,7 @@ async def test_nothing_in_common_ends_the_job(parties: int, tmp_path: Path) -> N
     ids = [["a", "b", "x"], ["b", "c", "y"], ["a", "c", "z"]] if parties == 3 else [["a", "b"], ["c", "d"]]
 
     federation = Federation(tmp_path / "federation", tables(ids))
-    status = await federation.train(job(parties))
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "no record is common to all parties" in status.error
+    failed(await federation.train(job(parties)), "no record is common to all parties", bad_input=True)
     for state in federation.states.values():
         assert list((state / "jobs").iterdir()) == []
 
@@ -230,8 +227,7 @@ def _killed_and_resumed(folder: Path, number: int, victim: str) -> None:
             nonlocal killed
             if message.number == number and not message.served and not killed:
                 killed = True
-                federation.kill(victim)
-                federation.start(victim)
+                federation.restart(victim)
             if message.word == "begin_tree" and not order:
                 path = federation.state(PARTIES[0]) / "jobs" / "job" / "alignment.npz"
                 with np.load(path) as stored:
@@ -275,7 +271,6 @@ def test_killed_at_messages_of_the_alignment(tmp_path: Path) -> None:
 
 async def test_predictions_of_records_that_somebody_lacks_are_empty(tmp_path: Path) -> None:
     """Every record that was asked for has a row; where the parties could not answer together its cells are empty."""
-
     federation = Federation(tmp_path / "federation", replay.HERE.tables)
     job = spec(replay.PARAMS, obfuscation="standard", alignment="psi")
     assert (await federation.train(job)).state == "finished"
@@ -293,9 +288,9 @@ async def test_predictions_of_records_that_somebody_lacks_are_empty(tmp_path: Pa
         assert part.column(name).to_pylist() == expected
     (federation.folder / PARTIES[0] / "one.txt").write_text(gone + "\n")
     request = predict_request(model="job", records_file="one.txt")
-    nothing = await federation.predict(request)
-    assert (nothing.state, nothing.bad_input) == ("failed", True)
-    assert "none of the records to predict is common to all parties" in nothing.error
+    nothing = failed(
+        await federation.predict(request), "none of the records to predict is common to all parties", bad_input=True
+    )
     assert gone not in nothing.error
 
 
@@ -334,7 +329,6 @@ def test_a_list_that_has_been_here_is_no_longer_than_then(parties: int, tmp_path
         federation.tamper = tamper
         status = await federation.train(job(parties))
         assert f"round 0, stage {stage} has more than the" in status.error
-        await federation.close()
 
     for stage in passes[parties - 1 :]:
         run(attempt(stage))

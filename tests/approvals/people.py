@@ -45,8 +45,7 @@ def begin(
             changed = config.model_copy(update={"tls": configured(files)})
             again = config.policy.with_lines(policies.get(name, {}))
             federation.configs[name] = changed.under(again)
-            federation.kill(name)
-            federation.start(name)
+            federation.restart(name)
     return federation
 
 

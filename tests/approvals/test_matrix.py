@@ -57,7 +57,7 @@ def _attempts(federation: Federation, party: str, kind: Kind) -> list[Charge]:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("kind", "protocol"), [_marked(job) for job in JOBS])
-def test_a_job_that_waits_for_people_is_charged_once(
+async def test_a_job_that_waits_for_people_is_charged_once(
     kind: Kind, protocol: str, tmp_path: Path, certificates: dict[str, TlsFiles]
 ) -> None:
     """At a limit of one: nothing while it waits, at the parties that opened it either; then before anything leaves."""
@@ -66,30 +66,26 @@ def test_a_job_that_waits_for_people_is_charged_once(
         trained(training_of(story))
     limit = {"partners": {COORDINATOR: Partner.model_validate({DAILY[kind]: 1})}}
 
-    async def main() -> None:
-        federation = begin(tmp_path, story, certificates, {LABEL_HOLDER: limit, B: {**MANUAL, **limit}, C: limit})
+    federation = begin(tmp_path, story, certificates, {LABEL_HOLDER: limit, B: {**MANUAL, **limit}, C: limit})
 
-        def look(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            own = Ledger(federation.state(sender)).charges(kind)  # as another process reads it
-            assert parcel.attempt in [one.occasion.attempt for one in own if one.occasion.job == parcel.job]
-            return parcel
+    def look(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        own = Ledger(federation.state(sender)).charges(kind)  # as another process reads it
+        assert parcel.attempt in [one.occasion.attempt for one in own if one.occasion.job == parcel.job]
+        return parcel
 
-        federation.tamper = look
-        playing = asyncio.ensure_future(play(federation, story))
-        name = "job" if story in TRAININGS else "p" if story in PREVIEWS else "new"
-        await waiting(federation, name, B)
-        assert [party for party in federation.configs if _attempts(federation, party, kind)] == []
-        approve(federation, B)
-        status = await playing
-        assert (status.state, status.error) == ("finished", "")
-        assert wrong(federation, story) == ""
-        for party in federation.configs:
-            assert [one.occasion.job for one in _attempts(federation, party, kind)] == [name]
-        refused = await _play(federation, story, "again")
-        assert f"takes no part: the {DAILY[kind]} of its policy are used up" in refused.error
-        await federation.close()
-
-    run(main())
+    federation.tamper = look
+    playing = asyncio.ensure_future(play(federation, story))
+    name = "job" if story in TRAININGS else "p" if story in PREVIEWS else "new"
+    await waiting(federation, name, B)
+    assert [party for party in federation.configs if _attempts(federation, party, kind)] == []
+    approve(federation, B)
+    status = await playing
+    assert (status.state, status.error) == ("finished", "")
+    assert wrong(federation, story) == ""
+    for party in federation.configs:
+        assert [one.occasion.job for one in _attempts(federation, party, kind)] == [name]
+    refused = await _play(federation, story, "again")
+    assert f"takes no part: the {DAILY[kind]} of its policy are used up" in refused.error
 
 
 def test_every_protocol_has_a_row() -> None:
@@ -125,70 +121,55 @@ def _request(step: control_pb2.StepRequest, attempt: int) -> control_pb2.StepReq
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("which", [1, 2, -2, -1])
-def test_whatever_is_asked_after_the_opening_is_charged_first(which: int, tmp_path: Path) -> None:
+async def test_whatever_is_asked_after_the_opening_is_charged_first(which: int, tmp_path: Path) -> None:
     """So openings give no attempt for nothing: they tell what a check tells."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        assert (await federation.train(TRAININGS["boosting"][1])).state == "finished"
-        *steps, left = [request for when, party, request in federation.conducted if (when, party) == ("begin", B)]
-        named = [name_of(step) for step in (steps[0], *steps[-2:], left)]
-        assert named == ["prepare", "publish", "account", "leave"]
-        await federation.close()
-        other = Federation(tmp_path / "other", HERE.tables)
-        ledger = ledger_of(other.state(B))
-        for attempt in (1, 1, 2, 3):
-            await _asked(other, B, _request(steps[0], attempt))
-            assert ledger.charges() == []
-        for _ in range(2):
-            with suppress(Interrupted, OutOfOrder, UnknownJob):  # the others are not in it; the charge comes first
-                await _asked(other, B, _request(steps[which], 3))
-            assert [charge.occasion.attempt for charge in ledger.charges()] == [3]
-        await other.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    assert (await federation.train(TRAININGS["boosting"][1])).state == "finished"
+    *steps, left = [request for when, party, request in federation.conducted if (when, party) == ("begin", B)]
+    named = [name_of(step) for step in (steps[0], *steps[-2:], left)]
+    assert named == ["prepare", "publish", "account", "leave"]
+    await federation.close()
+    other = Federation(tmp_path / "other", HERE.tables)
+    ledger = ledger_of(other.state(B))
+    for attempt in (1, 1, 2, 3):
+        await _asked(other, B, _request(steps[0], attempt))
+        assert ledger.charges() == []
+    for _ in range(2):
+        with suppress(Interrupted, OutOfOrder, UnknownJob):  # the others are not in it; the charge comes first
+            await _asked(other, B, _request(steps[which], 3))
+        assert [charge.occasion.attempt for charge in ledger.charges()] == [3]
 
 
-def test_two_jobs_that_open_at_once_find_room_for_one(tmp_path: Path) -> None:
+async def test_two_jobs_that_open_at_once_find_room_for_one(tmp_path: Path) -> None:
     """Each opens, as none has been charged; of their next steps one is refused, and again when it is repeated."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        assert (await federation.train(TRAININGS["boosting"][1])).state == "finished"
-        steps = {name_of(request): request for _, party, request in federation.conducted if party == B}
-        await federation.close()
-        limit = {"partners": {COORDINATOR: {"jobs_per_day": 1}}}
-        other = Federation(tmp_path / "other", HERE.tables, policies={B: limit})
-        jobs = {name: {word: _request(steps[word], 1) for word in ("prepare", "account")} for name in ("one", "two")}
-        for word in ("prepare", "account"):
-            for name, own in jobs.items():
-                own[word].job = name
-                if (name, word) != ("two", "account"):
-                    await _asked(other, B, own[word])
-        for _ in range(2):
-            with pytest.raises(Refused, match="takes no part: the jobs_per_day of its policy are used up"):
-                await _asked(other, B, jobs["two"]["account"])
-        assert [charge.occasion.job for charge in ledger_of(other.state(B)).charges()] == ["one"]
-        await other.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    assert (await federation.train(TRAININGS["boosting"][1])).state == "finished"
+    steps = {name_of(request): request for _, party, request in federation.conducted if party == B}
+    await federation.close()
+    limit = {"partners": {COORDINATOR: {"jobs_per_day": 1}}}
+    other = Federation(tmp_path / "other", HERE.tables, policies={B: limit})
+    jobs = {name: {word: _request(steps[word], 1) for word in ("prepare", "account")} for name in ("one", "two")}
+    for word in ("prepare", "account"):
+        for name, own in jobs.items():
+            own[word].job = name
+            if (name, word) != ("two", "account"):
+                await _asked(other, B, own[word])
+    for _ in range(2):
+        with pytest.raises(Refused, match="takes no part: the jobs_per_day of its policy are used up"):
+            await _asked(other, B, jobs["two"]["account"])
+    assert [charge.occasion.job for charge in ledger_of(other.state(B)).charges()] == ["one"]
 
 
-def test_an_opening_that_tells_of_labels_is_charged(tmp_path: Path) -> None:
+async def test_an_opening_that_tells_of_labels_is_charged(tmp_path: Path) -> None:
     """The label holder's answer has the metrics of a model that is published; a feature party's has none."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        with mock.patch.object(Attempts, "left"):  # it was published, and interrupted before its end
-            assert (await federation.train(TRAININGS["boosting"][1])).state == "finished"
-        openings = {party: request for _, party, request in federation.conducted if name_of(request) == "prepare"}
-        for party, attempts in ((LABEL_HOLDER, [1, 2]), (B, [1])):
-            await _asked(federation, party, _request(openings[party], 2))
-            charges = ledger_of(federation.state(party)).charges(Kind.TRAINING)
-            assert [charge.occasion.attempt for charge in charges] == attempts
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    with mock.patch.object(Attempts, "left"):  # it was published, and interrupted before its end
+        assert (await federation.train(TRAININGS["boosting"][1])).state == "finished"
+    openings = {party: request for _, party, request in federation.conducted if name_of(request) == "prepare"}
+    for party, attempts in ((LABEL_HOLDER, [1, 2]), (B, [1])):
+        await _asked(federation, party, _request(openings[party], 2))
+        charges = ledger_of(federation.state(party)).charges(Kind.TRAINING)
+        assert [charge.occasion.attempt for charge in charges] == attempts
 
 
 class Row(NamedTuple):
@@ -240,8 +221,7 @@ def _limited(folder: Path, story: str, key: str, value: Any) -> Federation:
     config = federation.configs[B]
     partners = {LABEL_HOLDER: Partner.model_validate({key: value})}
     federation.configs[B] = config.under(config.policy.with_lines({"partners": partners}))
-    federation.kill(B)
-    federation.start(B)
+    federation.restart(B)
     return federation
 
 

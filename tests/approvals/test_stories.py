@@ -10,7 +10,7 @@ import pytest
 
 from tests.approvals.people import ANN, LABEL_HOLDER, MANUAL, B, C, approvals, approve, begin, certify, the_one, waiting
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, play, training_of, wrong
-from tests.simulator import COORDINATOR, Federation, Message
+from tests.simulator import COORDINATOR, Federation, Message, finished
 from treetap.errors import BadInput
 from treetap.party.node import PartyNode
 from treetap.party.runtime.attempts import Session
@@ -105,8 +105,7 @@ async def test_an_approval_ends_with_its_job(
     approve(federation, B)
     assert (await playing).state == "finished"
     for party in (LABEL_HOLDER, B):
-        federation.kill(party)
-        federation.start(party)
+        federation.restart(party)
         with pytest.raises(BadInput, match=f"job {_job(story)} has ended here; submit a new job"):
             await again(federation, party)
         asked = the_one(federation, party)
@@ -134,15 +133,13 @@ async def test_a_refusal_ends_the_job_with_its_reason(
 
 async def test_a_wait_survives_both_restarts(tmp_path: Path, certificates: dict[str, TlsFiles]) -> None:
     """The journal and the party's state have the job; a resume after an approval needs no second one."""
-
     federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})
     playing = asyncio.ensure_future(play(federation, "boosting"))
     await waiting(federation, "job", B)
     playing.cancel()
     digest = the_one(federation, B).digest
     for name in (COORDINATOR, B):
-        federation.kill(name)
-        federation.start(name)
+        federation.restart(name)
     federation.process(COORDINATOR).within(federation.jobs.go_on)
     await waiting(federation, "job", B)
     assert the_one(federation, B).digest == digest
@@ -151,8 +148,7 @@ async def test_a_wait_survives_both_restarts(tmp_path: Path, certificates: dict[
     assert federation.jobs.status("job")[0].state == "waiting"
     federation.start(B)
     approve(federation, B)
-    status = await federation.jobs.wait("job")
-    assert status.state == "finished"
+    status = finished(await federation.jobs.wait("job"))
     assert status.attempt == 2
     assert wrong(federation, "boosting") == ""
 
@@ -161,7 +157,6 @@ async def test_an_interrupted_job_resumes_without_another_approval(
     tmp_path: Path, certificates: dict[str, TlsFiles]
 ) -> None:
     """Its digest is the same; once the approval has expired, it waits again."""
-
     federation = begin(tmp_path, "boosting", certificates, {B: MANUAL})
     playing = asyncio.ensure_future(play(federation, "boosting"))
     await waiting(federation, "job", B)

@@ -10,7 +10,7 @@ import numpy as np
 from tests.attacks.recorded import transcript
 from tests.pivodl.federations import job_of, transparent
 from tests.pivodl.jobs import policies
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.worlds import World, spread, world
 from treetap.attacks.pivodl.evidence import SharedLabelEvidence, exact_weights
 from treetap.attacks.registry import Needs, rows
@@ -38,9 +38,7 @@ def trained(
     async def main() -> dict[str, Path]:
         job = job_of(here, params)
         federation = Federation(folder, here.tables, record=record, policies=policies(job, **policy))
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
+        finished(await federation.train(job))
         return federation.states
 
     with transparent():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.oracle import OracleSplit, OracleTree
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.worlds import World, spec
 from treetap.attacks.view.known_trees import Ints, TreeView
 from treetap.attacks.view.view import View
@@ -30,9 +30,7 @@ def train(folder: Path, here: World, params: TreeParams, record: Any = "received
     async def main() -> dict[str, Path]:
         federation = Federation(folder, here.tables, record=record)
         job = spec(params, len(here.blocks), key_bits=KEY_BITS, obfuscation="standard", **changes)
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
+        finished(await federation.train(job))
         return federation.states
 
     return run(main())

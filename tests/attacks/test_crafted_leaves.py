@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.oracle import OracleLeaf, OracleModel
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, spec, world
 from treetap.models.store import read_model
 from treetap.models.valued_trees import ValuedTrees, valued_trees
@@ -70,7 +70,7 @@ def read_off(federation: Federation, path: str) -> list[set[tuple[int, int]]]:
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("when", ["before the publication", "in a query"])
 @pytest.mark.parametrize("protocol", ["eini", "eini-lattice"])
-def test_paths_are_read_off_one_query(
+async def test_paths_are_read_off_one_query(
     protocol: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether the leaves were crafted while trees were stored, or for the query alone."""
@@ -91,14 +91,9 @@ def test_paths_are_read_off_one_query(
 
         monkeypatch.setattr(stored_trees.StoredTrees, "add", put)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
-        options = {} if protocol == "eini-lattice" else {"key_bits": 1024}
-        status = await federation.predict(predict_request(protocol, model="job", **options))
-        assert (status.state, status.error) == ("finished", "")
-        assert read_off(federation, status.predictions) == ends(ORACLE)
-        await federation.close()
-
     assert len(BITS) >= 16
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
+    options = {} if protocol == "eini-lattice" else {"key_bits": 1024}
+    status = finished(await federation.predict(predict_request(protocol, model="job", **options)))
+    assert read_off(federation, status.predictions) == ends(ORACLE)

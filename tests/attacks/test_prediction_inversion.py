@@ -16,7 +16,7 @@ from tests.attacks.recorded import transcript
 from tests.masked.predictions import scores_of
 from tests.pivodl.federations import job_of, transparent
 from tests.pivodl.jobs import policies
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from treetap.attacks.predictions.decoding import MaskedTree, decode_paths, invert, possible_leaves
 from treetap.attacks.predictions.evidence import arrivals, recipient_trees
 from treetap.attacks.view.replay import read_replay
@@ -119,10 +119,8 @@ def test_a_recipient_finds_weights_and_paths_on_its_own_disk(tmp_path: Path) -> 
         assert (await federation.train(job_of(here, params))).state == "finished"
         for name in here.tables:
             asked = predict_request(model="job", job=f"ask-{name}", recipient=name, block=50)
-            status = await federation.predict(asked)
-            assert (status.state, status.error) == ("finished", "")
+            status = finished(await federation.predict(asked))
             predictions[name] = status.predictions
-        await federation.close()
         return federation.states
 
     with transparent():

@@ -15,7 +15,7 @@ import pytest
 from markupsafe import escape
 
 from tests.commands.command import treetap_here
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.trainings import policies
 from tests.worlds import FOUR, Tables, spec
 from treetap.attacks import audit_file
@@ -67,9 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def main() -> dict[str, Path]:
         federation = Federation(place / "federation", tables, record="received", policies=allowed)
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
+        finished(await federation.train(job))
         return federation.states
 
     for name, state in run(main()).items():

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.commands.command import treetap_here
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.trainings import fitting, jobs_of, policies
 from tests.worlds import PARTIES, spec, world
 from treetap.attacks import audit_file, columns_apart
@@ -42,9 +42,7 @@ def _trained(place: Path, params: Any, **more: Any) -> None:
 
     async def main() -> dict[str, Path]:
         federation = Federation(place / "federation", here.tables, record="received", policies=allowed)
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
+        finished(await federation.train(job))
         return federation.states
 
     for name, state in run(main()).items():

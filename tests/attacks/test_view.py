@@ -12,7 +12,7 @@ import pytest
 
 from tests.attacks.recorded import KEY_BITS, knowable, known, train, transcript
 from tests.oracle import OracleModel, OracleSplit
-from tests.simulator import Faults, Federation, Message, run
+from tests.simulator import Faults, Federation, Message, finished, run
 from tests.worlds import PARTIES, World, spec, world
 from treetap.attacks.view.known_trees import TreeView
 from treetap.attacks.view.view import View, read_view
@@ -149,9 +149,7 @@ def test_messages_that_come_doubled_and_late_change_nothing(tmp_path: Path) -> N
     async def main() -> Federation:
         faults = Faults(double=0.5, delay_s=0.5, late_s=3.0, lose_reply=0.05, seed=4)
         federation = Federation(tmp_path, here.tables, faults=faults, record="received")
-        status = await federation.train(spec(PARAMS, key_bits=KEY_BITS, obfuscation="standard"))
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
+        finished(await federation.train(spec(PARAMS, key_bits=KEY_BITS, obfuscation="standard")))
         return federation
 
     states = run(main()).states
@@ -175,15 +173,13 @@ def test_a_resumed_job_and_its_transcript_while_it_was_interrupted(tmp_path: Pat
             if applied == 5:  # in the middle of the second tree
                 federation.hook = None
                 for party in PARTIES:
-                    federation.kill(party)
-                    federation.start(party)
+                    federation.restart(party)
 
         federation.hook = kill_everybody
         assert (await federation.train(spec(PARAMS, key_bits=KEY_BITS, obfuscation="standard"))).state == "interrupted"
         for party in FEATURES:
             between[party] = read_view(transcript(federation.states, party))
         assert (await federation.resume()).state == "finished"
-        await federation.close()
         return federation
 
     states = run(main()).states
@@ -201,47 +197,41 @@ def test_a_resumed_job_and_its_transcript_while_it_was_interrupted(tmp_path: Pat
         assert (resumed.attempt, resumed.unfinished, resumed.finished) == (2, (), True)
 
 
-def test_a_job_can_be_read_at_every_moment(tmp_path: Path) -> None:
+async def test_a_job_can_be_read_at_every_moment(tmp_path: Path) -> None:
     """While messages still arrive: what is there is read, never more than is true, and in the end everything."""
     here = world(30, (1, 2), seed=9)
     oracle = here.oracle(PARAMS)
     seen: list[int] = []
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, record="received")
+    federation = Federation(tmp_path, here.tables, record="received")
 
-        def look(message: Message) -> None:
-            if message.word not in ("relay_children", "store_tree", "leave") or message.served:
-                return
-            view = read_view(transcript(federation.states, "feature-b"))
-            assert view.rows is not None
-            for tree in (*view.trees, *view.unfinished):
-                whole = knowable(here, oracle[tree.index], "feature-b", PARAMS)
-                assert all(whole[u][0] == records for u, (records, _) in known(tree).items())
-            seen.append(sum(len(tree.nodes) for tree in (*view.trees, *view.unfinished)))
+    def look(message: Message) -> None:
+        if message.word not in ("relay_children", "store_tree", "leave") or message.served:
+            return
+        view = read_view(transcript(federation.states, "feature-b"))
+        assert view.rows is not None
+        for tree in (*view.trees, *view.unfinished):
+            whole = knowable(here, oracle[tree.index], "feature-b", PARAMS)
+            assert all(whole[u][0] == records for u, (records, _) in known(tree).items())
+        seen.append(sum(len(tree.nodes) for tree in (*view.trees, *view.unfinished)))
 
-        federation.hook = look
-        await federation.train(spec(PARAMS, 2, key_bits=KEY_BITS, obfuscation="standard"))
-        await federation.close()
-
-    run(main())
+    federation.hook = look
+    await federation.train(spec(PARAMS, 2, key_bits=KEY_BITS, obfuscation="standard"))
+    await federation.close()
     assert len(seen) > 6
     assert all(a <= b for a, b in pairwise(seen))
     assert seen[0] < seen[-1]
 
 
-def test_the_label_holder_and_predictions_have_no_view(tmp_path: Path) -> None:
+async def test_the_label_holder_and_predictions_have_no_view(tmp_path: Path) -> None:
     """Both are told in words: the one knows the labels, the other grows no tree."""
     here = world(30, (1, 2), seed=9)
 
-    async def main() -> dict[str, Path]:
-        federation = Federation(tmp_path, here.tables, record="received")
-        await federation.train(spec(PARAMS, 2, key_bits=KEY_BITS, obfuscation="standard"))
-        await federation.predict(predict_request(model="job", job="ask", block=4))
-        await federation.close()
-        return federation.states
-
-    states = run(main())
+    federation = Federation(tmp_path, here.tables, record="received")
+    await federation.train(spec(PARAMS, 2, key_bits=KEY_BITS, obfuscation="standard"))
+    await federation.predict(predict_request(model="job", job="ask", block=4))
+    await federation.close()
+    states = federation.states
     with pytest.raises(BadInput, match="is the transcript of label-holder, the label holder"):
         read_view(transcript(states, PARTIES[0]))
     with pytest.raises(BadInput, match="'ask' is of a prediction"):

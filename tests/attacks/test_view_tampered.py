@@ -19,7 +19,6 @@ from treetap.wire.transcript import HEADER, TranscriptReader
 from treetap.wire.v2 import exchange_pb2, transcript_pb2
 from treetap.wire.v2.control_pb2 import StepRequest
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
-from treetap.wire.v2.types_pb2 import RecordChunk
 
 FEATURE = PARTIES[1]
 Records = list[TranscriptRecord]
@@ -371,7 +370,10 @@ def test_a_set_of_more_records_than_fit_is_refused(total: int, sound: Path, tmp_
         for record in records:
             if record.step in ("sampled_records", "instance_spaces"):
                 message = exchange_pb2.PeerMessage.FromString(record.message)
-                for chunks in (message.growth.sampled_records.chunks, *_sets_of(message)):
+                for chunks in (
+                    message.growth.sampled_records.chunks,
+                    *[[space.records] for space in message.growth.instance_spaces.spaces],
+                ):
                     for chunk in chunks:
                         chunk.span, chunk.deltas = total, b"\x01"
                 record.message = message.SerializeToString()
@@ -379,10 +381,6 @@ def test_a_set_of_more_records_than_fit_is_refused(total: int, sound: Path, tmp_
 
     with pytest.raises(BadInput, match=f"its sets are of {total} records, too many for this machine's memory"):
         read_view(rewritten(sound, tmp_path / "log", huge), party=FEATURE)
-
-
-def _sets_of(message: exchange_pb2.PeerMessage) -> list[list[RecordChunk]]:
-    return [[space.records] for space in message.growth.instance_spaces.spaces]
 
 
 def test_what_is_kept_of_a_transcript_fits_its_room(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,13 @@
-"""Attributions of a Fed-EINI prediction: what they are, what crosses, and that an interrupted one goes on."""
+"""Attributions by the protocol, and those that are refused.
+
+- Attributions of a Fed-EINI prediction: what they are, what crosses, and that an interrupted one goes on.
+- Attributions that cannot be: policies, options, contents that do not fit, and parties that lie.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +20,14 @@ from tests.attributions.explained import Joined
 from tests.boosting.test_protocol import OBJECTIVES
 from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, PARAMS, asked
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from tests.worlds import FOUR, assert_oracles_scores, spec, world
+from treetap.party.eini.entry_layout import ATTRIBUTIONS, ChainPlace, MemberEntries, take_layout
+from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
-from treetap.trees.paths import paths
-from treetap.wire.frame import content_of, name_of
-from treetap.wire.v2 import exchange_pb2
+from treetap.trees.paths import Bools, GoesLeft, paths
+from treetap.wire.frame import content_of, filled, name_of
+from treetap.wire.v2 import attributions_pb2, exchange_pb2
 
 LABEL_HOLDER, *CHAIN = FOUR
 ALLOWED: dict[str, dict[str, Any]] = {party: {"emits": {"EXPLANATION": ["parties"]}} for party in CHAIN}
@@ -57,63 +65,55 @@ def _world(params: TreeParams, dims: tuple[int, ...], **changes: Any) -> Any:
         if (a + b) % 3 == 0 or shape == "a chain of two"
     ],
 )
-def test_they_are_the_values_in_the_clear(model: str, shape: str, tmp_path: Path) -> None:
+async def test_they_are_the_values_in_the_clear(model: str, shape: str, tmp_path: Path) -> None:
     """Every objective, forests, one feature party and two: the joined model's Shapley values to 1e-9, and scores."""
     params, dims = MODELS[model], SHAPES[shape]
     here = _world(params, dims)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies=ALLOWED)
-        assert (await quickly_trained(federation, spec(params, len(dims), obfuscation="standard"))).state == "finished"
-        status = await federation.predict(asked(attributions=True))
-        assert (status.state, status.error, status.scored) == ("finished", "", status.records)
-        assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, len(here.y))
-        joined = Joined(federation.states, here)
-        exact = joined.attributions()
-        table = pq.read_table(status.attributions)
-        outputs = len(exact.expected)
-        assert table.num_rows == joined.n * outputs
-        assert ("class" in table.column_names) == (outputs > 1)
-        named = [player if player.startswith("own:") else f"party:{player}" for player in exact.players]
-        assert [name for name in table.column_names if ":" in name] == named
-        for k, name in enumerate(named):
-            found = table.column(name).to_numpy().reshape(joined.n, outputs)
-            np.testing.assert_allclose(found, exact.values[:, k], rtol=0, atol=1e-9)
-        whole = np.sum([table.column(name).to_numpy() for name in ("expected", *named)], axis=0)
-        np.testing.assert_allclose(whole, table.column("score").to_numpy(), rtol=0, atol=1e-8)
-        assert np.abs(exact.values).max() > 1e-3
-        for party in federation.states:
-            assert federation.remembered(party) == {}
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, policies=ALLOWED)
+    assert (await quickly_trained(federation, spec(params, len(dims), obfuscation="standard"))).state == "finished"
+    status = await federation.predict(asked(attributions=True))
+    assert (status.state, status.error, status.scored) == ("finished", "", status.records)
+    assert_oracles_scores(status.predictions, here.oracle(params), here.newcomers, len(here.y))
+    joined = Joined(federation.states, here)
+    exact = joined.attributions()
+    table = pq.read_table(status.attributions)
+    outputs = len(exact.expected)
+    assert table.num_rows == joined.n * outputs
+    assert ("class" in table.column_names) == (outputs > 1)
+    named = [player if player.startswith("own:") else f"party:{player}" for player in exact.players]
+    assert [name for name in table.column_names if ":" in name] == named
+    for k, name in enumerate(named):
+        found = table.column(name).to_numpy().reshape(joined.n, outputs)
+        np.testing.assert_allclose(found, exact.values[:, k], rtol=0, atol=1e-9)
+    whole = np.sum([table.column(name).to_numpy() for name in ("expected", *named)], axis=0)
+    np.testing.assert_allclose(whole, table.column("score").to_numpy(), rtol=0, atol=1e-8)
+    assert np.abs(exact.values).max() > 1e-3
+    for party in federation.states:
+        assert federation.remembered(party) == {}
 
 
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits
+
 FIRST, LAST = CHAIN[:2]
 
 
-def test_values_that_need_several_ciphertexts(tmp_path: Path) -> None:
+async def test_values_that_need_several_ciphertexts(tmp_path: Path) -> None:
     """Of five players and classes 25 values, 16 to a key of 1024 bits: two ciphertexts an entry, the same sums."""
     params = replace(MODELS["softmax, vector leaves"], n_estimators=1)
     here = world(60, (3, 2, 2), objective="multi:softprob", classes=5, seed=3, fresh=3)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies=ALLOWED)
-        assert (await quickly_trained(federation, spec(params, 3, obfuscation="standard"))).state == "finished"
-        status = await federation.predict(asked(attributions=True))
-        assert (status.state, status.error) == ("finished", "")
-        exact = Joined(federation.states, here).attributions()
-        assert exact.values[0].size > 16
-        table = pq.read_table(status.attributions)
-        found = np.stack([column.to_numpy().reshape(3, 5) for column in table.columns[4:]], axis=1)
-        np.testing.assert_allclose(found, exact.values, rtol=0, atol=1e-9)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, policies=ALLOWED)
+    assert (await quickly_trained(federation, spec(params, 3, obfuscation="standard"))).state == "finished"
+    status = finished(await federation.predict(asked(attributions=True)))
+    exact = Joined(federation.states, here).attributions()
+    assert exact.values[0].size > 16
+    table = pq.read_table(status.attributions)
+    found = np.stack([column.to_numpy().reshape(3, 5) for column in table.columns[4:]], axis=1)
+    np.testing.assert_allclose(found, exact.values, rtol=0, atol=1e-9)
 
 
-def test_what_crosses(tmp_path: Path) -> None:
+async def test_what_crosses(tmp_path: Path) -> None:
     """Along the chain ciphertexts, each one fresh; to the label holder one sum per record, and nothing by sets."""
     parcels: list[tuple[str, str, exchange_pb2.PeerMessage]] = []
 
@@ -121,15 +121,12 @@ def test_what_crosses(tmp_path: Path) -> None:
         parcels.append((sender, to, parcel))
         return parcel
 
-    async def main() -> Joined:
-        federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
-        await federation.train(JOB)
-        federation.tamper = keep
-        assert (await federation.predict(asked(attributions=True))).state == "finished"
-        await federation.close()
-        return Joined(federation.states, HERE)
-
-    joined = run(main())
+    federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
+    await federation.train(JOB)
+    federation.tamper = keep
+    assert (await federation.predict(asked(attributions=True))).state == "finished"
+    await federation.close()
+    joined = Joined(federation.states, HERE)
     seen = [
         body.ciphertexts[at : at + WIDTH]
         for _, _, parcel in parcels
@@ -158,37 +155,107 @@ def test_what_crosses(tmp_path: Path) -> None:
 
 
 @pytest.mark.second_tier
-def test_killed_on_the_way_it_is_resumed(tmp_path: Path) -> None:
+async def test_killed_on_the_way_it_is_resumed(tmp_path: Path) -> None:
     """Parties killed in turn at every seventh message, records in another order each time: all is there in the end."""
+    federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
+    await quickly_trained(federation, spec(PARAMS, obfuscation="standard", alignment="psi"))
+    before = len(federation.log)
+    whole = await federation.predict(asked("faultless", explain=True, attributions=True))
+    expected, interrupted = pq.read_table(whole.attributions), 0
+    for offset in range(3, len(federation.log) - before, 7):
+        victim = (LABEL_HOLDER, FIRST, LAST)[offset % 3]
+        start = len(federation.log)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
-        await quickly_trained(federation, spec(PARAMS, obfuscation="standard", alignment="psi"))
-        before = len(federation.log)
-        whole = await federation.predict(asked("faultless", explain=True, attributions=True))
-        expected, interrupted = pq.read_table(whole.attributions), 0
-        for offset in range(3, len(federation.log) - before, 7):
-            victim = (LABEL_HOLDER, FIRST, LAST)[offset % 3]
-            start = len(federation.log)
+        def hook(message: Message, victim: str = victim, at: int = start + offset) -> None:
+            if message.number == at:
+                federation.hook = None
+                federation.restart(victim)
 
-            def hook(message: Message, victim: str = victim, at: int = start + offset) -> None:
-                if message.number == at:
-                    federation.hook = None
-                    federation.kill(victim)
-                    federation.start(victim)
+        federation.hook = hook
+        status = await federation.predict(asked(f"p{offset}", explain=True, attributions=True))
+        if status.state == "interrupted":
+            interrupted += 1
+            status = await federation.resume(f"p{offset}")
+        assert (status.state, status.error) == ("finished", ""), offset
+        found = pq.read_table(status.attributions)
+        assert found.column_names == expected.column_names
+        for name in found.column_names[1:]:
+            np.testing.assert_allclose(found.column(name), expected.column(name), rtol=0, atol=1e-9)
+        assert pq.read_table(status.explanations) == pq.read_table(whole.explanations)
+    assert interrupted > 3
 
-            federation.hook = hook
-            status = await federation.predict(asked(f"p{offset}", explain=True, attributions=True))
-            if status.state == "interrupted":
-                interrupted += 1
-                status = await federation.resume(f"p{offset}")
-            assert (status.state, status.error) == ("finished", ""), offset
-            found = pq.read_table(status.attributions)
-            assert found.column_names == expected.column_names
-            for name in found.column_names[1:]:
-                np.testing.assert_allclose(found.column(name), expected.column(name), rtol=0, atol=1e-9)
-            assert pq.read_table(status.explanations) == pq.read_table(whole.explanations)
-        assert interrupted > 3
-        await federation.close()
 
-    run(main())
+@pytest.mark.parametrize(
+    ("players", "spare"),
+    [
+        ([{0, 1}] * 100, 200 - 3 * 58),
+        ([{0, 1}, *[{1}] * 99], 2 - 58),
+        ([*[{0, 1}] * 60, *[{1}] * 40], 200 - 3 * 58),
+        ([*[{0, 1}] * 35, *[{1}] * 65], 70 - 58),
+    ],
+)
+def test_a_feature_partys_own_bound(players: list[set[int]], spare: float) -> None:
+    """Two bits a tree, less 58 for the score and for each player; a player alone has only the trees that it splits."""
+    leaves = [[[1, 1], [2, 1]], [[1, 1], [2, 0]], [[1, 0], [3, 1]], [[1, 0], [3, 0]]]
+    shard = [{"leaves": leaves, "splits": [{"node": node} for node in (1, 2, 3)]}] * len(players)
+    trees = [
+        attributions_pb2.AttributedTree(
+            tree=k, leaves=[1, 2, 3, 4], outgoing=[0] * 4, outputs=[0], players=sorted(playing)
+        )
+        for k, playing in enumerate(players)
+    ]
+
+    async def parcels() -> AsyncIterator[exchange_pb2.PeerMessage]:
+        layout = attributions_pb2.AttributionLayout(trees=trees, players=2)
+        yield filled(exchange_pb2.PeerMessage(), "attribution_layout", layout)
+
+    layout = run(take_layout(ATTRIBUTIONS, parcels(), ChainPlace("b", "a", "a", "a"), shard, 1, 1))
+    assert layout.spare == pytest.approx(spare)
+
+
+@pytest.mark.second_tier
+async def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
+    """Where trees hide the paths behind scores, min_candidate_bits lets those pass and refuses attributions."""
+    here = world(40, (0, 4), fresh=3)
+    params = BoostingParams(n_estimators=30, max_depth=3, max_bin=8, min_child_weight=0.0, reg_lambda=0.1)
+    faults = {
+        LABEL_HOLDER: "with attributions to 1 players the candidate leaves of some record have fewer bits to spare",
+        FIRST: r"its own splits of this model leave -\d+\.\d bits beyond those of a sum and of the attributions to 1",
+    }
+
+    federation = Federation(tmp_path, here.tables, policies={FIRST: dict(ALLOWED[FIRST])})
+    assert (await quickly_trained(federation, spec(params, 2, obfuscation="standard"))).state == "finished"
+    for party, fault in faults.items():
+        policy = federation.policy(party).with_lines({"columns": {"min_candidate_bits": 2.0}})
+        before, federation.configs[party] = federation.configs[party], federation.configs[party].under(policy)
+        federation.restart(party)
+        status = await federation.predict(asked(attributions=True))
+        assert status.state == "failed"
+        rule = rf"{party} takes no part: its policy says min_candidate_bits = 2, and {fault}"
+        assert re.search(rule, status.error), status.error
+        status = finished(await federation.predict(predict_request(model="job", protocol="eini")))
+        federation.configs[party] = before
+        federation.restart(party)
+    assert (await federation.predict(asked(attributions=True))).state == "finished"
+
+
+async def test_a_party_that_keeps_other_entries_than_for_the_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values that do not add up to the scores are no attributions: the chain is named, nothing is written."""
+    honest = MemberEntries.masks
+
+    def everything(self: MemberEntries, goes_left: GoesLeft, n: int) -> Bools:
+        masks = honest(self, goes_left, n)
+        return np.ones_like(masks) if self.players else masks
+
+    federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
+    await federation.train(JOB)
+    with monkeypatch.context() as lying:
+        lying.setattr(MemberEntries, "masks", everything)
+        status = await federation.predict(asked("lie", attributions=True))
+    assert status.state == "failed"
+    assert re.search(r"Malformed: .*block 0: the attributions do not add up .*feature-b, feature-c", status.error)
+    for state in federation.states.values():
+        assert list((state / "predictions").iterdir()) == []
+    assert (await federation.predict(asked("truth", attributions=True))).state == "finished"

@@ -84,7 +84,6 @@ def observed(
                 shutil.copytree(trained / name / state, folder / name / state)
                 federation.start(name)
         found = await act(federation)
-        await federation.close()
         return federation.crossed, found
 
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -16,7 +16,7 @@ from tests.blindness.test_predictions import HERE, JOB, LABEL_HOLDER, OTHER, POL
 from tests.grafted import add_grafts, hide_constants, withdraw_leaves
 from tests.needs import needs_library_of
 from tests.serving.served import ask, config, serve
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from treetap.protocols.prediction import predict_request
 
 pytestmark = pytest.mark.second_tier
@@ -33,8 +33,7 @@ def _predicting(asked: dict[str, Any]) -> Act:
     """Predict the table in two blocks, then serve without explanations and answer a client."""
 
     async def act(federation: Observed) -> Any:
-        status = await federation.predict(predict_request(model="job", job="p", block=3, **asked))
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.predict(predict_request(model="job", job="p", block=3, **asked)))
         await serve(federation, **{key: value for key, value in asked.items() if key != "explain"})
         answers = [await ask(federation, record) for record in (RECORD, OTHER)]
         scores = [list(each.scores) for answer in answers for each in answer.predictions]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.blindness.comparison import PLAIN, RECORDS, between_parties, of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed
-from tests.simulator import COORDINATOR
+from tests.simulator import COORDINATOR, finished
 from tests.worlds import PARTIES, Tables, spec, world
 from treetap.party.defences.settings import Defences
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
@@ -57,8 +57,7 @@ def training(params: TreeParams) -> Act:
     """Train; returns the metrics by clean labels, which the label holder keeps."""
 
     async def act(federation: Observed) -> Any:
-        status = await federation.train(spec(params, obfuscation="standard"))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(spec(params, obfuscation="standard")))
         return json.loads((federation.state(LABEL_HOLDER) / "models" / "job" / "clean_metrics.json").read_text())
 
     return act

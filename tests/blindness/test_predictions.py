@@ -15,7 +15,7 @@ from tests.blindness.comparison import between_parties, of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed, with_cell
 from tests.needs import needs_library_of
 from tests.serving.served import ask, config, serve
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from tests.worlds import PARTIES, Tables, World, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
@@ -48,8 +48,7 @@ def predicting(**asked: Any) -> Act:
     """Predict the table in two blocks."""
 
     async def act(federation: Observed) -> Any:
-        status = await federation.predict(predict_request(model="job", job="p", block=3, **asked))
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.predict(predict_request(model="job", job="p", block=3, **asked)))
         return pq.read_table(status.predictions).to_pylist()
 
     return act
@@ -76,8 +75,7 @@ def broken(word: str, **asked: Any) -> Act:
             met += (message.word, message.served, message.to) == (word, False, B)
             if met == 2:
                 met += 1
-                federation.kill(B)
-                federation.start(B)
+                federation.restart(B)
 
         federation.hook = kill
         found = await predicting(away_policy="retry", away_deadline_s=5, **asked)(federation)

@@ -18,7 +18,7 @@ from tests.blindness.comparison import PLAIN, RECORDS, Shown, between_parties, o
 from tests.blindness.layout import Cost, Topology
 from tests.blindness.observed import Act, Crossed, Observed, observed, with_cell
 from tests.lattice_ways import take_way
-from tests.simulator import COORDINATOR
+from tests.simulator import COORDINATOR, finished
 from tests.worlds import PARTIES, Tables, spec, weighted, world
 from treetap.lattice.histogram_ways import Way
 from treetap.protocols.key_options import LATTICE, PAILLIER
@@ -78,8 +78,7 @@ def training(job: setup_pb2.JobSpec) -> Act:
     """Train."""
 
     async def act(federation: Observed) -> list[jobs_pb2.PartyAccount]:
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.train(job))
         return list(status.accounts)
 
     return act

@@ -14,7 +14,7 @@ import pytest
 
 from tests.blindness.comparison import PLAIN, RECORDS, between_parties, shown
 from tests.blindness.observed import Observed, observed
-from tests.simulator import COORDINATOR
+from tests.simulator import COORDINATOR, finished
 from tests.worlds import PARTIES, Tables, joined_model, spec
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
@@ -56,8 +56,7 @@ class Ran:
         self.crossed, _ = observed(folder, _tables(LABELS[labels]), lambda federation: self._train(federation, params))
 
     async def _train(self, federation: Observed, params: BoostingParams) -> None:
-        status = await federation.train(spec(params, scheme=LATTICE))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(spec(params, scheme=LATTICE)))
         for tree in joined_model(federation.states):
             self.splits.append({node: what[1] for node, what in tree.items() if what[0] == "split"})
         self.asked += [(at, *shown(request)) for at, party, request in federation.conducted if party == FEATURE]

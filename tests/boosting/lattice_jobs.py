@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.replay import HERE, ORACLE, PARAMS
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, assert_oracles_model, spec
 from treetap.protocols.key_options import LATTICE
 
@@ -23,6 +23,5 @@ def flipped(data: bytes) -> bytes:
 async def resumes(federation: Federation) -> None:
     """Without false contents the job goes on to the oracle's model."""
     federation.tamper = None
-    resumed = await federation.resume()
-    assert (resumed.state, resumed.error) == ("finished", "")
+    finished(await federation.resume())
     assert_oracles_model(federation.states, ORACLE)

@@ -14,7 +14,7 @@ from tests.boosting.categories import categorical_world
 from tests.growth.evaluated import with_eval_table
 from tests.needs import needs_library_of
 from tests.oracle import oracle_predict, oracle_train
-from tests.simulator import COORDINATOR, Faults, Federation, Message, run
+from tests.simulator import COORDINATOR, Faults, Federation, Message, finished
 from tests.worlds import (
     PARTIES,
     World,
@@ -64,28 +64,23 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_model_is_the_oracles(shape: str, tmp_path: Path) -> None:
+async def test_the_model_is_the_oracles(shape: str, tmp_path: Path) -> None:
     """Partitions of every party's categories, one against the rest, and cuts; predictions with categories not seen."""
     shaped, more = SHAPES[shape]
     here, params = categorical_world(**shaped), BoostingParams(**{**BASE, **more})
     oracle = here.oracle(params)
 
-    async def main() -> None:
-        parties = federation(tmp_path, here, ALLOWED)
-        status = await parties.train(spec(params))
-        assert status.state == "finished", status.error
-        assert_oracles_model(parties.states, oracle)
-        for protocol in ("interactive", "eini"):
-            request = predict_request(protocol, job=f"by-{protocol}", model="job", table="predict")
-            found = await parties.predict(request)
-            assert found.state == "finished", found.error
-            assert_oracles_scores(found.predictions, oracle, here.newcomers, len(here.y))
-        await parties.close()
-        trees = joined_model(parties.states)
-        cuts = [node[3] for tree in trees for node in tree.values() if node[0] == "split"]
-        assert any(isinstance(each, tuple) and len(each) > 1 for each in cuts)
-
-    run(main())
+    parties = federation(tmp_path, here, ALLOWED)
+    finished(await parties.train(spec(params)))
+    assert_oracles_model(parties.states, oracle)
+    for protocol in ("interactive", "eini"):
+        request = predict_request(protocol, job=f"by-{protocol}", model="job", table="predict")
+        found = finished(await parties.predict(request))
+        assert_oracles_scores(found.predictions, oracle, here.newcomers, len(here.y))
+    await parties.close()
+    trees = joined_model(parties.states)
+    cuts = [node[3] for tree in trees for node in tree.values() if node[0] == "split"]
+    assert any(isinstance(each, tuple) and len(each) > 1 for each in cuts)
 
 
 def _between_parties(parties: Federation) -> list[Message]:
@@ -100,51 +95,42 @@ async def _trained(parties: Federation, params: BoostingParams, **changes: Any) 
     return "" if status.state == "finished" else status.error
 
 
-def test_without_the_switch_categories_are_split_one_against_the_rest(tmp_path: Path) -> None:
+async def test_without_the_switch_categories_are_split_one_against_the_rest(tmp_path: Path) -> None:
     """With a max_cat_to_onehot above all of a feature party's categories no policy is asked."""
     here, params = categorical_world(missing=0.1), BoostingParams(**BASE, max_cat_to_onehot=8)
 
-    async def main() -> None:
-        parties = federation(tmp_path, here)
-        assert await _trained(parties, params) == ""
-        assert_oracles_model(parties.states, here.oracle(params))
-        assert not any(message.word == "chosen_partitions" for message in parties.log)
-
-    run(main())
+    parties = federation(tmp_path, here)
+    assert await _trained(parties, params) == ""
+    assert_oracles_model(parties.states, here.oracle(params))
+    assert not any(message.word == "chosen_partitions" for message in parties.log)
 
 
-def test_the_label_holders_own_categories_are_partitioned_without_a_message(tmp_path: Path) -> None:
+async def test_the_label_holders_own_categories_are_partitioned_without_a_message(tmp_path: Path) -> None:
     """It needs no switch: nothing about its columns leaves it."""
     here = categorical_world(columns={"label-holder": (9, 6), "feature-b": (0, 0)})
     params = BoostingParams(**BASE)
 
-    async def main() -> None:
-        parties = federation(tmp_path, here)
-        assert await _trained(parties, params, feature_parties=["feature-b"]) == ""
-        assert_oracles_model(parties.states, here.oracle(params))
-        assert not any(message.word == "chosen_partitions" for message in parties.log)
-
-    run(main())
+    parties = federation(tmp_path, here)
+    assert await _trained(parties, params, feature_parties=["feature-b"]) == ""
+    assert_oracles_model(parties.states, here.oracle(params))
+    assert not any(message.word == "chosen_partitions" for message in parties.log)
 
 
 @pytest.mark.second_tier
-def test_a_party_that_sits_out_and_records_withheld(tmp_path: Path) -> None:
+async def test_a_party_that_sits_out_and_records_withheld(tmp_path: Path) -> None:
     """Sums of categories come and go with their party; ID-LMID forbids partitions as it does other candidates."""
     here = categorical_world(missing=0.1)
     dropped = BoostingParams(**BASE | {"n_estimators": 3}, party_dropout={"feature-b": 0.6}, seed=3)
     plain = BoostingParams(**BASE)
     limit = {"label-holder": Defences.model_validate({"id_lmid": {"xi": 0.3}, "reduced_leakage": {"trees": 1}})}
 
-    async def main() -> None:
-        parties = Federation(tmp_path / "a", here.tables, policies=ALLOWED, encode="categorical")
-        assert await _trained(parties, dropped) == ""
-        assert_oracles_model(parties.states, here.oracle(dropped))
-        parties = Federation(tmp_path / "b", here.tables, policies=ALLOWED, encode="categorical", defences=limit)
-        assert await _trained(parties, plain) == ""
-        oracle = oracle_train(here.parties, list(here.y), plain, 2, 0.3, 1, categories=here.categories)
-        assert_oracles_model(parties.states, oracle)
-
-    run(main())
+    parties = Federation(tmp_path / "a", here.tables, policies=ALLOWED, encode="categorical")
+    assert await _trained(parties, dropped) == ""
+    assert_oracles_model(parties.states, here.oracle(dropped))
+    parties = Federation(tmp_path / "b", here.tables, policies=ALLOWED, encode="categorical", defences=limit)
+    assert await _trained(parties, plain) == ""
+    oracle = oracle_train(here.parties, list(here.y), plain, 2, 0.3, 1, categories=here.categories)
+    assert_oracles_model(parties.states, oracle)
 
 
 @pytest.mark.parametrize(
@@ -157,148 +143,122 @@ def test_a_party_that_sits_out_and_records_withheld(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_trees_that_split_no_categories_refuse_them(params: Any, fault: str, tmp_path: Path) -> None:
+async def test_trees_that_split_no_categories_refuse_them(params: Any, fault: str, tmp_path: Path) -> None:
     """A forest, and trees of several outputs, name the column and the cure."""
     here = categorical_world(objective="multi:softprob", classes=3)
 
-    async def main() -> None:
-        parties = federation(tmp_path, here, ALLOWED)
-        assert fault in await _trained(parties, params)
-        assert not _between_parties(parties)
-
-    run(main())
+    parties = federation(tmp_path, here, ALLOWED)
+    assert fault in await _trained(parties, params)
+    assert not _between_parties(parties)
 
 
-def test_a_constraint_of_categories_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+async def test_a_constraint_of_categories_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
     """Their texts have no order unless the file says so; the owner names the column and the cure."""
     here = categorical_world(40)
 
-    async def main() -> None:
-        constraints = {"feature-b": {"b0": 1}}
-        parties = Federation(tmp_path, here.tables, policies=ALLOWED, encode="categorical", constraints=constraints)
-        error = await _trained(parties, BoostingParams(**BASE))
-        assert "monotone_constraints names column 'b0', whose categories have no order" in error
-        assert 'encode = "ordinal"' in error
-        assert not _between_parties(parties)
-
-    run(main())
+    constraints = {"feature-b": {"b0": 1}}
+    parties = Federation(tmp_path, here.tables, policies=ALLOWED, encode="categorical", constraints=constraints)
+    error = await _trained(parties, BoostingParams(**BASE))
+    assert "monotone_constraints names column 'b0', whose categories have no order" in error
+    assert 'encode = "ordinal"' in error
+    assert not _between_parties(parties)
 
 
-def test_a_bad_network_and_a_killed_owner_change_nothing(tmp_path: Path) -> None:
+async def test_a_bad_network_and_a_killed_owner_change_nothing(tmp_path: Path) -> None:
     """Messages with partitions are lost, doubled and late, and their receiver dies with one unread: the same model."""
     here, params = categorical_world(missing=0.1), BoostingParams(**BASE)
 
-    async def main() -> None:
-        faults = Faults(drop=0.05, lose_reply=0.05, double=0.1, delay_s=0.5, late_s=3.0, seed=5)
-        parties = Federation(tmp_path, here.tables, policies=ALLOWED, encode="categorical", faults=faults)
-        killed = False
+    faults = Faults(drop=0.05, lose_reply=0.05, double=0.1, delay_s=0.5, late_s=3.0, seed=5)
+    parties = Federation(tmp_path, here.tables, policies=ALLOWED, encode="categorical", faults=faults)
+    killed = False
 
-        def hook(message: Message) -> None:
-            nonlocal killed
-            if message.word == "chosen_partitions" and message.served and not killed:
-                killed = True
-                parties.kill(message.to)
-                parties.start(message.to)
+    def hook(message: Message) -> None:
+        nonlocal killed
+        if message.word == "chosen_partitions" and message.served and not killed:
+            killed = True
+            parties.restart(message.to)
 
-        parties.hook = hook
-        status = await parties.train(spec(params))
-        if status.state == "interrupted":
-            status = await parties.resume()
-        assert (status.state, killed) == ("finished", True), status.error
-        assert_oracles_model(parties.states, here.oracle(params))
-        await parties.close()
-
-    run(main())
+    parties.hook = hook
+    status = await parties.train(spec(params))
+    if status.state == "interrupted":
+        status = await parties.resume()
+    assert (status.state, killed) == ("finished", True), status.error
+    assert_oracles_model(parties.states, here.oracle(params))
 
 
 @pytest.mark.second_tier
-def test_other_predictions_follow_sets_of_categories(tmp_path: Path) -> None:
+async def test_other_predictions_follow_sets_of_categories(tmp_path: Path) -> None:
     """Fed-EINI on lattices gives the oracle's scores, and attributions add up to them, of categories not seen too."""
     needs_library_of("eini-lattice")
     here, params = categorical_world(missing=0.1), BoostingParams(**BASE)
     oracle = here.oracle(params)
     policies = {party: {**switch, "emits": {"EXPLANATION": [PARTIES[0]]}} for party, switch in ALLOWED.items()}
 
-    async def main() -> None:
-        parties = federation(tmp_path, here, policies)
-        assert (await parties.train(spec(params, obfuscation="standard"))).state == "finished"
-        found = await parties.predict(predict_request("eini-lattice", job="lattice", model="job", table="predict"))
-        assert found.state == "finished", found.error
-        assert_oracles_scores(found.predictions, oracle, here.newcomers, len(here.y), lattice_tolerance(oracle))
-        found = await parties.predict(
-            predict_request("eini", job="shapley", model="job", table="predict", attributions=True)
-        )
-        assert found.state == "finished", found.error
-        table = pq.read_table(found.attributions)
-        parts = np.sum(
-            [table.column(name).to_numpy() for name in table.column_names if name not in ("id", "score")], axis=0
-        )
-        expected = np.array(oracle_predict(oracle, here.newcomers))[:, 0]
-        np.testing.assert_allclose(parts, expected, atol=1e-6)
-        await parties.close()
-
-    run(main())
+    parties = federation(tmp_path, here, policies)
+    assert (await parties.train(spec(params, obfuscation="standard"))).state == "finished"
+    found = finished(
+        await parties.predict(predict_request("eini-lattice", job="lattice", model="job", table="predict"))
+    )
+    assert_oracles_scores(found.predictions, oracle, here.newcomers, len(here.y), lattice_tolerance(oracle))
+    found = finished(
+        await parties.predict(predict_request("eini", job="shapley", model="job", table="predict", attributions=True))
+    )
+    table = pq.read_table(found.attributions)
+    parts = np.sum(
+        [table.column(name).to_numpy() for name in table.column_names if name not in ("id", "score")], axis=0
+    )
+    expected = np.array(oracle_predict(oracle, here.newcomers))[:, 0]
+    np.testing.assert_allclose(parts, expected, atol=1e-6)
 
 
 @pytest.mark.second_tier
-def test_views_and_explanations_have_sets_of_categories(tmp_path: Path) -> None:
+async def test_views_and_explanations_have_sets_of_categories(tmp_path: Path) -> None:
     """A transcript's own splits, the view from it, the expected view, decision paths and the stored model."""
     here, params = categorical_world(missing=0.1), BoostingParams(**BASE)
 
-    async def main() -> None:
-        parties = Federation(tmp_path, here.tables, policies=ALLOWED, encode="categorical", record="received")
-        assert (await parties.train(spec(params, obfuscation="standard"))).state == "finished"
-        request = predict_request("eini", job="explained", model="job", table="predict", explain=True)
-        explained = await parties.predict(request)
-        assert explained.state == "finished", explained.error
-        await parties.close()
-        paths = pq.read_table(explained.explanations).to_pylist()
-        texts = {text for row in paths for path in row["paths"] for text in path["conditions"]}
-        assert any(re.fullmatch(r"r0 not in \{kind \d\d(, kind \d\d)*\}( or missing)?", text) for text in texts), texts
-        owner = PARTIES[1]
-        view = read_view(parties.state(owner) / "transcripts" / "job", party=owner)
-        tables = [
-            (name, bin_table(block, columns, 8, categories=_counts(here, name)))
-            for (name, block), (columns, _) in zip(here.parties, here.tables.values(), strict=True)
-        ]
-        model = train(tables, here.y, params)
-        expected = expected_views(model, here.parties, owner, here.tables[owner][0])
-        for ours, theirs in zip(expected, view.trees, strict=True):
-            assert {u: node.split for u, node in ours.nodes.items()} == {u: n.split for u, n in theirs.nodes.items()}
-        rows = [node for tree in tree_rows(view, None) for node in tree["nodes"] if "categories" in node]
-        assert rows
-        assert all(node["threshold"] is None for node in rows)
-        own, lines = read_model(parties.state(owner) / "models" / "job")
-        splits = [OwnSplit.from_dict(split) for line in lines for split in line["splits"] if "categories" in split]
-        assert [len(node["categories"]) for node in rows] == [len(split.categories or ()) for split in splits]
-        assert all(
-            split.condition(own, left=False).startswith(f"{split.feature_name(own)} in {{kind ") for split in splits
-        )
-
-    run(main())
+    parties = Federation(tmp_path, here.tables, policies=ALLOWED, encode="categorical", record="received")
+    assert (await parties.train(spec(params, obfuscation="standard"))).state == "finished"
+    request = predict_request("eini", job="explained", model="job", table="predict", explain=True)
+    explained = finished(await parties.predict(request))
+    await parties.close()
+    paths = pq.read_table(explained.explanations).to_pylist()
+    texts = {text for row in paths for path in row["paths"] for text in path["conditions"]}
+    assert any(re.fullmatch(r"r0 not in \{kind \d\d(, kind \d\d)*\}( or missing)?", text) for text in texts), texts
+    owner = PARTIES[1]
+    view = read_view(parties.state(owner) / "transcripts" / "job", party=owner)
+    tables = [
+        (name, bin_table(block, columns, 8, categories=_counts(here, name)))
+        for (name, block), (columns, _) in zip(here.parties, here.tables.values(), strict=True)
+    ]
+    model = train(tables, here.y, params)
+    expected = expected_views(model, here.parties, owner, here.tables[owner][0])
+    for ours, theirs in zip(expected, view.trees, strict=True):
+        assert {u: node.split for u, node in ours.nodes.items()} == {u: n.split for u, n in theirs.nodes.items()}
+    rows = [node for tree in tree_rows(view, None) for node in tree["nodes"] if "categories" in node]
+    assert rows
+    assert all(node["threshold"] is None for node in rows)
+    own, lines = read_model(parties.state(owner) / "models" / "job")
+    splits = [OwnSplit.from_dict(split) for line in lines for split in line["splits"] if "categories" in split]
+    assert [len(node["categories"]) for node in rows] == [len(split.categories or ()) for split in splits]
+    assert all(split.condition(own, left=False).startswith(f"{split.feature_name(own)} in {{kind ") for split in splits)
 
 
 def _counts(here: World, party: str) -> dict[str, int]:
     return {here.tables[party][0][j]: count for (owner, j), count in here.categories.items() if owner == party}
 
 
-def test_records_of_an_eval_table_have_other_categories(tmp_path: Path) -> None:
+async def test_records_of_an_eval_table_have_other_categories(tmp_path: Path) -> None:
     """Those that training has not seen go left, and so do missing cells where training had none; no sum has them."""
     evaluating = with_eval_table(categorical_world(fresh=40))
     here, params = evaluating.here, BoostingParams(**BASE, max_cat_threshold=3)
     oracle = here.oracle(params)
 
-    async def main() -> None:
-        parties = federation(tmp_path, here, ALLOWED)
-        status = await parties.train(spec(params, eval_table="eval"))
-        assert status.state == "finished", status.error
-        assert_oracles_model(parties.states, oracle)
-        for number, found in enumerate(read_history(parties.state(PARTIES[0]) / "models" / "job"), start=1):
-            expected = evaluating.metrics(oracle, params, number)
-            assert {name: found[name] for name in expected} == pytest.approx(expected)
-        await parties.close()
-
-    run(main())
+    parties = federation(tmp_path, here, ALLOWED)
+    finished(await parties.train(spec(params, eval_table="eval")))
+    assert_oracles_model(parties.states, oracle)
+    for number, found in enumerate(read_history(parties.state(PARTIES[0]) / "models" / "job"), start=1):
+        expected = evaluating.metrics(oracle, params, number)
+        assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
 def _tampering(change: Any, kind: str) -> Any:
@@ -334,17 +294,14 @@ def _foreign_column(body: growth_pb2.ChosenPartitions) -> None:
         ("chosen_partitions", _foreign_column, "a partition of column 7 of . that were offered"),
     ],
 )
-def test_untrue_partitions_are_found(kind: str, change: Any, fault: str, tmp_path: Path) -> None:
+async def test_untrue_partitions_are_found(kind: str, change: Any, fault: str, tmp_path: Path) -> None:
     """Sums that are not there, sets that divide nothing, and columns that were not offered end the job by name."""
     here = categorical_world()
 
-    async def main() -> None:
-        parties = federation(tmp_path, here, ALLOWED)
-        parties.tamper = _tampering(change, kind)
-        error = await _trained(parties, BoostingParams(**BASE))
-        assert re.search(fault, error), error
-
-    run(main())
+    parties = federation(tmp_path, here, ALLOWED)
+    parties.tamper = _tampering(change, kind)
+    error = await _trained(parties, BoostingParams(**BASE))
+    assert re.search(fault, error), error
 
 
 def test_a_message_of_partitions_is_as_long_for_any_outcome() -> None:

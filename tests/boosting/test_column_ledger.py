@@ -17,12 +17,12 @@ from tests.campaign import stages
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.campaign.crash_points import points
 from tests.campaign.kills import AWAY_S, messages, sample
-from tests.campaign.noised_sums import NoisedSums, noised_sums
+from tests.campaign.noised_sums import noised_sums
 from tests.campaign.plans import Plan
 from tests.campaign.rig import Rig
 from tests.campaign.schedule import carry_out
 from tests.pivodl.small_job import nonces
-from tests.simulator import COORDINATOR, Faults, Federation, Message, run
+from tests.simulator import COORDINATOR, Faults, Federation, Message, finished, run
 from tests.worlds import PARTIES, manifest
 from treetap import terminal
 from treetap.commands.jobs import progress_view
@@ -127,10 +127,9 @@ def test_crashes_at_all_file_operations(part: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.second_tier
-def test_jobs_of_a_table_add_up_until_the_budget_is_spent(tmp_path: Path) -> None:
+async def test_jobs_of_a_table_add_up_until_the_budget_is_spent(tmp_path: Path) -> None:
     """Of two jobs with an attempt lost each; then nothing leaves, the check says so, and publishing costs nothing."""
-
-    async def main(watch: NoisedSums) -> None:
+    with noised_sums() as watch, ciphers(KeysMade(), transparent=True):
         federation = stages.federation(tmp_path, STAGE, record=False)
         ledger = ColumnBudget(federation.state(FEATURE), None)
         _allow(federation, 3)
@@ -168,17 +167,13 @@ def test_jobs_of_a_table_add_up_until_the_budget_is_spent(tmp_path: Path) -> Non
         await federation.close()
         assert watch.found(stages.stage(STAGE), federation.states, 2) == []
 
-    with noised_sums() as watch, ciphers(KeysMade(), transparent=True):
-        run(main(watch))
-
 
 def _allow(federation: Federation, attempts: int) -> None:
     """Start the feature party again with a budget for this number of attempts; 0: without one, which is one attempt."""
     config = federation.configs[FEATURE]
     budget = epsilon_of((attempts + 0.5) * OWN.rho, OWN.delta) if attempts else None
     federation.configs[FEATURE] = config.under(config.policy.with_lines({"columns": {"column_budget": budget}}))
-    federation.kill(FEATURE)
-    federation.start(FEATURE)
+    federation.restart(FEATURE)
 
 
 def _at(
@@ -195,49 +190,40 @@ def _at(
     def kill(message: Message) -> None:
         if message[1:] == (sender, to, word, served):
             federation.hook = None
-            federation.kill(victim)
-            federation.start(victim)
+            federation.restart(victim)
 
     return kill
 
 
-def test_a_retry_sends_the_same_bytes(tmp_path: Path) -> None:
+async def test_a_retry_sends_the_same_bytes(tmp_path: Path) -> None:
     """Within an attempt, over a network that loses answers and doubles requests."""
-
-    async def main() -> None:
+    with noised_sums() as watch, ciphers(KeysMade(), transparent=True):
         federation = stages.federation(tmp_path, STAGE, record=False)
         federation.faults = Faults(seed=9, lose_reply=0.3, double=0.3, late_s=2.0)
         assert (await federation.train(JOB)).state == "finished"
         await federation.close()
         assert watch.found(stages.stage(STAGE), federation.states, 0) == []
-
-    with noised_sums() as watch, ciphers(KeysMade(), transparent=True):
-        run(main())
     assert max(watch.times.values()) > 1
     assert watch.sent[FEATURE] == {("job", 1)}
 
 
-def test_a_resume_that_only_publishes_names_the_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_resume_that_only_publishes_names_the_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In manifests, descriptions, the card and the status, though no key is made; a spent budget does not keep it."""
     text = io.StringIO()
     monkeypatch.setattr(terminal, "out", PlainConsole(file=text, width=160))
 
-    async def main() -> dict[str, Path]:
+    with ciphers(KeysMade(), transparent=True):
         federation = stages.federation(tmp_path, STAGE, record=False)
         _allow(federation, 0)
         federation.hook = _at(federation, FEATURE, "publish", to=FEATURE)
         assert (await federation.train(JOB)).state == "interrupted"
         begun = len(federation.log)
-        status = await federation.resume()
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.resume())
         assert not {"make_keys", "candidate_sums"} & {message.word for message in federation.log[begun:]}
         assert len(ColumnBudget(federation.state(FEATURE), None).charges()) == 1
         progress_view.print_statuses([status])
         await federation.close()
-        return federation.states
-
-    with ciphers(KeysMade(), transparent=True):
-        states = run(main())
+        states = federation.states
     noise = manifest(states[FEATURE])["column_privacy"]
     assert (noise["epsilon"], noise["rho"]) == (OWN.epsilon, OWN.rho)
     assert manifest(states[LABEL_HOLDER])["column_privacy"] == {FEATURE: noise}

@@ -21,7 +21,7 @@ from tests.attacks.recorded import transcript
 from tests.boosting.drawn_noise import DrawnNoise, assert_drawn_model
 from tests.commands.command import treetap_here, write
 from tests.joint_noise import assert_independent, contrasts
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.attacks.view.view import read_label_holder
@@ -92,21 +92,17 @@ def _spec(params: TreeParams, parties: int = 3, scheme: str = PAILLIER) -> Any:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("case", "scheme"), [(case, scheme) for scheme in (PAILLIER, LATTICE) for case in CASES][::-1])
-def test_the_federation_finds_the_trees_of_the_drawn_noise(
+async def test_the_federation_finds_the_trees_of_the_drawn_noise(
     case: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trees, gains, weights and split tables are the trainer's with that noise, bit for bit; the report names it."""
     of_world, params, epsilons = CASES[case]
     here, drawn, defences = world(80, (1, 3, 2), seed=4, **of_world), DrawnNoise(monkeypatch), _defences(epsilons)
 
-    async def main() -> dict[str, Path]:
-        federation = _federation(tmp_path, here, defences)
-        status = await federation.train(_spec(params, scheme=scheme))
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
-        return federation.states
-
-    states = run(main())
+    federation = _federation(tmp_path, here, defences)
+    finished(await federation.train(_spec(params, scheme=scheme)))
+    await federation.close()
+    states = federation.states
     trees = assert_drawn_model(states, here, params, defences, drawn)
     told = manifest(states[LABEL_HOLDER])["column_privacy"]
     for party, epsilon in zip(PARTIES[1:], epsilons, strict=False):
@@ -119,7 +115,7 @@ def test_the_federation_finds_the_trees_of_the_drawn_noise(
 
 
 @pytest.mark.parametrize("scheme", [PAILLIER, LATTICE])
-def test_sums_given_the_left_sets_have_the_stated_distribution(
+async def test_sums_given_the_left_sets_have_the_stated_distribution(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sums that a label holder opened, less the exact ones: independent over nodes, siblings, slots and cells."""
@@ -145,12 +141,9 @@ def test_sums_given_the_left_sets_have_the_stated_distribution(
     monkeypatch.setattr(OfferedCandidates, "take", kept)
     monkeypatch.setattr(ColumnNoise, "of", seen)
 
-    async def main() -> None:
-        federation = _federation(tmp_path, here, _defences((50.0,), trees=2))
-        assert (await federation.train(_spec(BASE, parties=2, scheme=scheme))).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = _federation(tmp_path, here, _defences((50.0,), trees=2))
+    assert (await federation.train(_spec(BASE, parties=2, scheme=scheme))).state == "finished"
+    await federation.close()
     assert {node for _, node, *_ in opened} >= {1, 2, 3}
     told = []
     for t, _, sums, rows, values in opened:
@@ -188,8 +181,7 @@ def test_attempts_are_charged_through_kills_and_refused_when_spent(
                 assert ledger.charges()[-1].occasion.attempt == (3 if killed else 1)  # before any sum
                 if not killed:
                     killed.append(message)
-                    federation.kill(FEATURE)
-                    federation.start(FEATURE)
+                    federation.restart(FEATURE)
 
         federation.hook = kill
         assert (await federation.train(_spec(BASE))).state == "interrupted"
@@ -216,7 +208,6 @@ def test_attempts_are_charged_through_kills_and_refused_when_spent(
             status.error,
         ), status.error
         assert len(ledger.charges()) == 2
-        await federation.close()
 
     run(main())
     assert drawn.attempts(FEATURE) == {1, 3}
@@ -229,35 +220,32 @@ def test_attempts_are_charged_through_kills_and_refused_when_spent(
         (WEAK, WEAK.model_copy(update={"epsilon": 90.0}), r"is {epsilon 90.0, .*} and was {epsilon 500.0, "),
     ],
 )
-def test_all_trees_of_a_job_have_one_setting(
+async def test_all_trees_of_a_job_have_one_setting(
     first: ColumnPrivacyTable | None, then: ColumnPrivacyTable, fault: str, tmp_path: Path
 ) -> None:
     """Exact sums of an attempt with noised ones of the next would be named as noised; the last ε as that of all."""
     here, begun = world(60, seed=3), list[Message]()
 
-    async def main() -> None:
-        defences = {FEATURE: Defences(column_privacy=first)}
-        federation = _federation(tmp_path, here, defences, **{FEATURE: {"columns": {"column_budget": 5000.0}}})
+    defences = {FEATURE: Defences(column_privacy=first)}
+    federation = _federation(tmp_path, here, defences, **{FEATURE: {"columns": {"column_budget": 5000.0}}})
 
-        def kill(message: Message) -> None:
-            if (message.word, message.to, message.served) != ("gradients", FEATURE, False):
-                return
-            begun.append(message)
-            if len(begun) == 2:  # the first tree is stored
-                federation.kill(FEATURE)
-                own = Defences(column_privacy=then)
-                federation.configs[FEATURE] = federation.configs[FEATURE].model_copy(update={"defences": own})
-                federation.start(FEATURE)
+    def kill(message: Message) -> None:
+        if (message.word, message.to, message.served) != ("gradients", FEATURE, False):
+            return
+        begun.append(message)
+        if len(begun) == 2:  # the first tree is stored
+            federation.kill(FEATURE)
+            own = Defences(column_privacy=then)
+            federation.configs[FEATURE] = federation.configs[FEATURE].model_copy(update={"defences": own})
+            federation.start(FEATURE)
 
-        federation.hook = kill
-        status = await federation.train(_spec(BASE))
-        if status.state == "interrupted" and "column_privacy" not in status.error:
-            await asyncio.sleep(200)
-            status = await federation.resume("job")
-        assert re.search(fault, status.error), status.error
-        await federation.close()
-
-    run(main())
+    federation.hook = kill
+    status = await federation.train(_spec(BASE))
+    if status.state == "interrupted" and "column_privacy" not in status.error:
+        await asyncio.sleep(200)
+        status = await federation.resume("job")
+    assert re.search(fault, status.error), status.error
+    await federation.close()
     assert len(begun) == 2
 
 
@@ -314,18 +302,14 @@ def test_a_key_of_another_form_reads_through_noise() -> None:
     assert [count for count in range(8) if pow(mark, 2 * k * count, q) == read] == [3]
 
 
-def test_without_a_budget_one_attempt_is_all(tmp_path: Path) -> None:
+async def test_without_a_budget_one_attempt_is_all(tmp_path: Path) -> None:
     """The default is the ε of one attempt, over all jobs on a table."""
     here = world(60, seed=3)
 
-    async def main() -> None:
-        federation = _federation(tmp_path, here, {FEATURE: Defences(column_privacy=WEAK)})
-        assert (await federation.train(_spec(BASE))).state == "finished"
-        status = await federation.train(_spec(BASE), "another")
-        assert "has no column_budget, which leaves ε = 0 " in status.error
-        await federation.close()
-
-    run(main())
+    federation = _federation(tmp_path, here, {FEATURE: Defences(column_privacy=WEAK)})
+    assert (await federation.train(_spec(BASE))).state == "finished"
+    status = await federation.train(_spec(BASE), "another")
+    assert "has no column_budget, which leaves ε = 0 " in status.error
 
 
 #: Parameters, label holder's policy and defences, the feature party's trees, the error.
@@ -345,31 +329,26 @@ REFUSED: dict[str, tuple[TreeParams, dict[str, Any], dict[str, Any], int, str]] 
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_have_it_is_refused_before_a_sum_is_sent(case: str, tmp_path: Path) -> None:
+async def test_what_cannot_have_it_is_refused_before_a_sum_is_sent(case: str, tmp_path: Path) -> None:
     """By name, with what to change."""
     params, policy, of_labels, trees, fault = REFUSED[case]
     here, sent = world(60, seed=3), set[str]()
     epsilon = 500.0 if trees < 10 else 1e-6
 
-    async def main() -> None:
-        own = ColumnPrivacyTable(epsilon=epsilon, delta=1e-6, trees=trees)
-        defences = {LABEL_HOLDER: Defences(**of_labels), FEATURE: Defences(column_privacy=own)}
-        federation = _federation(
-            tmp_path, here, defences, **{LABEL_HOLDER: {"labels": {"noised_sums": True}, **policy}}
-        )
+    own = ColumnPrivacyTable(epsilon=epsilon, delta=1e-6, trees=trees)
+    defences = {LABEL_HOLDER: Defences(**of_labels), FEATURE: Defences(column_privacy=own)}
+    federation = _federation(tmp_path, here, defences, **{LABEL_HOLDER: {"labels": {"noised_sums": True}, **policy}})
 
-        def keep(sender: str, _: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            sent.add(f"{sender} {name_of(message)}")
-            return message
+    def keep(sender: str, _: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        sent.add(f"{sender} {name_of(message)}")
+        return message
 
-        federation.tamper = keep
-        status = await federation.train(_spec(params))
-        assert status.state in ("failed", "interrupted")
-        assert re.search(fault, status.error), status.error
-        assert not ColumnBudget(federation.configs[FEATURE].state, None).charges()
-        await federation.close()
-
-    run(main())
+    federation.tamper = keep
+    status = await federation.train(_spec(params))
+    assert status.state in ("failed", "interrupted")
+    assert re.search(fault, status.error), status.error
+    assert not ColumnBudget(federation.configs[FEATURE].state, None).charges()
+    await federation.close()
     assert f"{FEATURE} candidate_sums" not in sent
 
 
@@ -405,20 +384,15 @@ def test_its_owner_sums_no_record_twice_at_a_level() -> None:
         noise._check(tree, 0, [1])
 
 
-def test_of_noised_sums_audits_read_left_sets_alone(tmp_path: Path) -> None:
+async def test_of_noised_sums_audits_read_left_sets_alone(tmp_path: Path) -> None:
     """A label holder's transcript says which sums have noise."""
     here = world(80, (1, 3, 2), seed=4)
     policies = {LABEL_HOLDER: {"labels": {"noised_sums": True}, "people": {"record_sums": True}}}
 
-    async def main() -> dict[str, Path]:
-        federation = Federation(
-            tmp_path, here.tables, defences=_defences((3000.0,)), policies=policies, record="received"
-        )
-        assert (await federation.train(_spec(BASE))).state == "finished"
-        await federation.close()
-        return federation.states
-
-    states = run(main())
+    federation = Federation(tmp_path, here.tables, defences=_defences((3000.0,)), policies=policies, record="received")
+    assert (await federation.train(_spec(BASE))).state == "finished"
+    await federation.close()
+    states = federation.states
     opened = read_label_holder(transcript(states, LABEL_HOLDER)).opened
     assert opened is not None
     assert opened.noised == {FEATURE: ColumnPrivacy(3000.0, 1e-6, 3)}
@@ -438,7 +412,7 @@ def test_the_command_shows_what_is_spent(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("params", [replace(BASE, max_depth=4, n_estimators=3)])
-def test_a_split_that_leaves_a_side_without_records_is_none(
+async def test_a_split_that_leaves_a_side_without_records_is_none(
     params: BoostingParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without floor and handicap noise wins at small nodes; the model is the trainer's all the same, and predicts."""
@@ -454,16 +428,11 @@ def test_a_split_that_leaves_a_side_without_records_is_none(
 
     monkeypatch.setattr(GrowingTree, "divide", noticed)
 
-    async def main() -> dict[str, Path]:
-        federation = _federation(tmp_path, here, defences)
-        status = await federation.train(_spec(params))
-        assert (status.state, status.error) == ("finished", "")
-        status = await federation.predict(predict_request("interactive", model="job"))
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
-        return federation.states
-
-    states = run(main())
+    federation = _federation(tmp_path, here, defences)
+    finished(await federation.train(_spec(params)))
+    finished(await federation.predict(predict_request("interactive", model="job")))
+    await federation.close()
+    states = federation.states
     of_federation = len(undone)
     assert_drawn_model(states, here, params, defences, drawn)
     assert of_federation == len(undone) - of_federation > 0

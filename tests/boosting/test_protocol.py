@@ -11,7 +11,7 @@ import pytest
 
 from tests.library.trees.tables import drawn_weights
 from tests.oracle import oracle_predict
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished
 from tests.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, weighted, world
 from treetap.protocols.key_options import PAILLIER
 from treetap.protocols.prediction import predict_request
@@ -88,7 +88,7 @@ def _params(objective: str, shape: Shape) -> BoostingParams:
     ("objective", "shape", "scheme"),
     [(objective, shape, PAILLIER) for objective in OBJECTIVES for shape in SHAPES],
 )
-def test_the_federation_finds_and_uses_the_oracles_model(
+async def test_the_federation_finds_and_uses_the_oracles_model(
     objective: str, shape: str, scheme: str, tmp_path: Path
 ) -> None:
     """Trees, best round and scores are the oracle's, also of new records with NaN where training had none."""
@@ -101,44 +101,35 @@ def test_the_federation_finds_and_uses_the_oracles_model(
             params = replace(params, scale_pos_weight=2.0)
     oracle = here.oracle(params)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        trained = await federation.train(spec(params, len(here.blocks), scheme=scheme))
-        assert (trained.state, trained.error, trained.scheme) == ("finished", "", scheme)
-        states = {name: federation.state(name) for name in here.tables}
-        assert_oracles_model(states, oracle)
-        assert manifest(states["label-holder"])["best_round"] == oracle.best_round
-        assert any(len(tree.nodes) > 1 for tree in oracle)
-        for table, parties, first in (("train", here.parties, 0), ("", here.newcomers, len(here.y))):
-            predicted = await federation.predict(predict_request(model="job", table=table, block=17))
-            assert (predicted.state, predicted.error, predicted.scheme) == ("finished", "", "")
-            assert_oracles_scores(predicted.predictions, oracle, parties, first)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    trained = await federation.train(spec(params, len(here.blocks), scheme=scheme))
+    assert (trained.state, trained.error, trained.scheme) == ("finished", "", scheme)
+    states = {name: federation.state(name) for name in here.tables}
+    assert_oracles_model(states, oracle)
+    assert manifest(states["label-holder"])["best_round"] == oracle.best_round
+    assert any(len(tree.nodes) > 1 for tree in oracle)
+    for table, parties, first in (("train", here.parties, 0), ("", here.newcomers, len(here.y))):
+        predicted = await federation.predict(predict_request(model="job", table=table, block=17))
+        assert (predicted.state, predicted.error, predicted.scheme) == ("finished", "", "")
+        assert_oracles_scores(predicted.predictions, oracle, parties, first)
 
 
-def test_a_file_of_ids_selects_the_records(tmp_path: Path) -> None:
+async def test_a_file_of_ids_selects_the_records(tmp_path: Path) -> None:
     """Only the named records are predicted, in the order of their ids, whatever the file's order."""
     params = BoostingParams(n_estimators=2, max_depth=2, max_bin=4)
     here = world(n=30, missing=0.1)
     wanted = [25, 3, 17, 4]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        await federation.train(spec(params))
-        (tmp_path / "label-holder" / "ids.txt").write_text("".join(f"r{i:05d}\n" for i in wanted))
-        request = predict_request(model="job", table="train", records_file="ids.txt", block=3)
-        predicted = await federation.predict(request)
-        assert (predicted.state, predicted.error) == ("finished", "")
-        table = pq.read_table(predicted.predictions)
-        assert table.column("id").to_pylist() == [f"r{i:05d}" for i in sorted(wanted)]
-        everybody = [score for (score,) in oracle_predict(here.oracle(params), here.parties)]
-        expected = [everybody[i] for i in sorted(wanted)]
-        assert table.column("score").to_pylist() == pytest.approx(expected, abs=1e-9)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    await federation.train(spec(params))
+    (tmp_path / "label-holder" / "ids.txt").write_text("".join(f"r{i:05d}\n" for i in wanted))
+    request = predict_request(model="job", table="train", records_file="ids.txt", block=3)
+    predicted = finished(await federation.predict(request))
+    table = pq.read_table(predicted.predictions)
+    assert table.column("id").to_pylist() == [f"r{i:05d}" for i in sorted(wanted)]
+    everybody = [score for (score,) in oracle_predict(here.oracle(params), here.parties)]
+    expected = [everybody[i] for i in sorted(wanted)]
+    assert table.column("score").to_pylist() == pytest.approx(expected, abs=1e-9)
 
 
 def test_ties_and_missing_values_were_there() -> None:

@@ -54,8 +54,7 @@ async def test_killed_before_every_tree_and_before_publishing(victim: str, tmp_p
             stored = len(shard.read_text().splitlines()) if shard.is_file() else 0
             if (message.word, stored) not in killed:
                 killed.add((message.word, stored))
-                federation.kill(victim)
-                federation.start(victim)
+                federation.restart(victim)
 
         federation.hook = kill
         status = await federation.train(spec(PARAMS, obfuscation="standard"))

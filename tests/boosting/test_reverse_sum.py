@@ -50,7 +50,6 @@ def trained(
         own = {party: Defences(**defences) for party in (B, C)}
         federation = Federation(folder, HERE.tables, record="received", policies=policies, defences=own)
         status = await federation.train(spec(params, **job))
-        await federation.close()
         return status.error
 
     with patch("treetap.party.boosting.label_holder.MeasuredRounds", CraftedState if crafts else MeasuredRounds):

@@ -16,7 +16,7 @@ import pytest
 from tests.library.tables.test_batches import damage
 from tests.library.trees.test_oracle import assert_same
 from tests.oracle import bin_cuts, oracle_train
-from tests.simulator import Federation, run
+from tests.simulator import Federation, failed, finished
 from tests.worlds import World, assert_oracles_model, spec, world
 from treetap.tables.binned import EXACT_RECORDS, bin_columns
 from treetap.tables.features import Streamed
@@ -46,7 +46,7 @@ def sketched(here: World, party: str, column: int) -> npt.NDArray[np.float64]:
     return quantile_cuts(*sketch.weighted(), PARAMS.max_bin)
 
 
-def test_the_federation_finds_the_oracles_model_of_the_same_cuts(
+async def test_the_federation_finds_the_oracles_model_of_the_same_cuts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Node for node, by the naive oracle and by the centralised trainer; no party has its features in memory."""
@@ -64,13 +64,9 @@ def test_the_federation_finds_the_oracles_model_of_the_same_cuts(
     tables = [(name, encode(block, bins[name])) for name, block in here.parties]
     assert_same(train(tables, here.y, PARAMS), oracle, tables)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        trained = await federation.train(spec(PARAMS, 2))
-        assert (trained.state, trained.error) == ("finished", "")
-        assert_oracles_model({name: federation.state(name) for name in here.tables}, oracle)
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    finished(await federation.train(spec(PARAMS, 2)))
+    assert_oracles_model({name: federation.state(name) for name in here.tables}, oracle)
 
 
 async def test_a_damaged_row_group_ends_the_job_before_a_message(tmp_path: Path) -> None:
@@ -83,9 +79,10 @@ async def test_a_damaged_row_group_ends_the_job_before_a_message(tmp_path: Path)
     path = Path(str(table.path))
     pq.write_table(here.tables["feature-b"][1]["train"], path, row_group_size=60)
     damage(path, 1, 2)
-    failed = await federation.train(spec(PARAMS, 2))
-    assert failed.state == "failed"
-    assert "row group 2 of 3, column 'b1' cannot be decoded; is the Parquet file damaged?" in failed.error
+    failed(
+        await federation.train(spec(PARAMS, 2)),
+        "row group 2 of 3, column 'b1' cannot be decoded; is the Parquet file damaged?",
+    )
     assert {message.sender for message in federation.log} & {message.to for message in federation.log} == set()
 
 

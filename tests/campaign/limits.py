@@ -58,7 +58,7 @@ def limited(clock: Clock, cpu_s: float, most_bytes: int) -> Iterator[None]:
     """
     before = signal.signal(signal.SIGPROF, clock.strike)
     signal.setitimer(signal.ITIMER_PROF, cpu_s, TO_END_S)
-    _reset_peak()
+    Path("/proc/self/clear_refs").write_text("5")
     grown_from = _peak_bytes()
     try:
         yield
@@ -67,10 +67,6 @@ def limited(clock: Clock, cpu_s: float, most_bytes: int) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
     grown = _peak_bytes() - grown_from
     assert grown <= most_bytes, f"the process grew by {grown >> 20} MiB"
-
-
-def _reset_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
 
 
 def _peak_bytes() -> int:

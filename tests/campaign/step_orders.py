@@ -48,7 +48,11 @@ def table_of(story: str, party: str) -> StepTable:
     """The steps of a party's role in a story."""
     if story in PREVIEWS:
         return table_at("alignment.preview")
-    name = protocol_of(params_of(TRAININGS[story][1])) if story in TRAININGS else _protocol_of(story)
+    name = (
+        protocol_of(params_of(TRAININGS[story][1]))
+        if story in TRAININGS
+        else str(PREDICTIONS[story].get("protocol", story))
+    )
     if story in TRAININGS:
         package, role = TRAINING[name], "label_holder" if party == LABEL_HOLDER else "feature_party"
         if training(name).one_role:
@@ -58,10 +62,6 @@ def table_of(story: str, party: str) -> StepTable:
         package, role = PREDICTION[name], (of_recipient if party == LABEL_HOLDER else of_others).partition(".")[0]
     table = table_at(f"{package}.{role}".removeprefix("treetap.party."))
     return table if story in TRAININGS else table_for(name, table)
-
-
-def _protocol_of(story: str) -> str:
-    return str(PREDICTIONS[story].get("protocol", story))
 
 
 def parties_of(story: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.commands.command import refused, treetap, write
+from tests.library.engines import started
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES
@@ -26,7 +27,6 @@ from treetap.party.server.main import choose_arithmetic
 from treetap.wire.v2 import jobs_pb2
 from treetap.workers.cluster import actor
 from treetap.workers.cluster.nodes import fault_of
-from treetap.workers.engines import ProcessEngine
 
 pytestmark = pytest.mark.usefixtures("same_arithmetic_after")
 
@@ -160,29 +160,21 @@ def test_workers_compute_as_their_parent():
     """A worker uses the backend that its parent used when it made the worker."""
 
     async def ask():
-        engine = ProcessEngine(1, 20.0)
-        engine.start()
-        try:
+        async with started(1) as engine:
             return await engine.lease().call(0, named)
-        finally:
-            await engine.close()
 
     for name in ("gmpy2", arithmetic.choose("auto").name):
         arithmetic.use(name)
         assert asyncio.run(ask()) == name
 
 
-def test_a_status_names_the_backend_of_each_party(monkeypatch, tmp_path):
+async def test_a_status_names_the_backend_of_each_party(monkeypatch, tmp_path):
     """In a line for people and in JSON; a list of jobs has it too."""
-
-    async def main():
-        federation = Federation(tmp_path, HERE.tables)
-        finished = await federation.train(JOB)
-        [listed] = federation.jobs.status("")
-        assert list(listed.arithmetic) == list(finished.arithmetic)
-        return finished
-
-    finished = run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    finished = await federation.train(JOB)
+    [listed] = federation.jobs.status("")
+    assert list(listed.arithmetic) == list(finished.arithmetic)
+    await federation.close()
     every = dict.fromkeys(sorted(PARTIES), arithmetic.in_use())
     assert progress_view.backends(finished) == every
     assert progress_view.status_dict(finished)["arithmetic"] == every

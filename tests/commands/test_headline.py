@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -17,17 +15,12 @@ from treetap.trees import metrics
 from treetap.version import install
 
 
-def _outcomes(rows: int = 400) -> tuple[Any, Any, Any]:
-    """Class numbers, and chances of the second class that know more and less of them."""
-    draw = np.random.default_rng(3)
-    truth = np.arange(rows) % 2
-    clear, vague = (1 / (1 + np.exp(-draw.normal(strength * (truth - 0.5)))) for strength in (2.0, 0.7))
-    return truth, clear, vague
-
-
 def test_a_gain_is_of_the_same_rows_and_its_interval_covers_what_redrawing_them_does() -> None:
     """AUC of two classes; half of the interval is 1.96 of the standard deviations of DeLong's formula."""
-    truth, clear, vague = _outcomes()
+    # Class numbers, and chances of the second class that know more and less of them.
+    draw = np.random.default_rng(3)
+    truth = np.arange(400) % 2
+    clear, vague = (1 / (1 + np.exp(-draw.normal(strength * (truth - 0.5)))) for strength in (2.0, 0.7))
     gain = gain_of("binary:logistic", clear, {"bank": vague}, truth, None, 0)
     assert gain is not None
     assert (gain.measure, gain.best) == ("auc", "bank")

@@ -1,7 +1,13 @@
-"""`treetap model`: what a party sees of its model, what it publishes, and that nothing else is in the card."""
+"""Models as the commands show them.
+
+- `treetap model`: what a party sees of its model, what it publishes, and that nothing else is in the card.
+- `treetap model` where all parties have one role: what one of them holds, shows and publishes.
+- `treetap model` of networks: inputs, layers and sizes for the party itself; a card without weights and scalers.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -13,14 +19,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.commands.command import refused, treetap, write
 from tests.grafted import add_grafts, withdraw_leaves
-from tests.published import write_manifest
-from treetap.commands.model.view import card, describe, find, page
-from treetap.errors import BadInput
-from treetap.models.store import MODEL_FORMAT, read_model
+from tests.published import write_job, write_manifest, write_trees
+from treetap.commands.model.view import card, describe, find, page, print_model
+from treetap.errors import BadInput, DataError
+from treetap.models.store import MODEL_FORMAT, WEIGHTS, read_model
+from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.disclosure import CLASSES
 from treetap.wire.transcript import HEADER
 from treetap.wire.transcript_writer import TranscriptWriter
@@ -29,6 +37,27 @@ from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 ROOT = Path(__file__).parent.parent.parent
 BANK, TELCO = (ROOT / "tests" / "library" / "models" / f"v{MODEL_FORMAT}" / party for party in ("bank", "telco"))
+PARTIES = ["north", "south", "east"]
+SPLIT = {"handle": 0, "node": 1, "feature": 1, "bin": 2, "threshold": 0.53125, "missing_left": False}
+#: South split the root, which north opened; north split node 3, which south opened: south keeps those two weights.
+LINE = {
+    "tree": 0,
+    "splits": [SPLIT],
+    "nodes": [
+        {"node": 1, "source": "south", "handle": 0, "opener": "north"},
+        {"node": 3, "source": "north", "handle": 4, "opener": "south"},
+    ],
+    "leaves": [{"node": 2, "keeper": "north"}, {"node": 6, "keeper": "south"}, {"node": 7, "keeper": "south"}],
+    "weights": [
+        {"node": 6, "source": "north", "handle": 4, "left": True, "weight": [-0.3125]},
+        {"node": 7, "source": "north", "handle": 4, "left": False, "weight": [0.71875]},
+    ],
+}
+#: A weight and a mean that no output but the party's own may have.
+SECRET, MEAN = 0.123456789, 40.25
+SCALER = {"columns": ["age", "income"], "mean": [MEAN, 7.0], "deviation": [2.5, 1.0], "indicated": [1]}
+PIXELS = {"scan": {"shape": [1, 4, 5], "mean": [0.5], "deviation": [0.25]}}
+BOTTOM = {"kind": "mlp", "hidden": [3], "channels": [], "blocks": [], "width": 2, "norm": "group"}
 
 
 def _changed(folder: Path, **manifest: Any) -> Path:
@@ -222,3 +251,174 @@ def _without_rights() -> Iterator[None]:
         yield
     finally:
         os.seteuid(user)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """South's shard of a model of one tree with noise."""
+    params = PivodlParams(n_estimators=1, max_depth=2, epsilon=8.0).to_dict()
+    folder = tmp_path / "models" / "job"
+    folder.mkdir(parents=True)
+    manifest: dict[str, Any] = {
+        "version": MODEL_FORMAT,
+        "job_digest": "d",
+        "categories": {},
+        "role": "party",
+        "job": "job",
+        "party": "south",
+        "protocol": "pivodl",
+        "aggregator": "north",
+        "parties": PARTIES,
+        "objective": "binary:logistic",
+        "classes": ["no", "yes"],
+        "columns": ["age", "dose"],
+        "params": params,
+        "training_metrics": {"train_logloss": 0.5},
+        "labelled_records": 12,
+    }
+    write_job(folder, "nonce")
+    write_trees(folder, manifest, [LINE])
+    return folder
+
+
+def test_a_party_sees_who_splits_and_who_keeps_weights(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Sizes of trees, importances by splits, keepers of leaf weights, and what the noise covers."""
+    found = describe(model)
+    assert found["trees"] == {"stored": 1, "used": 1, "leaves": 3, "depth": 2}
+    assert found["weights"] == {"south": 2, "north": 1}
+    assert found["importance"] == {
+        "parties": [{"name": "south", "weight": 1}, {"name": "north", "weight": 1}],
+        "own_features": [{"name": "dose", "weight": 1}],
+    }
+    print_model(found)
+    printed = capsys.readouterr().out
+    for part in (
+        "parties: north, south, east",
+        "train_logloss 0.5",
+        "labelled records: 12",
+        "weights: south 2, north 1",
+    ):
+        assert part in printed
+    assert "epsilon 8, delta 1e-05" in printed
+
+
+def test_its_card(model: Path, tmp_path: Path) -> None:
+    """Any party may export: topology, keepers and the privacy statement, no threshold, weight or feature name."""
+    assert treetap("model", "export", model, "--out", tmp_path / "card").status == 0
+    texts = [(tmp_path / "card" / name).read_text() for name in ("model.json", "model.html")]
+    found = json.loads(texts[0])
+    assert found == card(model, names=False)
+    assert found["parties"] == {"parties": PARTIES}
+    assert found["topology"][0]["keepers"] == ["north", "south", "south"]
+    assert found["topology"][0]["splits"][1] == {"node": 3, "owner": "north", "handle": 4, "opener": "south"}
+    assert found["privacy"] == describe(model)["privacy"]
+    for text in texts:
+        assert not any(secret in text for secret in ("0.53125", "0.3125", "0.71875", "dose", '"no"'))
+    assert "leaf 6, weight at south" in texts[1]
+    assert "Partial differential privacy of leaf weights: epsilon 8" in texts[1]
+    assert "feature of south" in page(card(model, names=True))
+
+
+def test_a_misleading_shard(model: Path) -> None:
+    """Leaves that make no tree, and splits that nobody has opened, are refused."""
+    manifest = json.loads((model / "manifest.json").read_text())
+    write_trees(model, manifest, [{**LINE, "leaves": LINE["leaves"][:2]}])
+    assert "its nodes make no tree" in refused(treetap("model", "show", model))
+    nodes = [{key: value for key, value in row.items() if key != "opener"} for row in LINE["nodes"]]
+    write_trees(model, manifest, [{**LINE, "nodes": nodes}])
+    said = refused(treetap("model", "export", model, "--out", model / "card"))
+    assert "is not a model that this command can read (KeyError('opener'))" in said
+
+
+def _network(folder: Path, role: str, **changes: Any) -> Path:
+    """A published network of bank (label holder) and telco, at one of them."""
+    own = {"bottom/linear0.weight": np.full((3, 23), SECRET, dtype=np.float32), "bottom/linear0.bias": np.zeros(3)}
+    arrays = {**own, **({"top/linear0.weight": np.full((1, 4), SECRET)} if role == "label_holder" else {})}
+    common = {
+        "version": MODEL_FORMAT,
+        "job_digest": "d",
+        "job": "net",
+        "protocol": "splitnn",
+        "role": role,
+        "epochs": 5,
+        "inputs": {**SCALER, "images": PIXELS},
+        "bottom": BOTTOM,
+        "wire_type": "bfloat16",
+        "threads": 1,
+        "reproducible": True,
+    }
+    own_part = {"party": "telco", "label_holder": "bank", "amplified": False}
+    if role == "label_holder":
+        own_part = {
+            "party": "bank",
+            "feature_parties": ["telco"],
+            "objective": "binary:logistic",
+            "classes": ["no", "yes"],
+            "top": {"hidden": []},
+            "widths": {"telco": 2},
+            "params": {"epochs": 5, "objective": "binary:logistic", "party_dropout": {"telco": 0.1}},
+            "training_metrics": {"loss": 0.5, "auc": None},
+            "best_epoch": 3,
+        }
+    folder.mkdir()
+    np.savez(folder / WEIGHTS, **arrays)
+    write_job(folder, "submission")
+    files = {WEIGHTS: hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()}
+    write_manifest(folder, {**common, **own_part, **changes, "files": files})
+    return folder
+
+
+def test_a_party_sees_its_inputs_and_layers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Inputs by name, layers with shapes; at the label holder the top and the widths too."""
+    found = describe(_network(tmp_path / "bank", "label_holder"))
+    assert found["inputs"] == ["age", "income", "scan"]
+    assert [(each["name"], each["weights"]) for each in found["networks"]] == [("bottom", 72), ("top", 4)]
+    assert found["networks"][0]["layers"]["linear0.weight"] == [3, 23]
+    print_model(found)
+    shown = capsys.readouterr().out
+    for said in ("widths: telco 2", "best epoch: 3", "loss 0.5", "auc not set", "party_dropout telco 0.1", "name top"):
+        assert said in shown
+    print_model(describe(_network(tmp_path / "telco", "feature_party")))
+    shown = capsys.readouterr().out
+    for said in ("label holder: bank", "epochs: 5", "wire type: bfloat16", "reproducible: True", "3, 23", "scan"):
+        assert said in shown
+    assert "name top" not in shown
+
+
+def test_a_label_holder_without_columns(tmp_path: Path) -> None:
+    """It has no model of its own: the top alone is shown."""
+    folder = _network(tmp_path / "bank", "label_holder")
+    np.savez(folder / WEIGHTS, **{"top/linear0.weight": np.zeros((1, 2))})
+    manifest = json.loads((folder / "manifest.json").read_text())
+    nothing = {"columns": [], "mean": [], "deviation": [], "indicated": [], "images": {}}
+    files = {WEIGHTS: hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()}
+    write_manifest(folder, {**manifest, "inputs": nothing, "files": files})
+    assert [each["name"] for each in describe(folder)["networks"]] == ["top"]
+
+
+def test_the_card_has_no_weight_and_no_scaler(tmp_path: Path) -> None:
+    """It has the settings that all parties know and the top's layers; names of inputs only if they are asked for."""
+    folder = _network(tmp_path / "bank", "label_holder")
+    for names in (False, True):
+        content = card(folder, names=names)
+        text, html = json.dumps(content), page(content).partition("</style>")[2]
+        for secret in (f"{SECRET:.4f}", str(MEAN), "69", "[3, 23]"):  # 69, 23: from the number of inputs
+            assert secret not in text
+            assert secret not in html
+        assert ("income" in text, "income" in html, "scan" in html) == (names, names, names)
+        assert [each["name"] for each in content["networks"]] == ["bottom", "top"]
+        assert content["epochs"] == {"trained": 5, "best": 3}
+        assert "epoch 4 of 5 used" in html
+        assert "<h2>Trees</h2>" not in html
+    with pytest.raises(BadInput, match="is a feature party's part of a model"):
+        card(_network(tmp_path / "telco", "feature_party"), names=False)
+
+
+def test_faults(tmp_path: Path) -> None:
+    """A manifest that does not fit and weights that were changed are named."""
+    folder = _network(tmp_path / "bank", "label_holder")
+    with pytest.raises(DataError, match=r"short: is not a model that this command can read \(KeyError"):
+        describe(_network(tmp_path / "short", "feature_party", inputs={"columns": ["age"]}))
+    np.savez(folder / WEIGHTS, **{"top/linear0.weight": np.zeros((1, 2))})
+    with pytest.raises(DataError, match="is not the file that was published"):
+        describe(folder)

@@ -22,18 +22,13 @@ DONE, FOLLOWS = re.compile(r"(\w+): "), re.compile(r"(?:^|; )(\w+) \(")
 ALL = [pytest.param(name, marks=[pytest.mark.second_tier] if name == "splitnn" else []) for name in NAMES]
 
 
-def _printed(name: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    show(name, None, as_json=True)
-    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
-    return found
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_the_printed_table_is_as_the_text_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Of each step the steps that may follow, at every actor; of each message its classes, by the jobs of the text."""
     needs_library_of(name)
     parts = [part for part in re.split(r"^# (?:training|prediction)\n", _text(name), flags=re.M) if part]
-    printed = _printed(name, capsys)
+    show(name, None, as_json=True)
+    printed: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     assert len(printed) == len(parts)
     for one, part in zip(printed, parts, strict=True):
         follows, sent = _of_text(part)

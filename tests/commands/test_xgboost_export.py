@@ -33,7 +33,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         async def main(folder: Path = folder, given: dict[str, Defences] = given) -> None:
             federation = Federation(folder, HERE.tables, defences=given)
             assert (await federation.train(spec(PARAMS))).state == "finished"
-            await federation.close()
 
         run(main())
         found.append(folder / OWNER / "state" / "models" / "job")

@@ -36,7 +36,9 @@ class Near(PartyCalls):
         return [visible_message(job) for job in self._node.desk.jobs(self._approver, asked)]
 
     async def standing(self, name: str = "") -> list[approvals_pb2.StandingApproval]:
-        return [visible_message(one) for one in self._node.desk.standing(self._approver, _named(name))]
+        return [
+            visible_message(one) for one in self._node.desk.standing(self._approver, approvals_pb2.AskedJobs(name=name))
+        ]
 
     async def decide(self, decision: approvals_pb2.DecideRequest) -> approvals_pb2.AskedJob:
         return visible_message(self._node.desk.decide(self._approver, decision))
@@ -47,10 +49,6 @@ class Near(PartyCalls):
     async def view(self, name: str, page: int = 0) -> overview_pb2.View:
         asked = overview_pb2.AskedView(view=name, page=page)
         return visible_message(await self._node.overview.show(self._approver, asked))
-
-
-def _named(name: str) -> approvals_pb2.AskedJobs:
-    return approvals_pb2.AskedJobs(name=name)
 
 
 @dataclass

@@ -10,11 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("aiohttp", reason="the console needs the extra console")
-
 import aiohttp
+import pytest
 
 from tests.certificates import namesake
 from tests.commands.command import end, refused, start, treetap
@@ -27,6 +24,9 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.ports import Role
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import jobs_pb2
+
+pytest.importorskip("aiohttp", reason="the console needs the extra console")
+
 
 PARTY, ANN = "feature-b", "ann"
 SAID = re.compile(r"(https?://[^/ ]+)/ opens once, within 60 s, with the token ([0-9a-f]{32})\n")
@@ -121,16 +121,19 @@ class _Browser:
         await self._session.close()
 
 
+@pytest.mark.real_time
 @pytest.mark.second_tier
 @pytest.mark.parametrize("secured", [False, True])
-def test_a_party_that_is_down_gives_a_page(secured: bool, files: TlsFiles, tmp_path: Path) -> None:
+async def test_a_party_that_is_down_gives_a_page(secured: bool, files: TlsFiles, tmp_path: Path) -> None:
     """The process starts without its party, opens for its token, says that the party is away, and ends by SIGTERM.
 
     Cookies of other services of the host, which a browser sends along, do not matter.
     """
     pages = f'listen = "127.0.0.1:0"\ncertificate = "{files.certificate}"\nkey = "{files.key}"' if secured else ""
 
-    async def seen(address: str, token: str) -> None:
+    path = _file(tmp_path, files, _free(), pages or 'listen = "127.0.0.1:0"')
+    with _console(path) as (address, token, _):
+        assert address.startswith("https" if secured else "http")
         browser = _Browser(address, **({"ssl": False} if secured else {}))
         browser.has_cookies_of_others(MOST_FIELD - 200)
         assert "Token" in (await browser.get("/"))[1]
@@ -138,11 +141,6 @@ def test_a_party_that_is_down_gives_a_page(secured: bool, files: TlsFiles, tmp_p
         assert (status, "The party cannot be reached" in text) == (503, True)
         assert (await browser.post("/enter", {"token": token}))[0] == 403
         await browser.close()
-
-    path = _file(tmp_path, files, _free(), pages or 'listen = "127.0.0.1:0"')
-    with _console(path) as (address, token, _):
-        assert address.startswith("https" if secured else "http")
-        asyncio.run(seen(address, token))
 
 
 @pytest.mark.second_tier

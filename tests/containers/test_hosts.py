@@ -110,10 +110,13 @@ def test_the_hosts_train_and_predict(hosts: dict[str, Any], tmp_path: Path) -> N
     own = ["--ca", "tls/ca.crt", "--certificate", "tls/operator.crt", "--key", "tls/operator.key"]
     for host in (*PARTIES, "coordinator"):
         address = f"{host}.{DOMAIN}:{7100 if host == 'coordinator' else 7101}"
-        _until(
-            hosts["operator"],
-            ["treetap", "health", "--address", address, "--name", host, "--role", role_of(host), *own],
-        )
+        # Wait until a command ends with 0.
+        container = hosts["operator"]
+        command = ["treetap", "health", "--address", address, "--name", host, "--role", role_of(host), *own]
+        deadline = time.monotonic() + 60.0
+        while (ended := _run(container, command))[0] != 0:
+            assert time.monotonic() < deadline, ended[1]
+            time.sleep(0.5)
     status, output = _run(hosts["operator"], ["treetap", "train", "job.toml", "--json"])
     assert status == 0, output
     assert json.loads(output[output.index("{") :])["metrics"]["train_auc"] > 0.8
@@ -174,11 +177,3 @@ def _start(
 def _run(container: Any, command: list[str]) -> tuple[int, str]:
     status, output = container.exec_run(command, workdir="/operator")
     return status, output.decode()
-
-
-def _until(container: Any, command: list[str], seconds: float = 60.0) -> None:
-    """Wait until a command ends with 0."""
-    deadline = time.monotonic() + seconds
-    while (ended := _run(container, command))[0] != 0:
-        assert time.monotonic() < deadline, ended[1]
-        time.sleep(0.5)

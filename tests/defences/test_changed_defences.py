@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished
 from tests.worlds import PARTIES, manifest, spec, world
 from treetap.models.store import TREES, read_model
 from treetap.party.defences.settings import Defences
@@ -51,34 +51,30 @@ def test_labels_may_change_before_the_first_tree_alone(tmp_path: Path) -> None:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("params", "before", "after", "shared"), CHANGES.values(), ids=CHANGES)
-def test_what_a_tree_withheld_stays_hidden(
+async def test_what_a_tree_withheld_stays_hidden(
     params: TreeParams, before: dict[str, Any], after: dict[str, Any], shared: list[bool], tmp_path: Path
 ) -> None:
     """Each tree has the defences of its time; the model has no constant entries if a tree of it withholds anything."""
     here = world(60, seed=3)
 
-    async def main() -> dict[str, Path]:
-        federation = Federation(tmp_path, here.tables, defences={HOLDER: Defences(**before)})
-        seen: list[Message] = []
+    federation = Federation(tmp_path, here.tables, defences={HOLDER: Defences(**before)})
+    seen: list[Message] = []
 
-        def change(message: Message) -> None:
-            if (message.to, message.word, message.served) == (HOLDER, "begin_tree", False):
-                seen.append(message)
-                if len(seen) == 2:
-                    federation.kill(HOLDER)
-                    config = federation.configs[HOLDER]
-                    federation.configs[HOLDER] = config.model_copy(update={"defences": Defences(**after)})
-                    federation.start(HOLDER)
+    def change(message: Message) -> None:
+        if (message.to, message.word, message.served) == (HOLDER, "begin_tree", False):
+            seen.append(message)
+            if len(seen) == 2:
+                federation.kill(HOLDER)
+                config = federation.configs[HOLDER]
+                federation.configs[HOLDER] = config.model_copy(update={"defences": Defences(**after)})
+                federation.start(HOLDER)
 
-        federation.hook = change
-        assert (await federation.train(spec(params, key_bits=512))).state == "interrupted"
-        await asyncio.sleep(200)
-        status = await federation.resume()
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
-        return federation.states
-
-    states = run(main())
+    federation.hook = change
+    assert (await federation.train(spec(params, key_bits=512))).state == "interrupted"
+    await asyncio.sleep(200)
+    finished(await federation.resume())
+    await federation.close()
+    states = federation.states
     lines = read_model(states[HOLDER] / "models" / "job")[1]
     assert [bool(Tree.from_dict(line["tree"]).splits) for line in lines] == shared
     assert manifest(states[HOLDER])["hides_constants"]

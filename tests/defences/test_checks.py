@@ -9,7 +9,7 @@ import pytest
 
 from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.pivodl.jobs import policies
-from tests.simulator import Federation, run
+from tests.simulator import Federation, failed, run
 from tests.worlds import PARTIES, spec, spread, world
 from treetap.errors import ConfigError, Refused
 from treetap.party.defences.checks import check_own, check_own_trees
@@ -73,7 +73,6 @@ def test_noisy_labels_of_one_class_end_the_job_with_what_to_change(
         here = world(30, (1, 1, 1), seed=5)
         federation = Federation(tmp_path, here.tables, defences={LABEL_HOLDER: Defences(**DP)})
         status = await federation.train(spec(params))
-        await federation.close()
         return status.error
 
     assert "noisy labels that label_dp has drawn for the records of this job are all of one class; set a" in run(main())
@@ -90,7 +89,5 @@ async def test_a_job_that_is_refused_does_no_step(params: TreeParams, tmp_path: 
 
     lines = policies(job) if params is PIVODL else None
     federation = Federation(tmp_path, here.tables, policies=lines, defences={party: Defences(**asked)})
-    status = await federation.train(job)
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert f"{party}: {next(iter(asked))}" in status.error
+    failed(await federation.train(job), f"{party}: {next(iter(asked))}", bad_input=True)
     assert {message.word for message in federation.log} <= {"prepare", "leave"}

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.oracle import oracle_predict
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from tests.worlds import PARTIES, World, assert_oracles_model, manifest, spec, world
 from treetap.models.store import read_model
 from treetap.party.defences.budgets import LabelBudget
@@ -51,9 +51,7 @@ def federated(folder: Path, here: World, own: LabelDp | None, act: Act, budget: 
         policies = {LABEL_HOLDER: {"labels": {"label_budget": budget}}}
         defences = {LABEL_HOLDER: Defences(label_dp=own)}
         federation = Federation(folder, here.tables, policies=policies, defences=defences)
-        found = await act(federation)
-        await federation.close()
-        return found
+        return await act(federation)
 
     return run(main())
 
@@ -62,9 +60,7 @@ def trained(params: TreeParams, job: str = "job") -> Act:
     """Train to the end."""
 
     async def act(federation: Federation) -> jobs_pb2.JobStatus:
-        status = await federation.train(spec(params), job)
-        assert (status.state, status.error) == ("finished", "")
-        return status
+        return finished(await federation.train(spec(params), job))
 
     return act
 
@@ -156,8 +152,7 @@ async def _killed_and_resumed(federation: Federation) -> None:
         nonlocal killed
         if message.word == "store_tree" and message.to == LABEL_HOLDER and not killed and len(federation.log) > 60:
             killed = True
-            federation.kill(LABEL_HOLDER)
-            federation.start(LABEL_HOLDER)
+            federation.restart(LABEL_HOLDER)
 
     federation.hook = kill
     status = await federation.train(spec(BOOSTING), "killed")
@@ -201,8 +196,7 @@ def test_classes_are_those_of_the_whole_table(tmp_path: Path) -> None:
     job = replace(BOOSTING, objective="multi:softprob", n_estimators=1)
 
     async def act(federation: Federation) -> None:
-        status = await federation.train(spec(job, alignment="psi"))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(spec(job, alignment="psi")))
 
     federated(tmp_path, common, LabelDp(epsilon=0.5), act)
     assert manifest(_state(tmp_path))["classes"] == ["0", "1", "2"]

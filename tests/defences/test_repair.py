@@ -15,7 +15,7 @@ import pytest
 from tests.blindness.comparison import PLAIN, RECORDS, between_parties, of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed
 from tests.library.trees.repairs import VARIANTS, Ints, in_order_of_nodes, trained
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.errors import DataError
 from treetap.models.own_split import OwnSplit
@@ -109,9 +109,7 @@ def _trained(folder: Path, here: World, params: TreeParams, own: Defences) -> di
 
     async def main() -> dict[str, Path]:
         federation = Federation(folder, here.tables, defences={HOLDER: own})
-        status = await federation.train(spec(params, key_bits=512))
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
+        finished(await federation.train(spec(params, key_bits=512)))
         return federation.states
 
     return run(main())
@@ -158,8 +156,7 @@ def test_no_message_tells_whether_trees_are_repaired(
 
 def _training(params: TreeParams, job: str) -> Act:
     async def act(federation: Observed) -> dict[str, Path]:
-        status = await federation.train(spec(params, obfuscation="standard", key_bits=512), job)
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(spec(params, obfuscation="standard", key_bits=512), job))
         return federation.states
 
     return act
@@ -183,29 +180,22 @@ def test_a_resumed_job_repairs_the_same_trees(word: str, tmp_path: Path) -> None
             if (message.to, message.word, message.served) == (HOLDER, word, False):
                 met += 1
                 if met == (FOREST.n_estimators if word == "store_tree" else 1):
-                    _write_remains(federation.state(HOLDER) / "jobs" / "job", word)
-                    federation.kill(HOLDER)
-                    federation.start(HOLDER)
+                    # A file of repairs that a killed process had begun: its last line is torn.
+                    if word == "publish":
+                        (federation.state(HOLDER) / "jobs" / "job" / "repaired.jsonl").write_bytes(b'{"refit"')
+                    federation.restart(HOLDER)
 
         federation.hook = kill
         status = await federation.train(spec(FOREST, key_bits=512))
         assert status.state == "interrupted"
         await asyncio.sleep(200)
-        status = await federation.resume()
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
+        status = finished(await federation.resume())
         return federation.states
 
     resumed = run(main())
     for name in ("trees.jsonl", "repaired.jsonl"):
         first, second = (each[HOLDER] / "models" / "job" / name for each in (states, resumed))
         assert first.read_bytes() == second.read_bytes()
-
-
-def _write_remains(folder: Path, word: str) -> None:
-    """A file of repairs that a killed process had begun: its last line is torn."""
-    if word == "publish":
-        (folder / "repaired.jsonl").write_bytes(b'{"refit"')
 
 
 def test_trees_that_were_grown_without_their_leaves_are_not_repaired(tmp_path: Path) -> None:
@@ -241,7 +231,6 @@ def test_a_job_cannot_be_repaired_from_its_middle_on(tmp_path: Path) -> None:
         await federation.train(spec(FOREST, key_bits=512))
         await asyncio.sleep(200)
         status = await federation.resume()
-        await federation.close()
         return status.error
 
     assert "grafting or refit under [defences] was added after it was grown" in run(main())

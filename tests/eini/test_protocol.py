@@ -15,7 +15,7 @@ from tests.boosting.test_protocol import OBJECTIVES
 from tests.campaign.cipher import quickly_trained
 from tests.crossing import BLOCK, CHAIN, HERE, LABEL_HOLDER, PARAMS, Crossed, N, crossing
 from tests.published import write_manifest
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.commands.model.view import card, describe
 from treetap.models.store import read_manifest
@@ -56,7 +56,7 @@ WAYS: dict[str, dict[str, Any]] = {
         if (a + b) % 2 == 0  # every objective with half of the shapes, every shape with half of the objectives
     ],
 )
-def test_every_way_finds_the_oracles_scores(objective: str, shape: str, tmp_path: Path) -> None:
+async def test_every_way_finds_the_oracles_scores(objective: str, shape: str, tmp_path: Path) -> None:
     """Encrypted or interactive, in blocks or at once, tree by tree or all at once: raw scores are the oracle's."""
     here_args, changes = SHAPES[shape]
     params = replace(BoostingParams(n_estimators=2, max_depth=3, max_bin=6), **OBJECTIVES[objective], **changes)
@@ -64,46 +64,37 @@ def test_every_way_finds_the_oracles_scores(objective: str, shape: str, tmp_path
     here = world(objective=params.objective, classes=classes, **{"n": 50, **here_args})
     oracle = here.oracle(params)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        job = spec(params, len(here.blocks), obfuscation="standard")
-        assert (await quickly_trained(federation, job)).state == "finished"
-        for way, asked in WAYS.items():
-            status = await federation.predict(predict_request(model="job", **asked))
-            assert (status.state, status.error) == ("finished", ""), way
-            assert (status.scored, status.records) == (12, 12)
-            assert_oracles_scores(status.predictions, oracle, here.newcomers, len(here.y))
-        for state in federation.states.values():
-            assert list((state / "jobs").iterdir()) == []
-            assert list(state.rglob("secret*")) == []
-        for party in federation.states:
-            assert federation.remembered(party) == {}
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    job = spec(params, len(here.blocks), obfuscation="standard")
+    assert (await quickly_trained(federation, job)).state == "finished"
+    for asked in WAYS.values():
+        status = finished(await federation.predict(predict_request(model="job", **asked)))
+        assert (status.scored, status.records) == (12, 12)
+        assert_oracles_scores(status.predictions, oracle, here.newcomers, len(here.y))
+    for state in federation.states.values():
+        assert list((state / "jobs").iterdir()) == []
+        assert list(state.rglob("secret*")) == []
+    for party in federation.states:
+        assert federation.remembered(party) == {}
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("obfuscation", ["short-exponent", "half-length"])
-def test_short_obfuscators_along_a_chain(obfuscation: str, tmp_path: Path) -> None:
+async def test_short_obfuscators_along_a_chain(obfuscation: str, tmp_path: Path) -> None:
     """The job's obfuscation is that of the prediction too, and its alignment; ids select the records."""
     params = BoostingParams(n_estimators=2, max_depth=3, max_bin=6)
     here = world(dims=(1, 1, 1), n=40)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        alignment = "psi" if obfuscation == "half-length" else "sorted-ids"
-        await federation.train(spec(params, obfuscation=obfuscation, alignment=alignment))
-        everything = await federation.predict(predict_request(model="job", protocol="eini"))
-        assert_oracles_scores(everything.predictions, here.oracle(params), here.newcomers, 40)
-        (tmp_path / PARTIES[0] / "ids.txt").write_text("r00045\nr00041\n")
-        some = await federation.predict(predict_request(model="job", protocol="eini", records_file="ids.txt"))
-        assert (some.state, some.scored) == ("finished", 2)
-        table = pq.read_table(everything.predictions)
-        assert pq.read_table(some.predictions) == table.take([1, 5])
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    alignment = "psi" if obfuscation == "half-length" else "sorted-ids"
+    await federation.train(spec(params, obfuscation=obfuscation, alignment=alignment))
+    everything = await federation.predict(predict_request(model="job", protocol="eini"))
+    assert_oracles_scores(everything.predictions, here.oracle(params), here.newcomers, 40)
+    (tmp_path / PARTIES[0] / "ids.txt").write_text("r00045\nr00041\n")
+    some = await federation.predict(predict_request(model="job", protocol="eini", records_file="ids.txt"))
+    assert (some.state, some.scored) == ("finished", 2)
+    table = pq.read_table(everything.predictions)
+    assert pq.read_table(some.predictions) == table.take([1, 5])
 
 
 @pytest.fixture(scope="module")
@@ -190,26 +181,21 @@ def test_the_label_holder_alone_can_open_the_sums(crossed: Crossed) -> None:
     assert np.all([len(modulus) == 128 for modulus in moduli])
 
 
-def test_a_model_with_a_commitment_of_an_earlier_version(tmp_path: Path) -> None:
+async def test_a_model_with_a_commitment_of_an_earlier_version(tmp_path: Path) -> None:
     """Its parts have one entry more, the label holder's one file more: it predicts, is shown and exported."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        job = spec(PARAMS, len(HERE.blocks), obfuscation="standard")
-        assert (await quickly_trained(federation, job)).state == "finished"
-        folders = {party: state / "models" / "job" for party, state in federation.states.items()}
-        key = b'{"key": "ab"}\n'
-        (folders[LABEL_HOLDER] / "leaf_key.jsonl").write_bytes(key)
-        for party, folder in folders.items():
-            own = read_manifest(folder) | {"leaf_commitment": "cd" * 32}
-            more = {"leaf_key.jsonl": sha256(key).hexdigest()} if party == LABEL_HOLDER else {}
-            write_manifest(folder, own | {"files": {**own["files"], **more}})
-        status = await federation.predict(predict_request("eini", model="job"))
-        assert (status.state, status.error) == ("finished", "")
-        assert_oracles_scores(status.predictions, HERE.oracle(PARAMS), HERE.newcomers, len(HERE.y))
-        await federation.close()
-        for folder in folders.values():
-            assert "leaf_commitment" not in describe(folder)
-        assert "leaf_commitment" not in card(folders[LABEL_HOLDER], names=False)
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    job = spec(PARAMS, len(HERE.blocks), obfuscation="standard")
+    assert (await quickly_trained(federation, job)).state == "finished"
+    folders = {party: state / "models" / "job" for party, state in federation.states.items()}
+    key = b'{"key": "ab"}\n'
+    (folders[LABEL_HOLDER] / "leaf_key.jsonl").write_bytes(key)
+    for party, folder in folders.items():
+        own = read_manifest(folder) | {"leaf_commitment": "cd" * 32}
+        more = {"leaf_key.jsonl": sha256(key).hexdigest()} if party == LABEL_HOLDER else {}
+        write_manifest(folder, own | {"files": {**own["files"], **more}})
+    status = finished(await federation.predict(predict_request("eini", model="job")))
+    assert_oracles_scores(status.predictions, HERE.oracle(PARAMS), HERE.newcomers, len(HERE.y))
+    await federation.close()
+    for folder in folders.values():
+        assert "leaf_commitment" not in describe(folder)
+    assert "leaf_commitment" not in card(folders[LABEL_HOLDER], names=False)

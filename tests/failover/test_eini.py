@@ -9,7 +9,7 @@ import pytest
 from tests.failover.test_protocol import EXACT, LABEL_HOLDER, B, C, N, blocks_of, killing, request, written
 from tests.oracle import OracleLeaf, oracle_without
 from tests.replay import HERE, JOB, ORACLE
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message
 
 
 def expected_guesses(away: set[str]) -> list[float]:
@@ -36,49 +36,41 @@ def expected_guesses(away: set[str]) -> list[float]:
     return shares
 
 
-def test_degrade_in_the_middle(tmp_path: Path) -> None:
+async def test_degrade_in_the_middle(tmp_path: Path) -> None:
     """Blocks scored before stay exact; later ones are the covers' scores, and flagged with what is to be expected."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        done = killing(federation, B, "mask_block", 1, back=False)
-        status = await federation.predict(request("p", "degrade", protocol="eini"))
-        assert done
-        table = written(status)
-        assert (list(status.away), status.attempt) == ([B], 2)
-        scores, _ = oracle_without(ORACLE, HERE.newcomers, {B})
-        assert table.column("score").to_pylist() == pytest.approx(EXACT[:2] + [s for (s,) in scores[2:]], abs=1e-9)
-        guessed = expected_guesses({B})
-        assert table.column("guessed").to_pylist() == pytest.approx([0.0, 0.0, *guessed[2:]], abs=1e-12)
-        assert max(guessed[2:]) > 0
-        assert blocks_of(federation, "p", 2) == [0, 1]
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(JOB)
+    done = killing(federation, B, "mask_block", 1, back=False)
+    status = await federation.predict(request("p", "degrade", protocol="eini"))
+    assert done
+    table = written(status)
+    assert (list(status.away), status.attempt) == ([B], 2)
+    scores, _ = oracle_without(ORACLE, HERE.newcomers, {B})
+    assert table.column("score").to_pylist() == pytest.approx(EXACT[:2] + [s for (s,) in scores[2:]], abs=1e-9)
+    guessed = expected_guesses({B})
+    assert table.column("guessed").to_pylist() == pytest.approx([0.0, 0.0, *guessed[2:]], abs=1e-12)
+    assert max(guessed[2:]) > 0
+    assert blocks_of(federation, "p", 2) == [0, 1]
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("away", [[B], [C], [B, C]], ids=["the first", "the last", "all but the label holder"])
-def test_degrade_from_the_start(away: list[str], tmp_path: Path) -> None:
+async def test_degrade_from_the_start(away: list[str], tmp_path: Path) -> None:
     """Whoever of the chain is left; alone, the label holder encrypts nothing and knows every way."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        for party in away:
-            federation.kill(party)
-        status = await federation.predict(request("p", "degrade", protocol="eini"))
-        table = written(status)
-        assert sorted(status.away) == away
-        scores, shares = oracle_without(ORACLE, HERE.newcomers, set(away))
-        assert table.column("score").to_pylist() == pytest.approx([s for (s,) in scores], abs=1e-9)
-        alone = len(away) == 2
-        expected = shares if alone else expected_guesses(set(away))
-        assert table.column("guessed").to_pylist() == pytest.approx(expected, abs=1e-12)
-        made = [count.name for each in status.accounts for count in each.account.ciphertexts if count.count]
-        assert bool(made) != alone
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(JOB)
+    for party in away:
+        federation.kill(party)
+    status = await federation.predict(request("p", "degrade", protocol="eini"))
+    table = written(status)
+    assert sorted(status.away) == away
+    scores, shares = oracle_without(ORACLE, HERE.newcomers, set(away))
+    assert table.column("score").to_pylist() == pytest.approx([s for (s,) in scores], abs=1e-9)
+    alone = len(away) == 2
+    expected = shares if alone else expected_guesses(set(away))
+    assert table.column("guessed").to_pylist() == pytest.approx(expected, abs=1e-12)
+    made = [count.name for each in status.accounts for count in each.account.ciphertexts if count.count]
+    assert bool(made) != alone
 
 
 @pytest.mark.second_tier(but=1)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.oracle import oracle_predict, oracle_without
 from tests.replay import HERE, JOB, ORACLE, PARAMS
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec
 from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import name_of
@@ -65,55 +65,48 @@ def blocks_of(federation: Federation, job: str, attempt: int) -> list[int]:
     return sorted(set(found))
 
 
-def test_degrade_in_the_middle(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_degrade_in_the_middle(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Blocks scored before stay exact; later records go both ways at its nodes; everybody left is told who is away."""
     caplog.set_level(logging.WARNING)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        done = killing(federation, B, "answer_directions", 1, back=False)
-        status = await federation.predict(request("p", "degrade"))
-        assert done
-        table = written(status)
-        assert (list(status.away), status.attempt) == ([B], 2)
-        scores, shares = oracle_without(ORACLE, HERE.newcomers, {B})
-        assert table.column("score").to_pylist() == pytest.approx(EXACT[:2] + [s for (s,) in scores[2:]], abs=1e-9)
-        assert table.column("guessed").to_pylist() == pytest.approx([0.0, 0.0, *shares[2:]], abs=1e-12)
-        assert max(shares[2:]) > 0
-        assert blocks_of(federation, "p", 2) == [0, 1]
-        second = [(to, r) for _, to, r in federation.conducted if r.attempt == 2 and r.job == "p"]
-        told = {to: list(r.prediction.open_model.away) for to, r in second if name_of(r) == "open_model"}
-        assert told == {LABEL_HOLDER: [B], C: [B]}
-        assert sum("goes on without feature-b, which does not answer" in text for text in caplog.messages) == 2
-        assert list((federation.state(LABEL_HOLDER) / "jobs").iterdir()) == []
-        assert list(federation.jobs.status("p")[0].away) == [B]
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(JOB)
+    done = killing(federation, B, "answer_directions", 1, back=False)
+    status = await federation.predict(request("p", "degrade"))
+    assert done
+    table = written(status)
+    assert (list(status.away), status.attempt) == ([B], 2)
+    scores, shares = oracle_without(ORACLE, HERE.newcomers, {B})
+    assert table.column("score").to_pylist() == pytest.approx(EXACT[:2] + [s for (s,) in scores[2:]], abs=1e-9)
+    assert table.column("guessed").to_pylist() == pytest.approx([0.0, 0.0, *shares[2:]], abs=1e-12)
+    assert max(shares[2:]) > 0
+    assert blocks_of(federation, "p", 2) == [0, 1]
+    second = [(to, r) for _, to, r in federation.conducted if r.attempt == 2 and r.job == "p"]
+    told = {to: list(r.prediction.open_model.away) for to, r in second if name_of(r) == "open_model"}
+    assert told == {LABEL_HOLDER: [B], C: [B]}
+    assert sum("goes on without feature-b, which does not answer" in text for text in caplog.messages) == 2
+    assert list((federation.state(LABEL_HOLDER) / "jobs").iterdir()) == []
+    assert list(federation.jobs.status("p")[0].away) == [B]
 
 
 @pytest.mark.second_tier
 @pytest.mark.parametrize("alignment", ["sorted-ids", "psi"])
 @pytest.mark.parametrize("away", [[B], [B, C]], ids=["one", "all but the label holder"])
-def test_degrade_from_the_start(away: list[str], alignment: str, tmp_path: Path) -> None:
+async def test_degrade_from_the_start(away: list[str], alignment: str, tmp_path: Path) -> None:
     """Records are aligned among those who are there, be it the label holder alone."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(spec(PARAMS, obfuscation="standard"))
-        await federation.train(spec(PARAMS, obfuscation="standard", alignment=alignment), "other")
-        for party in away:
-            federation.kill(party)
-        status = await federation.predict(request("p", "degrade", model="other" if alignment == "psi" else "job"))
-        table = written(status)
-        assert sorted(status.away) == away
-        if alignment == "sorted-ids":  # psi orders the training records by chance, so that tied splits differ
-            scores, shares = oracle_without(ORACLE, HERE.newcomers, set(away))
-            assert table.column("score").to_pylist() == pytest.approx([s for (s,) in scores], abs=1e-9)
-            assert table.column("guessed").to_pylist() == pytest.approx(shares, abs=1e-12)
-        assert table.column("id").to_pylist() == [f"r{16 + i:05d}" for i in range(N)]
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(spec(PARAMS, obfuscation="standard"))
+    await federation.train(spec(PARAMS, obfuscation="standard", alignment=alignment), "other")
+    for party in away:
+        federation.kill(party)
+    status = await federation.predict(request("p", "degrade", model="other" if alignment == "psi" else "job"))
+    table = written(status)
+    assert sorted(status.away) == away
+    if alignment == "sorted-ids":  # psi orders the training records by chance, so that tied splits differ
+        scores, shares = oracle_without(ORACLE, HERE.newcomers, set(away))
+        assert table.column("score").to_pylist() == pytest.approx([s for (s,) in scores], abs=1e-9)
+        assert table.column("guessed").to_pylist() == pytest.approx(shares, abs=1e-12)
+    assert table.column("id").to_pylist() == [f"r{16 + i:05d}" for i in range(N)]
 
 
 @pytest.mark.second_tier
@@ -153,7 +146,6 @@ async def test_degrade_whenever_it_happens(tmp_path: Path) -> None:
 @pytest.mark.parametrize("protocol", ["interactive", "eini", "eini-lattice"])
 async def test_retry_goes_on_with_the_records_without_a_score(protocol: str, tmp_path: Path) -> None:
     """A party that is back within its deadline, restarted without the job, is asked again; no block is done twice."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
     word = "answer_directions" if protocol == "interactive" else "mask_block"
@@ -181,7 +173,6 @@ async def test_retry_goes_on_with_the_records_without_a_score(protocol: str, tmp
 @pytest.mark.parametrize("policy", ["fail", "retry"])
 async def test_who_is_away_is_said_and_resuming_goes_on(policy: str, tmp_path: Path) -> None:
     """Without the party for longer than its deadline the prediction is interrupted, by its name; scored blocks stay."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
     killing(federation, B, "answer_directions", 2, back=False)
@@ -202,7 +193,6 @@ async def test_who_is_away_is_said_and_resuming_goes_on(policy: str, tmp_path: P
 
 async def test_a_table_that_changed_is_not_mixed_with_scores_of_the_old_one(tmp_path: Path) -> None:
     """Resuming asks for the table back; cancelling drops the scores."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
     killing(federation, B, "answer_directions", 1, back=False)

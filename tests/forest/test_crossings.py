@@ -45,7 +45,6 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         federation.tamper = keep
         assert (await federation.train(spec(params, obfuscation="standard"))).state == "finished"
         assert_oracles_model(federation.states, oracle)
-        await federation.close()
 
     run(main())
     return params, oracle, found

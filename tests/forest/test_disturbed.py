@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.test_malformed import chunk
-from tests.simulator import Federation
+from tests.simulator import Federation, failed
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.party.growth.feature_party import ExpectedRecords
 from treetap.protocols.key_options import LATTICE, PAILLIER
@@ -73,9 +73,7 @@ async def test_sums_over_another_draw_are_noticed(tmp_path: Path, monkeypatch: p
             parcel.growth.sampled_records.chunks[0].CopyFrom(chunk(0, 1, 2))
 
     federation.tamper = tamper
-    status = await federation.train(JOB)
-    assert status.state == "failed"
-    assert "do not have the sums that its owner offered" in status.error
+    failed(await federation.train(JOB), "do not have the sums that its owner offered")
 
 
 @pytest.mark.parametrize(

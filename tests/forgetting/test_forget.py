@@ -1,27 +1,38 @@
-"""`treetap forget`: a forgotten id is in no file of the state folder, and the rest is as before."""
+"""`treetap forget`: a forgotten id is in no file of the state folder, and the rest is as before.
+
+- The content of a state folder's files, in every encoding in which they may have an id.
+- `treetap forget`: a forgotten id is in no file of the state folder, and the rest is as before.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
+import re
 import shutil
+from binascii import Error
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, begin, play, trained, training_of
 from tests.commands.command import treetap_here, write
-from tests.forgetting.searched import holding
 from tests.serving.served import IDS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES
 from treetap.models import keyed_ids
-from treetap.models.arrays import content_of
+from treetap.models.arrays import content_of, read_arrays
 from treetap.models.durable import make_folder, write_whole
+from treetap.models.keyed_ids import HASH_BYTES, KEY
 from treetap.models.store import read_manifest
 from treetap.ops.forget.forgetting import forget, forget_rows, row_of
 from treetap.party.config import PartyConfig
@@ -32,14 +43,57 @@ from treetap.tables.record_ids import Ids
 from treetap.tables.written import content_of as table_content
 from treetap.tables.written import written
 from treetap.wire.own_rows import FORGOTTEN, OwnRows, keep
+from treetap.wire.transcript import TranscriptReader
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
+_BASE64 = re.compile(rb"[A-Za-z0-9+/]{8,}={0,2}")
 FIRST = ["serving", "preview of records"]
 STORIES = [*FIRST, *(story for story in (*TRAININGS, *PREDICTIONS, *PREVIEWS) if story not in FIRST)]
 HOLDER, FEATURE, _ = PARTIES
 #: Of the training, and of the prediction.
 GONE = ["r00003", IDS[0]]
+
+
+def holding(state: Path, ids: Iterable[str]) -> set[str]:
+    """The places of files that have one of the ids: as text, or as a hash under any of the party's keys or none."""
+    files = {path.relative_to(state).as_posix(): list(_views(path)) for path in state.rglob("*") if path.is_file()}
+    keys = {key for path in state.rglob("*") if path.is_file() for key in _keys(path)}
+    needles = [needle for text in ids for needle in _needles(text, keys)]
+    return {place for place, views in files.items() if any(needle in view for view in views for needle in needles)}
+
+
+def _needles(text: str, keys: Iterable[bytes]) -> Iterator[bytes]:
+    yield text.encode()
+    yield hashlib.sha256(text.encode()).digest()[:8]
+    yield from (blake2b(text.encode(), digest_size=HASH_BYTES, key=key).digest() for key in keys)
+
+
+def _keys(path: Path) -> Iterator[bytes]:
+    if path.suffix == ".own":
+        yield OwnRows.read(path).key
+    elif path.suffix == ".npz":
+        yield from (array.tobytes() for name, array in read_arrays(path).items() if name in (KEY, "key"))
+    elif path.parent.name == "queries":
+        yield bytes.fromhex(json.loads(path.read_text().splitlines()[0])["key"])
+
+
+def _views(path: Path) -> Iterator[bytes]:
+    """The file as it is, and what is compressed or encoded in it."""
+    raw = path.read_bytes()
+    yield raw
+    if path.suffix == ".tap":
+        yield from (record.message for record in TranscriptReader(path))
+    elif path.suffix == ".npz":
+        yield from (array.tobytes() for array in read_arrays(path).values())
+    elif path.suffix == ".parquet":
+        yield str(pq.read_table(path).to_pylist()).encode()
+    elif path.suffix in (".json", ".jsonl"):
+        for text in _BASE64.findall(raw):
+            try:
+                yield base64.b64decode(text, validate=True)
+            except Error:
+                continue
 
 
 def _played(folder: Path, story: str) -> Federation:
@@ -51,11 +105,9 @@ def _played(folder: Path, story: str) -> Federation:
             partners: dict[str, Any] = {"*": {"queries_per_record": 9}}
             policy = config.policy.with_lines({"partners": partners})
             federation.configs[name] = config.under(policy)
-            federation.kill(name)
-            federation.start(name)
+            federation.restart(name)
         status = await play(federation, story)
         assert status.state in ("finished", "cancelled"), status.error
-        await federation.close()
         return federation
 
     if story not in (*TRAININGS, *PREVIEWS):

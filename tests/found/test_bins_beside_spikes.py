@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.oracle import bin_cuts
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished
 from tests.trainings import fitting, jobs_of, oracle, policies
 from tests.worlds import assert_oracles_model, spec, world
 from treetap.tables.binned import ColumnBins
@@ -139,16 +139,12 @@ JOBS: dict[str, Any] = {
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", JOBS)
-def test_the_federation_finds_the_oracles_model(protocol: str, tmp_path: Path) -> None:
+async def test_the_federation_finds_the_oracles_model(protocol: str, tmp_path: Path) -> None:
     """Of columns that are mostly zero, in bins of the job and of every node."""
     params: TreeParams = JOBS[protocol](jobs_of(protocol).PARAMS, n_estimators=2, party_dropout={})
     here = fitting(world(60, (2, 2, 1), seed=6, zeros=0.7), params)
     job = spec(params, key_bits=512, obfuscation="standard")
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies=policies(job))
-        trained = await federation.train(job)
-        assert (trained.state, trained.error) == ("finished", "")
-        assert_oracles_model(federation.states, oracle(here, params))
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, policies=policies(job))
+    finished(await federation.train(job))
+    assert_oracles_model(federation.states, oracle(here, params))

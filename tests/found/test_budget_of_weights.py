@@ -27,8 +27,7 @@ def _begun(folder: Path, epsilon: float, budget: float) -> Federation:
     for name in KEEPERS:
         config = federation.configs[name]
         federation.configs[name] = config.under(config.policy.with_lines({"labels": {"label_budget": budget}}))
-        federation.kill(name)
-        federation.start(name)
+        federation.restart(name)
     return federation
 
 
@@ -43,7 +42,6 @@ async def test_jobs_of_other_names_spend_one_budget(tmp_path: Path) -> None:
         assert max(spent) == 4
         assert (said[0].state, said[-1].state) == ("finished", "failed")
         assert "draws no noise of leaf weights for this job: they cost ε = 2, and of its policy's" in said[-1].error
-        await federation.close()
 
 
 @pytest.mark.parametrize(("spent", "state"), [(1.0, "failed"), (0.9, "finished")])
@@ -58,4 +56,3 @@ async def test_what_a_ledger_has_counts_before_a_table_is_used(spent: float, sta
         if state == "failed":
             assert "label_budget = 1.2 it has spent 1.0" in status.error
             assert {message.word for message in federation.log} <= {"prepare", "leave"}
-        await federation.close()

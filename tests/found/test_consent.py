@@ -165,8 +165,7 @@ async def test_a_training_that_has_ended_opens_nowhere_again(
         status = await cancels[0]
     assert (status.state, len(cancels)) == (end, end == "cancelled")
     for party, days in ((B, 0.0), (B, 300.0), (LABEL_HOLDER, 1.0), (C, 1.0)):
-        federation.kill(party)
-        federation.start(party)
+        federation.restart(party)
         assert "job job has ended here; submit a new job" in await _ask(federation, party, opened[party], days)
 
 

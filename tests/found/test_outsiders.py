@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.relay.hellos import real
-from tests.relay.rig import carried_out, deliver, first_bytes, message, relaying
+from tests.relay.rig import deliver, first_bytes, message, relaying
 from treetap.errors import Interrupted, Silent, Unreachable
 from treetap.metrics import _asked_near
 from treetap.names import host_of
@@ -139,40 +139,37 @@ async def test_who_waits_and_closes_waits_no_longer(way: str) -> None:
     stays.abort()
 
 
-def test_who_shows_no_certificate_spends_nothing_of_who_does(tmp_path: Path) -> None:
+@pytest.mark.real_time
+async def test_who_shows_no_certificate_spends_nothing_of_who_does(tmp_path: Path) -> None:
     """Junk behind hellos, by many addresses: it is not charged to the name, and later callers are answered at once."""
-
-    async def main() -> None:
-        async with relaying(tmp_path, Bounds(bytes_s=100_000, hello_s=5.0)) as rig:
-            bank = await rig.served("bank")
-            await rig.forward("bank", bank.address, silent_s=60.0)
-            telco, to = rig.certs.files("telco"), rig.address("bank")
-            hello, junk = real("bank.party.treetap.internal"), b"\x17\x03\x03\x40\x00" + bytes(16_384)
-            (name,) = rig.relay.names.values()
-            loop = asyncio.get_running_loop()
-            began = loop.time()
-            stop, writers = loop.time() + 0.8, list[asyncio.StreamWriter]()
-            while loop.time() < stop:
-                _, writer = await first_bytes(rig.at, hello + junk * 6)
-                writers.append(writer)
-                await asyncio.sleep(0.02)
-            assert rig.relay.turned_away["share"] > 0  # that have sent more than anybody does
-            for _ in range(20):  # as many as pass unseen
-                _, writer = await first_bytes(rig.at, hello + junk[:3000])
-                writers.append(writer)
-                await asyncio.sleep(0.02)
-            assert 0 < name.unproven_share.carried <= (loop.time() - began + 2.0) * MOST_UNPROVEN  # and a burst
-            assert name.share.carried == 0
-            for writer in writers:
-                writer.close()
-            began = loop.time()
-            await deliver(telco, to, message(20_000))
-            assert loop.time() - began < 2.5
-            assert name.share.carried > 0
-            (_, content) = bank.got[-1]
-            assert content == message(20_000)
-
-    carried_out(main)
+    async with relaying(tmp_path, Bounds(bytes_s=100_000, hello_s=5.0)) as rig:
+        bank = await rig.served("bank")
+        await rig.forward("bank", bank.address, silent_s=60.0)
+        telco, to = rig.certs.files("telco"), rig.address("bank")
+        hello, junk = real("bank.party.treetap.internal"), b"\x17\x03\x03\x40\x00" + bytes(16_384)
+        (name,) = rig.relay.names.values()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        stop, writers = loop.time() + 0.8, list[asyncio.StreamWriter]()
+        while loop.time() < stop:
+            _, writer = await first_bytes(rig.at, hello + junk * 6)
+            writers.append(writer)
+            await asyncio.sleep(0.02)
+        assert rig.relay.turned_away["share"] > 0  # that have sent more than anybody does
+        for _ in range(20):  # as many as pass unseen
+            _, writer = await first_bytes(rig.at, hello + junk[:3000])
+            writers.append(writer)
+            await asyncio.sleep(0.02)
+        assert 0 < name.unproven_share.carried <= (loop.time() - began + 2.0) * MOST_UNPROVEN  # and a burst
+        assert name.share.carried == 0
+        for writer in writers:
+            writer.close()
+        began = loop.time()
+        await deliver(telco, to, message(20_000))
+        assert loop.time() - began < 2.5
+        assert name.share.carried > 0
+        (_, content) = bank.got[-1]
+        assert content == message(20_000)
 
 
 # ---- hosts

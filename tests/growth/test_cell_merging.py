@@ -15,7 +15,7 @@ import pytest
 
 from tests.boosting.categories import categorical_world
 from tests.library.trees.repairs import by_number
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.commands.model.view import describe
 from treetap.models.own_split import OwnSplit
@@ -271,58 +271,49 @@ REFUSED: dict[str, tuple[TreeParams, dict[str, Any], int, str, set[str]]] = {
 
 @pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_keep_it_is_refused_before_a_sum_is_sent(case: str, tmp_path: Path) -> None:
+async def test_what_cannot_keep_it_is_refused_before_a_sum_is_sent(case: str, tmp_path: Path) -> None:
     """By name, with what to change; the party that has the setting sends nothing of its columns."""
     params, of_labels, least, fault, allowed = REFUSED[case]
     here = world(60, seed=3)
 
-    async def main() -> None:
-        defences = {LABEL_HOLDER: Defences(**of_labels), OTHER: Defences(min_cell_records=least)}
-        federation, sent = Federation(tmp_path, here.tables, defences=defences), set()
+    defences = {LABEL_HOLDER: Defences(**of_labels), OTHER: Defences(min_cell_records=least)}
+    federation, sent = Federation(tmp_path, here.tables, defences=defences), set()
 
-        def keep(sender: str, _: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            if message.WhichOneof("body") != "alignment" and sender != FEATURE:
-                sent.add(name_of(message))
-            return message
+    def keep(sender: str, _: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if message.WhichOneof("body") != "alignment" and sender != FEATURE:
+            sent.add(name_of(message))
+        return message
 
-        federation.tamper = keep
-        status = await federation.train(spec(params, key_bits=512))
-        assert status.state in ("failed", "interrupted")
-        assert re.search(fault, status.error), status.error
-        assert sent <= allowed
-        await federation.close()
-
-    run(main())
+    federation.tamper = keep
+    status = await federation.train(spec(params, key_bits=512))
+    assert status.state in ("failed", "interrupted")
+    assert re.search(fault, status.error), status.error
+    assert sent <= allowed
 
 
-def test_a_resumed_job_keeps_the_setting(tmp_path: Path) -> None:
+async def test_a_resumed_job_keeps_the_setting(tmp_path: Path) -> None:
     """Another one between two attempts is refused by name; with the first one the job goes on."""
     here, seen = world(60, seed=3), []
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, defences={FEATURE: Defences(min_cell_records=3)})
+    federation = Federation(tmp_path, here.tables, defences={FEATURE: Defences(min_cell_records=3)})
 
-        def restart(least: int | None) -> None:
-            federation.kill(FEATURE)
-            config = federation.configs[FEATURE]
-            own = Defences(min_cell_records=least)
-            federation.configs[FEATURE] = config.model_copy(update={"defences": own})
-            federation.start(FEATURE)
+    def restart(least: int | None) -> None:
+        federation.kill(FEATURE)
+        config = federation.configs[FEATURE]
+        own = Defences(min_cell_records=least)
+        federation.configs[FEATURE] = config.model_copy(update={"defences": own})
+        federation.start(FEATURE)
 
-        def change(message: Message) -> None:
-            if (message.to, message.word, message.served) == (FEATURE, "store_tree", False) and not seen:
-                seen.append(message)
-                restart(None)
+    def change(message: Message) -> None:
+        if (message.to, message.word, message.served) == (FEATURE, "store_tree", False) and not seen:
+            seen.append(message)
+            restart(None)
 
-        federation.hook = change
-        assert (await federation.train(spec(BASE, key_bits=512))).state == "interrupted"
-        await asyncio.sleep(200)
-        refused = await federation.resume()
-        assert "min_cell_records of feature-b is not there and was 3 when job job began" in refused.error
-        restart(3)
-        await asyncio.sleep(200)
-        status = await federation.resume()
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
-
-    run(main())
+    federation.hook = change
+    assert (await federation.train(spec(BASE, key_bits=512))).state == "interrupted"
+    await asyncio.sleep(200)
+    refused = await federation.resume()
+    assert "min_cell_records of feature-b is not there and was 3 when job job began" in refused.error
+    restart(3)
+    await asyncio.sleep(200)
+    finished(await federation.resume())

@@ -16,7 +16,7 @@ import pytest
 from tests.boosting.drawn_noise import DrawnNoise
 from tests.boosting.test_column_privacy import BASE, _defences, _federation, _spec
 from tests.library.trees.repairs import by_number
-from tests.simulator import Message, run
+from tests.simulator import Message, finished
 from tests.worlds import PARTIES, World, manifest, world
 from treetap.errors import ConfigError, Malformed
 from treetap.models.own_split import OwnSplit
@@ -73,21 +73,17 @@ def _central(here: World, params: ForestParams, defences: dict[str, Defences], d
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", CASES)
-def test_the_federation_finds_the_forest_of_the_drawn_noise(
+async def test_the_federation_finds_the_forest_of_the_drawn_noise(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trees, leaves and split tables are the trainer's with that noise; noise is drawn for both children of a split."""
     of_world, params, scheme, epsilons = CASES[case]
     here, drawn, defences = world(80, (1, 3, 2), seed=4, **of_world), DrawnNoise(monkeypatch), _defences(epsilons)
 
-    async def main() -> dict[str, Path]:
-        federation = _federation(tmp_path, here, defences)
-        status = await federation.train(_spec(params, scheme=scheme))
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
-        return federation.states
-
-    states = run(main())
+    federation = _federation(tmp_path, here, defences)
+    finished(await federation.train(_spec(params, scheme=scheme)))
+    await federation.close()
+    states = federation.states
     central = _central(here, params, defences, drawn)
     shards = {party: read_model(states[party] / "models" / "job")[1] for party in PARTIES}
     trees = [Tree.from_dict(line["tree"]) for line in shards[LABEL_HOLDER]]
@@ -139,8 +135,7 @@ async def test_every_attempt_at_a_forest_on_a_lattice_is_charged(
         if (message.word, message.sender, message.served) == ("candidate_sums", FEATURE, False) and not killed:
             assert len(ledger.charges()) == 1
             killed.append(message)
-            federation.kill(FEATURE)
-            federation.start(FEATURE)
+            federation.restart(FEATURE)
 
     federation.hook = kill
     assert (await federation.train(_spec(FOREST, scheme=LATTICE))).state == "interrupted"

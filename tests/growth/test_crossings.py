@@ -61,7 +61,6 @@ def crossed(tmp_path_factory: pytest.TempPathFactory) -> Crossed:
         assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
         assert (await federation.predict(predict_request(model="job", table="train"))).state == "finished"
         assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
 
     run(main())
     return found

@@ -13,7 +13,7 @@ import pytest
 
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.growth.evaluated import Evaluated, evaluated
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, joined_model, manifest, spec, world
 from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput
@@ -23,7 +23,7 @@ from treetap.protocols.prediction import predict_request
 from treetap.trees.binning import bin_table
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2, jobs_pb2, setup_pb2
+from treetap.wire.v2 import exchange_pb2, setup_pb2
 
 Rounds = list[dict[str, float | None]]
 HOLDER, B, C = PARTIES
@@ -56,16 +56,17 @@ def _model(federation: Federation) -> Path:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", CASES)
-def test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table(case: str, tmp_path: Path) -> None:
+async def test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table(
+    case: str, tmp_path: Path
+) -> None:
     """Splits, bins, draws and base score follow from the training alone; every round is measured on the eval table."""
     params, evaluating, changes = CASES[case]
     here = evaluating.here
     oracle = here.oracle(params)
 
-    async def main() -> None:
+    with ciphers(KeysMade(), transparent=True):
         federation = Federation(tmp_path, here.tables)
-        status = await federation.train(_job(params, **changes))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(_job(params, **changes)))
         assert_oracles_model(federation.states, oracle)
         rounds = read_history(_model(federation))
         assert len(rounds) == params.n_estimators
@@ -77,10 +78,6 @@ def test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_tab
         assert manifest(federation.state(B))["eval_table"] == "eval"
         predicted = await federation.predict(predict_request(model="job"))
         assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y))
-        await federation.close()
-
-    with ciphers(KeysMade(), transparent=True):
-        run(main())
 
 
 @pytest.mark.second_tier
@@ -107,7 +104,7 @@ def test_feature_parties_get_no_ciphertext_of_the_eval_table(tmp_path: Path) -> 
     assert sent == {"gradients 0": len(TWO.here.y), "gradients 1": len(TWO.here.y), "labels": len(TWO.here.y)}
 
 
-def test_a_label_holder_that_draws_a_record_of_the_eval_table_is_refused(tmp_path: Path) -> None:
+async def test_a_label_holder_that_draws_a_record_of_the_eval_table_is_refused(tmp_path: Path) -> None:
     """A feature party knows which records are of the eval table."""
     params = replace(BINARY, n_estimators=1, subsample=1.0)
 
@@ -120,15 +117,11 @@ def test_a_label_holder_that_draws_a_record_of_the_eval_table_is_refused(tmp_pat
             chunk.bitmap = bytes(bits)
         return parcel
 
-    async def main() -> None:
+    with ciphers(KeysMade(), transparent=True):
         federation = Federation(tmp_path, TWO.here.tables)
         federation.tamper = forge
         status = await federation.train(_job(params))
         assert "draws a record of the eval table in tree 0" in status.error
-        await federation.close()
-
-    with ciphers(KeysMade(), transparent=True):
-        run(main())
 
 
 EARLY = replace(MULTI, n_estimators=9, learning_rate=0.9, early_stopping_rounds=2)
@@ -136,7 +129,7 @@ WATCHED = evaluated(40, (1, 1, 1), objective="multi:softprob", classes=3, seed=6
 
 
 @pytest.mark.second_tier
-def test_early_stopping_watches_the_eval_table_also_in_a_job_that_is_killed(tmp_path: Path) -> None:
+async def test_early_stopping_watches_the_eval_table_also_in_a_job_that_is_killed(tmp_path: Path) -> None:
     """All records are trained on; the best round is XGBoost's, that of the smallest loss on the eval table."""
     here, killed = WATCHED.here, set[int]()
     whole = here.oracle(replace(EARLY, early_stopping_rounds=None))
@@ -149,7 +142,7 @@ def test_early_stopping_watches_the_eval_table_also_in_a_job_that_is_killed(tmp_
             break
     assert last < EARLY.n_estimators - 1
 
-    async def main() -> None:
+    with ciphers(KeysMade(), transparent=True):
         federation = Federation(tmp_path, here.tables)
 
         def kill(message: Message) -> None:
@@ -157,8 +150,7 @@ def test_early_stopping_watches_the_eval_table_also_in_a_job_that_is_killed(tmp_
                 killed.add(message.number)
                 if len(killed) % 2:
                     victim = (HOLDER, B)[len(killed) // 2]
-                    federation.kill(victim)
-                    federation.start(victim)
+                    federation.restart(victim)
 
         federation.hook = kill
         status = await federation.train(_job(EARLY))
@@ -175,15 +167,12 @@ def test_early_stopping_watches_the_eval_table_also_in_a_job_that_is_killed(tmp_
         whole.best_round = best
         assert_oracles_scores(predicted.predictions, whole, here.newcomers, len(here.y))
         await federation.close()
-
-    with ciphers(KeysMade(), transparent=True):
-        run(main())
     assert len(killed) == 4
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_history_is_xgboosts_on_the_same_bins(weighted: bool, tmp_path: Path) -> None:
+async def test_history_is_xgboosts_on_the_same_bins(weighted: bool, tmp_path: Path) -> None:
     """Losses of both tables after every round, and the best round, as `xgboost.train` has them.
 
     The eval table has records of the training, with other labels and, `weighted`, with weights of its own.
@@ -201,16 +190,12 @@ def test_history_is_xgboosts_on_the_same_bins(weighted: bool, tmp_path: Path) ->
         tables[party] = (columns, {**content, "eval": table})
     rounds: Rounds = []
 
-    async def main() -> int | None:
+    with ciphers(KeysMade(), transparent=True):
         federation = Federation(tmp_path, tables)
         assert (await federation.train(_job(params, parties=2))).state == "finished"
         rounds.extend(read_history(_model(federation)))
         best: int | None = manifest(federation.state(HOLDER))["best_round"]
         await federation.close()
-        return best
-
-    with ciphers(KeysMade(), transparent=True):
-        best = run(main())
     oracle = here.oracle(replace(params, early_stopping_rounds=None, n_estimators=len(rounds)))
     assert oracle.ties == 0
     assert oracle.lead > 2e-5
@@ -288,25 +273,20 @@ def test_columns_are_defended_with_all_records_that_a_tree_draws(tmp_path: Path)
     async def main() -> str:
         federation = Federation(tmp_path, small.here.tables, defences={B: Defences(min_cell_records=10)})
         status = await federation.train(_job(early))
-        await federation.close()
         return status.error
 
     with ciphers(KeysMade(), transparent=True):
         assert run(main()) == ""
 
 
-def test_audits_are_refused(tmp_path: Path) -> None:
+async def test_audits_are_refused(tmp_path: Path) -> None:
     """An audit's sets are of the training."""
-
-    async def main() -> None:
+    with ciphers(KeysMade(), transparent=True):
         recorded = Federation(tmp_path / "recorded", TWO.here.tables, record="received")
         assert (await recorded.train(_job(replace(BINARY, n_estimators=1)))).state == "finished"
         await recorded.close()
         with pytest.raises(BadInput, match="train without eval_table to measure attacks"):
             read_view(recorded.state(B) / "transcripts" / "job", party=B)
-
-    with ciphers(KeysMade(), transparent=True):
-        run(main())
 
 
 def _changed(party: str, table: str, change: Any) -> dict[str, Any]:
@@ -355,18 +335,14 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, A
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_refusals(case: str, tmp_path: Path) -> None:
+async def test_refusals(case: str, tmp_path: Path) -> None:
     """Each names what is wrong, before any tree."""
     tables, policies, changes, expected = REFUSALS[case]
 
-    async def main() -> jobs_pb2.JobStatus:
+    with ciphers(KeysMade(), transparent=True):
         federation = Federation(tmp_path, tables, policies=policies)
         status = await federation.train(_job(replace(BINARY, n_estimators=1), **changes))
         await federation.close()
         assert not any(message.word == "begin_tree" for message in federation.log)
-        return status
-
-    with ciphers(KeysMade(), transparent=True):
-        status = run(main())
     assert status.state == "failed"
     assert expected in status.error

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.oracle import OracleSplit, OracleTree
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.attacks.id2graph.schema import Settings
 from treetap.attacks.registry import attack
@@ -64,7 +64,7 @@ def _best_first(tree: OracleTree) -> list[int]:
 @pytest.mark.second_tier(but=1)
 @pytest.mark.filterwarnings("ignore:a 512-bit")
 @pytest.mark.parametrize("case", CASES)
-def test_the_federation_finds_the_oracles_trees_in_their_order(case: str, tmp_path: Path) -> None:
+async def test_the_federation_finds_the_oracles_trees_in_their_order(case: str, tmp_path: Path) -> None:
     """Splits come in the order of loss changes or of levels; sums come of no node that no split could follow."""
     of_world, params = CASES[case]
     here = world(60, (2, 2, 1), seed=3, **of_world)
@@ -72,15 +72,12 @@ def test_the_federation_finds_the_oracles_trees_in_their_order(case: str, tmp_pa
     asked: list[control_pb2.StepRequest] = []
     decided: list[tuple[int, int, int]] = []
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, record="received")
-        trained = await federation.train(spec(params, key_bits=512, obfuscation="standard"))
-        assert (trained.state, trained.error) == ("finished", "")
-        assert_oracles_model(federation.states, oracle)
-        asked.extend(request for kind, _, request in federation.conducted if kind == "begin")
-        decided.extend(federation.decided)
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, record="received")
+    finished(await federation.train(spec(params, key_bits=512, obfuscation="standard")))
+    assert_oracles_model(federation.states, oracle)
+    asked.extend(request for kind, _, request in federation.conducted if kind == "begin")
+    decided.extend(federation.decided)
+    await federation.close()
     for number, tree in enumerate(oracle):
         mine = [request for request in asked if request.round == number]
         applied: dict[int, set[int]] = {}

@@ -13,7 +13,7 @@ import pytest
 
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.growth.evaluated import evaluated
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.worlds import PARTIES, World, spec, world
 from treetap.errors import Malformed
 from treetap.party.defences.settings import ColumnPrivacyTable, Defences, IdLmid, LabelDp, ReducedLeakage
@@ -211,7 +211,6 @@ def _told(lie: str, params: TreeParams, folder: Path) -> tuple[str, bool]:
         federation = Federation(folder, HERE.tables, silence_s=5.0)
         federation.tamper = tamper
         status = await federation.train(spec(params, obfuscation="standard"))
-        await federation.close()
         return status.error
 
     with ciphers(KeysMade(), transparent=True):
@@ -275,9 +274,7 @@ def _honest(folder: Path, here: World, job: Any, defences: Mapping[str, Defences
 
     async def main() -> None:
         federation = Federation(folder, here.tables, defences=dict(defences))
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
+        finished(await federation.train(job))
 
     with ciphers(KeysMade(), transparent=True):
         run(main())

@@ -12,7 +12,7 @@ import pytest
 
 from tests.boosting.categories import categorical_world
 from tests.replay import HERE, ORACLE, PARAMS
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec, world
 from treetap.errors import BadInput, ConfigError, Refused
 from treetap.lattice import histogram_parameters, histogram_scheme
@@ -102,7 +102,6 @@ def test_jobs_that_no_party_could_do(params: Any, changes: dict[str, Any], messa
 
 async def test_sets_are_hidden_as_a_party_demands(tmp_path: Path) -> None:
     """All parties compute the sizes that hide by the most bits which one of them asks for; 134 bits of secrecy pass."""
-
     policies = {FEATURE: {"keys": {"min_hiding_bits": 50}}, OTHER: {"keys": {"min_lattice_bits": 134}}}
     federation, said = Federation(tmp_path, HERE.tables, policies=policies), []
 
@@ -111,8 +110,7 @@ async def test_sets_are_hidden_as_a_party_demands(tmp_path: Path) -> None:
             said.append((receiver, parcel.setup.public_key.hiding))
 
     federation.tamper = heard
-    status = await federation.train(job_of())
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(job_of()))
     assert sorted(said) == [(FEATURE, 50), (OTHER, 50)]
     assert_oracles_model(federation.states, ORACLE)
     await federation.close()

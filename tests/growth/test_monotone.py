@@ -12,7 +12,7 @@ import pytest
 
 from tests.boosting.categories import categorical_world
 from tests.oracle import OracleModel, OracleSplit, oracle_predict, oracle_train
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.attacks.view.view import read_view
 from treetap.errors import Malformed
@@ -69,7 +69,7 @@ def _small(case: str) -> tuple[World, BoostingParams, list[list[int]]]:
 @pytest.mark.second_tier(but=1)
 @pytest.mark.filterwarnings("ignore:a 512-bit")
 @pytest.mark.parametrize("case", CASES)
-def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_path: Path) -> None:
+async def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_path: Path) -> None:
     """Trees and scores are the oracle's; marks come once per tree, from parties with constraints alone."""
     here, params, directions = _small(case)
     oracle = _oracle(here, params, directions)
@@ -82,19 +82,16 @@ def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_path: Pa
             sent.append((sender, message))
         return message
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, record="received", constraints=_constraints(here, directions))
-        federation.tamper = keep
-        trained = await federation.train(spec(params, key_bits=512, obfuscation="standard"))
-        assert (trained.state, trained.error) == ("finished", "")
-        assert_oracles_model(federation.states, oracle)
-        for protocol in ("interactive", "eini"):
-            predicted = await federation.predict(predict_request(model="job", table="", block=17, protocol=protocol))
-            assert (predicted.state, predicted.error) == ("finished", "")
-            assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y))
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, record="received", constraints=_constraints(here, directions))
+    federation.tamper = keep
+    finished(await federation.train(spec(params, key_bits=512, obfuscation="standard")))
+    assert_oracles_model(federation.states, oracle)
+    for protocol in ("interactive", "eini"):
+        predicted = finished(
+            await federation.predict(predict_request(model="job", table="", block=17, protocol=protocol))
+        )
+        assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y))
+    await federation.close()
     marked = [(sender, message) for sender, message in sent if message.growth.candidate_sums.marks]
     assert marked
     assert {sender for sender, _ in marked} == {
@@ -143,7 +140,7 @@ def test_predictions_are_monotone(case: str) -> None:
     ],
     ids=["id_lmid", "reduced_leakage"],
 )
-def test_bounds_hold_in_subtrees_that_the_label_holder_grows_alone(
+async def test_bounds_hold_in_subtrees_that_the_label_holder_grows_alone(
     defences: Defences, withheld: dict[str, Any], tmp_path: Path
 ) -> None:
     """Withdrawn subtrees and own trees keep the bounds of the nodes above."""
@@ -151,19 +148,14 @@ def test_bounds_hold_in_subtrees_that_the_label_holder_grows_alone(
     oracle = _oracle(here, params, directions, **withheld)
     assert any(tree.withdrawn for tree in oracle)
 
-    async def main() -> None:
-        federation = Federation(
-            tmp_path, here.tables, defences={LABEL_HOLDER: defences}, constraints=_constraints(here, directions)
-        )
-        trained = await federation.train(spec(params, key_bits=512, obfuscation="standard"))
-        assert (trained.state, trained.error) == ("finished", "")
-        assert_oracles_model(federation.states, oracle)
-        await federation.close()
-
-    run(main())
+    federation = Federation(
+        tmp_path, here.tables, defences={LABEL_HOLDER: defences}, constraints=_constraints(here, directions)
+    )
+    finished(await federation.train(spec(params, key_bits=512, obfuscation="standard")))
+    assert_oracles_model(federation.states, oracle)
 
 
-def test_partitions_of_categories_beside_constraints(tmp_path: Path) -> None:
+async def test_partitions_of_categories_beside_constraints(tmp_path: Path) -> None:
     """A party with columns of both kinds; the label holder's own columns have constraints too."""
     here, params = categorical_world(missing=0.15), replace(BASE, max_bin=8, max_depth=4)
     directions = {"label-holder": [0, 1], "feature-b": [0, 0, -1], "feature-c": [1, 0]}
@@ -173,14 +165,9 @@ def test_partitions_of_categories_beside_constraints(tmp_path: Path) -> None:
         for party, own in directions.items()
     }
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, encode="categorical", constraints=constraints)
-        trained = await federation.train(spec(params))
-        assert (trained.state, trained.error) == ("finished", "")
-        assert_oracles_model(federation.states, oracle)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, encode="categorical", constraints=constraints)
+    finished(await federation.train(spec(params)))
+    assert_oracles_model(federation.states, oracle)
 
 
 def _long(marks: list[int]) -> list[int]:
@@ -192,7 +179,7 @@ def _unknown(marks: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("change", [_long, _unknown])
-def test_marks_that_are_none_are_refused(change: Callable[[list[int]], list[int]], tmp_path: Path) -> None:
+async def test_marks_that_are_none_are_refused(change: Callable[[list[int]], list[int]], tmp_path: Path) -> None:
     """A list of another length or with another mark ends the job at the label holder, which names the party."""
     here = world(40, (1, 1, 1))
 
@@ -203,15 +190,11 @@ def test_marks_that_are_none_are_refused(change: Callable[[list[int]], list[int]
             message.growth.candidate_sums.marks.extend(marks)
         return message
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, constraints={FEATURE: {"b0": 1}})
-        federation.tamper = tamper
-        failed = await federation.train(spec(BASE))
-        assert failed.state in ("failed", "interrupted")
-        assert "feature-b has sent marks that are not those of its" in failed.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, constraints={FEATURE: {"b0": 1}})
+    federation.tamper = tamper
+    failed = await federation.train(spec(BASE))
+    assert failed.state in ("failed", "interrupted")
+    assert "feature-b has sent marks that are not those of its" in failed.error
 
 
 def test_an_owner_refuses_a_mirror_image_that_it_does_not_offer() -> None:

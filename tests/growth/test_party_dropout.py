@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.replay import HERE, Replay, ask, conducted
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.trainings import DROPOUT, TWO_ROLES, jobs_of, oracle
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, lattice_tolerance, manifest, spec
 from treetap.errors import OutOfOrder
@@ -46,8 +46,7 @@ def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Tree
         assert manifest(federation.state(LABEL_HOLDER))["params"]["party_dropout"] == DROPOUT
         for protocol in ("interactive", "eini", "eini-lattice"):
             request = predict_request(model="job", protocol=protocol)
-            predicted = await federation.predict(request)
-            assert (predicted.state, predicted.error) == ("finished", "")
+            predicted = finished(await federation.predict(request))
             within = lattice_tolerance(expected) if protocol == "eini-lattice" else 1e-9
             assert_oracles_scores(predicted.predictions, expected, HERE.newcomers, 16, within)
         asked = defaultdict(set)
@@ -61,7 +60,6 @@ def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Tree
                 assert ("build_histograms" in asked[party, tree]) == there
                 assert asked[party, tree] & per_tree == {"store_tree"} or there
                 assert "store_tree" in asked[party, tree]
-        await federation.close()
 
     run(main())
     once = {"public_key", "record_digest", "encrypted_labels"}
@@ -105,7 +103,6 @@ def test_nobody_else_than_those_who_take_part_may_be_asked(tmp_path: Path) -> No
                         await ask(federation, party, wrong)
                     refused += 1
         assert refused == 8
-        await federation.close()
 
     run(main())
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.oracle import bin_cuts
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.trainings import fitting, jobs_of, oracle, policies
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.errors import ConfigError
@@ -55,7 +55,7 @@ def _cells(column: Any) -> bytes:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", ["boosting", "forest", "pivodl"])
-def test_the_federation_finds_and_uses_the_oracles_model(
+async def test_the_federation_finds_and_uses_the_oracles_model(
     protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trees are those of the cuts, at every owner; a prediction needs none of them."""
@@ -67,18 +67,13 @@ def test_the_federation_finds_and_uses_the_oracles_model(
     assert [tree.nodes for tree in expected] != [tree.nodes for tree in by_quantiles]
     job = spec(params, key_bits=512, obfuscation="standard")
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, cuts=_listed(here), policies=policies(job))
-        trained = await federation.train(job)
-        assert (trained.state, trained.error) == ("finished", "")
-        assert_oracles_model(federation.states, expected)
-        if protocol != "pivodl":
-            request = predict_request(model="job", table="", block=17, protocol="interactive")
-            predicted = await federation.predict(request)
-            assert (predicted.state, predicted.error) == ("finished", "")
-            assert_oracles_scores(predicted.predictions, expected, here.newcomers, len(here.y))
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, cuts=_listed(here), policies=policies(job))
+    finished(await federation.train(job))
+    assert_oracles_model(federation.states, expected)
+    if protocol != "pivodl":
+        request = predict_request(model="job", table="", block=17, protocol="interactive")
+        predicted = finished(await federation.predict(request))
+        assert_oracles_scores(predicted.predictions, expected, here.newcomers, len(here.y))
 
 
 def test_a_job_goes_on_with_the_same_cuts_only(tmp_path: Path) -> None:
@@ -125,8 +120,7 @@ def test_with_column_privacy_no_cell_decides_how_many_sums_there_are(tmp_path: P
         cuts = {FEATURE: {here.tables[FEATURE][0][0]: [-0.5, 0.0, 0.5]}}
         federation = Federation(tmp_path / name, other.tables, defences={FEATURE: own}, cuts=cuts)
         federation.tamper = keep
-        trained = await federation.train(spec(BASE, parties=2, key_bits=512, obfuscation="standard"))
-        assert (trained.state, trained.error) == ("finished", "")
+        finished(await federation.train(spec(BASE, parties=2, key_bits=512, obfuscation="standard")))
 
     for name in tables:
         run(main(name))

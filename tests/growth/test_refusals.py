@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.oracle import OracleLeaf, OracleSplit
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.models.store import read_model
 from treetap.trees import sampling
@@ -92,23 +92,21 @@ class Workers:
         return {name.split("/")[0] for name in self.federation.remembered(party)}
 
 
-def test_workers_hold_keys_and_ciphertexts_only_while_a_job_needs_them(tmp_path: Path) -> None:
+async def test_workers_hold_keys_and_ciphertexts_only_while_a_job_needs_them(tmp_path: Path) -> None:
     """They are there while trees grow; the key is gone when the model is, ciphertexts when their tree is stored."""
     seen: dict[str, dict[str, set[str]]] = defaultdict(dict)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, SMALL.tables)
-        workers = Workers(federation)
+    federation = Federation(tmp_path, SMALL.tables)
+    workers = Workers(federation)
 
-        def look(message: Message) -> None:
-            if message.to in PARTIES and (message.word != "store_tree" or message.served):
-                seen[message.word][message.to] = workers.held(message.to)
+    def look(message: Message) -> None:
+        if message.to in PARTIES and (message.word != "store_tree" or message.served):
+            seen[message.word][message.to] = workers.held(message.to)
 
-        federation.hook = look
-        assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
-        assert [workers.held(party) for party in PARTIES] == [set()] * 3
-
-    run(main())
+    federation.hook = look
+    assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
+    assert [workers.held(party) for party in PARTIES] == [set()] * 3
+    await federation.close()
     assert seen["choose_splits"] == {LABEL_HOLDER: {"owner"}}
     assert seen["leaf_paths"] == {party: {"sums"} for party in PARTIES[1:]}
     assert seen["store_tree"] == {LABEL_HOLDER: {"owner"}, PARTIES[1]: set(), PARTIES[2]: set()}
@@ -149,8 +147,7 @@ def _trained(folder: Path, here: Any, params: BoostingParams) -> list[tuple[str,
     async def main() -> None:
         federation = Federation(folder, here.tables)
         federation.tamper = keep
-        trained = await federation.train(spec(params))
-        assert (trained.state, trained.error) == ("finished", "")
+        finished(await federation.train(spec(params)))
         assert_oracles_model(federation.states, here.oracle(params))
 
     run(main())

@@ -12,7 +12,7 @@ from tests.campaign.cipher import KeysMade, ciphers
 from tests.forest.jobs import PARAMS as FOREST
 from tests.pivodl import small_job
 from tests.pivodl.federations import federation_of, transparent
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished
 from tests.worlds import PARTIES, manifest, spec
 from treetap.commands.jobs.progress_view import status_dict
 from treetap.commands.model.view import describe
@@ -35,10 +35,9 @@ def _shown(status: jobs_pb2.JobStatus) -> Rounds:
 
 
 @pytest.mark.second_tier
-def test_every_round_of_an_interrupted_boosting(tmp_path: Path) -> None:
+async def test_every_round_of_an_interrupted_boosting(tmp_path: Path) -> None:
     """A round of three trees has one entry; after a kill within a round the history is as without one."""
-
-    async def main() -> None:
+    with ciphers(KeysMade(), transparent=True):
         whole = Federation(tmp_path / "whole", HERE.tables)
         undisturbed = await whole.train(JOB)
         expected = read_history(_model(whole))
@@ -56,31 +55,26 @@ def test_every_round_of_an_interrupted_boosting(tmp_path: Path) -> None:
             if grown == 8:
                 federation.hook = None
                 federation.kill("coordinator")
-                federation.kill(LABEL_HOLDER)
-                federation.start(LABEL_HOLDER)
+                federation.restart(LABEL_HOLDER)
                 federation.start("coordinator")
 
         federation.hook = kill
         await federation.train(JOB)
         assert grown == 8
-        status = await federation.resume()
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.resume())
         assert read_history(_model(federation)) == _shown(status) == expected
         assert read_history(_model(federation, PARTIES[1])) == []
         await federation.close()
-
-    with ciphers(KeysMade(), transparent=True):
-        run(main())
     models = {party: tmp_path / "whole" / party / "state" / "models" / "job" for party in PARTIES[:2]}
     assert describe(models[LABEL_HOLDER])["history"] == read_history(models[LABEL_HOLDER])
     assert "history" not in describe(models[PARTIES[1]])
 
 
-def test_while_a_job_runs_its_status_has_the_history_and_watching_does_not(tmp_path: Path) -> None:
+async def test_while_a_job_runs_its_status_has_the_history_and_watching_does_not(tmp_path: Path) -> None:
     """A watcher gets the metrics of each round as they come, and all of them with the last status."""
     seen: list[Rounds] = []
 
-    async def main() -> None:
+    with ciphers(KeysMade(), transparent=True):
         federation = Federation(tmp_path, HERE.tables)
 
         def look(message: Message) -> None:
@@ -96,39 +90,28 @@ def test_while_a_job_runs_its_status_has_the_history_and_watching_does_not(tmp_p
         assert [len(rounds) for rounds in seen] == [0, 1, 2]
         assert watched[-1][:2] == seen[2]
         assert federation.jobs.status("")[0].history == []
-        await federation.close()
-
-    with ciphers(KeysMade(), transparent=True):
-        run(main())
 
 
 @pytest.mark.filterwarnings("ignore:a 512-bit Paillier key")
-def test_metrics_of_spread_labels_lie_at_the_aggregation_party_of_each_tree(tmp_path: Path) -> None:
+async def test_metrics_of_spread_labels_lie_at_the_aggregation_party_of_each_tree(tmp_path: Path) -> None:
     """The coordinator has those of every tree; a party has its own trees', also in a resumed job."""
-
-    async def main() -> None:
+    with transparent():
         job = small_job.JOB
         federation = federation_of(tmp_path, small_job.HERE, job)
 
         def kill(message: Message) -> None:
             if (message.word, message.served) == ("publish", False):
                 federation.hook = None
-                federation.kill("coordinator")
-                federation.start("coordinator")
+                federation.restart("coordinator")
 
         federation.hook = kill
         await federation.train(job)
-        status = await federation.resume()
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.resume())
         rounds = _shown(status)
         assert [list(row) for row in rounds] == [["train_rmse"]] * 2
         parts = [read_history(_model(federation, party)) for party in federation.configs]
         assert metric_history.merged(parts) == rounds
         assert sum(bool(row) for part in parts for row in part) == 2
-        await federation.close()
-
-    with transparent():
-        run(main())
 
 
 def test_columns_of_a_message() -> None:

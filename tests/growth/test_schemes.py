@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.replay import HERE, PARAMS
-from tests.simulator import Federation, run
+from tests.simulator import Federation, failed
 from tests.worlds import PARTIES, spec, world
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.paillier.secret_key import SecretKey
@@ -125,36 +125,28 @@ LIES: dict[str, tuple[str, Callable[[exchange_pb2.PeerMessage, bytes], None], st
 
 @pytest.mark.second_tier(but=4)
 @pytest.mark.parametrize("case", LIES)
-def test_what_cannot_be_is_named(case: str, tmp_path: Path) -> None:
+async def test_what_cannot_be_is_named(case: str, tmp_path: Path) -> None:
     """One parcel changed on its way: an error that says what is wrong, and no model."""
     kind, change, message = LIES[case]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, silence_s=5.0)
-        line = federation.tamper = Line(kind, change)
-        status = await federation.train(JOB)
-        assert line.changed
-        assert status.state == "failed"
-        assert re.search(message, status.error), status.error
-        assert all(not list((state / "models").iterdir()) for state in federation.states.values())
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, silence_s=5.0)
+    line = federation.tamper = Line(kind, change)
+    status = await federation.train(JOB)
+    assert line.changed
+    assert status.state == "failed"
+    assert re.search(message, status.error), status.error
+    assert all(not list((state / "models").iterdir()) for state in federation.states.values())
 
 
-def test_a_party_names_the_schemes_that_it_takes_part_in(tmp_path: Path) -> None:
+async def test_a_party_names_the_schemes_that_it_takes_part_in(tmp_path: Path) -> None:
     """Without a line of the policy it is Paillier's alone; the error has the line."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"keys": {"schemes": ["paillier"]}}})
-        status = await federation.train(ON_LATTICE)
-        assert status.state == "failed"
-        assert "feature-b takes no part in a job under scheme 'lattice'" in status.error
-        assert 'write schemes = ["paillier", "lattice"] under [keys]' in status.error
-        assert (await federation.train(JOB, "other")).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"keys": {"schemes": ["paillier"]}}})
+    failed(
+        await federation.train(ON_LATTICE),
+        "feature-b takes no part in a job under scheme 'lattice'",
+        'write schemes = ["paillier", "lattice"] under [keys]',
+    )
+    assert (await federation.train(JOB, "other")).state == "finished"
 
 
 def test_jobs_that_no_party_could_do() -> None:
@@ -170,21 +162,17 @@ def test_jobs_that_no_party_could_do() -> None:
             check_spec(spec(PARAMS, **{"obfuscation": "standard", **changes}))
 
 
-def test_records_that_do_not_fit_a_plaintext_are_refused_before_any_is_encrypted(tmp_path: Path) -> None:
+async def test_records_that_do_not_fit_a_plaintext_are_refused_before_any_is_encrypted(tmp_path: Path) -> None:
     """Nine classes take more bits than the key's; the remedy is named, and a longer key has the room."""
     params = replace(PARAMS, objective="multi:softprob", multi_strategy="multi_output_tree", n_estimators=1)
     here = world(40, (1, 1, 1), objective="multi:softprob", classes=9)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        status = await federation.train(spec(params, key_bits=512, obfuscation="standard"))
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert re.search("a Paillier key of 512 bits has 510: use .* or a longer key", status.error), status.error
-        assert "gradients" not in {message.word for message in federation.log}
-        assert (await federation.train(spec(params, obfuscation="standard"), "other")).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    status = await federation.train(spec(params, key_bits=512, obfuscation="standard"))
+    assert (status.state, status.bad_input) == ("failed", True)
+    assert re.search("a Paillier key of 512 bits has 510: use .* or a longer key", status.error), status.error
+    assert "gradients" not in {message.word for message in federation.log}
+    assert (await federation.train(spec(params, obfuscation="standard"), "other")).state == "finished"
 
 
 def _tree(gini: bool, width: int) -> tuple[GrowingTree, np.ndarray]:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.boosting import test_lattice
-from tests.forest import test_lattice as test_forest
+from tests.forest import test_protocol as test_forest
 from tests.growth import test_cell_merging, test_column_noise, test_withheld
-from tests.lattice_ways import carry_out
+from tests.lattice_ways import carry_out, in_own_loop
 from tests.shards_here import ShardsHere
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.lattice.histogram_ways import Way
 from treetap.trees.params import BoostingParams
@@ -80,10 +80,7 @@ def test_models_are_those_of_one_machine(
     job: str, clusters: dict[str, ShardsHere], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By either way, with bins of the job and of nodes, noise and withheld spaces: as the tests of these features."""
-    test, given = JOBS[job]
-    wanted = test.__code__.co_varnames[: test.__code__.co_argcount]
-    fixtures = {"tmp_path": tmp_path, "monkeypatch": monkeypatch}
-    test(**given, **{name: fixture for name, fixture in fixtures.items() if name in wanted})
+    in_own_loop(*JOBS[job], tmp_path, monkeypatch)
     _check(clusters)
 
 
@@ -97,19 +94,16 @@ def test_merged_bins_come_with_each_node(
     _check(clusters)
 
 
-def test_a_job_by_another_scheme_says_that_it_is_computed_here(
+async def test_a_job_by_another_scheme_says_that_it_is_computed_here(
     clusters: dict[str, ShardsHere], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By its name, in every party's log; the cluster gets nothing."""
     here, params = world(40, (1, 2, 2)), BoostingParams(n_estimators=1, max_depth=2, max_bin=4)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        assert (await federation.train(spec(params))).state == "finished"
-        assert_oracles_model(federation.states, here.oracle(params))
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    assert (await federation.train(spec(params))).state == "finished"
+    assert_oracles_model(federation.states, here.oracle(params))
+    await federation.close()
     for name in PARTIES:
         assert f"job job is computed by the processes of {name}: a cluster sums the words of scheme" in caplog.text
     assert not any(cluster.asked for cluster in clusters.values())

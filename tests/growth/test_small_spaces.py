@@ -103,7 +103,6 @@ def test_no_party_knows_a_node_smaller_than_the_policy_says(tmp_path: Path) -> N
             policies = {LABEL_HOLDER: {"columns": {"min_instance_space": 7}}}
             federation = Watched(folder, tables, policies=policies)
             status = await federation.train(spec(params))
-            await federation.close()
             return federation, status.error
 
         federation, error = run(main(tmp_path / str(seed), here.tables, params))

@@ -53,51 +53,41 @@ def _stop_after_one(sender: str, event: object) -> None:
         (_stop_after_one, "publish cannot come now: 1 of 2 trees are stored"),
     ],
 )
-def test_no_model_without_its_trees(
+async def test_no_model_without_its_trees(
     lie: Callable[[str, object], None], says: str, params: TreeParams, tmp_path: Path
 ) -> None:
     """The job ends by name, and the label holder has no model: not of none, and not of the first trees."""
+    federation = Federation(tmp_path, HERE.tables)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+    def alter(way: str, sender: str, to: str, message: object) -> object:
+        if way == "event":
+            lie(sender, message)
+        return message
 
-        def alter(way: str, sender: str, to: str, message: object) -> object:
-            if way == "event":
-                lie(sender, message)
-            return message
-
-        intercept(federation, alter)
-        status = await federation.train(spec(params, obfuscation="standard"))
-        if lie in (_stopped, _stop_after_one) and params is FOREST:  # a forest never stops early
-            assert status.state == "finished"
-            assert_oracles_model(federation.states, oracle(HERE, params))
-        else:
-            assert status.state == "failed"
-            assert says in status.error
-            assert not (federation.state(LABEL_HOLDER) / "models" / "job").exists()
-        await federation.close()
-
-    run(main())
+    intercept(federation, alter)
+    status = await federation.train(spec(params, obfuscation="standard"))
+    if lie in (_stopped, _stop_after_one) and params is FOREST:  # a forest never stops early
+        assert status.state == "finished"
+        assert_oracles_model(federation.states, oracle(HERE, params))
+    else:
+        assert status.state == "failed"
+        assert says in status.error
+        assert not (federation.state(LABEL_HOLDER) / "models" / "job").exists()
 
 
-def test_more_bytes_than_a_status_can_hold(tmp_path: Path) -> None:
+async def test_more_bytes_than_a_status_can_hold(tmp_path: Path) -> None:
     """Parties that claim to have sent 2^64 - 1 bytes each end no job."""
+    federation = Federation(tmp_path, HERE.tables)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+    def alter(way: str, sender: str, to: str, message: object) -> object:
+        if way == "event" and message.HasField("result"):
+            message.result.bytes = 2**64 - 1
+        return message
 
-        def alter(way: str, sender: str, to: str, message: object) -> object:
-            if way == "event" and message.HasField("result"):
-                message.result.bytes = 2**64 - 1
-            return message
-
-        intercept(federation, alter)
-        status = await federation.train(JOB)
-        assert (status.state, status.bytes) == ("finished", 2**64 - 1)
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
+    intercept(federation, alter)
+    status = await federation.train(JOB)
+    assert (status.state, status.bytes) == ("finished", 2**64 - 1)
+    assert_oracles_model(federation.states, ORACLE)
 
 
 def _error_of(folder: Path, answer: str, untrue: Callable[[Any], None]) -> str:
@@ -114,7 +104,6 @@ def _error_of(folder: Path, answer: str, untrue: Callable[[Any], None]) -> str:
         intercept(federation, alter)
         status = await federation.train(JOB)
         assert status.state == "failed"
-        await federation.close()
         return status.error
 
     return run(main())
@@ -141,69 +130,56 @@ def test_a_node_that_no_tree_has(tmp_path: Path) -> None:
     assert "label-holder has node 0 of tree 0 built, but a tree begins with node 1" in error
 
 
-def test_a_coordinator_that_changes_who_won_gets_no_set(tmp_path: Path) -> None:
+async def test_a_coordinator_that_changes_who_won_gets_no_set(tmp_path: Path) -> None:
     """Winning candidates come from the label holder: a party that did not win waits in vain and sends nothing."""
     sent: list[str] = []
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+    federation = Federation(tmp_path, HERE.tables)
 
-        def alter(way: str, sender: str, to: str, message: object) -> object:
-            if way == "event" and name_of(message.result) == "chosen_splits":
-                for decision in message.result.growth.chosen_splits.decisions:
-                    decision.owner = {B: C, C: B}.get(decision.owner, decision.owner)
-            if way == "message":
-                sent.append(name_of(message))
-            return message
+    def alter(way: str, sender: str, to: str, message: object) -> object:
+        if way == "event" and name_of(message.result) == "chosen_splits":
+            for decision in message.result.growth.chosen_splits.decisions:
+                decision.owner = {B: C, C: B}.get(decision.owner, decision.owner)
+        if way == "message":
+            sent.append(name_of(message))
+        return message
 
-        intercept(federation, alter)
-        status = await federation.train(JOB)
-        assert status.state == "interrupted"
-        assert "for won_splits of label-holder, in vain" in status.error
-        assert "won_splits" in sent
-        assert "children" not in sent
-        await federation.close()
-
-    run(main())
+    intercept(federation, alter)
+    status = await federation.train(JOB)
+    assert status.state == "interrupted"
+    assert "for won_splits of label-holder, in vain" in status.error
+    assert "won_splits" in sent
+    assert "children" not in sent
+    await federation.close()
     assert not growth_pb2.ApplySplits.DESCRIPTOR.fields
     assert [field.name for field in growth_pb2.Decision.DESCRIPTOR.fields] == ["node", "owner"]
 
 
-def test_an_answer_to_another_step(tmp_path: Path) -> None:
+async def test_an_answer_to_another_step(tmp_path: Path) -> None:
     """A result without the content that its step has counts as nothing: it is not read as one of zeros."""
+    federation = Federation(tmp_path, HERE.tables)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+    def alter(way: str, sender: str, to: str, message: object) -> object:
+        if way == "event" and name_of(message.result) == "binned":
+            message.result.setup.done.SetInParent()
+        return message
 
-        def alter(way: str, sender: str, to: str, message: object) -> object:
-            if way == "event" and name_of(message.result) == "binned":
-                message.result.setup.done.SetInParent()
-            return message
-
-        intercept(federation, alter)
-        status = await federation.train(JOB)
-        assert status.error == "Malformed: label-holder answered with done, not with binned"
-        await federation.close()
-
-    run(main())
+    intercept(federation, alter)
+    status = await federation.train(JOB)
+    assert status.error == "Malformed: label-holder answered with done, not with binned"
 
 
 @pytest.mark.parametrize("nodes", [[], [1, 1]])
 @pytest.mark.parametrize("params", [PARAMS, FOREST], ids=["boosting", "forest"])
-def test_sums_of_no_nodes(params: TreeParams, nodes: list[int], tmp_path: Path) -> None:
+async def test_sums_of_no_nodes(params: TreeParams, nodes: list[int], tmp_path: Path) -> None:
     """A step that asks for the sums of no nodes, or of one twice, is refused by name."""
+    federation = Federation(tmp_path, HERE.tables)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+    def alter(way: str, sender: str, to: str, message: object) -> object:
+        if way == "request" and name_of(message) == "build_histograms":
+            message.growth.build_histograms.nodes[:] = nodes
+        return message
 
-        def alter(way: str, sender: str, to: str, message: object) -> object:
-            if way == "request" and name_of(message) == "build_histograms":
-                message.growth.build_histograms.nodes[:] = nodes
-            return message
-
-        intercept(federation, alter)
-        status = await federation.train(spec(params, obfuscation="standard"))
-        assert "Malformed: build_histograms asks for no nodes, or for one of them twice" in status.error
-        await federation.close()
-
-    run(main())
+    intercept(federation, alter)
+    status = await federation.train(spec(params, obfuscation="standard"))
+    assert "Malformed: build_histograms asks for no nodes, or for one of them twice" in status.error

@@ -1,15 +1,20 @@
-"""Instance spaces withheld: the model stays the oracle's, and encrypted predictions by it give its scores."""
+"""Instance spaces that are withheld.
+
+- Instance spaces withheld: the model stays the oracle's, and encrypted predictions by it give its scores.
+- Instance spaces withheld: policies, left sets and predictions that cannot be, and what is kept of such a job.
+"""
 
 from __future__ import annotations
 
-import inspect
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,18 +23,37 @@ from tests.boosting import test_base_model, test_categories
 from tests.boosting.categories import categorical_world
 from tests.defences import test_label_dp, test_repair
 from tests.growth import test_eval_table, test_monotone
-from tests.lattice_ways import instances
+from tests.lattice_ways import in_own_loop, instances
 from tests.oracle import OracleLeaf
-from tests.simulator import Federation, run
-from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, lattice_tolerance, spec, world
-from treetap.models.store import read_model
+from tests.simulator import Federation, Message, failed, finished, run
+from tests.worlds import (
+    PARTIES,
+    World,
+    assert_oracles_model,
+    assert_oracles_scores,
+    joined_model,
+    lattice_tolerance,
+    manifest,
+    spec,
+    world,
+)
+from treetap.errors import Malformed
+from treetap.models.store import read_leakage, read_model
 from treetap.party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
+from treetap.party.growth.messages import child_messages
 from treetap.privacy.label_dp import staged
 from treetap.protocols.job_spec import params_of, put_params
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.prediction import predict_request
+from treetap.trees.boosting_criterion import BoostingCriterion
+from treetap.trees.expansion import ExpansionRules
+from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
-from treetap.wire.v2 import jobs_pb2, setup_pb2
+from treetap.wire.frame import name_of
+from treetap.wire.records import rows_of
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.v2 import exchange_pb2, jobs_pb2, setup_pb2, transcript_pb2
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 SMALL = BoostingParams(
@@ -40,6 +64,19 @@ PADDED = replace(SMALL, pad_trees=True)
 NAMES = {"emits": {"EXPLANATION": ["parties"], "FEATURE_NAME": ["parties"]}}
 #: Messages that show a set of records or its size.
 SHOWN = {"sampled_records", "instance_spaces"}
+HERE = world(60, (1, 2, 2), missing=0.1)
+N = len(HERE.y)
+ORACLE = HERE.oracle(SMALL)
+WITH_DATA = {"encrypted_words", "candidate_sums"}
+Change = Callable[[Sequence[int]], Sequence[int]]
+LEFT_SETS: dict[str, tuple[Change, str]] = {
+    "none": (lambda _: [], "the split of node 1, which won, sends all of its records to one side"),
+    "all": (lambda _: range(N), "the split of node 1, which won, sends all of its records to one side"),
+    "others": (
+        lambda left: [row for row in range(N) if row not in left],
+        "do not have the sums that its owner offered",
+    ),
+}
 
 
 def job_of(params: TreeParams, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:
@@ -101,32 +138,26 @@ CASES = {
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", CASES)
-def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_path: Path) -> None:
+async def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_path: Path) -> None:
     """Node for node; no message holds a set of records of the label holder's; encrypted predictions give its scores."""
     params, here, options = CASES[case].params, CASES[case].world(), CASES[case].options
     oracle = here.oracle(params)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, **options)
-        status = await federation.train(job_of(params, len(here.blocks)))
-        assert (status.state, status.error) == ("finished", "")
-        assert_oracles_model(federation.states, oracle)
-        words = {message.word for message in federation.log}
-        assert words >= {"encrypted_words", "won_splits", "children", "leaf_paths"}
-        assert not words & SHOWN
-        for protocol, within in (("eini", 1e-6), ("eini-lattice", lattice_tolerance(oracle))):
-            given = {"key_bits": 1024} if protocol == "eini" else {}
-            asked = predict_request(protocol, model="job", block=40, **given)
-            predicted = await federation.predict(asked)
-            assert (predicted.state, predicted.error) == ("finished", "")
-            assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y), within)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, **options)
+    finished(await federation.train(job_of(params, len(here.blocks))))
+    assert_oracles_model(federation.states, oracle)
+    words = {message.word for message in federation.log}
+    assert words >= {"encrypted_words", "won_splits", "children", "leaf_paths"}
+    assert not words & SHOWN
+    for protocol, within in (("eini", 1e-6), ("eini-lattice", lattice_tolerance(oracle))):
+        given = {"key_bits": 1024} if protocol == "eini" else {}
+        asked = predict_request(protocol, model="job", block=40, **given)
+        predicted = finished(await federation.predict(asked))
+        assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y), within)
 
 
 #: Tests of features, whose jobs withhold instance spaces here, and pad trees where they can.
-FEATURES: tuple[Callable[..., None], ...] = (
+FEATURES: tuple[Callable[..., Any], ...] = (
     test_base_model.test_a_continued_model_is_the_oracles,
     test_base_model.test_splits_of_categories_are_continued,
     test_categories.test_the_model_is_the_oracles,
@@ -136,8 +167,9 @@ FEATURES: tuple[Callable[..., None], ...] = (
     test_label_dp.test_the_model_is_that_of_the_noisy_labels,
     test_repair.test_a_federation_repairs_as_the_joined_table_does,
 )
+
 #: Of these those that have forests too.
-FEATURES_OF_FORESTS: tuple[Callable[..., None], ...] = (
+FEATURES_OF_FORESTS: tuple[Callable[..., Any], ...] = (
     test_eval_table.test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table,
     test_repair.test_a_federation_repairs_as_the_joined_table_does,
     test_label_dp.test_the_model_is_that_of_the_noisy_labels,
@@ -150,7 +182,7 @@ FEATURES_OF_FORESTS: tuple[Callable[..., None], ...] = (
     [*instances(FEATURES, of_forests=False), *instances(FEATURES_OF_FORESTS, of_forests=True)],
 )
 def test_features(
-    feature: Callable[..., None], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    feature: Callable[..., Any], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Models, metrics and scores are those that the feature has where instance spaces are sent."""
     trained, words = list[TreeParams](), set[str]()
@@ -178,9 +210,7 @@ def test_features(
     monkeypatch.setattr(worlds, "default_scheme", LATTICE)
     monkeypatch.setattr(Federation, "train", withholding)
     monkeypatch.setattr(Federation, "predict", encrypted)
-    fixtures = {"tmp_path": tmp_path, "monkeypatch": monkeypatch}
-    wanted = inspect.signature(feature).parameters
-    feature(**given, **{name: fixture for name, fixture in fixtures.items() if name in wanted})
+    in_own_loop(feature, given, tmp_path, monkeypatch)
     assert trained
     assert "encrypted_words" in words
     assert not words & SHOWN
@@ -205,16 +235,14 @@ def test_padded_leaves_have_the_values_of_local_subtrees(
         fixed = random.Random(1).randrange
         monkeypatch.setattr("treetap.party.defences.noisy_labels.staged", lambda *drawn: staged(*drawn[:-1], fixed))
         federation = Federation(folder, here.tables, defences={LABEL_HOLDER: DEFENDED[case]})
-        status = await federation.train(job_of(params))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(job_of(params)))
         lines = read_model(federation.state(LABEL_HOLDER) / "models" / "job")[1]
         assert [line["tree"].pop("padded", 0) for line in lines] == [3 * params.pad_trees] * 3
         shards = [read_model(federation.state(party) / "models" / "job")[1] for party in PARTIES[1:]]
         assert {len(line["leaves"]) == 8 for shard in shards for line in shard} >= {params.pad_trees}
         scores.append([line["tree"] for line in lines])
         for protocol, given in (("eini", {"key_bits": 1024}), ("eini-lattice", {})):
-            predicted = await federation.predict(predict_request(protocol, model="job", **given))
-            assert (predicted.state, predicted.error) == ("finished", "")
+            predicted = finished(await federation.predict(predict_request(protocol, model="job", **given)))
             scores.append(pq.read_table(predicted.predictions).column("score").to_pylist())
         await federation.close()
 
@@ -229,24 +257,167 @@ def test_padded_leaves_have_the_values_of_local_subtrees(
 
 
 @pytest.mark.second_tier
-def test_attributions_and_explanations_of_padded_trees(tmp_path: Path) -> None:
+async def test_attributions_and_explanations_of_padded_trees(tmp_path: Path) -> None:
     """Encrypted ones: values that add up to the score, and the paths of the trees as they are."""
     here = CASES["padded, missing values, drawn records"].world()
     oracle = here.oracle(PADDED)
 
+    federation = Federation(tmp_path, here.tables, policies={FEATURE: NAMES, OTHER: NAMES})
+    assert (await federation.train(job_of(PADDED))).state == "finished"
+    asked = predict_request("eini", model="job", key_bits=1024, attributions=True, explain=True)
+    predicted = finished(await federation.predict(asked))
+    assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y), 1e-8)
+    table = pq.read_table(predicted.attributions)
+    parts = [table.column(name).to_numpy() for name in table.column_names if ":" in name or name == "expected"]
+    assert sum(parts) == pytest.approx(table.column("score").to_numpy(), abs=1e-8)
+    leaves = [{number for number, node in tree.nodes.items() if isinstance(node, OracleLeaf)} for tree in oracle]
+    for paths in pq.read_table(predicted.explanations).column("paths").to_pylist():
+        assert {path["leaf"] for path in paths if path["tree"] == 0} <= leaves[0]
+
+
+@pytest.mark.parametrize("case", LEFT_SETS)
+async def test_left_sets_that_are_not_those_of_the_winner(case: str, tmp_path: Path) -> None:
+    """The label holder compares them, within the node, with the sums of the candidate that won."""
+    change, fault = LEFT_SETS[case]
+
+    def forge(_: str, __: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(parcel) == "children" and parcel.stage == 0 and len(parcel.growth.children.children):
+            (child,) = parcel.growth.children.children
+            left = rows_of([child.left], N).tolist()
+            rows = np.array(change(left), dtype=np.int64)
+            (body,) = child_messages([(child.node, child.handle, rows)], N)
+            parcel.growth.children.CopyFrom(body.body)
+        return parcel
+
+    federation = Federation(tmp_path, HERE.tables)
+    federation.tamper = forge
+    failed(await federation.train(job_of(SMALL)), fault)
+
+
+def test_sums_over_no_records_are_treated_as_others() -> None:
+    """Those of a node that a padded tree does not have: dropped, and refused where a node's own would be."""
+    values = np.array([[2, 1, 1], [-2, 1, 1], [2, 1, 1], [-2, 1, 1]], dtype=np.int64)
+    criterion = BoostingCriterion(1.0, BoostingParams())
+    tree = GrowingTree(values, criterion, ExpansionRules(3), subtract=True, left_first=True, padded=True)
+    tree.next_stage()  # nothing was chosen
+    assert (tree.build, tree.asked) == ([], [2])
+    assert not len(tree.rows_asked(2))
+    assert tree.take_asked(np.zeros((1, 5, 3), dtype=np.int64)).shape == (0, 5, 3)
+    assert not len(tree.take_asked(np.ones((1, 5, 3), dtype=np.int64)))
+    tree.check_offered(np.array([[[2, 1, 4]]]))
+    with pytest.raises(Malformed, match="sums of node 2 are such that no records"):
+        tree.check_offered(np.array([[[2, 1, 5]]]))
+    tree.next_stage()
+    assert tree.asked == [4, 6]
+    tree.next_stage()
+    assert tree.asked == []
+
+
+def test_a_nodes_size_does_not_show_by_what_is_refused() -> None:
+    """Sums of more records than a node has, but no more than the tree: taken where the party does not know its size."""
+    values = np.array([[g << 30, 1 << 30, 1] for g in (2, -2, 2, -2, -2, 2)], dtype=np.int64)
+    for withheld in (False, True):
+        criterion = BoostingCriterion(1.0, BoostingParams(min_child_weight=0.0))
+        tree = GrowingTree(values, criterion, ExpansionRules(3), subtract=True, left_first=withheld)
+        tree.take_candidates([np.array([[values[[0, 2]].sum(axis=0)]])], [()])
+        (choice,) = tree.choose()
+        tree.split(choice.node, 0, np.array([0, 2]))
+        tree.next_stage()
+        more = values[:3].sum(axis=0)[np.newaxis, np.newaxis]
+        assert (tree.build, len(tree.rows[2]), more[0, 0, 2]) == ([2], 2, 3)
+        if withheld:
+            tree.check_offered(more)
+        else:
+            with pytest.raises(Malformed, match="sums of node 2 are such that no records"):
+                tree.check_offered(more)
+
+
+async def test_a_node_that_the_party_did_not_offer_is_not_split(tmp_path: Path) -> None:
+    """A label holder that names another node as won, or the same one twice."""
+    seen: list[int] = []
+
+    def forge(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if to == FEATURE and name_of(parcel) == "won_splits" and parcel.growth.won_splits.splits:
+            split = parcel.growth.won_splits.splits[0]
+            seen.append(split.node)
+            split.node = 6 if len(seen) == 1 else split.node
+        return parcel
+
+    federation = Federation(tmp_path, HERE.tables)
+    federation.tamper = forge
+    failed(await federation.train(job_of(SMALL)), "of tree 0, a winning candidate of node 6, which is not to be split")
+
+
+def test_what_is_kept_of_such_a_job(tmp_path: Path) -> None:
+    """Manifests, a continued model's too; accounts of sets and cells; own splits over all records; predictions."""
+    continued = replace(SMALL, instance_spaces="sent", n_estimators=1)
+
     async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies={FEATURE: NAMES, OTHER: NAMES})
-        assert (await federation.train(job_of(PADDED))).state == "finished"
-        asked = predict_request("eini", model="job", key_bits=1024, attributions=True, explain=True)
-        predicted = await federation.predict(asked)
-        assert (predicted.state, predicted.error) == ("finished", "")
-        assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y), 1e-8)
-        table = pq.read_table(predicted.attributions)
-        parts = [table.column(name).to_numpy() for name in table.column_names if ":" in name or name == "expected"]
-        assert sum(parts) == pytest.approx(table.column("score").to_numpy(), abs=1e-8)
-        leaves = [{number for number, node in tree.nodes.items() if isinstance(node, OracleLeaf)} for tree in oracle]
-        for paths in pq.read_table(predicted.explanations).column("paths").to_pylist():
-            assert {path["leaf"] for path in paths if path["tree"] == 0} <= leaves[0]
+        federation = Federation(tmp_path, HERE.tables, record="both")
+        assert (await federation.train(job_of(SMALL), "before")).state == "finished"
+        assert (await federation.train(job_of(continued, base_model="before"))).state == "finished"
+        for model in ("before", "job"):
+            for state in federation.states.values():
+                assert manifest(state, model)["instance_spaces"] == "withheld"
+            predicted = failed(
+                await federation.predict(predict_request(job=f"by-{model}", model=model)), bad_input=True
+            )
+            assert re.search(
+                f"model {model}: a model that was trained with instance_spaces = 'withheld' and protocol 'interactive' "
+                "do not go together: .*; use protocol eini or eini-lattice",
+                predicted.error,
+            ), predicted.error
         await federation.close()
+        trees = joined_model(federation.states, "before")
+        assert_oracles_model(federation.states, ORACLE, "before")
+        accounts = read_leakage(federation.state(LABEL_HOLDER) / "models" / "before")
+        for tree, account in zip(trees, accounts, strict=True):
+            owners = {node: what[1] for node, what in tree.items() if what[0] == "split"}
+            for party in PARTIES[1:]:
+                assert account["parties"][party]["sets"] == _known(owners, party)
+        assert sum(account["parties"][party]["sets"] for account in accounts for party in PARTIES[1:])
+        for party in PARTIES[1:]:
+            for split in _own_splits(federation.state(party) / "transcripts" / "before"):
+                left, right = (rows_of(chunks, N).tolist() for chunks in (split.left, split.right))
+                assert sorted([*left, *right]) == list(range(N))
 
     run(main())
+
+
+def _known(owners: dict[int, str], party: str) -> int:
+    """The nodes below splits of a party alone."""
+    return sum(2 for node in owners if all(owners[node >> up] == party for up in range(node.bit_length())))
+
+
+def _own_splits(folder: Path) -> list[transcript_pb2.OwnSplit]:
+    records = [record for record in TranscriptReader(folder) if record.kind == TranscriptRecord.OWN]
+    kind = transcript_pb2.OwnSplit.DESCRIPTOR.full_name
+    return [transcript_pb2.OwnSplit.FromString(each.message) for each in records if each.message_type == kind]
+
+
+@pytest.mark.second_tier
+def test_bytes_are_named_before_the_first_tree(tmp_path: Path) -> None:
+    """Those of words and sums, as layout gives them: a padded job takes just these, another one fewer."""
+    named: list[int] = []
+
+    async def main(params: BoostingParams, folder: Path) -> tuple[int, int]:
+        federation = Federation(folder, HERE.tables)
+
+        def hook(message: Message) -> None:
+            if message.word == "begin_tree" and not message.served:
+                named.append(federation.jobs.status("job")[0].planned_bytes)
+
+        federation.hook = hook
+        status = await federation.train(job_of(params))
+        await federation.close()
+        rows = [row for each in status.accounts for row in each.account.traffic]
+        data = ("CIPHERTEXT", "CANDIDATE_SUM")
+        sent = (row.bytes for row in rows if row.step in WITH_DATA and row.disclosure in data)
+        return status.planned_bytes, sum(sent)
+
+    planned, sent = run(main(PADDED, tmp_path / "padded"))
+    assert planned == pytest.approx(sent, rel=1e-3)  # frames of messages are not counted
+    assert set(named) == {planned}
+    more, fewer = run(main(replace(SMALL, max_depth=5), tmp_path / "not padded"))
+    assert more > planned
+    assert fewer < more

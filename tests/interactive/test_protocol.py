@@ -1,23 +1,32 @@
-"""The two forms of an interactive prediction: what one round asks about."""
+"""Interactive predictions, and blocks of them that are served.
+
+- The two forms of an interactive prediction: what one round asks about.
+- Blocks of a served model: one step for each party, with the messages of the stepwise course.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
+from tests.replay import ask as send
+from tests.serving.served import IDS, B, C, ask, serving
 from tests.simulator import Federation
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
+from treetap.errors import Malformed
 from treetap.models.store import read_model
 from treetap.party.interactive.label_holder import stages_of
 from treetap.protocols.prediction import predict_request
 from treetap.trees.ensemble import Leaf, Split, Tree
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2
 
 PARAMS = BoostingParams(n_estimators=4, max_depth=3, max_bin=6)
 HERE = world(60, (1, 2, 2), seed=4)
+Crossed = tuple[str, str, str, int, int]
 
 
 @pytest.mark.second_tier(but=1)
@@ -75,3 +84,36 @@ def test_stages_follow_from_the_shape_of_the_trees() -> None:
     assert shown("b") == [{"c": [([1], 1)]}, {"c": [([14], 1)]}]
     assert len(stages_of([tree, tree], "own", (), per_tree=True)) == 6
     assert len(stages_of([tree, tree], "own", (), per_tree=False)) == 3
+
+
+async def test_parties_exchange_the_same_messages_in_every_block(tmp_path: Path) -> None:
+    """The same record asked about three times: senders, receivers, stages, order and sizes do not differ."""
+    crossed: defaultdict[int, list[Crossed]] = defaultdict(list)
+
+    def keep(by: str, to: str, message: exchange_pb2.PeerMessage) -> None:
+        if name_of(message) in ("route_queries", "route_answers"):
+            size = message.protocol.interactive.ByteSize()
+            crossed[message.round].append((by, to, name_of(message), message.stage, size))
+
+    async with serving(tmp_path, {}) as federation:
+        federation.tamper = keep
+        for _ in range(3):
+            await ask(federation, IDS[0])
+        steps = [(to, name_of(asked)) for kind, to, asked in federation.conducted if kind == "begin"]
+        assert steps.count((B, "answer_block")) == steps.count((C, "answer_block")) == 2
+    by_owner = [{party: [each for each in block if party in each] for party in (B, C)} for block in crossed.values()]
+    assert len(by_owner) == 3
+    assert by_owner[0] == by_owner[1] == by_owner[2]
+    assert all(by_owner[0].values())
+
+
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize(("stages", "says"), [([1, 0], "do not ascend"), ([0, 0], "do not ascend"), ([1000], "1000")])
+async def test_stages_that_cannot_be_are_refused(stages: list[int], says: str, tmp_path: Path) -> None:
+    """By the owner, before it waits for queries that never come."""
+    async with serving(tmp_path, {}) as federation:
+        await ask(federation, IDS[0])
+        request = control_pb2.StepRequest(job="s", attempt=1, round=7)
+        request.protocol.interactive.answer_block.stages.extend(stages)
+        with pytest.raises(Malformed, match=says):
+            await send(federation, B, request)

@@ -13,7 +13,7 @@ from tests.boosting.test_protocol import OBJECTIVES
 from tests.campaign.cipher import quickly_trained
 from tests.crossing import BLOCK, CHAIN, HERE, LABEL_HOLDER, PARAMS, Crossed, N, crossing
 from tests.forest.test_protocol import TARGETS
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished
 from tests.worlds import FOUR, assert_oracles_scores, joined_model, lattice_tolerance, spec, world
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
 from treetap.protocols.prediction import predict_request
@@ -47,95 +47,74 @@ SHAPES: dict[str, dict[str, Any]] = {
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("model", MODELS)
-def test_the_oracles_scores(model: str, shape: str, tmp_path: Path) -> None:
+async def test_the_oracles_scores(model: str, shape: str, tmp_path: Path) -> None:
     """At once and in blocks, to 1e-4 of the range of scores; afterwards no party holds anything of it."""
     of_world, params = MODELS[model]
     here = world(n=40, **of_world, **SHAPES[shape])
     oracle = here.oracle(params)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        assert (
-            await quickly_trained(federation, spec(params, len(here.blocks), obfuscation="standard"))
-        ).state == "finished"
-        for block in (0, 5):
-            asked = predict_request(model="job", protocol="eini-lattice", block=block)
-            status = await federation.predict(asked)
-            assert (status.state, status.error) == ("finished", "")
-            assert (status.scored, status.records) == (12, 12)
-            within = lattice_tolerance(oracle)
-            assert_oracles_scores(status.predictions, oracle, here.newcomers, len(here.y), within)
-        for party, state in federation.states.items():
-            assert list((state / "jobs").iterdir()) == []
-            assert federation.remembered(party) == {}
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    assert (
+        await quickly_trained(federation, spec(params, len(here.blocks), obfuscation="standard"))
+    ).state == "finished"
+    for block in (0, 5):
+        asked = predict_request(model="job", protocol="eini-lattice", block=block)
+        status = finished(await federation.predict(asked))
+        assert (status.scored, status.records) == (12, 12)
+        within = lattice_tolerance(oracle)
+        assert_oracles_scores(status.predictions, oracle, here.newcomers, len(here.y), within)
+    for party, state in federation.states.items():
+        assert list((state / "jobs").iterdir()) == []
+        assert federation.remembered(party) == {}
 
 
-def test_a_label_holder_that_owns_every_split_needs_no_column(tmp_path: Path) -> None:
+async def test_a_label_holder_that_owns_every_split_needs_no_column(tmp_path: Path) -> None:
     """Nothing is encrypted, the sums are zeros, the scores right."""
     here = world(n=40, dims=(3, 0))
     params = BoostingParams(n_estimators=2, max_depth=2, max_bin=6)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        await quickly_trained(federation, spec(params, 2, obfuscation="standard"))
-        status = await federation.predict(predict_request(model="job", protocol="eini-lattice"))
-        oracle = here.oracle(params)
-        assert_oracles_scores(status.predictions, oracle, here.newcomers, 40, lattice_tolerance(oracle))
-        sent = {row.name: row.count for account in status.accounts for row in account.account.ciphertexts}
-        assert sent == {"lattice_columns": 0, "lattice_sums": 1}
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables)
+    await quickly_trained(federation, spec(params, 2, obfuscation="standard"))
+    status = await federation.predict(predict_request(model="job", protocol="eini-lattice"))
+    oracle = here.oracle(params)
+    assert_oracles_scores(status.predictions, oracle, here.newcomers, 40, lattice_tolerance(oracle))
+    sent = {row.name: row.count for account in status.accounts for row in account.account.ciphertexts}
+    assert sent == {"lattice_columns": 0, "lattice_sums": 1}
 
 
-def test_a_block_that_fills_more_than_half_of_a_ciphertext(tmp_path: Path) -> None:
+async def test_a_block_that_fills_more_than_half_of_a_ciphertext(tmp_path: Path) -> None:
     """4,200 records in two blocks, a column per ciphertext in the first and many side by side in the second."""
     here = world(n=40, dims=(1, 1, 1), fresh=4200, seed=3)
     params = BoostingParams(n_estimators=4, max_depth=3, max_bin=6)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        await quickly_trained(federation, spec(params, 3, obfuscation="standard"))
-        progress = []
+    federation = Federation(tmp_path, here.tables)
+    await quickly_trained(federation, spec(params, 3, obfuscation="standard"))
+    progress = []
 
-        def look(message: Message) -> None:
-            if message.word == "lattice_columns" and not message.served:
-                (session,) = federation.node(FOUR[0])._sessions.values()
-                progress.append(session.context.progress.done)
+    def look(message: Message) -> None:
+        if message.word == "lattice_columns" and not message.served:
+            (session,) = federation.node(FOUR[0])._sessions.values()
+            progress.append(session.context.progress.done)
 
-        federation.hook = look
-        asked = predict_request(model="job", protocol="eini-lattice", block=4110)
-        status = await federation.predict(asked)
-        assert [done for done in progress if 0 < done < 4110]  # signs of life count records while a block is under way
-        oracle = here.oracle(params)
-        assert_oracles_scores(status.predictions, oracle, here.newcomers, 40, lattice_tolerance(oracle))
-        columns = _columns(joined_model(federation.states))
-        counts = {each.party: {row.name: row.count for row in each.account.ciphertexts} for each in status.accounts}
-        assert {party: each for party, each in counts.items() if each} == {
-            FOUR[0]: {"lattice_columns": columns + 1},
-            FOUR[1]: {"lattice_columns": columns + 1},
-            FOUR[2]: {"lattice_sums": 2},
-        }
-        await federation.close()
-
-    run(main())
+    federation.hook = look
+    asked = predict_request(model="job", protocol="eini-lattice", block=4110)
+    status = await federation.predict(asked)
+    assert [done for done in progress if 0 < done < 4110]  # signs of life count records while a block is under way
+    oracle = here.oracle(params)
+    assert_oracles_scores(status.predictions, oracle, here.newcomers, 40, lattice_tolerance(oracle))
+    columns = _columns(joined_model(federation.states))
+    counts = {each.party: {row.name: row.count for row in each.account.ciphertexts} for each in status.accounts}
+    assert {party: each for party, each in counts.items() if each} == {
+        FOUR[0]: {"lattice_columns": columns + 1},
+        FOUR[1]: {"lattice_columns": columns + 1},
+        FOUR[2]: {"lattice_sums": 2},
+    }
 
 
 @pytest.fixture(scope="module")
 def crossed(tmp_path_factory: pytest.TempPathFactory) -> Crossed:
     """A prediction of the training records, in blocks."""
     return crossing(tmp_path_factory.mktemp("crossed") / "federation", "eini-lattice")
-
-
-def _received(crossed: Crossed, to: str) -> list[list[bytes]]:
-    """The ciphertexts that came to a member, block by block."""
-    found: defaultdict[int, list[bytes]] = defaultdict(list)
-    for parcel in crossed.of("lattice_columns", to):
-        found[parcel.round] += parcel.protocol.lattice.lattice_columns.ciphertexts
-    return list(found.values())
 
 
 def _columns(trees: list[dict[int, tuple[Any, ...]]]) -> int:
@@ -150,7 +129,11 @@ def test_every_ciphertext_is_fresh_and_sizes_say_nothing(crossed: Crossed) -> No
     assert side_by_side > _columns(crossed.trees)  # hence one page a block
     seen: list[bytes] = []
     for hop, party in enumerate(CHAIN):
-        blocks = _received(crossed, party)
+        # The ciphertexts that came to a member, block by block.
+        found: defaultdict[int, list[bytes]] = defaultdict(list)
+        for parcel in crossed.of("lattice_columns", party):
+            found[parcel.round] += parcel.protocol.lattice.lattice_columns.ciphertexts
+        blocks = list(found.values())
         assert [len(block) for block in blocks] == [1, 1, 1]
         size = parameters.ciphertext_bytes // (2 if hop == 0 else 1)
         assert all(0 <= len(data) - size < 400 for block in blocks for data in block)
@@ -198,26 +181,21 @@ def test_a_layout_tells_a_members_own_turns_only(crossed: Crossed) -> None:
 
 
 @pytest.mark.second_tier
-def test_a_tree_shows_no_order_of_its_columns(crossed: Crossed, tmp_path: Path) -> None:
+async def test_a_tree_shows_no_order_of_its_columns(crossed: Crossed, tmp_path: Path) -> None:
     """The order within a tree is drawn for each prediction: of ten predictions of the same model not all are alike."""
+    federation = Federation(tmp_path, HERE.tables)
+    await quickly_trained(federation, spec(PARAMS, 4))
+    orders = set()
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await quickly_trained(federation, spec(PARAMS, 4))
-        orders = set()
+    def keep(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(parcel) == "column_layout" and to == CHAIN[0]:
+            orders.add(parcel.protocol.lattice.column_layout.SerializeToString())
+        return parcel
 
-        def keep(_: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            if name_of(parcel) == "column_layout" and to == CHAIN[0]:
-                orders.add(parcel.protocol.lattice.column_layout.SerializeToString())
-            return parcel
-
-        federation.tamper = keep
-        for _ in range(10):
-            await federation.predict(predict_request(model="job", protocol="eini-lattice"))
-        assert len(orders) > 1
-        await federation.close()
-
-    run(main())
+    federation.tamper = keep
+    for _ in range(10):
+        await federation.predict(predict_request(model="job", protocol="eini-lattice"))
+    assert len(orders) > 1
 
 
 def test_one_key_for_all_and_the_sizes_that_follow_from_the_trees(crossed: Crossed) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests import replay
 from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec, world
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
 from treetap.native import library
@@ -52,23 +52,19 @@ async def test_without_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.second_tier
-def test_paths_enough_to_hide(tmp_path: Path) -> None:
+async def test_paths_enough_to_hide(tmp_path: Path) -> None:
     """28 trees of eight leaves, all splits at one feature party: enough for both, where Paillier's sums need more."""
     here = world(40, (0, 4), fresh=3)
     params = BoostingParams(n_estimators=28, max_depth=3, max_bin=8, min_child_weight=0.0, reg_lambda=0.1)
     policy = {"columns": {"min_candidate_bits": 40}}
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies={LABEL_HOLDER: policy, FIRST: policy})
-        await quickly_trained(federation, spec(params, 2, obfuscation="standard"))
-        status = await federation.predict(asked("p"))
-        assert (status.state, status.error) == ("finished", "")
-        oracle = here.oracle(params)
-        assert_oracles_scores(status.predictions, oracle, here.newcomers, 40, lattice_tolerance(oracle))
-        paillier = await federation.predict(asked("q", protocol="eini"))
-        assert "takes no part" in paillier.error
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, policies={LABEL_HOLDER: policy, FIRST: policy})
+    await quickly_trained(federation, spec(params, 2, obfuscation="standard"))
+    status = finished(await federation.predict(asked("p")))
+    oracle = here.oracle(params)
+    assert_oracles_scores(status.predictions, oracle, here.newcomers, 40, lattice_tolerance(oracle))
+    paillier = await federation.predict(asked("q", protocol="eini"))
+    assert "takes no part" in paillier.error
 
 
 @pytest.mark.second_tier(but=2)

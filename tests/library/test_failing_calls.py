@@ -21,6 +21,8 @@ from treetap.lattice.scheme import LatticeKey
 from treetap.trees.slots import Slots
 from treetap.workers.engines import call_all, drop
 
+pytestmark = pytest.mark.real_time
+
 KEY = SecretKey.generate(1024)
 SLOTS = Slots((20, 20, 10))
 BLOCK = KEY.encrypt_many(SLOTS.encode([np.ones(2, dtype=np.int64)] * 3), "standard")
@@ -63,50 +65,42 @@ class OneDies:
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize("call", ["add_block", "candidates"])
-def test_a_tree_that_is_dropped_while_it_opens_leaves_nothing(dies: bool, call: str) -> None:
+async def test_a_tree_that_is_dropped_while_it_opens_leaves_nothing(dies: bool, call: str) -> None:
     """Its caller is cancelled while a worker is late with the first call; what the worker then does changes nothing."""
-
-    async def run() -> None:
-        lost: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, told: lost.append(told))
-        engine = LateWorker(dies=dies)
-        sums = EncryptedSums(engine, KEY.public, SLOTS, np.zeros((2, 1), dtype=np.uint8), [(2, False)], "t")
-        begun = sums.add_block(np.arange(2), BLOCK) if call == "add_block" else sums.candidates(None, np.arange(1))
-        step = asyncio.ensure_future(begun)
-        for _ in range(5):
-            await asyncio.sleep(0)
-        step.cancel()
-        await asyncio.wait({step})
-        await sums.close()
-        engine.go.set()
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert engine.state == {}
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        del sums, step, begun
-        gc.collect()  # which logs an error that was never retrieved
-        assert lost == []
-
-    asyncio.run(run())
-
-
-def test_a_block_that_was_cancelled_while_the_tree_opened_may_come_again() -> None:
-    """It has changed nothing."""
-
-    async def run() -> None:
-        engine = LateWorker(dies=False)
-        sums = EncryptedSums(engine, KEY.public, SLOTS, np.zeros((2, 1), dtype=np.uint8), [(2, False)], "t")
-        first = asyncio.ensure_future(sums.add_block(np.arange(2), BLOCK))
+    lost: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: lost.append(told))
+    engine = LateWorker(dies=dies)
+    sums = EncryptedSums(engine, KEY.public, SLOTS, np.zeros((2, 1), dtype=np.uint8), [(2, False)], "t")
+    begun = sums.add_block(np.arange(2), BLOCK) if call == "add_block" else sums.candidates(None, np.arange(1))
+    step = asyncio.ensure_future(begun)
+    for _ in range(5):
         await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.wait({first})
-        engine.go.set()
-        await sums.add_block(np.arange(2), BLOCK)
-        owner = KeyHolder(engine, KEY, SLOTS, "standard", "t")
-        await owner.start()
-        assert (await owner.open(await sums.candidates(None, np.arange(1)), 1)).tolist() == [[2, 2, 2]]
+    step.cancel()
+    await asyncio.wait({step})
+    await sums.close()
+    engine.go.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert engine.state == {}
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    del sums, step, begun
+    gc.collect()  # which logs an error that was never retrieved
+    assert lost == []
 
-    asyncio.run(run())
+
+async def test_a_block_that_was_cancelled_while_the_tree_opened_may_come_again() -> None:
+    """It has changed nothing."""
+    engine = LateWorker(dies=False)
+    sums = EncryptedSums(engine, KEY.public, SLOTS, np.zeros((2, 1), dtype=np.uint8), [(2, False)], "t")
+    first = asyncio.ensure_future(sums.add_block(np.arange(2), BLOCK))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait({first})
+    engine.go.set()
+    await sums.add_block(np.arange(2), BLOCK)
+    owner = KeyHolder(engine, KEY, SLOTS, "standard", "t")
+    await owner.start()
+    assert (await owner.open(await sums.candidates(None, np.arange(1)), 1)).tolist() == [[2, 2, 2]]
 
 
 def _keys() -> KeyHolder:
@@ -124,12 +118,8 @@ CALLS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
 
 
 @pytest.mark.parametrize("what", CALLS)
-def test_when_one_worker_dies_the_others_calls_have_ended(what: str) -> None:
+async def test_when_one_worker_dies_the_others_calls_have_ended(what: str) -> None:
     """Their results have no taker; a kernel that waits in a worker's queue is not begun."""
-
-    async def run() -> None:
-        with pytest.raises(Interrupted, match="worker 1 died"):
-            await CALLS[what]()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(run())
+    with pytest.raises(Interrupted, match="worker 1 died"):
+        await CALLS[what]()
+    assert asyncio.all_tasks() == {asyncio.current_task()}

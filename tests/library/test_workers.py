@@ -9,30 +9,20 @@ import subprocess
 import sys
 import textwrap
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests import worker_contract
+from tests.library.engines import started
 from tests.worker_kernels import doze, environment, remember
 from treetap.errors import Interrupted, TreetapError
 from treetap.workers.engines import InProcessEngine, ProcessEngine
 
+pytestmark = pytest.mark.real_time
+
 #: Of workers that are to be missed soon.
 SILENCE_S = 1.0
-
-
-def with_workers(workers, scenario, silence_s=20.0, modules=()):
-    async def run():
-        engine = ProcessEngine(workers, silence_s, modules)
-        engine.start()
-        try:
-            await scenario(engine)
-        finally:
-            await engine.close()
-
-    asyncio.run(run())
 
 
 def alive(pid):
@@ -44,9 +34,10 @@ def alive(pid):
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("scenario", worker_contract.PEACEFUL + worker_contract.FATAL, ids=lambda each: each.__name__)
-def test_contract(scenario):
+async def test_contract(scenario):
     """Worker processes have the properties that every engine's workers have."""
-    with_workers(2, scenario, modules=["treetap.psi"])
+    async with started(2, modules=["treetap.psi"]) as engine:
+        await scenario(engine)
 
 
 @pytest.mark.second_tier
@@ -55,14 +46,15 @@ def test_contract(scenario):
     [worker_contract.a_suspended_worker_is_ended, worker_contract.who_finishes_units_may_take_long],
     ids=lambda each: each.__name__,
 )
-def test_silence(scenario):
+async def test_silence(scenario):
     """A worker process that hangs is distinguished from one that works."""
-    with_workers(1, partial(scenario, silence_s=SILENCE_S), SILENCE_S)
+    async with started(1, SILENCE_S) as engine:
+        await scenario(engine, silence_s=SILENCE_S)
 
 
-def test_without_processes_the_answers_are_the_same():
+async def test_without_processes_the_answers_are_the_same():
     """Calls run in order on one memory in this process too; it has no figures of workers."""
-    asyncio.run(worker_contract.calls_run_in_order(InProcessEngine()))
+    await worker_contract.calls_run_in_order(InProcessEngine())
     assert InProcessEngine().usage() == []
 
 
@@ -77,50 +69,42 @@ def test_every_treetap_error_survives_the_pipe():
         assert (type(copy), str(copy)) == (kind, "why")
 
 
-def test_closing_waits_for_no_worker():
+async def test_closing_waits_for_no_worker():
     """Suspended in the middle of a long message: the engine ends all the same."""
-
-    async def run():
-        engine = ProcessEngine(1, 60.0)
-        engine.start()
-        await engine.lease().call(0, doze, 0)
-        os.kill(engine.pids[0], signal.SIGSTOP)
-        call = asyncio.ensure_future(engine.lease().call(0, remember, "a", b"0" * 10_000_000))
-        await asyncio.sleep(0.2)
-        start = time.monotonic()
-        await engine.close()
-        with pytest.raises(Interrupted, match="closed"):
-            await call
-        assert time.monotonic() - start < 5
-
-    asyncio.run(run())
+    engine = ProcessEngine(1, 60.0)
+    engine.start()
+    await engine.lease().call(0, doze, 0)
+    os.kill(engine.pids[0], signal.SIGSTOP)
+    call = asyncio.ensure_future(engine.lease().call(0, remember, "a", b"0" * 10_000_000))
+    await asyncio.sleep(0.2)
+    start = time.monotonic()
+    await engine.close()
+    with pytest.raises(Interrupted, match="closed"):
+        await call
+    assert time.monotonic() - start < 5
 
 
-def test_closing_ends_waiting_calls():
+async def test_closing_ends_waiting_calls():
     """Running and queued calls end with Interrupted when the engine closes, and the workers are gone."""
-
-    async def run():
-        engine = ProcessEngine(1, 20.0)
-        engine.start()
-        pids = engine.pids
+    engine = ProcessEngine(1, 20.0)
+    engine.start()
+    pids = engine.pids
+    await engine.lease().call(0, doze, 0)
+    calls = [asyncio.ensure_future(engine.lease().call(0, doze, 60)) for _ in range(3)]
+    await asyncio.sleep(0.2)
+    await engine.close()
+    outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 2)
+    assert [type(outcome) for outcome in outcomes] == [Interrupted] * 3
+    with pytest.raises(Interrupted):
         await engine.lease().call(0, doze, 0)
-        calls = [asyncio.ensure_future(engine.lease().call(0, doze, 60)) for _ in range(3)]
-        await asyncio.sleep(0.2)
-        await engine.close()
-        outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 2)
-        assert [type(outcome) for outcome in outcomes] == [Interrupted] * 3
-        with pytest.raises(Interrupted):
-            await engine.lease().call(0, doze, 0)
-        assert not any(alive(pid) for pid in pids)
-
-    asyncio.run(run())
+    assert not any(alive(pid) for pid in pids)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_workers_ignore_interrupts(number):
+async def test_workers_ignore_interrupts(number):
     """Ctrl-C reaches a whole process group, SIGHUP may; workers leave both to their parent, even while they boot."""
 
-    async def scenario(engine):
+    async with started(1) as engine:
         os.kill(engine._forks._process.pid, number)  # still booting
         os.kill(engine.pids[0], number)
         await engine.lease().call(0, doze, 0)
@@ -128,17 +112,13 @@ def test_workers_ignore_interrupts(number):
         os.kill(engine._forks._process.pid, number)
         assert await engine.lease().call(0, doze, 0.1) == 0.1
 
-    with_workers(1, scenario)
 
-
-def test_nothing_secret_in_arguments_or_environment():
+async def test_nothing_secret_in_arguments_or_environment():
     """What a worker was called with names pipes and nothing that a kernel was given."""
 
-    async def scenario(engine):
+    async with started(1) as engine:
         await engine.lease().call(0, remember, "secret", "swordfish-4711")
         assert "swordfish" not in repr(await engine.lease().call(0, environment))
-
-    with_workers(1, scenario)
 
 
 @pytest.mark.second_tier
@@ -180,15 +160,13 @@ def test_workers_vanish_when_their_parent_is_killed(tmp_path):
     assert not any(alive(pid) for pid in pids)
 
 
-def test_wrong_use_is_refused():
+async def test_wrong_use_is_refused():
     """No workers, a worker that does not exist, a second start."""
     with pytest.raises(ValueError, match="at least one"):
         ProcessEngine(0, 20.0)
     with pytest.raises(ValueError, match="worker 0 only"):
-        asyncio.run(InProcessEngine().call(1, doze, 0))
+        await InProcessEngine().call(1, doze, 0)
 
-    async def scenario(engine):
+    async with started(1) as engine:
         with pytest.raises(RuntimeError, match="started"):
             engine.start()
-
-    with_workers(1, scenario)

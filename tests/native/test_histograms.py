@@ -39,10 +39,6 @@ def joined(halves):
     return [int(low) | int(high) << 52 for low, high in halves.reshape(-1, 2).tolist()]
 
 
-def halves_of(numbers):
-    return np.array([[x & (1 << 52) - 1, x >> 52] for x in numbers], dtype=np.uint64)
-
-
 def words_of(values, count):
     """Two's complement in rows of 64-bit words."""
     return np.array([[value >> 64 * row & (1 << 64) - 1 for value in values] for row in range(count)], dtype=np.uint64)
@@ -226,7 +222,9 @@ def test_either_implementation_opens_what_the_other_encrypts(kernels, dense):
     words = twin.own_words(numbers, dense[0], secrets.small[0], bits, t, values)
     binned = Binned(np.array([codes], dtype=np.uint8), (2,))
     sums, second = np.zeros((2, 1, 2), dtype=np.uint64), np.zeros((2, 2, N), dtype=np.uint64)
-    kernels.sum_words(halves_of(words)[:, np.newaxis], binned, 0, sums)
+    kernels.sum_words(
+        np.array([[x & (1 << 52) - 1, x >> 52] for x in words], dtype=np.uint64)[:, np.newaxis], binned, 0, sums
+    )
     kernels.cells(kernels.public(JOINT, 0, 1), binned, 0, range(2), second)
     residues, _ = kernels.open(second[1:, 1], sums[1:, :, 1], secrets, 52, moduli)
     assert residues.tolist() == [[expected]]

@@ -29,17 +29,6 @@ def _run(folder: Path, *command: str) -> str:
     return ended.stdout
 
 
-def _generate(folder: Path) -> None:
-    """Generate the code of the messages, as the Makefile does."""
-    protos = sorted(path.relative_to(folder).as_posix() for path in folder.glob(f"protos/{GENERATED}/*.proto"))
-    flags = [f"--{flag}=." for flag in ("python_out", "mypy_out", "grpc_python_out", "mypy_grpc_out")]
-    _run(folder, sys.executable, "-m", "grpc_tools.protoc", "-Iprotos", *flags, *protos)
-    for path in folder.glob(f"{GENERATED}/*_pb2_grpc.py"):
-        if "Stub" not in path.read_text(encoding="utf-8"):
-            path.unlink()
-            path.with_suffix(".pyi").unlink()
-
-
 def test_a_new_protocol_works(tmp_path: Path) -> None:
     """It trains, is killed and resumed, predicts, and is read from a transcript; the import rules hold unedited."""
     pytest.importorskip("grpc_tools", reason="generating code needs grpcio-tools (the dev extra)")
@@ -49,7 +38,14 @@ def test_a_new_protocol_works(tmp_path: Path) -> None:
     add_protocol(after)
     found = changes(before, after)
     assert_cheap(found)
-    _generate(after)
+    # Generate the code of the messages, as the Makefile does.
+    protos = sorted(path.relative_to(after).as_posix() for path in after.glob(f"protos/{GENERATED}/*.proto"))
+    flags = [f"--{flag}=." for flag in ("python_out", "mypy_out", "grpc_python_out", "mypy_grpc_out")]
+    _run(after, sys.executable, "-m", "grpc_tools.protoc", "-Iprotos", *flags, *protos)
+    for path in after.glob(f"{GENERATED}/*_pb2_grpc.py"):
+        if "Stub" not in path.read_text(encoding="utf-8"):
+            path.unlink()
+            path.with_suffix(".pyi").unlink()
     generated = {f"{GENERATED}/protocols_pb2.py", f"{GENERATED}/protocols_pb2.pyi"}
     assert set(changes(before, after).edited) == {line.file for line in LINES} | generated
     assert "0 broken" in _run(after, str(BIN / "lint-imports"), "--no-cache")

@@ -61,8 +61,7 @@ def _with_a_kill(folder: Path, word: str, victim: str, nth: int) -> dict[str, An
             if (message.word, message.to, message.served) == (word, victim, False):
                 left -= 1
                 if left == 0:
-                    federation.kill(victim)
-                    federation.start(victim)
+                    federation.restart(victim)
 
         federation.hook = hook
         status = await federation.train(JOB)
@@ -72,9 +71,7 @@ def _with_a_kill(folder: Path, word: str, victim: str, nth: int) -> dict[str, An
         assert (status.state, status.error) == ("finished", "")
         assert set(seen) == set(PARTIES)
         assert_oracles_model(federation.states, ORACLE)
-        found = _found(federation)
-        await federation.close()
-        return found
+        return _found(federation)
 
     with ciphers(KeysMade(), transparent=True), nonces(5):
         return run(main())

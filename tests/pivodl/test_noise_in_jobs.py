@@ -17,7 +17,7 @@ from tests.pivodl.federations import (
     transparent,
 )
 from tests.pivodl.worlds import some_params, some_world
-from tests.simulator import Federation, Message
+from tests.simulator import Federation, Message, finished
 from treetap.models.store import read_model
 from treetap.party.pivodl import leaf_weights
 from treetap.wire.frame import content_of, name_of
@@ -72,8 +72,7 @@ async def test_a_kill_draws_no_second_noise(served: bool, tmp_path: Path, monkey
         assert (await federation.train(job)).state == "interrupted"
         await asyncio.sleep(GIVEN_UP_S)
         federation.start(weights.victim)
-        resumed = await federation.resume()
-        assert (resumed.state, resumed.error) == ("finished", "")
+        finished(await federation.resume())
         assert all(len(set(sent)) == 1 for sent in weights.seen.values())
         # The tree is grown again: a keeper that had sent its weights sends them twice.
         of_victim = [sent for key, sent in weights.seen.items() if weights.senders[key] == weights.victim]

@@ -1,17 +1,25 @@
-"""The strongest test: trained apart, without noise, the model is the centralised one, split for split, bit for bit."""
+"""PIVODL: models, metrics and noise are those of the centralised reference.
+
+- The strongest test: trained apart, without noise, the model is the centralised one, split for split, bit for bit.
+- Metrics of a training: sums under masks, in the label's own unit whatever that is.
+- With noise the federation is the centralised trainer that is given the same noise: it adds nothing else.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.pivodl.federations import assert_central_model, centralised, federation_of, job_of, transparent
-from tests.pivodl.worlds import OBJECTIVES, some_params, some_world
-from tests.simulator import Faults, run
+from tests.pivodl.federations import assert_central_model, centralised, federation_of, job_of, released, transparent
+from tests.pivodl.worlds import OBJECTIVES, binned, some_params, some_world
+from tests.simulator import Faults, finished, run
 from tests.trainings import oracle
-from tests.worlds import World, assert_oracles_model, manifest
+from tests.worlds import World, assert_oracles_model, manifest, spread
+from treetap.trees.centralised_pivodl import train
 from treetap.trees.pivodl_params import PivodlParams
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit Paillier key")
@@ -24,8 +32,7 @@ def _train(folder: Path, here: World, params: PivodlParams, faults: Faults | Non
     async def main() -> None:
         job = job_of(here, params, **changes)
         federation = federation_of(folder, here, job, faults)
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(job))
         assert_central_model(federation.states, model)
         assert_oracles_model(federation.states, oracle(here, params))
 
@@ -88,3 +95,66 @@ async def test_private_set_intersection_aligns_the_records(tmp_path: Path) -> No
         assert_central_model(federation.states, model)
         for state in federation.states.values():
             assert manifest(state)["params"]["instance_threshold"] == params.instance_threshold
+
+
+def _metrics(folder: Path, here: World, params: PivodlParams) -> dict[str, float]:
+    """The last metrics that the coordinator reports of a training."""
+    found: dict[str, float] = {}
+
+    async def main() -> None:
+        job = job_of(here, params)
+        federation = federation_of(folder, here, job)
+        status = finished(await federation.train(job))
+        found.update({each.name: each.value for each in status.metrics})
+
+    with transparent():
+        run(main())
+    return found
+
+
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize("unit", [1.0, 1e7])
+def test_the_error_of_a_regression_is_in_the_unit_of_the_label(unit: float, tmp_path: Path) -> None:
+    """Labels of tens of millions have squares that no masked sum of their own unit would hold."""
+    params = some_params(2, **OBJECTIVES["squared error"])
+    here = some_world(2, params.objective, 3)
+    here = spread(replace(here, y=here.y * unit), [place % 3 for place in range(len(here.y))])
+    model = centralised(here, params)
+    scores = model.predict(binned(here, params))
+    expected = float(np.sqrt(np.mean((model.outcome(scores) - here.y) ** 2)))
+    assert _metrics(tmp_path, here, params)["train_rmse"] == pytest.approx(expected, rel=1e-4)
+
+
+def _trained(folder: Path, here: World, params: PivodlParams) -> dict[str, Path]:
+    """The folders of the parties of a federation that has trained."""
+
+    async def main() -> dict[str, Path]:
+        job = job_of(here, params)
+        federation = federation_of(folder, here, job)
+        assert (await federation.train(job)).state == "finished"
+        return federation.states
+
+    return run(main())
+
+
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_federation_is_the_centralised_model_of_the_same_noise(objective: str, tmp_path: Path) -> None:
+    """Split for split, bit for bit; without the noise its splits are others."""
+    params = some_params(7, **OBJECTIVES[objective], epsilon=8.0, n_estimators=3, max_depth=2, gamma=0.0)
+    here = some_world(7, params.objective, 4)
+    with transparent():
+        states = _trained(tmp_path, here, params)
+    found = released(states)
+    drawn: set[tuple[int, int]] = set()
+
+    def release(tree: int, leaf: int, weight: Any) -> Any:
+        del weight
+        drawn.add((tree, leaf))
+        return found[tree, leaf]
+
+    model = train(binned(here, params), here.y, params, here.ownership, release)
+    assert_central_model(states, model)
+    assert drawn == set(found)
+    exact = train(binned(here, params), here.y, replace(params, epsilon=None), here.ownership)
+    assert [tree.splits for tree in exact.trees] != [tree.splits for tree in model.trees]

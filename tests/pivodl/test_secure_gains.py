@@ -16,7 +16,7 @@ import pytest
 
 from tests.pivodl.federations import assert_central_model, centralised, federation_of, job_of, transparent
 from tests.pivodl.worlds import some_params, some_world
-from tests.simulator import run
+from tests.simulator import finished, run
 from tests.worlds import World, spec
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
@@ -145,16 +145,6 @@ class Parties:
         return body
 
 
-def _announced(parties: Parties, opened: OpenedByParty) -> dict[int, Winner]:
-    """The winners by the gains in the clear: the largest, of the lowest source."""
-    best: dict[int, tuple[int, int, Winner]] = {}
-    for party, nodes in opened.items():
-        for node, each in nodes.items():
-            found = each.best.gain, -parties.names.index(each.source), Winner(each.source, party)
-            best[node] = max(best.get(node, found), found)
-    return {node: winner for node, (_, _, winner) in best.items()}
-
-
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("count", [2, 3, 5, 10])
 def test_the_winners_are_those_of_announced_gains(count: int, tmp_path: Path) -> None:
@@ -162,7 +152,13 @@ def test_the_winners_are_those_of_announced_gains(count: int, tmp_path: Path) ->
     for seed in range(2 if count < 5 else 1):
         parties = Parties(count, tmp_path, seed)
         opened = parties.opened(np.random.default_rng(seed))
-        expected = _announced(parties, opened)
+        # The winners by the gains in the clear: the largest, of the lowest source.
+        best: dict[int, tuple[int, int, Winner]] = {}
+        for party, nodes in opened.items():
+            for node, each in nodes.items():
+                found = each.best.gain, -parties.names.index(each.source), Winner(each.source, party)
+                best[node] = max(best.get(node, found), found)
+        expected = {node: winner for node, (_, _, winner) in best.items()}
         assert asyncio.run(parties.compare(opened)) == [expected] * count
 
 
@@ -268,13 +264,11 @@ def _trained(folder: Path, here: World, params: PivodlParams) -> int:
     async def main() -> None:
         job = job_of(here, params)
         federation = federation_of(folder, here, job)
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.train(job))
         assert_central_model(federation.states, model)
         words = {message.word for message in federation.log}
         assert "blinded_gains" in words
         assert "best_gains" not in words
-        await federation.close()
 
     run(main())
     return sum(len(tree.splits) for tree in model.trees)

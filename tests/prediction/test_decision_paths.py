@@ -12,7 +12,7 @@ import pytest
 
 from tests.attributions.explained import Joined
 from tests.replay import HERE, JOB
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import PARTIES, spec, world
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_names
@@ -50,41 +50,37 @@ def _conditions(joined: Joined, tree: Any, leaf: int, *, sides: bool) -> list[st
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("way", WAYS)
-def test_every_record_has_exactly_its_candidate_leaves(way: str, tmp_path: Path) -> None:
+async def test_every_record_has_exactly_its_candidate_leaves(way: str, tmp_path: Path) -> None:
     """Encrypted: all leaves that the own columns leave open, the reached one too. Interactive: that one alone."""
     here = world(60, (2, 2, 2), missing=0.15, seed=4)
     params = BoostingParams(n_estimators=3, max_depth=3, max_bin=8)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies=TELLS)
-        assert (await federation.train(spec(params, obfuscation="standard"))).state == "finished"
-        status = await federation.predict(WAYS[way])
-        assert (status.state, status.error, list(status.withheld)) == ("finished", "", [LAST])
-        joined = Joined(federation.states, here)
-        reached = joined.reached(joined.goes_left)
-        encrypted = way == "eini"
-        open_leaves = joined.reached(lambda s: joined.goes_left(s) if s.owner == LABEL_HOLDER else None)
-        expected = open_leaves if encrypted else reached
-        rows = pq.read_table(status.explanations).to_pylist()
-        assert [row["id"] for row in rows] == [f"r{60 + i:05d}" for i in range(12)]
-        trees = {tree.index: tree for tree in joined.ensemble.used_trees}
-        for record, row in enumerate(rows):
-            found: dict[int, list[int]] = {index: [] for index in trees}
-            for path in row["paths"]:
-                found[path["tree"]].append(path["leaf"])
-                tree = trees[path["tree"]]
-                assert path["conditions"] == _conditions(joined, tree, path["leaf"], sides=not encrypted)
-            assert {index: sorted(leaves) for index, leaves in found.items()} == expected[record]
-            for index, leaves in reached[record].items():
-                assert len(leaves) == 1
-                assert leaves[0] in found[index]
-        assert any(len(leaves) > 1 for row in open_leaves for leaves in row.values())
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, policies=TELLS)
+    assert (await federation.train(spec(params, obfuscation="standard"))).state == "finished"
+    status = await federation.predict(WAYS[way])
+    assert (status.state, status.error, list(status.withheld)) == ("finished", "", [LAST])
+    joined = Joined(federation.states, here)
+    reached = joined.reached(joined.goes_left)
+    encrypted = way == "eini"
+    open_leaves = joined.reached(lambda s: joined.goes_left(s) if s.owner == LABEL_HOLDER else None)
+    expected = open_leaves if encrypted else reached
+    rows = pq.read_table(status.explanations).to_pylist()
+    assert [row["id"] for row in rows] == [f"r{60 + i:05d}" for i in range(12)]
+    trees = {tree.index: tree for tree in joined.ensemble.used_trees}
+    for record, row in enumerate(rows):
+        found: dict[int, list[int]] = {index: [] for index in trees}
+        for path in row["paths"]:
+            found[path["tree"]].append(path["leaf"])
+            tree = trees[path["tree"]]
+            assert path["conditions"] == _conditions(joined, tree, path["leaf"], sides=not encrypted)
+        assert {index: sorted(leaves) for index, leaves in found.items()} == expected[record]
+        for index, leaves in reached[record].items():
+            assert len(leaves) == 1
+            assert leaves[0] in found[index]
+    assert any(len(leaves) > 1 for row in open_leaves for leaves in row.values())
 
 
-def test_names_cross_only_where_they_may_and_nothing_else_with_them(tmp_path: Path) -> None:
+async def test_names_cross_only_where_they_may_and_nothing_else_with_them(tmp_path: Path) -> None:
     """Handle and column name of each split from the party that allows it; from the other a word that it withholds."""
     told: list[tuple[str, str, exchange_pb2.PeerMessage]] = []
 
@@ -93,20 +89,17 @@ def test_names_cross_only_where_they_may_and_nothing_else_with_them(tmp_path: Pa
             told.append((sender, to, parcel))
         return parcel
 
-    async def main() -> dict[str, Any]:
-        federation = Federation(tmp_path, HERE.tables, policies=TELLS)
-        await federation.train(JOB)
-        federation.tamper = keep
-        plain = await federation.predict(predict_request(model="job", protocol="eini"))
-        assert (plain.state, plain.explanations, list(plain.withheld), told) == ("finished", "", [], [])
-        assert (await federation.predict(WAYS["eini"])).state == "finished"
-        await federation.close()
-        return {
-            "joined": Joined(federation.states, HERE),
-            "names": read_names(federation.state(LABEL_HOLDER) / "models/job"),
-        }
-
-    found = run(main())
+    federation = Federation(tmp_path, HERE.tables, policies=TELLS)
+    await federation.train(JOB)
+    federation.tamper = keep
+    plain = await federation.predict(predict_request(model="job", protocol="eini"))
+    assert (plain.state, plain.explanations, list(plain.withheld), told) == ("finished", "", [], [])
+    assert (await federation.predict(WAYS["eini"])).state == "finished"
+    await federation.close()
+    found = {
+        "joined": Joined(federation.states, HERE),
+        "names": read_names(federation.state(LABEL_HOLDER) / "models/job"),
+    }
     bodies = {sender: parcel.prediction.split_names for sender, _, parcel in told}
     assert {(sender, to) for sender, to, _ in told} == {(FIRST, LABEL_HOLDER), (LAST, LABEL_HOLDER)}
     assert (bodies[LAST].withheld, len(bodies[LAST].names)) == (True, 0)
@@ -123,73 +116,55 @@ def test_names_cross_only_where_they_may_and_nothing_else_with_them(tmp_path: Pa
     [("batched", {}), ("eini", {"FEATURE_NAME": [LABEL_HOLDER], "TOPOLOGY": ["coordinators"]})],
     ids=["no names", "no handles"],
 )
-def test_a_party_that_changes_its_mind(way: str, emits: dict[str, list[str]], tmp_path: Path) -> None:
+async def test_a_party_that_changes_its_mind(way: str, emits: dict[str, list[str]], tmp_path: Path) -> None:
     """The last word counts: names that are withheld now are not kept beside the model any more.
 
     A message with names has the splits' handles too, so a policy that keeps these back withholds the names.
     """
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies=TELLS)
-        await federation.train(JOB)
-        names = federation.state(LABEL_HOLDER) / "models" / "job" / "names.json"
-        await federation.predict(WAYS[way])
-        assert set(read_names(names.parent)) == {FIRST}
-        policy = federation.policy(FIRST).model_copy(update={"emits": emits})
-        federation.configs[FIRST] = federation.configs[FIRST].under(policy)
-        federation.kill(FIRST)
-        federation.start(FIRST)
-        status = await federation.predict(WAYS[way])
-        assert (status.state, list(status.withheld)) == ("finished", [FIRST, LAST])
-        assert (names.is_file(), read_names(names.parent)) == (True, {})
-        text = {
-            c for row in pq.read_table(status.explanations).to_pylist() for p in row["paths"] for c in p["conditions"]
-        }
-        assert {entry.partition("#")[0] for entry in text if "#" in entry} == {FIRST, LAST}
-        assert not any(entry.startswith(f"{FIRST}:") for entry in text)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies=TELLS)
+    await federation.train(JOB)
+    names = federation.state(LABEL_HOLDER) / "models" / "job" / "names.json"
+    await federation.predict(WAYS[way])
+    assert set(read_names(names.parent)) == {FIRST}
+    policy = federation.policy(FIRST).model_copy(update={"emits": emits})
+    federation.configs[FIRST] = federation.configs[FIRST].under(policy)
+    federation.restart(FIRST)
+    status = await federation.predict(WAYS[way])
+    assert (status.state, list(status.withheld)) == ("finished", [FIRST, LAST])
+    assert (names.is_file(), read_names(names.parent)) == (True, {})
+    text = {c for row in pq.read_table(status.explanations).to_pylist() for p in row["paths"] for c in p["conditions"]}
+    assert {entry.partition("#")[0] for entry in text if "#" in entry} == {FIRST, LAST}
+    assert not any(entry.startswith(f"{FIRST}:") for entry in text)
 
 
-def test_the_first_records_only(tmp_path: Path) -> None:
+async def test_the_first_records_only(tmp_path: Path) -> None:
     """A limit holds for the file of paths; all records are predicted."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(JOB)
-        status = await federation.predict(predict_request(model="job", explain=True, explain_limit=2))
-        assert pq.read_table(status.explanations).column("id").to_pylist() == ["r00016", "r00017"]
-        assert pq.read_table(status.predictions).num_rows == 6
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(JOB)
+    status = await federation.predict(predict_request(model="job", explain=True, explain_limit=2))
+    assert pq.read_table(status.explanations).column("id").to_pylist() == ["r00016", "r00017"]
+    assert pq.read_table(status.predictions).num_rows == 6
 
 
-def test_without_a_party_its_paths_stay_open(tmp_path: Path) -> None:
+async def test_without_a_party_its_paths_stay_open(tmp_path: Path) -> None:
     """Degraded: below splits of the absent a record has several leaves; their handles come without a side."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies=TELLS)
-        await federation.train(JOB)
-        federation.kill(LAST)
-        asked = predict_request(model="job", explain=True, away_policy="degrade", away_deadline_s=3)
-        status = await federation.predict(asked)
-        assert (status.state, list(status.away), list(status.withheld)) == ("finished", [LAST], [])
-        joined = Joined(federation.states, HERE)
-        expected = joined.reached(lambda s: None if s.owner == LAST else joined.goes_left(s))
-        for record, row in enumerate(pq.read_table(status.explanations).to_pylist()):
-            found: dict[int, list[int]] = {}
-            for path in row["paths"]:
-                found.setdefault(path["tree"], []).append(path["leaf"])
-                for entry in path["conditions"]:
-                    assert not re.match(rf"{LAST}#\d+ ", entry)
-                    assert not entry.startswith(FIRST) or re.search(r" \((left|right)\)$", entry)
-            assert {index: sorted(leaves) for index, leaves in found.items()} == expected[record]
-        assert any(len(leaves) > 1 for row in expected for leaves in row.values())
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies=TELLS)
+    await federation.train(JOB)
+    federation.kill(LAST)
+    asked = predict_request(model="job", explain=True, away_policy="degrade", away_deadline_s=3)
+    status = await federation.predict(asked)
+    assert (status.state, list(status.away), list(status.withheld)) == ("finished", [LAST], [])
+    joined = Joined(federation.states, HERE)
+    expected = joined.reached(lambda s: None if s.owner == LAST else joined.goes_left(s))
+    for record, row in enumerate(pq.read_table(status.explanations).to_pylist()):
+        found: dict[int, list[int]] = {}
+        for path in row["paths"]:
+            found.setdefault(path["tree"], []).append(path["leaf"])
+            for entry in path["conditions"]:
+                assert not re.match(rf"{LAST}#\d+ ", entry)
+                assert not entry.startswith(FIRST) or re.search(r" \((left|right)\)$", entry)
+        assert {index: sorted(leaves) for index, leaves in found.items()} == expected[record]
+    assert any(len(leaves) > 1 for row in expected for leaves in row.values())
 
 
 def unknown(parcel: exchange_pb2.PeerMessage) -> None:
@@ -213,7 +188,9 @@ def empty(parcel: exchange_pb2.PeerMessage) -> None:
         (empty, r"feature-b names the feature of split \d by 0 characters"),
     ],
 )
-def test_names_that_cannot_be(change: Callable[[exchange_pb2.PeerMessage], None], message: str, tmp_path: Path) -> None:
+async def test_names_that_cannot_be(
+    change: Callable[[exchange_pb2.PeerMessage], None], message: str, tmp_path: Path
+) -> None:
     """A handle that is no split of the sender's, or twice, or no name: an error that says so."""
 
     def tamper(_: str, __: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
@@ -221,16 +198,12 @@ def test_names_that_cannot_be(change: Callable[[exchange_pb2.PeerMessage], None]
             change(parcel)
         return parcel
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies=TELLS)
-        await federation.train(JOB)
-        federation.tamper = tamper
-        status = await federation.predict(WAYS["batched"])
-        assert status.state == "failed"
-        assert re.search(message, status.error), status.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies=TELLS)
+    await federation.train(JOB)
+    federation.tamper = tamper
+    status = await federation.predict(WAYS["batched"])
+    assert status.state == "failed"
+    assert re.search(message, status.error), status.error
 
 
 def test_a_one_hot_feature_is_named_by_its_column() -> None:

@@ -16,7 +16,7 @@ from tests.campaign.cipher import KeysMade, ciphers
 from tests.growth.evaluated import evaluated
 from tests.pivodl import small_job
 from tests.pivodl.federations import federation_of, transparent
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.trainings import policies
 from tests.worlds import PARTIES, Tables, spec, spread
 from treetap.commands.jobs.progress_view import status_dict
@@ -75,20 +75,16 @@ CASES: dict[str, tuple[JobParams, Any, str]] = {
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", CASES)
-def test_the_label_holder_compares_predictions_with_its_labels(case: str, tmp_path: Path) -> None:
+async def test_the_label_holder_compares_predictions_with_its_labels(case: str, tmp_path: Path) -> None:
     """By every protocol of predictions of trees, and for classes as for numbers."""
     params, evaluating, protocol = CASES[case]
     classes = [] if params.objective == "reg:squarederror" else [str(k) for k in range(evaluating.here.classes)]
 
-    async def main() -> jobs_pb2.JobStatus:
+    with ciphers(KeysMade(), transparent=True):
         federation = Federation(tmp_path, evaluating.here.tables)
         assert (await federation.train(spec(params, obfuscation="standard"))).state == "finished"
         status = await federation.predict(_asked(protocol, block=16))
         await federation.close()
-        return status
-
-    with ciphers(KeysMade(), transparent=True):
-        status = run(main())
     _assert_evaluation(status, params.objective, evaluating.labels, classes)
 
 
@@ -102,7 +98,6 @@ def test_the_recipient_of_masked_sums_compares_too(tmp_path: Path) -> None:
         assert (await federation.train(small_job.JOB)).state == "finished"
         status = await federation.predict(_asked())
         other = await federation.predict(_asked(recipient=B, job="other"))
-        await federation.close()
         return status, other.error
 
     with transparent():
@@ -121,19 +116,15 @@ def test_predictions_of_networks_are_compared_too(tmp_path: Path) -> None:
 
     async def main() -> jobs_pb2.JobStatus:
         federation = Federation(tmp_path, TWO.here.tables, policies=policies(job))
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
-        found = await federation.predict(_asked())
-        await federation.close()
-        return found
+        finished(await federation.train(job))
+        return await federation.predict(_asked())
 
     _assert_evaluation(run(main()), PARAMS.objective, TWO.labels, ["0", "1"])
 
 
-def test_a_policy_keeps_the_measures_at_the_label_holder(tmp_path: Path) -> None:
+async def test_a_policy_keeps_the_measures_at_the_label_holder(tmp_path: Path) -> None:
     """Without METRIC for the coordinator the document is written and nothing of it leaves the party."""
-
-    async def main() -> jobs_pb2.JobStatus:
+    with ciphers(KeysMade(), transparent=True):
         federation = Federation(tmp_path, TWO.here.tables)
         assert (await federation.train(spec(BINARY, obfuscation="standard"))).state == "finished"
         federation.kill(HOLDER)
@@ -142,10 +133,6 @@ def test_a_policy_keeps_the_measures_at_the_label_holder(tmp_path: Path) -> None
         federation.start(HOLDER)
         status = await federation.predict(_asked())
         await federation.close()
-        return status
-
-    with ciphers(KeysMade(), transparent=True):
-        status = run(main())
     assert (status.state, status.error) == ("finished", "")
     assert len(status.metrics) == 0
     assert json.loads(Path(status.evaluation).read_text())["measures"]["auc"] is not None
@@ -187,7 +174,6 @@ def test_few_labels_and_strange_ones_are_refused(tmp_path: Path) -> None:
 
 async def test_a_subset_and_a_served_model_are_not_evaluated(tmp_path: Path) -> None:
     """Measures of a subset that the operator chooses, with a record and without it, would tell its label."""
-
     with ciphers(KeysMade(), transparent=True):
         federation = Federation(tmp_path, TWO.here.tables)
         assert (await federation.train(spec(BINARY, obfuscation="standard"))).state == "finished"

@@ -14,7 +14,7 @@ from tests.grafted import add_grafts, hide_constants, naive_scores, withdraw_lea
 from tests.needs import needs_library_of
 from tests.published import write_files
 from tests.serving.served import config
-from tests.simulator import COORDINATOR, Federation, run
+from tests.simulator import COORDINATOR, Federation, failed, finished
 from tests.worlds import PARTIES, spec, world
 from treetap.models.store import REPAIRED, TREES, VALUES, read_model, read_repaired
 from treetap.party.prediction.tree_scoring import DECIDED_ALONE
@@ -48,29 +48,24 @@ def _scores(path: str) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize(
     ("model", "change"), [("boosting", add_grafts), ("forest", add_grafts), ("boosting", withdraw_leaves)]
 )
-def test_every_way_gives_a_record_the_value_of_its_subtree(model: str, change: Change, tmp_path: Path) -> None:
+async def test_every_way_gives_a_record_the_value_of_its_subtree(model: str, change: Change, tmp_path: Path) -> None:
     """Grafts at inner nodes, leaves and a root, and withdrawn leaves: the scores are those of a naive walk."""
     needs_library_of("eini-lattice")
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await federation.train(spec(MODELS[model], obfuscation="standard"))
-        plain = naive_scores(federation.states, HERE.newcomers)
-        change(federation.state(LABEL_HOLDER) / "models" / "job")
-        expected = naive_scores(federation.states, HERE.newcomers)
-        assert np.abs(expected - plain).max() > 0.1
-        for way, asked in WAYS.items():
-            status = await federation.predict(predict_request(model="job", **asked))
-            assert (status.state, status.error) == ("finished", ""), way
-            within = 1e-3 if way == "eini-lattice" else 1e-9
-            np.testing.assert_allclose(_scores(status.predictions), expected, rtol=0, atol=within, err_msg=way)
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await federation.train(spec(MODELS[model], obfuscation="standard"))
+    plain = naive_scores(federation.states, HERE.newcomers)
+    change(federation.state(LABEL_HOLDER) / "models" / "job")
+    expected = naive_scores(federation.states, HERE.newcomers)
+    assert np.abs(expected - plain).max() > 0.1
+    for way, asked in WAYS.items():
+        status = finished(await federation.predict(predict_request(model="job", **asked)))
+        within = 1e-3 if way == "eini-lattice" else 1e-9
+        np.testing.assert_allclose(_scores(status.predictions), expected, rtol=0, atol=within, err_msg=way)
 
 
 async def test_explanations_say_which_values_the_label_holder_decides_alone(tmp_path: Path) -> None:
     """The path is that of the public shape, with a last condition at the leaves that a local subtree replaces."""
-
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(spec(MODELS["boosting"], obfuscation="standard"))
     folder = federation.state(LABEL_HOLDER) / "models" / "job"
@@ -124,9 +119,7 @@ async def test_what_would_show_private_values_is_refused_before_any_work(case: s
     await federation.train(spec(MODELS["boosting"], obfuscation="standard"))
     change(federation.state(LABEL_HOLDER) / "models" / "job")
     trained = len(federation.conducted)
-    status = await federation.predict(predict_request(model="job", **asked))
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert reason in status.error
+    failed(await federation.predict(predict_request(model="job", **asked)), reason, bad_input=True)
     assert {name_of(request) for _, _, request in federation.conducted[trained:]} <= {
         "open_model",
         "leave",
@@ -167,9 +160,7 @@ async def test_repaired_trees_that_are_not_of_this_model_are_named(
     spoil(repaired)
     manifest, lines = read_model(folder)
     write_files(folder, manifest, {TREES: lines, REPAIRED: repaired})
-    status = await federation.predict(predict_request(model="job"))
-    assert status.state == "failed"
-    assert reason in status.error
+    failed(await federation.predict(predict_request(model="job")), reason)
 
 
 @pytest.mark.parametrize("way", WAYS)

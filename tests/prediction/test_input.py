@@ -47,10 +47,6 @@ def _restart(party: str, **changes: object) -> Prepare:
     return prepare
 
 
-def _lose_model(federation: Federation) -> None:
-    (federation.state(OTHER) / "models" / "job").rename(federation.folder / "lost")
-
-
 CASES: dict[str, tuple[Prepare, dict[str, Any], str]] = {
     "no such table": (_nothing, {"table": "later"}, "has no table 'later'; its log lists those that it has"),
     "no such file of ids": (_nothing, {"records_file": "ids.txt"}, r"ids\.txt: cannot be read: No such file"),
@@ -96,7 +92,6 @@ async def test_a_prediction_on_bad_input_fails_and_leaves_the_model(case: str, t
 
 async def test_a_prediction_needs_a_finished_training(tmp_path: Path) -> None:
     """Unknown models, predictions and unfinished jobs are no models; a name that is taken or no name is refused."""
-
     federation = Federation(tmp_path, HERE.tables)
     for model in ("job", ""):
         with pytest.raises(UnknownJob):
@@ -115,7 +110,7 @@ async def test_a_party_that_lost_its_shard_says_so(tmp_path: Path) -> None:
     """Without one party's shard there is no prediction; the party and the model are named."""
     federation = Federation(tmp_path, HERE.tables)
     await federation.train(JOB)
-    _lose_model(federation)
+    (federation.state(OTHER) / "models" / "job").rename(federation.folder / "lost")
     status = await federation.predict(predict_request(model="job", job="p"))
     assert status.state != "finished"
     assert re.search(r"there is no model 'job' in .*feature-c", status.error), status.error

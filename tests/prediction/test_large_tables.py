@@ -14,7 +14,7 @@ from tests.library.process.test_grouped_rows import FILE
 from tests.masked.predictions import implied_scores, predicted, scores_of, trained
 from tests.pivodl.federations import transparent
 from tests.pivodl.jobs import DEEP, fitting
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished
 from tests.worlds import spec, world
 from treetap.party.prediction.opened_model import HeldValues, StoredValues
 from treetap.protocols.prediction import predict_request
@@ -54,8 +54,7 @@ async def test_streamed_tables_have_the_same_predictions(
     for name, block, streamed in (("held", 1000, 1 << 27), ("whole", 1000, 0), ("parts", 5, 0)):
         monkeypatch.setattr(streamed_reading, "STREAMED", streamed)
         asked = predict_request(model="job", job=name, protocol=protocol, block=block)
-        status = await federation.predict(asked)
-        assert (status.state, status.error) == ("finished", "")
+        status = finished(await federation.predict(asked))
         files.append(pq.read_table(status.predictions))
     assert files[0].equals(files[1])
     assert files[0].equals(files[2])
@@ -73,23 +72,20 @@ async def test_streamed_tables_and_masked_sums(tmp_path: Path, monkeypatch: pyte
         assert (scores_of(status.predictions) == implied_scores(federation.states, here)).all()
 
 
-def test_a_damaged_row_group_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_damaged_row_group_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The prediction fails as bad input, exit status 2, with file, row group and column; nothing is scored."""
     monkeypatch.setattr(streamed_reading, "STREAMED", 0)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        assert (await federation.train(spec(PARAMS, len(HERE.blocks)))).state == "finished"
-        columns, tables = HERE.tables["feature-b"]
-        path = federation.configs["feature-b"].table("predict").path  # type: ignore[union-attr]
-        pq.write_table(tables["predict"], path, row_group_size=8, compression="zstd", use_dictionary=False)
-        place = pq.read_metadata(path).row_group(1).column(tables["predict"].schema.get_field_index(columns[-1]))
-        content = bytearray(path.read_bytes())
-        middle = place.data_page_offset + place.total_compressed_size // 2
-        content[middle : middle + 8] = bytes(8)
-        path.write_bytes(content)
-        status = await federation.predict(predict_request(model="job", table="predict"))
-        assert (status.state, status.bad_input, status.predictions) == ("failed", True, "")
-        assert f"row group 2 of 3, column {columns[-1]!r}" in status.error
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    assert (await federation.train(spec(PARAMS, len(HERE.blocks)))).state == "finished"
+    columns, tables = HERE.tables["feature-b"]
+    path = federation.configs["feature-b"].table("predict").path  # type: ignore[union-attr]
+    pq.write_table(tables["predict"], path, row_group_size=8, compression="zstd", use_dictionary=False)
+    place = pq.read_metadata(path).row_group(1).column(tables["predict"].schema.get_field_index(columns[-1]))
+    content = bytearray(path.read_bytes())
+    middle = place.data_page_offset + place.total_compressed_size // 2
+    content[middle : middle + 8] = bytes(8)
+    path.write_bytes(content)
+    status = await federation.predict(predict_request(model="job", table="predict"))
+    assert (status.state, status.bad_input, status.predictions) == ("failed", True, "")
+    assert f"row group 2 of 3, column {columns[-1]!r}" in status.error

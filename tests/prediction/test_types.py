@@ -1,32 +1,47 @@
-"""Predictions have the ids and the classes of the label holder's table: by name and by type, so that a join works."""
+"""Types, requests and sources of predictions.
+
+- Predictions have the ids and the classes of the label holder's table: by name and by type, so that a join works.
+- Predictions that nobody could do: refused where the request is read, by the option's name.
+- A training and predictions whose parties keep their tables in different kinds of sources.
+"""
 
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
+import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from tests.replay import HERE, JOB
+from tests.needs import needs_libraries
+from tests.pivodl.jobs import PARAMS as PIVODL
+from tests.replay import HERE, JOB, PARAMS
 from tests.serving.served import ask, config, serve
-from tests.simulator import Federation
-from tests.worlds import PARTIES, manifest
+from tests.simulator import Federation, failed, finished
+from tests.splitnn.jobs import PARAMS as NETWORK
+from tests.worlds import PARTIES, SIX, assert_oracles_model, assert_oracles_scores, manifest, spec, world
 from treetap.commands.model.view import describe
+from treetap.coordinator.prediction import opening_of
 from treetap.errors import ConfigError
 from treetap.ops.gateway.http_json import model_reply, predict_reply
 from treetap.party.eini.entries import write_attributions
 from treetap.protocols.prediction import predict_request
+from treetap.tables.config import TableConfig
 from treetap.tables.label_columns import typed
+from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import serving_pb2, setup_pb2
 
 LABEL_HOLDER, B, _ = PARTIES
 #: Published models of each format.
 MODELS = Path(__file__).parent.parent / "library" / "models"
+OF_TREES, OF_SIX, OF_PIVODL, OF_NETWORK = spec(PARAMS), spec(PARAMS, len(SIX)), spec(PIVODL), spec(NETWORK)
 
 
 def _tables(labels: pa.DataType, ids: pa.DataType, column: str = "customer") -> dict[str, Any]:
@@ -82,8 +97,7 @@ async def test_a_file_of_predictions(labels: pa.DataType, ids: pa.DataType, tmp_
     request = predict_request(model="job", job="p", table="new", block=4, explain=True)
     assert (await federation.predict(request)).state == "interrupted"
     federation.start(B)
-    status = await federation.resume("p")
-    assert (status.state, status.error) == ("finished", "")
+    status = finished(await federation.resume("p"))
     own = tables[LABEL_HOLDER][1]["new"]
     found = pq.read_table(status.predictions)
     assert found.column_names[:2] == ["customer", "prediction"]
@@ -112,7 +126,6 @@ async def test_a_file_of_predictions(labels: pa.DataType, ids: pa.DataType, tmp_
 
 async def test_a_class_in_json(tmp_path: Path) -> None:
     """`treetap model show --json` has classes in their type."""
-
     federation = Federation(tmp_path, _tables(pa.int8(), pa.int64()))
     assert (await federation.train(JOB)).state == "finished"
     folder = federation.state(LABEL_HOLDER) / "models" / "job"
@@ -124,12 +137,13 @@ async def test_a_class_in_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["prediction", "score", "score_a", "paths"])
 async def test_an_id_column_of_a_taken_name(column: str, tmp_path: Path) -> None:
     """It is refused before any work; it would replace a column of the predictions."""
-
     federation = Federation(tmp_path, _tables(pa.int64(), pa.int64(), column))
     assert (await federation.train(JOB)).state == "finished"
-    status = await federation.predict(predict_request(model="job"))
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert f"the id column is called {column!r}, as a column of the predictions is" in status.error
+    failed(
+        await federation.predict(predict_request(model="job")),
+        f"the id column is called {column!r}, as a column of the predictions is",
+        bad_input=True,
+    )
 
 
 @pytest.mark.second_tier(but=1)
@@ -169,3 +183,87 @@ def test_attributions(tmp_path: Path) -> None:
     assert (found.schema.field("customer").type, found.schema.field("class").type) == (pa.int64(), pa.int8())
     assert found.column("customer").to_pylist() == [10, 10, 10, 7, 7, 7]
     assert found.column("class").to_pylist() == [1, 2, 11, 1, 2, 11]
+
+
+@pytest.mark.parametrize(
+    ("job", "asked", "named"),
+    [
+        (OF_TREES, {"protocol": "magic"}, "protocol = 'magic': must be one of interactive, eini, eini-lattice"),
+        (OF_TREES, {"protocol": "eini", "key_bits": 1000}, "key_bits = 1000: must be"),
+        (OF_TREES, {"protocol": "interactive", "form": "sideways"}, "form = 'sideways': must be one of"),
+        (OF_TREES, {"protocol": "masked"}, "'masked': does not predict with models of boosting; use interactive or"),
+        (OF_TREES, {"recipient": "feature-b"}, "recipient = 'feature-b': the scores of a model of boosting go to its"),
+        (
+            OF_TREES,
+            {"protocol": "eini", "attributions": True, "explain_limit": 3},
+            "explain-limit = 3: is an option",
+        ),
+        (OF_SIX, {"protocol": "eini", "attributions": True}, "attributions: 5 feature parties are too many"),
+        (OF_PIVODL, {"protocol": "interactive"}, "'interactive': does not predict with models of pivodl; use masked"),
+        (OF_PIVODL, {"protocol": "eini"}, "'eini': does not predict with models of pivodl; use masked"),
+        (OF_PIVODL, {"recipient": "nobody"}, r"recipient = 'nobody': is no party of model job \(label-holder, feature"),
+        (OF_PIVODL, {"protocol": "masked", "prediction_weights": "blurred"}, "prediction_weights = 'blurred': must be"),
+        (OF_NETWORK, {"protocol": "interactive"}, "does not predict with models of splitnn; use splitnn"),
+    ],
+)
+def test_a_request_is_refused_by_name(job: setup_pb2.JobSpec, asked: dict[str, Any], named: str) -> None:
+    """Before any party is asked; options that do not go together are rows of the exclusions."""
+    with pytest.raises(ConfigError, match=named):
+        opening_of(predict_request(model="job", **asked), job, "submission", "word")
+
+
+def _comma(table: pa.Table, folder: Path, name: str) -> dict[str, Any]:
+    """CSV with semicolons and decimal commas."""
+    rows = [["" if cell is None else str(cell).replace(".", ",") for cell in row.values()] for row in table.to_pylist()]
+    text = "\n".join(";".join(row) for row in [table.column_names, *rows])
+    (folder / f"{name}.csv").write_text(text.replace("nan", "") + "\n")
+    return {"path": folder / f"{name}.csv"}
+
+
+def _database(table: pa.Table, folder: Path, name: str) -> dict[str, Any]:
+    """A table of SQLite."""
+    columns = ", ".join(table.column_names)
+    with closing(sqlite3.connect(folder / "t.db")) as database:
+        database.execute(f"CREATE TABLE {name} ({columns})")
+        marks = ", ".join("?" * table.num_columns)
+        database.executemany(f"INSERT INTO {name} VALUES ({marks})", [tuple(row.values()) for row in table.to_pylist()])
+        database.commit()
+    return {"uri": f"sqlite:{folder / 't.db'}", "query": f"SELECT {columns} FROM {name} ORDER BY random()"}
+
+
+def _folder(table: pa.Table, folder: Path, name: str) -> dict[str, Any]:
+    """A folder of Feather files."""
+    (folder / name).mkdir()
+    for part in range(3):
+        rows = table.slice(part * 25, 25 if part < 2 else None)
+        if rows.num_rows:
+            feather.write_feather(rows, str(folder / name / f"{part}.feather"))
+    return {"path": folder / name}
+
+
+async def test_sources_of_all_kinds_give_the_oracles_model(tmp_path: Path) -> None:
+    """The model and the scores are those of the joined table; a file of ids is a table too."""
+    needs_libraries("adbc_driver_sqlite", extra="sql")
+    params = BoostingParams(n_estimators=2, max_depth=3, max_bin=8)
+    here = world(dims=(2, 2, 1), missing=0.15)
+    oracle = here.oracle(params)
+    writers = dict(zip(here.tables, (_comma, _database, _folder), strict=True))
+
+    federation = Federation(tmp_path, here.tables)
+    for party, (columns, tables) in here.tables.items():
+        given = {}
+        for name, content in tables.items():
+            keys = writers[party](content, tmp_path / party, name)
+            label = "y" if "y" in content.column_names else None
+            given[name] = TableConfig(**keys, id="id", columns=columns, label=label)
+        federation.configs[party] = federation.configs[party].model_copy(update={"tables": given})
+        federation.start(party)
+    finished(await federation.train(spec(params, len(here.blocks))))
+    assert_oracles_model({name: federation.state(name) for name in here.tables}, oracle)
+    for table, parties, first in (("train", here.parties, 0), ("", here.newcomers, len(here.y))):
+        predicted = finished(await federation.predict(predict_request(model="job", table=table, block=17)))
+        assert_oracles_scores(predicted.predictions, oracle, parties, first)
+    (tmp_path / "label-holder/ids.jsonl").write_text('{"id": "r00003"}\n{"id": "r00001"}\n')
+    request = predict_request(model="job", table="train", records_file="ids.jsonl", block=3)
+    predicted = await federation.predict(request)
+    assert (predicted.state, predicted.error, predicted.records) == ("finished", "", 2)

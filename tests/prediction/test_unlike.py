@@ -41,9 +41,7 @@ def _predicted(folder: Path, words: list[str | None], empty: bool = False, **mor
             table = pq.read_table(path)
             pq.write_table(table.set_column(1, "c0", pa.array([0.5] * FRESH)), path)
         assert (await federation.train(spec(STUMPS))).error == ""
-        status = await federation.predict(predict_request(model="job", protocol="interactive"))
-        await federation.close()
-        return status
+        return await federation.predict(predict_request(model="job", protocol="interactive"))
 
     return run(main())
 
@@ -75,24 +73,22 @@ def test_a_table_without_any_value_is_refused(tmp_path: Path) -> None:
     assert "no column has any value, and 1 had some in the training" in status.error
 
 
-def test_a_job_without_a_feature_is_refused(tmp_path: Path) -> None:
+async def test_a_job_without_a_feature_is_refused(tmp_path: Path) -> None:
     """Two tables without columns would finish with a model of no split."""
     here = world(40, (1, 1), fresh=FRESH)
     tables = {party: ([], content) for party, (_, content) in here.tables.items()}
 
-    async def main() -> jobs_pb2.JobStatus:
-        federation = Federation(tmp_path, tables)
-        status = await federation.train(spec(STUMPS, parties=2))
-        await federation.close()
-        return status
-
-    status = run(main())
+    federation = Federation(tmp_path, tables)
+    status = await federation.train(spec(STUMPS, parties=2))
+    await federation.close()
     assert (status.state, status.bad_input) == ("failed", True)
     assert "no party has a feature: columns of table 'train' names none at" in status.error
 
 
 @pytest.mark.parametrize("others", [0, 10])
-def test_an_eval_table_of_the_trainings_records(others: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_eval_table_of_the_trainings_records(
+    others: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Counted by the label holder, and refused where all are trained on with the same labels."""
     here = world(60, (1, 1), fresh=20)
     for party, (_, content) in here.tables.items():
@@ -103,13 +99,9 @@ def test_an_eval_table_of_the_trainings_records(others: int, tmp_path: Path, cap
             table = pa.concat_tables([table, new.select(table.column_names)])
         content["eval"] = table
 
-    async def main() -> jobs_pb2.JobStatus:
-        federation = Federation(tmp_path, here.tables)
-        status = await federation.train(spec(STUMPS, parties=2, eval_table="eval"))
-        await federation.close()
-        return status
-
-    status = run(main())
+    federation = Federation(tmp_path, here.tables)
+    status = await federation.train(spec(STUMPS, parties=2, eval_table="eval"))
+    await federation.close()
     said = f"60 of {60 + others} records of the eval table are trained on"
     assert status.state == ("finished" if others else "failed"), status.error
     assert said in (caplog.text if others else status.error)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.campaign.cipher import KeysMade, ciphers
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.worlds import PARTIES, spec, world
 from treetap.errors import Malformed
 from treetap.models.store import read_model
@@ -38,8 +38,7 @@ def _predicted(folder: Path, kind: str, answer: str, lie: Lie, **asked: Any) -> 
 
     async def main() -> str:
         federation = Federation(folder, HERE.tables, silence_s=5.0)
-        status = await federation.train(spec(PARAMS, parties=2, obfuscation="standard"))
-        assert status.state == "finished"
+        status = finished(await federation.train(spec(PARAMS, parties=2, obfuscation="standard")))
         lie.above = _above(federation.state(B))  # type: ignore[attr-defined]
 
         def tamper(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
@@ -50,7 +49,6 @@ def _predicted(folder: Path, kind: str, answer: str, lie: Lie, **asked: Any) -> 
 
         federation.tamper = tamper
         status = await federation.predict(predict_request(model="job", **asked))
-        await federation.close()
         return status.error
 
     with ciphers(KeysMade(), transparent=True):

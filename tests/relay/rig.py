@@ -6,7 +6,7 @@ A server behind a forwarder answers `deliver` and health checks, and keeps what 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -97,9 +97,9 @@ class Rig:
 
 @asynccontextmanager
 async def relaying(folder: Path, bounds: Bounds | None = None) -> AsyncIterator[Rig]:
-    """A relay without registrations."""
+    """A relay without registrations; what is done with it has a deadline of 20 s."""
     certs = Certs(folder)
-    async with AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack, asyncio.timeout(20.0):
         relay = made_relay(certs.files("relay", Role.RELAY), bounds)
         at = await relay.start("127.0.0.1:0")
         stack.push_async_callback(relay.close)
@@ -145,16 +145,6 @@ async def deliver(files: TlsFiles, to: Address, content: bytes) -> None:
 def message(size: int = 10) -> bytes:
     """A message of about that many bytes."""
     return exchange_pb2.PeerMessage(job="j" * size).SerializeToString()
-
-
-def carried_out(test: Callable[[], Awaitable[None]], seconds: float = 20.0) -> None:
-    """Carry out an asynchronous test with a deadline."""
-
-    async def main() -> None:
-        async with asyncio.timeout(seconds):
-            await test()
-
-    asyncio.run(main())
 
 
 async def until(condition: Callable[[], bool], what: str, seconds: float = 5.0) -> None:

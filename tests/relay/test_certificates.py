@@ -6,8 +6,10 @@ import asyncio
 import ssl
 from pathlib import Path
 
+import pytest
+
 from tests.campaign.certificates import NAMES, Certificates, Kind
-from tests.relay.rig import RELAY, carried_out, made_relay
+from tests.relay.rig import RELAY, made_relay
 from treetap.wire.ports import Role
 from treetap.wire.relay.control import GREETING
 
@@ -36,18 +38,16 @@ async def answer(kind: Kind, at: str) -> str:
     return line.decode().split(" ")[0].strip() or "no connection"
 
 
-def test_who_registers(tmp_path: Path) -> None:
+@pytest.mark.real_time
+@pytest.mark.timeout(60)
+async def test_who_registers(tmp_path: Path) -> None:
     """A defect is found whichever role it is in, and a role without a place at the relay is refused."""
-
-    async def main() -> None:
-        certificates = Certificates(tmp_path)
-        relay = made_relay(certificates.rightful("relay", Role.RELAY))
-        at = await relay.start("127.0.0.1:0")
-        kinds = [*certificates.kinds(NAMES), Kind("no certificate", None, None, "tls")]
-        met = {str(kind): (await answer(kind, at), expected(kind)) for kind in kinds}
-        assert {kind: ends for kind, ends in met.items() if ends[0] != ends[1]} == {}
-        assert sorted({name.process.name for name in relay.names.values()}) == ["coordinator", "feature-c"]
-        assert {end for end, _ in met.values()} == {"ready", "refused", "no connection"}
-        await relay.close()
-
-    carried_out(main, 60)
+    certificates = Certificates(tmp_path)
+    relay = made_relay(certificates.rightful("relay", Role.RELAY))
+    at = await relay.start("127.0.0.1:0")
+    kinds = [*certificates.kinds(NAMES), Kind("no certificate", None, None, "tls")]
+    met = {str(kind): (await answer(kind, at), expected(kind)) for kind in kinds}
+    assert {kind: ends for kind, ends in met.items() if ends[0] != ends[1]} == {}
+    assert sorted({name.process.name for name in relay.names.values()}) == ["coordinator", "feature-c"]
+    assert {end for end, _ in met.values()} == {"ready", "refused", "no connection"}
+    await relay.close()

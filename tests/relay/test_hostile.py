@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.relay.hostile import Alter, Hostile
-from tests.relay.rig import Certs, Served, carried_out, deliver, first_bytes, message, serving
+from tests.relay.rig import Certs, Served, deliver, first_bytes, message, serving
 from treetap.errors import Incompatible, Interrupted
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
+
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(20)]
 
 #: TLS records of the caller that are let pass: its handshake, and some of its message.
 HONEST = 8
@@ -71,58 +73,42 @@ async def hostile(folder: Path, alter: Alter) -> AsyncIterator[tuple[Hostile, Ce
 @pytest.mark.parametrize(
     "alter", [_cut, _flip, _repeat, _drop, _Swap()], ids=["cut", "altered", "repeated", "dropped", "reordered"]
 )
-def test_records_that_are_changed(alter: Alter, tmp_path: Path) -> None:
+async def test_records_that_are_changed(alter: Alter, tmp_path: Path) -> None:
     """The call fails with the process and the relay's address in its error; the service gets no message."""
-
-    async def main() -> None:
-        async with hostile(tmp_path, alter) as (way, certs, servers):
-            with pytest.raises(Interrupted, match=f"bank at {way.at}"):
-                await deliver(certs.files("telco"), Address("bank", way.at), message(400_000))
-            assert servers["bank"].got == []
-
-    carried_out(main)
-
-
-def test_an_honest_way_in_the_same_place(tmp_path: Path) -> None:
-    """The tests above change nothing but the records: unchanged, the message arrives."""
-
-    async def main() -> None:
-        async with hostile(tmp_path, _honest) as (way, certs, servers):
+    async with hostile(tmp_path, alter) as (way, certs, servers):
+        with pytest.raises(Interrupted, match=f"bank at {way.at}"):
             await deliver(certs.files("telco"), Address("bank", way.at), message(400_000))
-            assert servers["bank"].got == [("telco", message(400_000))]
-
-    carried_out(main)
+        assert servers["bank"].got == []
 
 
-def test_a_connection_that_is_replayed(tmp_path: Path) -> None:
+async def test_an_honest_way_in_the_same_place(tmp_path: Path) -> None:
+    """The tests above change nothing but the records: unchanged, the message arrives."""
+    async with hostile(tmp_path, _honest) as (way, certs, servers):
+        await deliver(certs.files("telco"), Address("bank", way.at), message(400_000))
+        assert servers["bank"].got == [("telco", message(400_000))]
+
+
+async def test_a_connection_that_is_replayed(tmp_path: Path) -> None:
     """All that a caller has sent, sent once more to the same server, is no second message, nor any to another."""
-
-    async def main() -> None:
-        async with hostile(tmp_path, _honest) as (way, certs, servers):
-            await deliver(certs.files("telco"), Address("bank", way.at), message(5))
-            recorded = max(way.recorded, key=len)
-            for server in servers.values():
-                reader, writer = await first_bytes(server.address, recorded)
-                with suppress(ConnectionError):
-                    async with asyncio.timeout(5):
-                        await reader.read()
-                writer.close()
-            assert [len(server.got) for server in servers.values()] == [1, 0]
-
-    carried_out(main)
+    async with hostile(tmp_path, _honest) as (way, certs, servers):
+        await deliver(certs.files("telco"), Address("bank", way.at), message(5))
+        recorded = max(way.recorded, key=len)
+        for server in servers.values():
+            reader, writer = await first_bytes(server.address, recorded)
+            with suppress(ConnectionError):
+                async with asyncio.timeout(5):
+                    await reader.read()
+            writer.close()
+        assert [len(server.got) for server in servers.values()] == [1, 0]
 
 
-def test_a_caller_that_is_led_to_another(tmp_path: Path) -> None:
+async def test_a_caller_that_is_led_to_another(tmp_path: Path) -> None:
     """The certificate there is not that of the name which was called: nothing is said, and the error names both."""
-
-    async def main() -> None:
-        async with hostile(tmp_path, _honest) as (way, certs, servers):
-            way.leads_to = servers["shop"].address
-            telco, to = certs.files("telco"), Address("bank", way.at)
-            with pytest.raises(Incompatible, match="the certificate is that of 'shop', not of 'bank'"):
-                await deliver(telco, to, message())
-            diagnosis = await asyncio.to_thread(examine, to, telco, 3)
-            assert diagnosis.lasting
-            assert [server.got for server in servers.values()] == [[], []]
-
-    carried_out(main)
+    async with hostile(tmp_path, _honest) as (way, certs, servers):
+        way.leads_to = servers["shop"].address
+        telco, to = certs.files("telco"), Address("bank", way.at)
+        with pytest.raises(Incompatible, match="the certificate is that of 'shop', not of 'bank'"):
+            await deliver(telco, to, message())
+        diagnosis = await asyncio.to_thread(examine, to, telco, 3)
+        assert diagnosis.lasting
+        assert [server.got for server in servers.values()] == [[], []]

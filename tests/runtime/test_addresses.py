@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.replay import HERE, JOB
-from tests.simulator import Federation
+from tests.simulator import Federation, failed
 from tests.virtual_time import run
 from treetap.errors import ConfigError, Incompatible, Interrupted, Refused, Unanswered, Unreachable
 from treetap.party.policy import Policy
@@ -89,7 +89,6 @@ def test_an_entry_that_is_none_is_named(entry: str, tmp_path: Path) -> None:
 
 async def test_a_forbidden_address_is_refused_before_it_is_called(tmp_path: Path) -> None:
     """The job fails as one that the policy forbids, and the party has sent nothing."""
-
     federation = Federation(tmp_path, HERE.tables)
     config = federation.configs["feature-b"]
     federation.configs["feature-b"] = config.under(
@@ -98,9 +97,7 @@ async def test_a_forbidden_address_is_refused_before_it_is_called(tmp_path: Path
     federation.start("feature-b")
     called: list[str] = []
     federation.hook = lambda message: called.append(message.sender)
-    status = await federation.train(JOB)
-    assert status.state == "failed"
-    assert "feature-b does not call" in status.error
+    failed(await federation.train(JOB), "feature-b does not call")
     assert "feature-b" not in called
 
 

@@ -20,7 +20,7 @@ from tests.pivodl.federations import federation_of, job_of, transparent
 from tests.pivodl.jobs import SMALL, SPREAD
 from tests.pivodl.worlds import some_params, some_world
 from tests.replay import HERE, JOB, PARAMS, SUBMISSION, asked
-from tests.simulator import Federation, run
+from tests.simulator import Federation, failed
 from tests.worlds import PARTIES, spec
 from treetap.errors import Malformed
 from treetap.models.store import read_manifest
@@ -141,39 +141,29 @@ def _contents(federation: Federation) -> set[str]:
 
 @pytest.mark.parametrize("alignment", ["sorted-ids", "psi"])
 @pytest.mark.parametrize("victim", [LABEL_HOLDER, B, C])
-def test_a_party_that_is_told_other_parameters_is_noticed(victim: str, alignment: str, tmp_path: Path) -> None:
+async def test_a_party_that_is_told_other_parameters_is_noticed(victim: str, alignment: str, tmp_path: Path) -> None:
     """By name, before anything has left but blinded or hashed ids: here more candidates would have been opened."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        _told(federation, {victim: replace(PARAMS, max_bin=4096)})
-        sent = _contents(federation)
-        status = await federation.train(spec(PARAMS, obfuscation="standard", alignment=alignment))
-        assert status.state == "failed"
-        assert sent <= FIRST
-        await federation.close()
-        assert re.search(OTHER_JOB, status.error), status.error
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    _told(federation, {victim: replace(PARAMS, max_bin=4096)})
+    sent = _contents(federation)
+    status = await federation.train(spec(PARAMS, obfuscation="standard", alignment=alignment))
+    assert status.state == "failed"
+    assert sent <= FIRST
+    await federation.close()
+    assert re.search(OTHER_JOB, status.error), status.error
 
 
 @pytest.mark.second_tier
-def test_noise_that_one_party_was_not_told_of(tmp_path: Path) -> None:
+async def test_noise_that_one_party_was_not_told_of(tmp_path: Path) -> None:
     """PIVODL with ε at the label holder alone: no weight of a leaf is sent, with noise or without."""
     noisy = replace(SMALL, n_estimators=2, epsilon=0.5, gamma=0.0)
 
-    async def main() -> None:
-        job = job_of(SPREAD, noisy)
-        federation = federation_of(tmp_path, SPREAD, job)
-        _told(federation, {B: replace(noisy, epsilon=None), C: replace(noisy, epsilon=None)})
-        sent = _contents(federation)
-        status = await federation.train(job)
-        assert status.state == "failed"
-        assert "is not the same at" in status.error
-        assert sent <= FIRST
-        await federation.close()
-
-    run(main())
+    job = job_of(SPREAD, noisy)
+    federation = federation_of(tmp_path, SPREAD, job)
+    _told(federation, {B: replace(noisy, epsilon=None), C: replace(noisy, epsilon=None)})
+    sent = _contents(federation)
+    failed(await federation.train(job), "is not the same at")
+    assert sent <= FIRST
 
 
 def _predicting(federation: Federation, opened: Callable[[prediction_pb2.OpenModel, str], None]) -> None:
@@ -189,25 +179,21 @@ def _predicting(federation: Federation, opened: Callable[[prediction_pb2.OpenMod
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("story", [*PREDICTIONS, "serving"])
-def test_a_prediction_is_one_job_too(story: str, tmp_path: Path) -> None:
+async def test_a_prediction_is_one_job_too(story: str, tmp_path: Path) -> None:
     """A party that is told of other blocks of records takes no message of its peers."""
     trained(training_of(story))
 
     def other(opening: prediction_pb2.OpenModel, to: str) -> None:
         opening.block += to == LABEL_HOLDER
 
-    async def main() -> None:
-        federation = begin(tmp_path, story)
-        _predicting(federation, other)
-        sent = _contents(federation)
-        serving = predict_request(model="job", job="new", serve=True)
-        status = await (federation.predict(serving) if story == "serving" else play(federation, story))
-        assert status.state == "failed"
-        assert "is not the same at" in status.error
-        assert sent <= FIRST
-        await federation.close()
-
-    run(main())
+    federation = begin(tmp_path, story)
+    _predicting(federation, other)
+    sent = _contents(federation)
+    serving = predict_request(model="job", job="new", serve=True)
+    status = await (federation.predict(serving) if story == "serving" else play(federation, story))
+    assert status.state == "failed"
+    assert "is not the same at" in status.error
+    assert sent <= FIRST
 
 
 # ---- one job over attempts
@@ -236,60 +222,46 @@ async def _killed_and_resumed(
     return str(status.error)
 
 
-def test_a_resumed_job_is_the_one_that_was_begun(tmp_path: Path) -> None:
+async def test_a_resumed_job_is_the_one_that_was_begun(tmp_path: Path) -> None:
     """Boosting that is resumed deeper and with more bins is refused by every party that is told so."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        deeper = replace(PARAMS, max_depth=8, max_bin=4096)
-        error = await _killed_and_resumed(federation, JOB, B, "store_tree", dict.fromkeys(PARTIES, deeper))
-        assert "job job is not the one that its first attempt began (digest " in error
-        held = json.loads((federation.state(B) / "jobs" / "job" / "job.json").read_text())["digest"]
-        assert f"(digest {held[:12]}, now " in error
-        assert (await federation.resume()).state == "interrupted"  # as often as it is tried
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    deeper = replace(PARAMS, max_depth=8, max_bin=4096)
+    error = await _killed_and_resumed(federation, JOB, B, "store_tree", dict.fromkeys(PARTIES, deeper))
+    assert "job job is not the one that its first attempt began (digest " in error
+    held = json.loads((federation.state(B) / "jobs" / "job" / "job.json").read_text())["digest"]
+    assert f"(digest {held[:12]}, now " in error
+    assert (await federation.resume()).state == "interrupted"  # as often as it is tried
 
 
-def test_a_party_without_its_list_of_attempts_has_the_jobs_own_file(tmp_path: Path) -> None:
+async def test_a_party_without_its_list_of_attempts_has_the_jobs_own_file(tmp_path: Path) -> None:
     """attempts.json may be removed; the digest stands beside the job's trees too."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.hook = lambda m: (federation.state(B) / "attempts.json").unlink() if m.word == "leave" else None
-        left = replace(PARAMS, max_depth=3)
-        error = await _killed_and_resumed(federation, JOB, B, "store_tree", {B: left})
-        assert "job job is not the one that its first attempt began" in error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.hook = lambda m: (federation.state(B) / "attempts.json").unlink() if m.word == "leave" else None
+    left = replace(PARAMS, max_depth=3)
+    error = await _killed_and_resumed(federation, JOB, B, "store_tree", {B: left})
+    assert "job job is not the one that its first attempt began" in error
 
 
 @pytest.mark.second_tier
-def test_another_seed_redraws_nobody_who_opens_sums(tmp_path: Path) -> None:
+async def test_another_seed_redraws_nobody_who_opens_sums(tmp_path: Path) -> None:
     """PIVODL: with the seed bound, the parties that open each other's sums stay those of the first attempt."""
     params = replace(SMALL, n_estimators=2, gamma=0.0)
 
-    async def main() -> None:
-        job = job_of(SPREAD, params)
-        federation = federation_of(tmp_path, SPREAD, job)
-        told = dict.fromkeys(PARTIES, replace(params, seed=12345))
-        error = await _killed_and_resumed(federation, job, C, "open_sums", told)
-        assert "is not the one that its first attempt began" in error
-        await federation.close()
-
-    run(main())
+    job = job_of(SPREAD, params)
+    federation = federation_of(tmp_path, SPREAD, job)
+    told = dict.fromkeys(PARTIES, replace(params, seed=12345))
+    error = await _killed_and_resumed(federation, job, C, "open_sums", told)
+    assert "is not the one that its first attempt began" in error
 
 
 @pytest.mark.second_tier
-def test_a_leafs_noise_is_drawn_once_whatever_the_coordinator_says(tmp_path: Path) -> None:
+async def test_a_leafs_noise_is_drawn_once_whatever_the_coordinator_says(tmp_path: Path) -> None:
     """Interrupted at every close of a tree and resumed with a new seed: no source reads a second noise of a leaf."""
     params = some_params(4, epsilon=8.0, max_depth=2, gamma=0.0)
     here = some_world(4, params.objective, 5)
     weights: defaultdict[tuple[int, int, str], set[tuple[float, ...]]] = defaultdict(set)
 
-    async def main() -> None:
+    with transparent():
         job = job_of(here, params)
         federation = federation_of(tmp_path, here, job)
 
@@ -305,9 +277,6 @@ def test_a_leafs_noise_is_drawn_once_whatever_the_coordinator_says(tmp_path: Pat
         error = await _killed_and_resumed(federation, job, victim, "close_tree", told)
         assert "is not the one that its first attempt began" in error
         await federation.close()
-
-    with transparent():
-        run(main())
     assert weights
     assert all(len(values) == 1 for values in weights.values())
 
@@ -317,7 +286,7 @@ def test_a_leafs_noise_is_drawn_once_whatever_the_coordinator_says(tmp_path: Pat
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("story", [*TRAININGS, *PREDICTIONS, *PREVIEWS])
-def test_nothing_but_hidden_ids_leaves_before_jobs_are_compared(story: str, tmp_path: Path) -> None:
+async def test_nothing_but_hidden_ids_leaves_before_jobs_are_compared(story: str, tmp_path: Path) -> None:
     """A party knows a peer's job by a message of it, or of one that knew it: each has compared the digests.
 
     To a peer whose job it does not know it sends contents of `FIRST` alone.
@@ -333,13 +302,10 @@ def test_nothing_but_hidden_ids_leaves_before_jobs_are_compared(story: str, tmp_
         knows[receiver] |= {sender} | knows[sender]
         return parcel
 
-    async def main() -> None:
-        federation = begin(tmp_path, story)
-        federation.tamper = seen
-        assert (await play(federation, story)).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = begin(tmp_path, story)
+    federation.tamper = seen
+    assert (await play(federation, story)).state == "finished"
+    await federation.close()
     assert early
     assert early <= FIRST
 
@@ -347,25 +313,21 @@ def test_nothing_but_hidden_ids_leaves_before_jobs_are_compared(story: str, tmp_
 # ---- where it stands
 
 
-def test_digests_stand_in_files_manifests_and_transcripts(tmp_path: Path) -> None:
+async def test_digests_stand_in_files_manifests_and_transcripts(tmp_path: Path) -> None:
     """The same one at every party, of the training and, in heads of its transcript, of the prediction."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, record="received")
-        assert (await federation.train(JOB)).state == "finished"
-        assert (await federation.predict(asked("new", "interactive"))).state == "finished"
-        await federation.close()
-        states = federation.states.values()
-        digests = {read_manifest(state / "models" / "job")["job_digest"] for state in states}
-        digests |= {json.loads((state / "models" / "job" / "job.json").read_text())["digest"] for state in states}
-        assert len(digests) == 1
-        (trained_by,) = digests
-        for state in states:
-            known = json.loads((state / "attempts.json").read_text())
-            attempts = {key.split("/")[0]: Attempted(*held).digest for key, held in known.items() if "/" in key}
-            assert attempts["job"] == trained_by != attempts["new"]
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, record="received")
+    assert (await federation.train(JOB)).state == "finished"
+    assert (await federation.predict(asked("new", "interactive"))).state == "finished"
+    await federation.close()
+    states = federation.states.values()
+    digests = {read_manifest(state / "models" / "job")["job_digest"] for state in states}
+    digests |= {json.loads((state / "models" / "job" / "job.json").read_text())["digest"] for state in states}
+    assert len(digests) == 1
+    (trained_by,) = digests
+    for state in states:
+        known = json.loads((state / "attempts.json").read_text())
+        attempts = {key.split("/")[0]: Attempted(*held).digest for key, held in known.items() if "/" in key}
+        assert attempts["job"] == trained_by != attempts["new"]
 
 
 def test_a_head_names_the_job(tmp_path: Path) -> None:

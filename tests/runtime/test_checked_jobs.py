@@ -11,7 +11,7 @@ import pytest
 from tests.pivodl import small_job
 from tests.pivodl.jobs import policies
 from tests.replay import HERE, JOB, ORACLE, PARAMS
-from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.simulator import COORDINATOR, Federation, Message
 from tests.worlds import PARTIES, assert_oracles_model, spec
 from treetap.errors import ConfigError, Overloaded
 from treetap.party import node
@@ -125,7 +125,6 @@ async def test_all_refusals_come_together(tmp_path: Path) -> None:
 
 async def test_a_coordinator_that_is_not_obeyed_checks_nothing(tmp_path: Path) -> None:
     """As with a job; nor does a party answer that is not among the parties of the job."""
-
     federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"people": {"coordinators": ["another"]}}})
     answers = await _checked(federation)
     assert answers[FEATURE].startswith(f"coordinator is not a coordinator that {FEATURE} obeys")
@@ -134,7 +133,6 @@ async def test_a_coordinator_that_is_not_obeyed_checks_nothing(tmp_path: Path) -
 
 async def test_a_party_that_is_away_is_one_answer_of_several(tmp_path: Path) -> None:
     """And a name that is taken one of the coordinator's."""
-
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(JOB)).state == "finished"
     federation.kill(OTHER)
@@ -167,62 +165,54 @@ async def test_noisy_labels_are_neither_drawn_nor_charged(budget: float, refused
     assert _held(federation) == before
 
 
-def test_one_check_at_a_time_and_none_without_room(tmp_path: Path) -> None:
+async def test_one_check_at_a_time_and_none_without_room(tmp_path: Path) -> None:
     """At the coordinator and at a party; a job under way takes the room of a check."""
+    federation = Federation(tmp_path, HERE.tables)
+    federation.node(FEATURE)._checking = True
+    assert (await _checked(federation))[FEATURE] == f"{FEATURE} is checking another job; ask again"
+    federation.node(FEATURE)._checking = False
+    first = federation.jobs.check(jobs_pb2.SubmitRequest(spec=JOB))
+    await anext(first)
+    with pytest.raises(Overloaded, match="has another job checked"):
+        await _checked(federation)
+    await first.aclose()
+    busy = federation.configs[OTHER].model_copy(update={"most_jobs": 1})
+    federation.node(OTHER).go_by(busy)
+    said: list[str] = []
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.node(FEATURE)._checking = True
-        assert (await _checked(federation))[FEATURE] == f"{FEATURE} is checking another job; ask again"
-        federation.node(FEATURE)._checking = False
-        first = federation.jobs.check(jobs_pb2.SubmitRequest(spec=JOB))
-        await anext(first)
-        with pytest.raises(Overloaded, match="has another job checked"):
-            await _checked(federation)
-        await first.aclose()
-        busy = federation.configs[OTHER].model_copy(update={"most_jobs": 1})
-        federation.node(OTHER).go_by(busy)
-        said: list[str] = []
+    def during(message: Message) -> None:
+        if message.word == "build_histograms" and not message.served:
+            federation.hook = None
+            federation.process("coordinator").run(look())
 
-        def during(message: Message) -> None:
-            if message.word == "build_histograms" and not message.served:
-                federation.hook = None
-                federation.process("coordinator").run(look())
+    async def look() -> None:
+        said.append((await _checked(federation, name="second"))[OTHER])
 
-        async def look() -> None:
-            said.append((await _checked(federation, name="second"))[OTHER])
-
-        federation.hook = during
-        assert (await federation.train(JOB)).state == "finished"
-        assert said == [f"{OTHER} has 1 jobs under way (most_jobs = 1 in its file)"]
-        assert_oracles_model(federation.states, ORACLE)
-
-    run(main())
+    federation.hook = during
+    assert (await federation.train(JOB)).state == "finished"
+    assert said == [f"{OTHER} has 1 jobs under way (most_jobs = 1 in its file)"]
+    assert_oracles_model(federation.states, ORACLE)
 
 
-def test_a_name_that_a_party_has_for_another_job_is_said(tmp_path: Path) -> None:
+async def test_a_name_that_a_party_has_for_another_job_is_said(tmp_path: Path) -> None:
     """Of another coordinator, under way or published; as the opening of the job would refuse it."""
+    federation = Federation(tmp_path, HERE.tables, coordinators=(COORDINATOR, "second"))
+    said: list[dict[str, str]] = []
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, coordinators=(COORDINATOR, "second"))
-        said: list[dict[str, str]] = []
+    async def look() -> None:
+        said.append(await _checked(federation, by="second"))
 
-        async def look() -> None:
-            said.append(await _checked(federation, by="second"))
+    def during(message: Message) -> None:
+        if message.word == "build_histograms" and not message.served:
+            federation.hook = None
+            federation.process("second").run(look())
 
-        def during(message: Message) -> None:
-            if message.word == "build_histograms" and not message.served:
-                federation.hook = None
-                federation.process("second").run(look())
-
-        federation.hook = during
-        assert (await federation.train(JOB)).state == "finished"
-        assert said == [dict.fromkeys(PARTIES, f"job job belongs to coordinator {COORDINATOR}, not to second")]
-        after = await _checked(federation, by="second")
-        for party in PARTIES:
-            assert f"{party}: there are files of another job of this name" in after[party]
-
-    run(main())
+    federation.hook = during
+    assert (await federation.train(JOB)).state == "finished"
+    assert said == [dict.fromkeys(PARTIES, f"job job belongs to coordinator {COORDINATOR}, not to second")]
+    after = await _checked(federation, by="second")
+    for party in PARTIES:
+        assert f"{party}: there are files of another job of this name" in after[party]
 
 
 @pytest.mark.parametrize("policy", [{}, {"people": {"label_holders": []}}])

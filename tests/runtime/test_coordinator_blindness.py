@@ -48,8 +48,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
             nonlocal killed
             if message.word == "candidate_sums" and len(federation.log) > 60 and not killed:
                 killed = True
-                federation.kill(PARTIES[1])
-                federation.start(PARTIES[1])
+                federation.restart(PARTIES[1])
 
         federation.hook = kill_once
         assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "interrupted"

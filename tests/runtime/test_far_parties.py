@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.campaign.cipher import KeysMade, ciphers
-from tests.simulator import Call, Federation, Process
+from tests.simulator import Call, Federation, Process, finished
 from tests.worlds import PARTIES, spec, world
 from treetap.party.config import PartyConfig
 from treetap.protocols.prediction import predict_request
@@ -55,8 +55,6 @@ async def test_a_round_trip_of_600_ms_trains_and_predicts(
     """With the shortest silence, though every connection is new: no party waits for what goes to another one first."""
     with ciphers(KeysMade(), transparent=True):  # arithmetic takes no virtual time
         federation = _Far(tmp_path)
-        status = await federation.train(spec(params, alignment="psi"))
-        assert status.state == "finished", status.error
+        finished(await federation.train(spec(params, alignment="psi")))
         for form in ("batched", "per-tree"):
-            status = await federation.predict(predict_request(model="job", job=form, form=form))
-            assert status.state == "finished", status.error
+            finished(await federation.predict(predict_request(model="job", job=form, form=form)))

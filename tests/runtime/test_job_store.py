@@ -1,8 +1,14 @@
-"""A party's disk: what a crash at any moment leaves, and what the next start makes of it."""
+"""What a job stores, and how it is published.
+
+- A party's disk: what a crash at any moment leaves, and what the next start makes of it.
+- A model on a party's disk: it appears at once, as a whole, and is what was published.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +16,9 @@ import numpy as np
 import pytest
 
 from tests.runtime.stored_jobs import PowerCut, shard, tree, with_trees
-from treetap.errors import BadInput, ConfigError
-from treetap.models.store import TREES
+from treetap.errors import BadInput, ConfigError, DataError
+from treetap.models.durable import write_document
+from treetap.models.store import JOB, JOB_SEED, MODEL_FORMAT, TREES, WEIGHTS, read_model, read_weights, sha256_of
 from treetap.party.runtime.job_store import Store
 
 
@@ -159,3 +166,150 @@ def test_a_state_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("not a folder")
     with pytest.raises(BadInput, match=str(tmp_path / "state")):
         Store(tmp_path / "state")
+
+
+def test_a_model_appears_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the rename there is no model, after it there is all of it and nothing else."""
+    store = Store(tmp_path)
+    job = with_trees(tmp_path, 2)
+    job.save_arrays("scores", {"scores": np.zeros(2)})
+    job.path("another").write_text("what no model has")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", _refuse_folders)
+        with pytest.raises(PowerCut):
+            job.publish({"role": "label_holder"}, (TREES,))
+    assert not job.published
+    with pytest.raises(DataError, match="there is no model 'job'"):
+        store.model("job", "one")
+    assert job.lines(TREES).read() == [tree(0), tree(1)]
+    job.publish({"role": "label_holder"}, (TREES,))
+    assert job.published
+    manifest, trees = read_model(store.model("job", "one"))
+    assert (manifest["version"], manifest["role"], trees) == (MODEL_FORMAT, "label_holder", [tree(0), tree(1)])
+    assert sorted(path.name for path in job.model.iterdir()) == ["job.json", "manifest.json", TREES]
+    assert not job.folder.exists()
+
+
+def _refuse_folders(path: Path, target: Path) -> Path:
+    if path.is_dir():
+        raise PowerCut
+    os.replace(path, target)
+    return target
+
+
+def test_a_model_without_trees(tmp_path: Path) -> None:
+    """A job that ended before its first tree still makes a model that can be read."""
+    store = Store(tmp_path)
+    with_trees(tmp_path, 0).publish({"role": "feature_party"}, (TREES,))
+    assert read_model(store.model("job", "one"))[1] == []
+
+
+def test_a_shard_of_several_kinds(tmp_path: Path) -> None:
+    """A kind that is stored whole is hashed beside the trees; where its file is missing no model appears."""
+    store = Store(tmp_path)
+    job = with_trees(tmp_path, 1)
+    kinds = (TREES, WEIGHTS)
+    with pytest.raises(DataError, match=r"weights\.npz: is not there; bring a back-up"):
+        job.publish({}, kinds)
+    assert not job.published
+    job.save_arrays("weights", {"bottom.weight": np.arange(2.0)})
+    job.publish({}, kinds)
+    manifest, trees = read_model(store.model("job", "one"))
+    assert (manifest["files"], trees) == ({kind: sha256_of(job.model / kind) for kind in kinds}, [tree(0)])
+    same, weights = read_weights(job.model)
+    assert (same, list(weights), weights["bottom.weight"].tolist()) == (manifest, ["bottom.weight"], [0.0, 1.0])
+
+
+@pytest.mark.parametrize("other", [-1, 1])
+def test_a_model_of_another_format(other: int, tmp_path: Path) -> None:
+    """A shard of an earlier or later format is refused by its number, not misread."""
+    store = Store(tmp_path)
+    with_trees(tmp_path, 1).publish({"role": "feature_party"}, (TREES,))
+    path = tmp_path / "models" / "job" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": MODEL_FORMAT + other}))
+    with pytest.raises(
+        DataError,
+        match=f"is a model of format {MODEL_FORMAT + other}, and this release reads",
+    ):
+        store.model("job", "one")
+
+
+def test_a_model_is_what_was_published(tmp_path: Path) -> None:
+    """A shard that lost a line, a damaged file and a model of another submission are told, not used."""
+    store = Store(tmp_path)
+    job = with_trees(tmp_path, 2)
+    job.publish({"role": "label_holder"}, (TREES,))
+    with pytest.raises(DataError, match="trained by another job of that name"):
+        store.model("job", "two")
+    shard = job.model / TREES
+    whole = shard.read_bytes()
+    for content in (whole.splitlines(keepends=True)[0], whole + b"{}\n", b""):
+        shard.write_bytes(content)
+        with pytest.raises(DataError, match=r"trees\.jsonl: is not the file that was published"):
+            store.model("job", "one")
+    shard.write_bytes(whole)
+    (job.model / "manifest.json").write_text("{")
+    with pytest.raises(DataError, match=r"manifest\.json: is damaged"):
+        store.model("job", "one")
+
+
+def _operations(folder: Path, cut: int) -> None:
+    """Publish a job on a disk that does `cut` operations and no more; `PowerCut` if there are more to do."""
+    left = cut
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def operate(*given: Any, **named: Any) -> Any:
+            nonlocal left
+            if left == 0:
+                raise PowerCut
+            left -= 1
+            return real(*given, **named)
+
+        return operate
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("fsync", "replace", "mkdir", "unlink", "rmdir", "open"):
+            patch.setattr(os, name, counted(getattr(os, name)))
+        Store(folder).job("job").publish({"role": "label_holder"}, (TREES,))
+
+
+def test_a_kill_at_any_operation_of_publishing(tmp_path: Path) -> None:
+    """Afterwards there is the whole progress or the whole model; another start and attempt make it the model alone."""
+    for cut in range(200):
+        root = tmp_path / str(cut)
+        job = with_trees(root, 2)
+        job.save_arrays("scores", {"scores": np.zeros(2)})
+        progress = {path.name: path.read_bytes() for path in job.folder.iterdir()}
+        try:
+            _operations(root, cut)
+        except PowerCut:
+            ended = False
+        else:
+            ended = True
+        again = Store(root).job("job")
+        if not again.published:
+            assert {path.name: path.read_bytes() for path in again.folder.iterdir()} == progress
+        again.claim("one", "d")
+        again.publish({"role": "label_holder"}, (TREES,))
+        assert read_model(Store(root).model("job", "one"))[1] == [tree(0), tree(1)]
+        files = [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_file()]
+        assert files == [f"models/job/{name}" for name in ("job.json", "manifest.json", TREES)]
+        if ended:
+            break
+    assert 20 < cut < 199
+
+
+def test_progress_beside_its_model_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Left by a kill or by a deletion that the disk refused: at the next attempt or start, which says so."""
+    for start in (False, True):
+        job = with_trees(tmp_path, 1)
+        job.publish({}, (TREES,))
+        write_document(job.folder / JOB, {"submission": "one", "digest": "d"}, JOB_SEED)
+        caplog.clear()
+        if start:
+            Store(tmp_path)
+            assert str(job.folder) in caplog.text
+        else:
+            job.claim("one", "d")
+        assert not job.folder.exists()
+        job.discard("one")

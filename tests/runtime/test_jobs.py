@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.replay import HERE, JOB, ORACLE, ask, with_word
-from tests.simulator import COORDINATOR, Faults, Federation, Message, run
+from tests.simulator import COORDINATOR, Faults, Federation, Message, failed, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import ConfigError, Conflict, DataError, Interrupted, UnknownJob
 from treetap.models import line_file
@@ -42,7 +42,6 @@ async def _at(federation: Federation, word: str, tree_messages: int = 1) -> None
 @pytest.mark.parametrize("word", ["prepare", "gradients", "candidate_sums", "store_tree"])
 async def test_a_cancelled_job_is_gone_everywhere(word: str, tmp_path: Path) -> None:
     """Wherever it is cancelled: no progress, key or session stays."""
-
     federation = Federation(tmp_path, HERE.tables)
     federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
     await _at(federation, word, 2)
@@ -55,14 +54,12 @@ async def test_a_cancelled_job_is_gone_everywhere(word: str, tmp_path: Path) -> 
             await ask(federation, party, with_word("account"))
     with pytest.raises(Conflict, match="job job is cancelled: there is nothing to resume"):
         federation.jobs.resume("job")
-    federation.kill(COORDINATOR)
-    federation.start(COORDINATOR)
+    federation.restart(COORDINATOR)
     assert [each.state for each in federation.jobs.status("")] == ["cancelled"]
 
 
 async def test_a_job_that_publishes_is_not_cancelled(tmp_path: Path) -> None:
     """Its model is there in a moment; if publishing breaks off instead, cancelling takes what is not published."""
-
     federation = Federation(tmp_path, HERE.tables)
     federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
     await _at(federation, "publish", 2)
@@ -82,7 +79,6 @@ async def test_a_job_that_publishes_is_not_cancelled(tmp_path: Path) -> None:
 
 async def test_a_job_that_is_being_cancelled_is_not_resumed(tmp_path: Path) -> None:
     """Between the order to cancel and its end nobody can start the job again."""
-
     federation = Federation(tmp_path, HERE.tables)
     federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
     await _at(federation, "store_tree", 2)
@@ -96,7 +92,6 @@ async def test_a_job_that_is_being_cancelled_is_not_resumed(tmp_path: Path) -> N
 
 async def test_bad_input_on_the_way_back_costs_no_tree(tmp_path: Path) -> None:
     """A resume that meets a missing table says so and keeps what is stored; with the table back, the job goes on."""
-
     federation = Federation(tmp_path, HERE.tables)
     federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
     await _at(federation, "begin_tree", 2)
@@ -123,22 +118,18 @@ async def test_bad_input_on_the_way_back_costs_no_tree(tmp_path: Path) -> None:
 
 async def test_a_name_that_is_used_twice_mixes_nothing(tmp_path: Path) -> None:
     """After the coordinator has lost its journal, an old job's name is refused and the old model stays as it is."""
-
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(JOB)).state == "finished"
     federation.kill(COORDINATOR)
     shutil.rmtree(tmp_path / COORDINATOR)
     federation.start(COORDINATOR)
-    status = await federation.train(JOB)
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "there are files of another job of this name" in status.error
+    failed(await federation.train(JOB), "there are files of another job of this name", bad_input=True)
     assert_oracles_model(federation.states, ORACLE)
     assert (await federation.train(JOB, "other")).state == "finished"
 
 
 async def test_a_party_that_left_the_configuration_does_not_keep_its_jobs_alive(tmp_path: Path) -> None:
     """A job of a party that the coordinator does not know any more can be cancelled."""
-
     federation = Federation(tmp_path, HERE.tables)
     federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
     await _at(federation, "store_tree", 2)
@@ -149,7 +140,6 @@ async def test_a_party_that_left_the_configuration_does_not_keep_its_jobs_alive(
 
 async def test_a_journal_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk refuses a job with a message and no trace; a job that ends then can be resumed to its end."""
-
     federation = Federation(tmp_path, HERE.tables)
 
     def full(*_: object) -> None:
@@ -165,8 +155,7 @@ async def test_a_journal_that_cannot_be_written(tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr(line_file, "append", full)
         await federation.jobs.wait("job")
-    federation.kill(COORDINATOR)
-    federation.start(COORDINATOR)
+    federation.restart(COORDINATOR)
     assert [status.state for status in federation.jobs.status("job")] == ["interrupted"]
     assert (await federation.resume()).state == "finished"
     assert_oracles_model(federation.states, ORACLE)
@@ -175,7 +164,6 @@ async def test_a_journal_that_cannot_be_written(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize("name", ["../evil", "", "a b", "Ä"])
 async def test_names_that_are_none_reach_no_file(name: str, tmp_path: Path) -> None:
     """A file outside the journal can be neither read nor written by asking for a job."""
-
     federation = Federation(tmp_path, HERE.tables)
     (tmp_path / COORDINATOR / "evil.jsonl").write_text('{"event":"submitted","kind":"train","spec":"","word":""}\n')
     before = (tmp_path / COORDINATOR / "evil.jsonl").read_bytes()
@@ -191,7 +179,6 @@ async def test_names_that_are_none_reach_no_file(name: str, tmp_path: Path) -> N
 
 async def test_a_damaged_journal_hides_its_own_job_only(tmp_path: Path) -> None:
     """It is listed as damaged, with its file and what to do; the others are as they were, also in the metrics."""
-
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(JOB)).state == "finished"
     journal = tmp_path / COORDINATOR / "journal"
@@ -216,8 +203,7 @@ async def test_a_damaged_journal_hides_its_own_job_only(tmp_path: Path) -> None:
                 await federation.jobs.cancel(name)
             with pytest.raises(ConfigError, match=f"there is a job '{name}' already"):
                 federation.jobs.submit(jobs_pb2.SubmitRequest(job=name, spec=JOB))
-        federation.kill(COORDINATOR)
-        federation.start(COORDINATOR)
+        federation.restart(COORDINATOR)
         federation.jobs.serve_on()
         federation.jobs.count()
         value = federation.jobs._metrics.registry.get_sample_value
@@ -227,7 +213,6 @@ async def test_a_damaged_journal_hides_its_own_job_only(tmp_path: Path) -> None:
 
 async def test_cancelling_waits_for_nobody_who_is_away(tmp_path: Path) -> None:
     """With a party away a job is cancelled within seconds; that party forgets it when it is told later."""
-
     federation = Federation(tmp_path, HERE.tables)
     federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
     await _at(federation, "store_tree", 4)
@@ -248,7 +233,6 @@ async def test_cancelling_waits_for_nobody_who_is_away(tmp_path: Path) -> None:
 
 async def test_a_finished_job_stays_finished(tmp_path: Path) -> None:
     """It can be neither cancelled nor resumed nor submitted again, also after the coordinator's restart."""
-
     federation = Federation(tmp_path, HERE.tables)
     finished = await federation.train(JOB)
     for _ in range(2):
@@ -259,8 +243,7 @@ async def test_a_finished_job_stays_finished(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"there is a job 'job' already \(finished\); choose another name$"):
             await federation.train(JOB)
         assert federation.jobs.status("job") == [finished]
-        federation.kill(COORDINATOR)
-        federation.start(COORDINATOR)
+        federation.restart(COORDINATOR)
     for call in (federation.jobs.status, federation.jobs.resume):
         with pytest.raises(UnknownJob, match="there is no job 'none'"):
             call("none")
@@ -271,7 +254,6 @@ async def test_a_finished_job_stays_finished(tmp_path: Path) -> None:
 
 async def test_a_running_job_cannot_be_resumed_beside_itself(tmp_path: Path) -> None:
     """While it runs, resuming is a conflict; another job runs beside it and both find the oracle's model."""
-
     federation = Federation(tmp_path, HERE.tables)
     federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
     await _at(federation, "gradients")
@@ -286,7 +268,6 @@ async def test_a_running_job_cannot_be_resumed_beside_itself(tmp_path: Path) -> 
 
 async def test_a_watcher_sees_the_job_from_phase_to_phase_until_its_end(tmp_path: Path) -> None:
     """Watching ends by itself with the final status; what it shows on the way only goes forward."""
-
     federation = Federation(tmp_path, HERE.tables, faults=Faults(delay_s=2.0))
     federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
     seen = []
@@ -304,7 +285,6 @@ async def test_a_watcher_sees_the_job_from_phase_to_phase_until_its_end(tmp_path
 
 async def test_a_slow_watcher_is_told_the_end(tmp_path: Path) -> None:
     """A job that ends while its last status is on its way to the watcher: the end still comes, and what came stays."""
-
     federation = Federation(tmp_path, HERE.tables)
     federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
     watching = federation.jobs.watch("job")
@@ -339,7 +319,6 @@ def test_cancelled_at_every_message(tmp_path: Path) -> None:
         assert asyncio.get_running_loop().time() - start < 10
         for state in federation.states.values():
             assert list((state / "jobs").iterdir()) == []
-        await federation.close()
         return "cancelled"
 
     outcomes = [

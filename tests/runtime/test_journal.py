@@ -66,8 +66,7 @@ async def test_a_whole_job_reads_no_file(tmp_path: Path) -> None:
         assert (await federation.train(JOB)).state == "finished"
         assert [status.state for status in federation.jobs.status("")] == ["finished"]
     assert opened == []
-    federation.kill(COORDINATOR)
-    federation.start(COORDINATOR)
+    federation.restart(COORDINATOR)
     assert [status.state for status in federation.jobs.status("")] == ["finished"]
 
 

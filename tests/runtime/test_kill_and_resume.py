@@ -23,7 +23,7 @@ from tests.forest import test_disturbed
 from tests.lattice_ways import take_way
 from tests.oracle import OracleModel, OracleSplit
 from tests.replay import HERE, JOB, ORACLE, PARAMS, faultless
-from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.simulator import COORDINATOR, Federation, Message, finished, run
 from tests.trainings import jobs_of
 from tests.trainings import oracle as train
 from tests.worlds import PARTIES, World, assert_oracles_model, spec
@@ -120,13 +120,11 @@ def _kill_and_resume(
         assert [status.state for status in federation.jobs.status("job")] == [state]
         if state != "finished":
             assert state == "interrupted"
-            resumed = await federation.resume()
-            assert (resumed.state, resumed.error) == ("finished", "")
+            finished(await federation.resume())
         assert_oracles_model(federation.states, oracle)
         for party in federation.states.values():
             assert list((party / "jobs").iterdir()) == []
             assert list(party.rglob("secret*")) == []
-        await federation.close()
         return state
 
     with ciphers(KeysMade(), transparent=number % REAL != 0):
@@ -223,8 +221,7 @@ async def test_logs_go_on_after_a_kill(tmp_path: Path) -> None:
         if message.word == "children":
             federation.hook = None
             for party in PARTIES:
-                federation.kill(party)
-                federation.start(party)
+                federation.restart(party)
 
     federation.hook = kill_everybody
     assert (await federation.train(JOB)).state == "interrupted"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word
-from tests.simulator import COORDINATOR, Faults, Federation, Message, run
+from tests.simulator import COORDINATOR, Faults, Federation, Message
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import ConfigError, DataError, OutOfOrder
 from treetap.models.durable import document
@@ -67,93 +67,72 @@ async def _begun_until(federation: Federation, word: str, *, resume: bool = Fals
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_late_prepare_does_not_begin_a_cancelled_job_again(restarted: bool, tmp_path: Path) -> None:
+async def test_a_late_prepare_does_not_begin_a_cancelled_job_again(restarted: bool, tmp_path: Path) -> None:
     """Neither at once nor after the party was started again; no file of the job comes back."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await _begun_until(federation, "store_tree")
-        assert (await federation.jobs.cancel("job")).state == "cancelled"
-        assert _left_on_disk(federation) == set()
-        if restarted:
-            federation.kill(VICTIM)
-            federation.start(VICTIM)
-        (prepare,) = _asked(federation, VICTIM, "prepare")
-        with pytest.raises(OutOfOrder, match="attempt 1 of job job is over: this party has left it"):
-            await _ask(federation, VICTIM, prepare)
-        assert _left_on_disk(federation) == set()
-        assert federation.node(VICTIM)._sessions == {}
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await _begun_until(federation, "store_tree")
+    assert (await federation.jobs.cancel("job")).state == "cancelled"
+    assert _left_on_disk(federation) == set()
+    if restarted:
+        federation.restart(VICTIM)
+    (prepare,) = _asked(federation, VICTIM, "prepare")
+    with pytest.raises(OutOfOrder, match="attempt 1 of job job is over: this party has left it"):
+        await _ask(federation, VICTIM, prepare)
+    assert _left_on_disk(federation) == set()
+    assert federation.node(VICTIM)._sessions == {}
 
 
-def test_a_late_discard_takes_no_model(tmp_path: Path) -> None:
+async def test_a_late_discard_takes_no_model(tmp_path: Path) -> None:
     """A request to delete the job's files that arrives after the publication, of any attempt."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        assert (await federation.train(JOB)).state == "finished"
-        submission = _asked(federation, VICTIM, "prepare")[0].setup.prepare.submission
-        for party in PARTIES:
-            for attempt in (1, 2):
-                await _ask(federation, party, _leave(submission, attempt, discard=True))
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    assert (await federation.train(JOB)).state == "finished"
+    submission = _asked(federation, VICTIM, "prepare")[0].setup.prepare.submission
+    for party in PARTIES:
+        for attempt in (1, 2):
+            await _ask(federation, party, _leave(submission, attempt, discard=True))
+    assert_oracles_model(federation.states, ORACLE)
 
 
-def test_a_late_discard_of_an_earlier_attempt_takes_no_progress(tmp_path: Path) -> None:
+async def test_a_late_discard_of_an_earlier_attempt_takes_no_progress(tmp_path: Path) -> None:
     """A job that failed at its first attempt is discarded; a copy of that request does not reach the next attempt."""
+    federation = Federation(tmp_path, HERE.tables)
+    path = federation.configs[VICTIM].tables["train"].path
+    away = path.rename(path.with_suffix(".away"))
+    assert (await federation.train(JOB)).state == "failed"
+    (leave,) = _asked(federation, VICTIM, "leave")
+    assert leave.setup.leave.discard
+    away.rename(path)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        path = federation.configs[VICTIM].tables["train"].path
-        away = path.rename(path.with_suffix(".away"))
-        assert (await federation.train(JOB)).state == "failed"
-        (leave,) = _asked(federation, VICTIM, "leave")
-        assert leave.setup.leave.discard
-        away.rename(path)
+    async def copies() -> None:
+        while True:
+            await _ask(federation, VICTIM, leave)
+            await asyncio.sleep(0.01)
 
-        async def copies() -> None:
-            while True:
-                await _ask(federation, VICTIM, leave)
-                await asyncio.sleep(0.01)
-
-        late = asyncio.ensure_future(copies())
-        federation.faults.delay_s = 0.05
-        assert (await federation.resume()).state == "finished"
-        late.cancel()
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
+    late = asyncio.ensure_future(copies())
+    federation.faults.delay_s = 0.05
+    assert (await federation.resume()).state == "finished"
+    late.cancel()
+    assert_oracles_model(federation.states, ORACLE)
 
 
-def test_another_submission_neither_ends_nor_takes_over_a_job(tmp_path: Path) -> None:
+async def test_another_submission_neither_ends_nor_takes_over_a_job(tmp_path: Path) -> None:
     """A coordinator that has lost its journal may use the name of a job again: the first job goes on."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await _begun_until(federation, "choose_splits")
-        for party in PARTIES:
-            for discard in (False, True):
-                await _ask(federation, party, _leave("another", 9, discard=discard))
-            (prepare,) = _asked(federation, party, "prepare")
-            other = control_pb2.StepRequest()
-            other.CopyFrom(prepare)
-            other.attempt, other.setup.prepare.submission = 2, "another"
-            with pytest.raises(ConfigError, match="another job of the name 'job' is under way here"):
-                await _ask(federation, party, other)
-        assert (await federation.jobs.wait("job")).state == "finished"
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await _begun_until(federation, "choose_splits")
+    for party in PARTIES:
+        for discard in (False, True):
+            await _ask(federation, party, _leave("another", 9, discard=discard))
+        (prepare,) = _asked(federation, party, "prepare")
+        other = control_pb2.StepRequest()
+        other.CopyFrom(prepare)
+        other.attempt, other.setup.prepare.submission = 2, "another"
+        with pytest.raises(ConfigError, match="another job of the name 'job' is under way here"):
+            await _ask(federation, party, other)
+    assert (await federation.jobs.wait("job")).state == "finished"
+    assert_oracles_model(federation.states, ORACLE)
 
 
-def test_an_opening_that_comes_twice_opens_once(
+async def test_an_opening_that_comes_twice_opens_once(
     jobs: tuple[Conducted, Conducted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two copies of an attempt's first step, while the last attempt's session is being closed, find one session."""
@@ -165,69 +144,55 @@ def test_an_opening_that_comes_twice_opens_once(
 
     monkeypatch.setattr("treetap.party.opening.role_for_training", counted)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await Replay(federation, jobs[0]).to(before="make_keys")
-        waiting = asyncio.ensure_future(ask(federation, VICTIM, with_word("take_key")))
-        await asyncio.sleep(0.1)
-        opened.clear()
-        prepare = with_word("prepare", attempt=2)
-        first, second = await asyncio.gather(*(ask(federation, VICTIM, prepare) for _ in range(2)))
-        assert first == second
-        assert len(opened) == 1
-        await asyncio.gather(waiting, return_exceptions=True)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    await Replay(federation, jobs[0]).to(before="make_keys")
+    waiting = asyncio.ensure_future(ask(federation, VICTIM, with_word("take_key")))
+    await asyncio.sleep(0.1)
+    opened.clear()
+    prepare = with_word("prepare", attempt=2)
+    first, second = await asyncio.gather(*(ask(federation, VICTIM, prepare) for _ in range(2)))
+    assert first == second
+    assert len(opened) == 1
+    await asyncio.gather(waiting, return_exceptions=True)
 
 
-def test_a_new_attempt_ends_the_old_one(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+async def test_a_new_attempt_ends_the_old_one(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
     """A step that waits is ended by the next attempt's opening, and the party works for the new attempt alone."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        replay = Replay(federation, jobs[0])
-        await replay.to(before="make_keys")
-        take = with_word("take_key")
-        waiting = asyncio.ensure_future(ask(federation, VICTIM, take))
-        await asyncio.sleep(0.1)
-        prepared = await ask(federation, VICTIM, with_word("prepare", attempt=2))
-        assert prepared.setup.prepared == setup_pb2.Prepared(aligned_attempt=1)
-        (ended,) = await asyncio.gather(waiting, return_exceptions=True)
-        assert "feature-b left the job or was stopped while this step was under way" in str(ended)
-        with pytest.raises(OutOfOrder, match="attempt 1 of job job is over: attempt 2 has begun"):
-            await ask(federation, VICTIM, take)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    replay = Replay(federation, jobs[0])
+    await replay.to(before="make_keys")
+    take = with_word("take_key")
+    waiting = asyncio.ensure_future(ask(federation, VICTIM, take))
+    await asyncio.sleep(0.1)
+    prepared = await ask(federation, VICTIM, with_word("prepare", attempt=2))
+    assert prepared.setup.prepared == setup_pb2.Prepared(aligned_attempt=1)
+    (ended,) = await asyncio.gather(waiting, return_exceptions=True)
+    assert "feature-b left the job or was stopped while this step was under way" in str(ended)
+    with pytest.raises(OutOfOrder, match="attempt 1 of job job is over: attempt 2 has begun"):
+        await ask(federation, VICTIM, take)
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_every_request_comes_again_much_later(cancelled: bool, tmp_path: Path) -> None:
+async def test_every_request_comes_again_much_later(cancelled: bool, tmp_path: Path) -> None:
     """A copy of each message of two attempts, up to two minutes late: the same model, or no trace of the job."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, faults=Faults(double=1.0, late_s=120.0, seed=3))
-        path = federation.configs[VICTIM].tables["train"].path
-        away = path.rename(path.with_suffix(".away"))
-        assert (await federation.train(JOB)).state == "failed"
-        away.rename(path)
-        if cancelled:
-            await _begun_until(federation, "store_tree", resume=True)
-            await federation.jobs.cancel("job")
-        else:
-            assert (await federation.resume()).state == "finished"
-        await asyncio.sleep(LATER_S)
-        assert _left_on_disk(federation) == set()
-        assert all(federation.node(party)._sessions == {} for party in PARTIES)
-        if cancelled:
-            assert [path for state in federation.states.values() for path in (state / "models").iterdir()] == []
-        else:
-            assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, faults=Faults(double=1.0, late_s=120.0, seed=3))
+    path = federation.configs[VICTIM].tables["train"].path
+    away = path.rename(path.with_suffix(".away"))
+    assert (await federation.train(JOB)).state == "failed"
+    away.rename(path)
+    if cancelled:
+        await _begun_until(federation, "store_tree", resume=True)
+        await federation.jobs.cancel("job")
+    else:
+        assert (await federation.resume()).state == "finished"
+    await asyncio.sleep(LATER_S)
+    assert _left_on_disk(federation) == set()
+    assert all(federation.node(party)._sessions == {} for party in PARTIES)
+    if cancelled:
+        assert [path for state in federation.states.values() for path in (state / "models").iterdir()] == []
+    else:
+        assert_oracles_model(federation.states, ORACLE)
 
 
 @pytest.mark.second_tier

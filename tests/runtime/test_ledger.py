@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.replay import HERE
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import PARTIES
 from treetap.errors import DataError, Refused
 from treetap.models import durable
@@ -218,19 +218,13 @@ def test_attempts_of_an_earlier_version_say_nothing_of_the_ledger(
         Attempts(Ledger(tmp_path))
 
 
-def test_a_party_does_not_start_beside_a_ledger_that_lacks_lines(tmp_path: Path) -> None:
+async def test_a_party_does_not_start_beside_a_ledger_that_lacks_lines(tmp_path: Path) -> None:
     """After a job, of which the charges are gone."""
-
-    async def main() -> None:
-        policies = {name: {"columns": {"preview": "count"}} for name in PARTIES}
-        federation = Federation(tmp_path, HERE.tables, policies=policies)
-        assert (await federation.preview(*PARTIES, job="count")).state == "finished"
-        federation.kill(PARTIES[0])
+    policies = {name: {"columns": {"preview": "count"}} for name in PARTIES}
+    federation = Federation(tmp_path, HERE.tables, policies=policies)
+    assert (await federation.preview(*PARTIES, job="count")).state == "finished"
+    federation.restart(PARTIES[0])
+    federation.kill(PARTIES[0])
+    (federation.state(PARTIES[0]) / LEDGER).unlink()
+    with pytest.raises(DataError, match=f"{LEDGER}: lacks charges"):
         federation.start(PARTIES[0])
-        federation.kill(PARTIES[0])
-        (federation.state(PARTIES[0]) / LEDGER).unlink()
-        with pytest.raises(DataError, match=f"{LEDGER}: lacks charges"):
-            federation.start(PARTIES[0])
-        await federation.close()
-
-    run(main())

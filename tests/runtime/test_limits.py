@@ -17,7 +17,7 @@ from tests.documents import blocks
 from tests.pivodl import small_job
 from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.replay import HERE, JOB, PARAMS
-from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.simulator import COORDINATOR, Federation, Message, failed, finished
 from tests.splitnn.small_job import INSTALLED
 from tests.splitnn.small_job import JOB as NETWORK
 from tests.splitnn.small_job import PARAMS as SPLITNN
@@ -158,135 +158,103 @@ PARTNERS: Mapping[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", PARTNERS)
-def test_a_job_is_refused_at_its_opening_and_by_a_check_before(name: str, tmp_path: Path) -> None:
+async def test_a_job_is_refused_at_its_opening_and_by_a_check_before(name: str, tmp_path: Path) -> None:
     """By the same sentence; nothing is sent between parties, and nothing is charged."""
     policy, said = PARTNERS[name]
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: policy})
-        answers = await _checked(federation)
-        assert said in answers[FEATURE]
-        assert {answers[LABEL_HOLDER], answers[OTHER]} == {""}
-        status = await federation.train(JOB)
-        assert status.state == "failed"
-        assert said in status.error
-        assert {message.sender for message in federation.log} == {COORDINATOR}
-        assert ledger_of(federation.state(FEATURE)).charges() == []
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: policy})
+    answers = await _checked(federation)
+    assert said in answers[FEATURE]
+    assert {answers[LABEL_HOLDER], answers[OTHER]} == {""}
+    failed(await federation.train(JOB), said)
+    assert {message.sender for message in federation.log} == {COORDINATOR}
+    assert ledger_of(federation.state(FEATURE)).charges() == []
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("key", ["records_per_day", "jobs_per_day"])
-def test_trainings_with_a_partner_are_limited_a_day(
+async def test_trainings_with_a_partner_are_limited_a_day(
     key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Over two jobs, through a restart, at the edge; a day gives them back; another partner has its own."""
     began, common = time.time(), len(HERE.y)
     rules = {LABEL_HOLDER: {key: 2 if key == "jobs_per_day" else 2 * common}, COORDINATOR: {key: 1000 * common}}
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"partners": rules}})
-        for name in ("one", "two"):
-            assert (await _checked(federation, name))[FEATURE] == ""
-            assert (await federation.train(JOB, name)).state == "finished"
-        charges = ledger_of(federation.state(FEATURE)).charges
-        assert [one.occasion.job for one in charges(Kind.TRAINING)] == ["one", "two"]
-        assert [one.amount for one in charges(Kind.RECORDS)] == [common, common]
-        assert {one.occasion.table for one in charges()} == {"train"}
-        assert {one.occasion.partners for one in charges()} == {(LABEL_HOLDER, OTHER, COORDINATOR)}
-        federation.kill(FEATURE)
-        federation.start(FEATURE)
-        said = f"{FEATURE} takes no part: the {key} of its policy are used up; its log says until when"
-        assert (await _checked(federation, "three"))[FEATURE] == said
-        before = len(federation.log)
-        status = await federation.train(JOB, "three")
-        assert (status.state, status.error) == ("failed", f"Refused: {said}")
-        assert {message.sender for message in federation.log[before:]} == {COORDINATOR}
-        assert f"in 24 hours there were as many with {LABEL_HOLDER}; the next may come after " in caplog.text
-        monkeypatch.setattr(time, "time", lambda: began + DAY_S + 60)
-        assert (await federation.train(JOB, "four")).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"partners": rules}})
+    for name in ("one", "two"):
+        assert (await _checked(federation, name))[FEATURE] == ""
+        assert (await federation.train(JOB, name)).state == "finished"
+    charges = ledger_of(federation.state(FEATURE)).charges
+    assert [one.occasion.job for one in charges(Kind.TRAINING)] == ["one", "two"]
+    assert [one.amount for one in charges(Kind.RECORDS)] == [common, common]
+    assert {one.occasion.table for one in charges()} == {"train"}
+    assert {one.occasion.partners for one in charges()} == {(LABEL_HOLDER, OTHER, COORDINATOR)}
+    federation.restart(FEATURE)
+    said = f"{FEATURE} takes no part: the {key} of its policy are used up; its log says until when"
+    assert (await _checked(federation, "three"))[FEATURE] == said
+    before = len(federation.log)
+    status = await federation.train(JOB, "three")
+    assert (status.state, status.error) == ("failed", f"Refused: {said}")
+    assert {message.sender for message in federation.log[before:]} == {COORDINATOR}
+    assert f"in 24 hours there were as many with {LABEL_HOLDER}; the next may come after " in caplog.text
+    monkeypatch.setattr(time, "time", lambda: began + DAY_S + 60)
+    assert (await federation.train(JOB, "four")).state == "finished"
 
 
-def test_records_are_counted_before_sums_of_them_leave(tmp_path: Path) -> None:
+async def test_records_are_counted_before_sums_of_them_leave(tmp_path: Path) -> None:
     """A limit that the common records exceed ends the job after the alignment, and the charge is not made."""
-
-    async def main() -> None:
-        limit = {"partners": {"*": {"records_per_day": len(HERE.y) - 1}}}
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: limit})
-        status = await federation.train(JOB)
-        assert f"{FEATURE} takes no part: the records_per_day of its policy are used up" in status.error
-        assert "candidate_sums" not in {message.word for message in federation.log}
-        assert [str(one.kind) for one in ledger_of(federation.state(FEATURE)).charges()] == ["training"]
-        await federation.close()
-
-    run(main())
+    limit = {"partners": {"*": {"records_per_day": len(HERE.y) - 1}}}
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: limit})
+    status = await federation.train(JOB)
+    assert f"{FEATURE} takes no part: the records_per_day of its policy are used up" in status.error
+    assert "candidate_sums" not in {message.word for message in federation.log}
+    assert [str(one.kind) for one in ledger_of(federation.state(FEATURE)).charges()] == ["training"]
 
 
-def test_an_opening_that_fails_is_charged(tmp_path: Path) -> None:
+async def test_an_opening_that_fails_is_charged(tmp_path: Path) -> None:
     """Its error tells of the table as an answer does, so that no coordinator looks again and again."""
-
-    async def main() -> None:
-        limit = {"partners": {COORDINATOR: {"jobs_per_day": 1}}}
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: limit})
-        tables = dict(federation.configs[FEATURE].tables)
-        tables["train"] = tables["train"].model_copy(update={"path": Path("/nowhere/train.parquet")})
-        federation.configs[FEATURE] = federation.configs[FEATURE].model_copy(update={"tables": tables})
-        federation.start(FEATURE)
-        assert "there is no such file" in (await federation.train(JOB)).error
-        assert [str(one.kind) for one in ledger_of(federation.state(FEATURE)).charges()] == ["training"]
-        status = await federation.train(JOB, "again")
-        assert f"{FEATURE} takes no part: the jobs_per_day of its policy are used up" in status.error
-        await federation.close()
-
-    run(main())
+    limit = {"partners": {COORDINATOR: {"jobs_per_day": 1}}}
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: limit})
+    tables = dict(federation.configs[FEATURE].tables)
+    tables["train"] = tables["train"].model_copy(update={"path": Path("/nowhere/train.parquet")})
+    federation.configs[FEATURE] = federation.configs[FEATURE].model_copy(update={"tables": tables})
+    federation.start(FEATURE)
+    assert "there is no such file" in (await federation.train(JOB)).error
+    assert [str(one.kind) for one in ledger_of(federation.state(FEATURE)).charges()] == ["training"]
+    status = await federation.train(JOB, "again")
+    assert f"{FEATURE} takes no part: the jobs_per_day of its policy are used up" in status.error
 
 
-def test_an_attempt_that_resumes_a_job_is_a_further_charge(tmp_path: Path) -> None:
+async def test_an_attempt_that_resumes_a_job_is_a_further_charge(tmp_path: Path) -> None:
     """So a coordinator cannot have one job begun again and again."""
+    limit = {"partners": {LABEL_HOLDER: {"jobs_per_day": 1}}}
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: limit})
 
-    async def main() -> None:
-        limit = {"partners": {LABEL_HOLDER: {"jobs_per_day": 1}}}
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: limit})
+    def kill(message: Any) -> None:
+        if message.word == "candidate_sums" and not message.served:
+            federation.hook = None
+            federation.restart(FEATURE)
 
-        def kill(message: Any) -> None:
-            if message.word == "candidate_sums" and not message.served:
-                federation.hook = None
-                federation.kill(FEATURE)
-                federation.start(FEATURE)
-
-        federation.hook = kill
-        status = await federation.train(JOB)
-        assert status.state in ("failed", "interrupted")
-        status = await federation.resume("job")
-        assert f"{FEATURE} takes no part: the jobs_per_day of its policy are used up" in status.error
-        await federation.close()
-
-    run(main())
+    federation.hook = kill
+    status = await federation.train(JOB)
+    assert status.state in ("failed", "interrupted")
+    status = await federation.resume("job")
+    assert f"{FEATURE} takes no part: the jobs_per_day of its policy are used up" in status.error
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("most", "goes"), [(len(HERE.y), True), (len(HERE.y) - 1, False)])
-def test_a_longer_list_of_a_partner_is_not_raised(most: int, goes: bool, tmp_path: Path) -> None:
+async def test_a_longer_list_of_a_partner_is_not_raised(most: int, goes: bool, tmp_path: Path) -> None:
     """In a ring the lists come by way of others, and the owner's limit counts."""
-
-    async def main() -> None:
-        limit = {"partners": {OTHER: {"largest_list": most}, LABEL_HOLDER: {"largest_list": 10**6}}}
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: limit})
-        job = spec(PARAMS)
-        job.alignment = "psi"
-        status = await federation.train(job)
-        assert (status.state == "finished") is goes, status.error
-        if not goes:
-            assert f"{FEATURE} does not raise a list of {OTHER} with more than {most} ids" in status.error
-            assert f"largest_list = {most} under [partners.{OTHER}]" in status.error
-        await federation.close()
-
-    run(main())
+    limit = {"partners": {OTHER: {"largest_list": most}, LABEL_HOLDER: {"largest_list": 10**6}}}
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: limit})
+    job = spec(PARAMS)
+    job.alignment = "psi"
+    status = await federation.train(job)
+    assert (status.state == "finished") is goes, status.error
+    if not goes:
+        assert f"{FEATURE} does not raise a list of {OTHER} with more than {most} ids" in status.error
+        assert f"largest_list = {most} under [partners.{OTHER}]" in status.error
 
 
 PREDICTIONS = ("interactive", "eini", "eini-lattice", "masked")
@@ -294,34 +262,30 @@ PREDICTIONS = ("interactive", "eini", "eini-lattice", "masked")
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", PREDICTIONS)
-def test_predictions_and_queries_are_limited(protocol: str, tmp_path: Path) -> None:
+async def test_predictions_and_queries_are_limited(protocol: str, tmp_path: Path) -> None:
     """A record may be asked for twice; then no direction or mask leaves for it, and predictions end with the day's."""
     here, job = (small_job.HERE, small_job.JOB) if protocol == "masked" else (HERE, JOB)
     own = policies(job) if protocol == "masked" else {}
     limits = {"partners": {LABEL_HOLDER: {"queries_per_record": 2, "predictions_per_day": 3}}}
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies={**own, FEATURE: merged(own.get(FEATURE, {}), limits)})
-        assert (await federation.train(job)).state == "finished"
-        for name in ("one", "two", "three", "four"):
-            before = len(federation.log)
-            status = await federation.predict(predict_request(protocol, model="job", job=name))
-            sent = {message.word for message in federation.log[before:] if message.sender == FEATURE}
-            if name in ("one", "two"):
-                assert (status.state, status.error) == ("finished", "")
-                continue
-            assert status.state == "failed"
-            assert not sent & {"route_answers", "masked_entries", "score_shares", "masked_sums"}
-            if name == "three":
-                assert f"{FEATURE} answers {LABEL_HOLDER} no more about" in status.error
-                assert f"queries_per_record = 2 under [partners.{LABEL_HOLDER}]" in status.error
-            else:
-                assert f"{FEATURE} takes no part: the predictions_per_day of its policy are used up" in status.error
-        kinds = [one.kind for one in ledger_of(federation.state(FEATURE)).charges()]
-        assert kinds.count(Kind.PREDICTION) == 3
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, policies={**own, FEATURE: merged(own.get(FEATURE, {}), limits)})
+    assert (await federation.train(job)).state == "finished"
+    for name in ("one", "two", "three", "four"):
+        before = len(federation.log)
+        status = await federation.predict(predict_request(protocol, model="job", job=name))
+        sent = {message.word for message in federation.log[before:] if message.sender == FEATURE}
+        if name in ("one", "two"):
+            assert (status.state, status.error) == ("finished", "")
+            continue
+        assert status.state == "failed"
+        assert not sent & {"route_answers", "masked_entries", "score_shares", "masked_sums"}
+        if name == "three":
+            assert f"{FEATURE} answers {LABEL_HOLDER} no more about" in status.error
+            assert f"queries_per_record = 2 under [partners.{LABEL_HOLDER}]" in status.error
+        else:
+            assert f"{FEATURE} takes no part: the predictions_per_day of its policy are used up" in status.error
+    kinds = [one.kind for one in ledger_of(federation.state(FEATURE)).charges()]
+    assert kinds.count(Kind.PREDICTION) == 3
 
 
 def test_weights_do_not_undo_the_least_child_weight() -> None:
@@ -337,23 +301,18 @@ def test_weights_do_not_undo_the_least_child_weight() -> None:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("most", [3, 2, 4])
-def test_trees_of_a_base_model_are_counted(most: int, tmp_path: Path) -> None:
+async def test_trees_of_a_base_model_are_counted(most: int, tmp_path: Path) -> None:
     """A chain of jobs grows no more trees than one job may."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"limits": {"trees": most}}})
-        assert (await federation.train(spec(replace(PARAMS, n_estimators=2)), "before")).state == "finished"
-        job = spec(replace(PARAMS, n_estimators=2))
-        job.base_model = "before"
-        status = await federation.train(job)
-        assert (status.state == "finished") is (most == 4), status.error
-        if most < 4:
-            remedy = "without a base model" if most == 2 else "with n_estimators = 1 or less"
-            assert f"n_estimators = 2 after 2 trees of a base model: its policy says trees = {most}" in status.error
-            assert f"train {remedy}, or change" in status.error
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"limits": {"trees": most}}})
+    assert (await federation.train(spec(replace(PARAMS, n_estimators=2)), "before")).state == "finished"
+    job = spec(replace(PARAMS, n_estimators=2))
+    job.base_model = "before"
+    status = await federation.train(job)
+    assert (status.state == "finished") is (most == 4), status.error
+    if most < 4:
+        remedy = "without a base model" if most == 2 else "with n_estimators = 1 or less"
+        assert f"n_estimators = 2 after 2 trees of a base model: its policy says trees = {most}" in status.error
+        assert f"train {remedy}, or change" in status.error
 
 
 #: Three trees in each of its rounds.
@@ -362,30 +321,24 @@ CLASSES = replace(PARAMS, objective="multi:softprob", n_estimators=2)
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("who", "most"), [(FEATURE, 5), (LABEL_HOLDER, 5), (FEATURE, 6), (FEATURE, 3)])
-def test_a_tree_of_each_class_counts(who: str, most: int, tmp_path: Path) -> None:
+async def test_a_tree_of_each_class_counts(who: str, most: int, tmp_path: Path) -> None:
     """The label holder knows the classes, and refuses before the alignment; a feature party, the first tree beyond."""
     here = world(20, (1, 1, 1), seed=3, objective="multi:softprob", classes=3)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables, policies={who: {"limits": {"trees": most}}})
-        status = await federation.train(spec(CLASSES, obfuscation="standard"))
-        assert (status.state == "finished") is (most == 6), status.error
-        words = {message.word for message in federation.log if message.sender == who}
-        if who == LABEL_HOLDER:
-            assert f"{who} takes no part in a job with n_estimators = 2, rounds of 3 trees or more: " in status.error
-            assert "train with n_estimators = 1 or less, or change" in status.error
-            assert words == set()
-        elif most == 5:
-            assert f"{who} grows no tree after tree 4: its policy says trees = 5 under [limits], and " in status.error
-            assert JobStore(federation.state(who) / "jobs" / "job", Path()).lines(TREES).count() == 5
-        elif most == 3:
-            assert (
-                "rounds of 2 trees or more: its policy says trees = 3 under [limits]; train with n_est" in status.error
-            )
-            assert words == set()
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, here.tables, policies={who: {"limits": {"trees": most}}})
+    status = await federation.train(spec(CLASSES, obfuscation="standard"))
+    assert (status.state == "finished") is (most == 6), status.error
+    words = {message.word for message in federation.log if message.sender == who}
+    if who == LABEL_HOLDER:
+        assert f"{who} takes no part in a job with n_estimators = 2, rounds of 3 trees or more: " in status.error
+        assert "train with n_estimators = 1 or less, or change" in status.error
+        assert words == set()
+    elif most == 5:
+        assert f"{who} grows no tree after tree 4: its policy says trees = 5 under [limits], and " in status.error
+        assert JobStore(federation.state(who) / "jobs" / "job", Path()).lines(TREES).count() == 5
+    elif most == 3:
+        assert "rounds of 2 trees or more: its policy says trees = 3 under [limits]; train with n_est" in status.error
+        assert words == set()
 
 
 def test_a_limit_of_fewer_trees_than_a_round_has_names_the_way_out() -> None:
@@ -426,123 +379,105 @@ STORIES: Mapping[str, tuple[Any, Any]] = {
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", ["boosting", "forest", "pivodl", pytest.param("splitnn", marks=NEURAL)])
-def test_every_protocol_charges_its_attempts_and_records(protocol: str, tmp_path: Path) -> None:
+async def test_every_protocol_charges_its_attempts_and_records(protocol: str, tmp_path: Path) -> None:
     """At every party, by the table's name, and a limit of none stops the second job of each."""
     assert set(STORIES) == set(TRAINING)
     here, job = STORIES[protocol]
 
-    async def main() -> None:
-        own = policies(job)
-        limit = {"partners": {COORDINATOR: {"jobs_per_day": 1}}}
-        federation = Federation(
-            tmp_path, here.tables, policies={party: merged(own.get(party, {}), limit) for party in PARTIES}
-        )
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
-        for party in PARTIES:
-            charges = ledger_of(federation.state(party)).charges(Kind.TRAINING, Kind.RECORDS)
-            assert [(str(one.kind), one.amount, one.occasion.table) for one in charges] == [
-                ("training", 1, "train"),
-                ("records", len(here.y), "train"),
-            ]
-        before = len(federation.log)
-        status = await federation.train(job, "again")
-        assert "takes no part: the jobs_per_day of its policy are used up" in status.error
-        assert {message.sender for message in federation.log[before:]} == {COORDINATOR}
-        await federation.close()
-
-    run(main())
+    own = policies(job)
+    limit = {"partners": {COORDINATOR: {"jobs_per_day": 1}}}
+    federation = Federation(
+        tmp_path, here.tables, policies={party: merged(own.get(party, {}), limit) for party in PARTIES}
+    )
+    status = finished(await federation.train(job))
+    for party in PARTIES:
+        charges = ledger_of(federation.state(party)).charges(Kind.TRAINING, Kind.RECORDS)
+        assert [(str(one.kind), one.amount, one.occasion.table) for one in charges] == [
+            ("training", 1, "train"),
+            ("records", len(here.y), "train"),
+        ]
+    before = len(federation.log)
+    status = await federation.train(job, "again")
+    assert "takes no part: the jobs_per_day of its policy are used up" in status.error
+    assert {message.sender for message in federation.log[before:]} == {COORDINATOR}
 
 
 @pytest.mark.second_tier
-def test_noise_on_leaf_weights_is_charged_once_for_a_job(tmp_path: Path) -> None:
+async def test_noise_on_leaf_weights_is_charged_once_for_a_job(tmp_path: Path) -> None:
     """At the parties that draw some, with ε and δ."""
     job = spec(replace(small_job.PARAMS, epsilon=4.0), obfuscation="standard")
 
-    async def main() -> None:
-        federation = Federation(tmp_path, small_job.HERE.tables, policies=policies(job))
-        status = await federation.train(job)
-        assert (status.state, status.error) == ("finished", "")
-        drawn = [ledger_of(state).charges(Kind.NOISED_WEIGHTS) for state in federation.states.values()]
-        assert any(drawn)
-        for charges in drawn:
-            assert [(one.amount, dict(one.details)) for one in charges] in (
-                [],
-                [(4.0, {"delta": small_job.PARAMS.delta})],
-            )
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, small_job.HERE.tables, policies=policies(job))
+    finished(await federation.train(job))
+    drawn = [ledger_of(state).charges(Kind.NOISED_WEIGHTS) for state in federation.states.values()]
+    assert any(drawn)
+    for charges in drawn:
+        assert [(one.amount, dict(one.details)) for one in charges] in (
+            [],
+            [(4.0, {"delta": small_job.PARAMS.delta})],
+        )
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("alignment", ["psi", "sorted-ids"])
-def test_nothing_leaves_before_its_charge_is_on_disk(alignment: str, tmp_path: Path) -> None:
+async def test_nothing_leaves_before_its_charge_is_on_disk(alignment: str, tmp_path: Path) -> None:
     """Of any party, in each attempt: blinded ids after that of the attempt, the rest after that of the records."""
     killed, seen = list[str](), set[tuple[str, int, bool]]()
     job = spec(PARAMS, alignment=alignment)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
+    federation = Federation(tmp_path, HERE.tables)
 
-        def look(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            charges = Ledger(federation.state(sender)).charges()  # as another process reads it
-            own = {one.kind for one in charges if one.occasion.attempt == parcel.attempt}
-            aligning, word = parcel.WhichOneof("body") == "alignment", name_of(parcel)
-            wanted = {Kind.TRAINING} if aligning else {Kind.TRAINING, Kind.RECORDS}
-            assert wanted <= own <= {Kind.TRAINING, Kind.RECORDS}, word
-            seen.add((sender, parcel.attempt, aligning))
-            return parcel
+    def look(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        charges = Ledger(federation.state(sender)).charges()  # as another process reads it
+        own = {one.kind for one in charges if one.occasion.attempt == parcel.attempt}
+        aligning, word = parcel.WhichOneof("body") == "alignment", name_of(parcel)
+        wanted = {Kind.TRAINING} if aligning else {Kind.TRAINING, Kind.RECORDS}
+        assert wanted <= own <= {Kind.TRAINING, Kind.RECORDS}, word
+        seen.add((sender, parcel.attempt, aligning))
+        return parcel
 
-        def kill(message: Message) -> None:
-            if message.sender == FEATURE and message.word in {"blinded_ids", "candidate_sums"} - {*killed}:
-                killed.append(message.word)
-                federation.kill(FEATURE)
-                federation.start(FEATURE)
+    def kill(message: Message) -> None:
+        if message.sender == FEATURE and message.word in {"blinded_ids", "candidate_sums"} - {*killed}:
+            killed.append(message.word)
+            federation.restart(FEATURE)
 
-        federation.tamper, federation.hook = look, kill
-        status = await federation.train(job)
-        while status.state == "interrupted":
-            await asyncio.sleep(200)
-            status = await federation.resume("job")
-        assert (status.state, status.error) == ("finished", "")
-        for party in PARTIES:
-            charges = ledger_of(federation.state(party)).charges(Kind.TRAINING)
-            attempts = [one.occasion.attempt for one in charges]
-            assert attempts == sorted(set(attempts))
-            assert {attempt for sender, attempt, _ in seen if sender == party} <= set(attempts)
-        await federation.close()
-
-    run(main())
+    federation.tamper, federation.hook = look, kill
+    status = await federation.train(job)
+    while status.state == "interrupted":
+        await asyncio.sleep(200)
+        status = await federation.resume("job")
+    assert (status.state, status.error) == ("finished", "")
+    for party in PARTIES:
+        charges = ledger_of(federation.state(party)).charges(Kind.TRAINING)
+        attempts = [one.occasion.attempt for one in charges]
+        assert attempts == sorted(set(attempts))
+        assert {attempt for sender, attempt, _ in seen if sender == party} <= set(attempts)
+    await federation.close()
     assert killed[-1] == "candidate_sums"
     assert {party for party, _, aligning in seen if not aligning} == {*PARTIES}
 
 
 @pytest.mark.parametrize("answer", ["count", "records"])
-def test_a_partners_previews_have_limits_of_their_own(answer: str, tmp_path: Path) -> None:
+async def test_a_partners_previews_have_limits_of_their_own(answer: str, tmp_path: Path) -> None:
     """Fewer than the policy lets all; rows that a preview finds count as records, a count does not."""
     own = {"previews_per_day": 2, "records_per_day": 2 * len(HERE.y)}
     policy = {"columns": {"preview": "records", "min_common_records": 1}}
 
-    async def main() -> None:
-        policies = dict.fromkeys(PARTIES, policy)
-        policies[FEATURE] = {**policy, "partners": {LABEL_HOLDER: own, OTHER: {"tables": ["loans"]}}}
-        federation = Federation(tmp_path, HERE.tables, policies=policies)
+    policies = dict.fromkeys(PARTIES, policy)
+    policies[FEATURE] = {**policy, "partners": {LABEL_HOLDER: own, OTHER: {"tables": ["loans"]}}}
+    federation = Federation(tmp_path, HERE.tables, policies=policies)
 
-        async def asked(name: str, *parties: str) -> str:
-            return str((await federation.preview(*parties, job=name, answer=answer, table="train")).error)
+    async def asked(name: str, *parties: str) -> str:
+        return str((await federation.preview(*parties, job=name, answer=answer, table="train")).error)
 
-        two = (LABEL_HOLDER, FEATURE)
-        assert [await asked("one", *two), await asked("two", *two)] == ["", ""]
-        charges = ledger_of(federation.state(FEATURE)).charges(Kind.RECORDS)
-        assert [one.amount for one in charges] == ([len(HERE.y)] * 2 if answer == "records" else [])
-        said = f"{FEATURE} takes no part: the previews_per_day of its policy are used up"
-        assert said in await asked("three", *two)
-        assert f"in a job with {OTHER} that uses table 'train'" in await asked("four", OTHER, FEATURE)
-        assert await asked("five", LABEL_HOLDER, OTHER) == ""
-        await federation.close()
-
-    run(main())
+    two = (LABEL_HOLDER, FEATURE)
+    assert [await asked("one", *two), await asked("two", *two)] == ["", ""]
+    charges = ledger_of(federation.state(FEATURE)).charges(Kind.RECORDS)
+    assert [one.amount for one in charges] == ([len(HERE.y)] * 2 if answer == "records" else [])
+    said = f"{FEATURE} takes no part: the previews_per_day of its policy are used up"
+    assert said in await asked("three", *two)
+    assert f"in a job with {OTHER} that uses table 'train'" in await asked("four", OTHER, FEATURE)
+    assert await asked("five", LABEL_HOLDER, OTHER) == ""
 
 
 def test_the_limits_of_the_guide_are_a_policy() -> None:

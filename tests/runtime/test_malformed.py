@@ -445,4 +445,3 @@ async def test_false_content_is_told_and_not_kept(story: str, lie: Lie, tmp_path
         again = await (go_on(federation, story) if story in TRAININGS else play(federation, story))
         assert (again.state, again.error) == ("finished", "")
         assert wrong(federation, story) == ""
-        await federation.close()

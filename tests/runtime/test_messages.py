@@ -50,31 +50,24 @@ async def _unknown(node: PartyNode, caller: str, message: exchange_pb2.PeerMessa
     return str(failure.value)
 
 
-def test_only_members_reach_a_running_job(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+async def test_only_members_reach_a_running_job(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
     """Strangers, unknown jobs, attempts that are over or not prepared, and empty parcels are refused by name."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        node = federation.node(FEATURE)
-        with pytest.raises(UnknownJob, match="feature-b holds no job 'job'; was it restarted"):
-            await node.deliver(LABEL_HOLDER, parcel())
-        await Replay(federation, jobs[0]).to(before="begin_tree")
-        for stranger in (COORDINATOR, "operator", FEATURE, ""):
-            missing, there = [await _unknown(node, stranger, parcel(job=job)) for job in ("another", "job")]
-            assert missing.replace("another", "job") == there  # whether there is such a job is the members' business
-        with pytest.raises(UnknownJob, match="feature-b holds no job 'other'"):
-            await node.deliver(LABEL_HOLDER, parcel(job="other"))
-        with pytest.raises(OutOfOrder, match="attempt 0 of job job is over: attempt 1 has begun"):
-            await node.deliver(LABEL_HOLDER, parcel(attempt=0))
-        with pytest.raises(UnknownJob, match="attempt 2 of job job has not been prepared here"):
-            await node.deliver(LABEL_HOLDER, parcel(attempt=2))
-        with pytest.raises(
-            Malformed, match=f"a message of {LABEL_HOLDER} without content; is {LABEL_HOLDER} of another"
-        ):
-            await node.deliver(LABEL_HOLDER, exchange_pb2.PeerMessage(job="job", attempt=1, job_digest=DIGEST))
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    node = federation.node(FEATURE)
+    with pytest.raises(UnknownJob, match="feature-b holds no job 'job'; was it restarted"):
+        await node.deliver(LABEL_HOLDER, parcel())
+    await Replay(federation, jobs[0]).to(before="begin_tree")
+    for stranger in (COORDINATOR, "operator", FEATURE, ""):
+        missing, there = [await _unknown(node, stranger, parcel(job=job)) for job in ("another", "job")]
+        assert missing.replace("another", "job") == there  # whether there is such a job is the members' business
+    with pytest.raises(UnknownJob, match="feature-b holds no job 'other'"):
+        await node.deliver(LABEL_HOLDER, parcel(job="other"))
+    with pytest.raises(OutOfOrder, match="attempt 0 of job job is over: attempt 1 has begun"):
+        await node.deliver(LABEL_HOLDER, parcel(attempt=0))
+    with pytest.raises(UnknownJob, match="attempt 2 of job job has not been prepared here"):
+        await node.deliver(LABEL_HOLDER, parcel(attempt=2))
+    with pytest.raises(Malformed, match=f"a message of {LABEL_HOLDER} without content; is {LABEL_HOLDER} of another"):
+        await node.deliver(LABEL_HOLDER, exchange_pb2.PeerMessage(job="job", attempt=1, job_digest=DIGEST))
 
 
 @pytest.mark.second_tier(but=2)
@@ -111,56 +104,47 @@ def test_a_parcel_is_filed_once_or_refused(kind: str, jobs: tuple[Conducted, Con
         if kind not in FROM_ALL:
             with pytest.raises(Refused, match=f"{kind} of feature-c: this party receives"):
                 await node.deliver(OTHER, first)
-        await federation.close()
 
     run(main())
 
 
-def test_a_flood_for_trees_that_will_never_be_takes_no_room(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+async def test_a_flood_for_trees_that_will_never_be_takes_no_room(
+    jobs: tuple[Conducted, Conducted], tmp_path: Path
+) -> None:
     """A member that sends 100 parts of 1 MiB that no step reads: the mailbox keeps none of them."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        replay = Replay(federation, jobs[0])
-        await replay.to(before="begin_tree")
-        node, refused = federation.node(FEATURE), 0
-        content = bytes(1 << 20)
-        for number in range(100):
-            flood = parcel("gradients", part=number % 3)
-            flood.round, flood.stage = number, number % 5
-            flood.protocol.boosting.gradients.ciphertexts = content
-            try:
-                await node.deliver(LABEL_HOLDER, flood)
-            except Refused:
-                refused += 1
-        held = node._sessions["job"].context.mailbox._senders[LABEL_HOLDER]
-        assert refused == 100
-        assert held.in_memory + held.in_file == 0
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    replay = Replay(federation, jobs[0])
+    await replay.to(before="begin_tree")
+    node, refused = federation.node(FEATURE), 0
+    content = bytes(1 << 20)
+    for number in range(100):
+        flood = parcel("gradients", part=number % 3)
+        flood.round, flood.stage = number, number % 5
+        flood.protocol.boosting.gradients.ciphertexts = content
+        try:
+            await node.deliver(LABEL_HOLDER, flood)
+        except Refused:
+            refused += 1
+    held = node._sessions["job"].context.mailbox._senders[LABEL_HOLDER]
+    assert refused == 100
+    assert held.in_memory + held.in_file == 0
 
 
-def test_parcels_of_a_third_party_change_nothing(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+async def test_parcels_of_a_third_party_change_nothing(jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
     """A member that sends what is not its to send is refused, and the model comes out as it would without it."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        replay = Replay(federation, jobs[0])
-        async for _ in replay.waves():
-            if not replay.answers[FEATURE]:
-                continue
-            for tree in range(2):
-                for level in range(2):
-                    for kind in set(KINDS) - FROM_ALL:
-                        false = parcel(kind, last=True)
-                        false.round, false.stage = tree, level
-                        with pytest.raises(Refused, match=f"{kind} of feature-c"):
-                            await federation.node(FEATURE).deliver(OTHER, false)
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    replay = Replay(federation, jobs[0])
+    async for _ in replay.waves():
+        if not replay.answers[FEATURE]:
+            continue
+        for tree in range(2):
+            for level in range(2):
+                for kind in set(KINDS) - FROM_ALL:
+                    false = parcel(kind, last=True)
+                    false.round, false.stage = tree, level
+                    with pytest.raises(Refused, match=f"{kind} of feature-c"):
+                        await federation.node(FEATURE).deliver(OTHER, false)
+    assert_oracles_model(federation.states, ORACLE)
 
 
 @pytest.mark.parametrize("take", ["spaces", "children"])
@@ -199,27 +183,21 @@ def test_a_tree_draws_no_more_records_than_there_are() -> None:
         run(take_drawn(messages(), total))
 
 
-def test_nothing_comes_after_the_last_part(tmp_path: Path) -> None:
+async def test_nothing_comes_after_the_last_part(tmp_path: Path) -> None:
     """A part beyond the last one is a conflict, in whichever order the two arrive."""
-
-    async def main() -> None:
-        box = Mailbox(60, tmp_path)
-        row = MessageRow("gradients", to_label_holder, each_round, lambda _sizes, _series: 0)
-        sizes = JobSizes(members=Members("coordinator", "c", ("a", "b")), rounds=10)
-        box.expect(expected_of([row], "c", sizes))
-        await box.file("a", parcel(part=1, last=True))
-        with pytest.raises(Conflict, match="gradients part 2 from a came after the last part 1"):
-            await box.file("a", parcel(part=2))
-        await box.file("b", parcel(part=2))
-        with pytest.raises(
-            Conflict, match="gradients part 1 from b is marked as the last part, but a later one has come"
-        ):
-            await box.file("b", parcel(part=1, last=True))
-
-    run(main())
+    box = Mailbox(60, tmp_path)
+    row = MessageRow("gradients", to_label_holder, each_round, lambda _sizes, _series: 0)
+    sizes = JobSizes(members=Members("coordinator", "c", ("a", "b")), rounds=10)
+    box.expect(expected_of([row], "c", sizes))
+    await box.file("a", parcel(part=1, last=True))
+    with pytest.raises(Conflict, match="gradients part 2 from a came after the last part 1"):
+        await box.file("a", parcel(part=2))
+    await box.file("b", parcel(part=2))
+    with pytest.raises(Conflict, match="gradients part 1 from b is marked as the last part, but a later one has come"):
+        await box.file("b", parcel(part=1, last=True))
 
 
-def test_a_parcel_that_never_comes_ends_the_job_by_name(tmp_path: Path) -> None:
+async def test_a_parcel_that_never_comes_ends_the_job_by_name(tmp_path: Path) -> None:
     """A gap in a series is silence: the job stops, says which parcels of whom were waited for, and can be resumed."""
 
     def renumbered(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
@@ -227,15 +205,11 @@ def test_a_parcel_that_never_comes_ends_the_job_by_name(tmp_path: Path) -> None:
             parcel.part += 1  # the first one never comes
         return parcel
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.tamper = renumbered
-        status = await federation.train(JOB)
-        assert status.state == "interrupted"
-        assert "waited 20 s for gradients of label-holder, in vain" in status.error
-        federation.tamper = None
-        assert (await federation.resume()).state == "finished"
-        assert_oracles_model(federation.states, ORACLE)
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.tamper = renumbered
+    status = await federation.train(JOB)
+    assert status.state == "interrupted"
+    assert "waited 20 s for gradients of label-holder, in vain" in status.error
+    federation.tamper = None
+    assert (await federation.resume()).state == "finished"
+    assert_oracles_model(federation.states, ORACLE)

@@ -11,7 +11,7 @@ import pytest
 
 import tests.simulator
 from tests.replay import HERE, JOB, ORACLE, PARAMS
-from tests.simulator import Federation
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec
 from treetap.lattice.columns import NodeColumns
 from treetap.party.alignment import lists
@@ -77,8 +77,7 @@ async def test_the_model_is_laid_out_off_the_event_loop(
 
     federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
     await federation.train(JOB)
-    status = await federation.predict(predict_request(model="job", block=4, **asked))
-    assert (status.state, status.error) == ("finished", "")
+    status = finished(await federation.predict(predict_request(model="job", block=4, **asked)))
     within = lattice_tolerance(ORACLE) if kind == "lattice" else 1e-9
     assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16, within)
     await federation.close()
@@ -95,8 +94,7 @@ async def test_identifiers_are_shuffled_and_compared_off_the_event_loop(
         monkeypatch.setattr(module, name, watch.over(name, getattr(module, name)))
 
     federation = Federation(tmp_path, HERE.tables)
-    status = await federation.train(spec(PARAMS, obfuscation="standard", alignment="psi"))
-    assert (status.state, status.error) == ("finished", "")
+    finished(await federation.train(spec(PARAMS, obfuscation="standard", alignment="psi")))
     await federation.close()
     assert {name: set(inside) for name, inside in watch.seen.items()} == {
         "permutation": {True},

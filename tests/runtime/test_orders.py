@@ -21,7 +21,7 @@ from tests.needs import needs_library_of
 from tests.pivodl.jobs import SMALL, SPREAD
 from tests.replay import CLOSING, HERE
 from tests.serving.served import IDS, ask, serve
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished
 from tests.splitnn import small_job as small_network
 from tests.step_tables import Asked, Line, TableReader, lines_of, table_at, taken
 from tests.trainings import jobs_of, oracle, policies
@@ -164,7 +164,7 @@ def _steps(federation: Federation) -> dict[tuple[str, str, int], list[Asked]]:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", _of_tiers(TRAINING))
-def test_every_line_of_a_training_is_taken(protocol: str, tmp_path: Path) -> None:
+async def test_every_line_of_a_training_is_taken(protocol: str, tmp_path: Path) -> None:
     """Broken off in a tree or epoch, while models are published, with all stored; and no other step is taken."""
     needs_library_of(protocol)
     one_role = training(protocol).one_role
@@ -172,21 +172,16 @@ def test_every_line_of_a_training_is_taken(protocol: str, tmp_path: Path) -> Non
     tables += [] if one_role else [_table(protocol, "feature_party")]
     lines: list[set[Line]] = [set() for _ in tables]
 
-    async def main() -> None:
-        for number, play in enumerate(_plays(protocol)):
-            federation = await _played(tmp_path / str(number), play)
-            for (party, _, _), steps in _steps(federation).items():
-                role = 0 if one_role or party == LABEL_HOLDER else 1
-                aligning = "compare_digests" if party == LABEL_HOLDER else "send_digest"
-                lines[role] |= taken(TableReader(tables[role], aligning, resumes=range(9)), steps)
-            if one_role and not play.at_once:
-                units = {
-                    (each["label_scale"], each["base_score"]) for each in map(manifest, federation.states.values())
-                }
-                assert len(units) == 1
-            await federation.close()
-
-    run(main())
+    for number, play in enumerate(_plays(protocol)):
+        federation = await _played(tmp_path / str(number), play)
+        for (party, _, _), steps in _steps(federation).items():
+            role = 0 if one_role or party == LABEL_HOLDER else 1
+            aligning = "compare_digests" if party == LABEL_HOLDER else "send_digest"
+            lines[role] |= taken(TableReader(tables[role], aligning, resumes=range(9)), steps)
+        if one_role and not play.at_once:
+            units = {(each["label_scale"], each["base_score"]) for each in map(manifest, federation.states.values())}
+            assert len(units) == 1
+        await federation.close()
     assert lines == [lines_of(table) for table in tables]
 
 
@@ -209,8 +204,7 @@ async def test_every_line_of_a_prediction_is_taken(protocol: str, tmp_path: Path
     explains = Feature.EXPLAIN in described.capabilities
     explained = {"explain": explains, "attributions": bool(described.sends_attributions)}
     for job, changes in {"plain": {}, "explained": explained}.items():
-        status = await federation.predict(predict_request(protocol, model="job", job=job, block=4, **changes))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await federation.predict(predict_request(protocol, model="job", job=job, block=4, **changes)))
     for (party, job, _), steps in _steps(federation).items():
         own = party == LABEL_HOLDER
         naming = ("take_names" if own else "name_features") if job == "explained" and explains else None

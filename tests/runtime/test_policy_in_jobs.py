@@ -13,7 +13,7 @@ from tests.growth.evaluated import with_eval_table
 from tests.needs import needs_library_of
 from tests.pivodl.jobs import SMALL, SPREAD
 from tests.replay import HERE, JOB, PARAMS
-from tests.simulator import Federation
+from tests.simulator import Federation, failed, finished
 from tests.splitnn.jobs import PARAMS as NETWORK
 from tests.trainings import oracle
 from tests.trainings import policies as policies_for
@@ -139,17 +139,12 @@ async def test_a_step_that_breaks_a_rule_is_refused_by_its_name(name: str, tmp_p
     wide = {name: policies_for(job).get(name, {}) for name in here.tables}
     policies = {**wide, party: merged(wide[party], policy)}
     federation = Federation(tmp_path, here.tables, policies=policies, **options)
-    status = await federation.train(job)
-    assert status.state == "failed"
-    assert "Refused" in status.error
-    assert party in status.error
-    assert named in status.error
+    failed(await federation.train(job), "Refused", party, named)
     federation.kill(party)
     federation.policies = wide
     federation.configs[party] = federation.configs[party].under(federation.policy(party))
     federation.start(party)
-    resumed = await federation.resume()
-    assert (resumed.state, resumed.error) == ("finished", "")
+    finished(await federation.resume())
     if not options.keys() & {"defences", "constraints"} and training_name(job) != "splitnn":
         params: Any = params_of(job)
         assert_oracles_model(federation.states, here.oracle(params) if here.categories else oracle(here, params))
@@ -166,6 +161,4 @@ def test_every_key_has_a_rule() -> None:
 async def test_a_coordinator_that_the_policy_does_not_name_is_not_obeyed(tmp_path: Path) -> None:
     """Accepted coordinators are part of the policy."""
     federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"people": {"coordinators": ["boss"]}}})
-    status = await federation.train(JOB)
-    assert status.state == "failed"
-    assert f"coordinator is not a coordinator that {FEATURE} obeys" in status.error
+    failed(await federation.train(JOB), f"coordinator is not a coordinator that {FEATURE} obeys")

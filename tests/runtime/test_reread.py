@@ -18,7 +18,7 @@ import pytest
 from tests.replay import HERE, JOB, SUBMISSION, with_word
 from tests.replay import ask as ask_party
 from tests.serving.served import IDS, ask, scores, serving, without
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message
 from tests.worlds import PARTIES
 from treetap.errors import BadInput, Refused
 from treetap.party.config import PartyConfig, read
@@ -53,6 +53,7 @@ def test_keys_that_jobs_read_change_and_others_wait_for_a_restart(tmp_path: Path
     assert (config.workers, config.serve.clients, config.serve.listen) == (1, ["other"], "127.0.0.1:7000")
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     ("file", "policy", "named"),
     [
@@ -63,24 +64,20 @@ def test_keys_that_jobs_read_change_and_others_wait_for_a_restart(tmp_path: Path
         ('data = "nowhere"\n', "", "there is no such folder"),
     ],
 )
-def test_a_fault_changes_nothing_and_is_logged(
+async def test_a_fault_changes_nothing_and_is_logged(
     file: str, policy: str, named: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nor does anything of the other file, which has none."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path / "federation", HERE.tables)
-        node = federation.node(FEATURE)
-        node._config = running
-        _written(tmp_path, file, policy, column="z")
-        with caplog.at_level(logging.ERROR, "treetap.party.server.main"):
-            await follow(path, node)
-        assert node.config is running
-        await federation.close()
-
     path = _written(tmp_path)
     running = read(path)
-    asyncio.run(main())
+    federation = Federation(tmp_path / "federation", HERE.tables)
+    node = federation.node(FEATURE)
+    node._config = running
+    _written(tmp_path, file, policy, column="z")
+    with caplog.at_level(logging.ERROR, "treetap.party.server.main"):
+        await follow(path, node)
+    assert node.config is running
+    await federation.close()
     (record,) = caplog.records
     assert "nothing has changed" in record.message
     assert named in record.message
@@ -117,137 +114,110 @@ def _under(federation: Federation, party: str, **policy: Any) -> PartyConfig:
     "line",
     [{"people": {"label_holders": []}}, {"people": {"coordinators": ["another"]}}, {"emits": {"CANDIDATE_SUM": []}}],
 )
-def test_a_job_under_way_keeps_the_policy_that_it_began_with(line: dict[str, Any], tmp_path: Path) -> None:
+async def test_a_job_under_way_keeps_the_policy_that_it_began_with(line: dict[str, Any], tmp_path: Path) -> None:
     """The same model; the next job of that coordinator is refused."""
+    federation = Federation(tmp_path, HERE.tables)
+    stricter = _under(federation, FEATURE, **line)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        stricter = _under(federation, FEATURE, **line)
+    def change(message: Message) -> None:
+        if message.word == "build_histograms" and not message.served:
+            federation.hook = None
+            federation.node(FEATURE).go_by(stricter)
 
-        def change(message: Message) -> None:
-            if message.word == "build_histograms" and not message.served:
-                federation.hook = None
-                federation.node(FEATURE).go_by(stricter)
-
-        federation.hook = change
-        first = await federation.train(JOB, "first")
-        assert (first.state, first.error, federation.hook) == ("finished", "", None)
-        refused = await federation.train(JOB, "second")
-        assert refused.state == "failed"
-        assert refused.error.startswith("Refused: ")
-        assert FEATURE in refused.error
-        assert not federation.node(FEATURE)._sessions
-        await federation.close()
-
-    run(main())
+    federation.hook = change
+    first = await federation.train(JOB, "first")
+    assert (first.state, first.error, federation.hook) == ("finished", "", None)
+    refused = await federation.train(JOB, "second")
+    assert refused.state == "failed"
+    assert refused.error.startswith("Refused: ")
+    assert FEATURE in refused.error
+    assert not federation.node(FEATURE)._sessions
 
 
-def test_a_coordinator_that_is_obeyed_no_longer_ends_its_job_and_begins_no_attempt(tmp_path: Path) -> None:
+async def test_a_coordinator_that_is_obeyed_no_longer_ends_its_job_and_begins_no_attempt(tmp_path: Path) -> None:
     """Of the job under its own name neither; nor has it a job checked."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await ask_party(federation, FEATURE, with_word("prepare"))
-        federation.node(FEATURE).go_by(_under(federation, FEATURE, people={"coordinators": ["another"]}))
-        for word in ("prepare", "check_job"):
-            with pytest.raises(Refused, match="coordinator is not a coordinator that feature-b obeys"):
-                await ask_party(federation, FEATURE, with_word(word, attempt=2))
-        await ask_party(federation, FEATURE, with_word("account"))
-        request = with_word("leave")
-        request.setup.leave.submission = SUBMISSION
+    federation = Federation(tmp_path, HERE.tables)
+    await ask_party(federation, FEATURE, with_word("prepare"))
+    federation.node(FEATURE).go_by(_under(federation, FEATURE, people={"coordinators": ["another"]}))
+    for word in ("prepare", "check_job"):
+        with pytest.raises(Refused, match="coordinator is not a coordinator that feature-b obeys"):
+            await ask_party(federation, FEATURE, with_word(word, attempt=2))
+    await ask_party(federation, FEATURE, with_word("account"))
+    request = with_word("leave")
+    request.setup.leave.submission = SUBMISSION
+    await ask_party(federation, FEATURE, request)
+    with pytest.raises(Refused, match="is not a coordinator that feature-b obeys"):
         await ask_party(federation, FEATURE, request)
-        with pytest.raises(Refused, match="is not a coordinator that feature-b obeys"):
-            await ask_party(federation, FEATURE, request)
-        await federation.close()
-
-    run(main())
 
 
-def test_a_policy_that_permits_more_holds_for_the_next_job(tmp_path: Path) -> None:
+async def test_a_policy_that_permits_more_holds_for_the_next_job(tmp_path: Path) -> None:
     """Without a restart: that is what the refusal asks for."""
-
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"columns": {"min_common_records": 1000}}})
-        refused = await federation.train(JOB, "first")
-        assert "min_common_records = 1000" in refused.error
-        federation.node(FEATURE).go_by(_under(federation, FEATURE, columns={"min_common_records": 2}))
-        assert (await federation.train(JOB, "second")).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"columns": {"min_common_records": 1000}}})
+    refused = await federation.train(JOB, "first")
+    assert "min_common_records = 1000" in refused.error
+    federation.node(FEATURE).go_by(_under(federation, FEATURE, columns={"min_common_records": 2}))
+    assert (await federation.train(JOB, "second")).state == "finished"
 
 
-def test_a_transcript_is_kept_as_the_job_began(tmp_path: Path) -> None:
+async def test_a_transcript_is_kept_as_the_job_began(tmp_path: Path) -> None:
     """The mode of a job under way stays; a job that begins later has the new one."""
+    federation = Federation(tmp_path, HERE.tables, record="off")
+    recorded = _under(federation, FEATURE, people={"record": "received"})
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, record="off")
-        recorded = _under(federation, FEATURE, people={"record": "received"})
+    def change(message: Message) -> None:
+        if message.word == "build_histograms" and not message.served:
+            federation.hook = None
+            federation.node(FEATURE).go_by(recorded)
 
-        def change(message: Message) -> None:
-            if message.word == "build_histograms" and not message.served:
-                federation.hook = None
-                federation.node(FEATURE).go_by(recorded)
-
-        federation.hook = change
-        transcripts = federation.state(FEATURE) / "transcripts"
-        for job, kept in (("first", False), ("second", True)):
-            assert (await federation.train(JOB, job)).state == "finished"
-            assert (transcripts / job).exists() is kept
-        await federation.close()
-
-    run(main())
+    federation.hook = change
+    transcripts = federation.state(FEATURE) / "transcripts"
+    for job, kept in (("first", False), ("second", True)):
+        assert (await federation.train(JOB, job)).state == "finished"
+        assert (transcripts / job).exists() is kept
 
 
-def test_a_served_model_answers_about_customers_that_came_later(tmp_path: Path) -> None:
+async def test_a_served_model_answers_about_customers_that_came_later(tmp_path: Path) -> None:
     """All parties read their tables again, and align them, in another attempt; clients of another list are refused."""
     new = IDS[-1]
 
-    async def main() -> None:
-        tables = HERE.tables
+    tables = HERE.tables
+    for party in PARTIES:
+        tables = without(tables, party, [new])
+    async with serving(tmp_path, {}, tables) as federation:
+        (unknown,) = (await ask(federation, new)).predictions
+        assert unknown.status == serving_pb2.UNKNOWN_ID
         for party in PARTIES:
-            tables = without(tables, party, [new])
-        async with serving(tmp_path, {}, tables) as federation:
-            (unknown,) = (await ask(federation, new)).predictions
-            assert unknown.status == serving_pb2.UNKNOWN_ID
-            for party in PARTIES:
-                pq.write_table(HERE.tables[party][1]["predict"], federation.configs[party].tables["predict"].path)
-            config = federation.configs[LABEL_HOLDER]
-            assert config.serve is not None
-            serve = config.serve.model_copy(update={"clients": ["app", "second"]})
-            federation.node(LABEL_HOLDER).go_by(config.model_copy(update={"serve": serve}))
-            await asyncio.sleep(60)
-            (status,) = federation.jobs.status("s")
-            assert (status.state, status.phase, status.attempt) == ("running", "serve", 2)
-            answers = [await ask(federation, new, client=client) for client in ("app", "second")]
-            assert [answer.predictions[0].status for answer in answers] == [serving_pb2.PREDICTED] * 2
-            assert len(set(scores(answers))) == 1
-            await asyncio.sleep(60)
-            assert federation.jobs.status("s")[0].attempt == 2  # asked for once, begun once
-
-    run(main())
+            pq.write_table(HERE.tables[party][1]["predict"], federation.configs[party].tables["predict"].path)
+        config = federation.configs[LABEL_HOLDER]
+        assert config.serve is not None
+        serve = config.serve.model_copy(update={"clients": ["app", "second"]})
+        federation.node(LABEL_HOLDER).go_by(config.model_copy(update={"serve": serve}))
+        await asyncio.sleep(60)
+        (status,) = federation.jobs.status("s")
+        assert (status.state, status.phase, status.attempt) == ("running", "serve", 2)
+        answers = [await ask(federation, new, client=client) for client in ("app", "second")]
+        assert [answer.predictions[0].status for answer in answers] == [serving_pb2.PREDICTED] * 2
+        assert len(set(scores(answers))) == 1
+        await asyncio.sleep(60)
+        assert federation.jobs.status("s")[0].attempt == 2  # asked for once, begun once
 
 
-def test_a_table_with_a_fault_interrupts_the_serving_which_can_be_resumed(tmp_path: Path) -> None:
+async def test_a_table_with_a_fault_interrupts_the_serving_which_can_be_resumed(tmp_path: Path) -> None:
     """What served before does not lose its job to a bad file."""
-
-    async def main() -> None:
-        async with serving(tmp_path, {}) as federation:
-            config = federation.configs[LABEL_HOLDER]
-            (path,) = config.tables["predict"].local()
-            good = path.read_bytes()
-            path.write_bytes(b"no table")
-            federation.node(LABEL_HOLDER).go_by(config)
-            await asyncio.sleep(60)
-            (status,) = federation.jobs.status("s")
-            assert (status.state, status.bad_input) == ("interrupted", True)
-            assert "mend it, then: treetap resume s" in status.error
-            path.write_bytes(good)
-            federation.jobs.resume("s")
-            await asyncio.sleep(60)
-            assert (await ask(federation, IDS[0])).predictions[0].status == serving_pb2.PREDICTED
-
-    run(main())
+    async with serving(tmp_path, {}) as federation:
+        config = federation.configs[LABEL_HOLDER]
+        (path,) = config.tables["predict"].local()
+        good = path.read_bytes()
+        path.write_bytes(b"no table")
+        federation.node(LABEL_HOLDER).go_by(config)
+        await asyncio.sleep(60)
+        (status,) = federation.jobs.status("s")
+        assert (status.state, status.bad_input) == ("interrupted", True)
+        assert "mend it, then: treetap resume s" in status.error
+        path.write_bytes(good)
+        federation.jobs.resume("s")
+        await asyncio.sleep(60)
+        assert (await ask(federation, IDS[0])).predictions[0].status == serving_pb2.PREDICTED
 
 
 @pytest.mark.second_tier

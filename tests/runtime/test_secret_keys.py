@@ -74,8 +74,7 @@ async def test_no_key_is_in_a_file_or_a_message(tmp_path: Path, monkeypatch: pyt
             looks += 1
             assert holding(tmp_path, forms_of(keys)) == [], message
         if message.word == "relay_children" and len(keys) == 1:
-            federation.kill(LABEL_HOLDER)
-            federation.start(LABEL_HOLDER)
+            federation.restart(LABEL_HOLDER)
 
     federation.hook = look
     assert (await federation.train(JOB)).state == "interrupted"

@@ -77,8 +77,7 @@ def _reads(folder: Path, trees: int) -> tuple[dict[str, int], dict[str, int]]:
                 stored.add(message.number)
                 if len(stored) == trees - 1:  # the feature parties have this tree, the label holder has not
                     federation.hook = None
-                    federation.kill(LABEL_HOLDER)
-                    federation.start(LABEL_HOLDER)
+                    federation.restart(LABEL_HOLDER)
 
         federation.hook = kill
         counts = []

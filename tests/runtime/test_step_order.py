@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.replay import with_word
@@ -179,24 +177,22 @@ class _Role:
             raise ConfigError(f"round {request.round} fails")
 
 
-def test_a_step_is_checked_before_it_runs_and_moves_the_order_once_it_has_succeeded() -> None:
+@pytest.mark.real_time
+async def test_a_step_is_checked_before_it_runs_and_moves_the_order_once_it_has_succeeded() -> None:
     """One out of order has no effect, one that fails changes nothing of what may come; answers are those reported."""
     made = _Role()
 
-    async def main() -> None:
-        with pytest.raises(OutOfOrder, match=r"^bin of round 0, stage 0 cannot come now"):
-            await made.steps["bin"](_request("bin"))
-        assert (await made.steps["prepare"](_request("prepare"))).setup.prepared.stored_rounds == 2
-        with pytest.raises(OutOfOrder, match=r"expected bin of round 2, stage 0$"):
-            await made.steps["prepare"](_request("prepare"))
-        assert made.done == ["prepare"]
-        with pytest.raises(ConfigError, match="round 2 fails"):
-            await made.steps["bin"](_request("bin", 2))
-        made.fails = False
-        assert (await made.steps["bin"](_request("bin", 2))).setup.HasField("done")
-        assert (await made.steps["publish"](_request("publish"))).setup.published_model.trees == 3
-
-    asyncio.run(main())
+    with pytest.raises(OutOfOrder, match=r"^bin of round 0, stage 0 cannot come now"):
+        await made.steps["bin"](_request("bin"))
+    assert (await made.steps["prepare"](_request("prepare"))).setup.prepared.stored_rounds == 2
+    with pytest.raises(OutOfOrder, match=r"expected bin of round 2, stage 0$"):
+        await made.steps["prepare"](_request("prepare"))
+    assert made.done == ["prepare"]
+    with pytest.raises(ConfigError, match="round 2 fails"):
+        await made.steps["bin"](_request("bin", 2))
+    made.fails = False
+    assert (await made.steps["bin"](_request("bin", 2))).setup.HasField("done")
+    assert (await made.steps["publish"](_request("publish"))).setup.published_model.trees == 3
 
 
 def test_a_table_has_the_rows_of_parts_in_the_order_in_which_they_may_come() -> None:

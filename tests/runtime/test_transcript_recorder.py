@@ -86,7 +86,6 @@ def test_a_step_that_fails_at_once_is_written(party: str, tmp_path: Path) -> Non
         federation = Federation(tmp_path, HERE.tables, record="received")
         federation.configs[party].tables["train"].path.unlink()
         assert (await federation.train(JOB)).state == "failed"
-        await federation.close()
         return federation
 
     assert _recorded(run(main()).state(party))[0] == (1, COORDINATOR, "prepare")
@@ -105,7 +104,6 @@ def test_strangers_leave_no_trace(tmp_path: Path) -> None:
             await _step(federation, COORDINATOR, step)
         with pytest.raises(UnknownJob):
             await federation.node(B).deliver("operator", message)
-        await federation.close()
         return federation
 
     assert list((run(main()).state(B) / "transcripts").iterdir()) == []
@@ -183,7 +181,9 @@ def test_a_transcript_is_open_while_its_job_is_under_way(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("ended", ["left", "opened again", "expired"])
-def test_no_transcript_stays_open_after_a_session(ended: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_transcript_stays_open_after_a_session(
+    ended: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is closed also where the disk refuses to note that the session has ended, or that another one begins."""
 
     def full(path: Path, content: bytes) -> None:
@@ -192,32 +192,26 @@ def test_no_transcript_stays_open_after_a_session(ended: str, tmp_path: Path, mo
     def kept(session: Session, discard: str | None = None) -> Coroutine[Any, Any, None]:
         raise OSError(28, "No space left on device")
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, record="received")
-        binning = asyncio.Event()
-        federation.hook = lambda sent: binning.set() if sent.word == "bin" else None
-        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-        await binning.wait()
-        federation.kill(COORDINATOR)
-        node, recorders = federation.node(B), federation.process(B).recorders
-        assert recorders is not None
-        assert set(recorders._writers) == {"job"}
-        if ended == "expired":
-            monkeypatch.setattr(Session, "close", kept)
-            await asyncio.sleep(SESSION_S + 60)
-        else:
-            monkeypatch.setattr(durable, "write_whole", full)
-            session = node._sessions["job"]
-            again = setup_pb2.Prepare(spec=JOB, submission=session.submission)
-            step = setup_pb2.Leave(submission=session.submission) if ended == "left" else again
-            request = filled(
-                control_pb2.StepRequest(job="job", attempt=2), "leave" if ended == "left" else "prepare", step
-            )
-            with pytest.raises(Interrupted, match="No space left"):
-                await _step(federation, COORDINATOR, request)
-        assert not node._sessions
-        assert not recorders._writers
-        monkeypatch.undo()
-        await federation.close()
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables, record="received")
+    binning = asyncio.Event()
+    federation.hook = lambda sent: binning.set() if sent.word == "bin" else None
+    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    await binning.wait()
+    federation.kill(COORDINATOR)
+    node, recorders = federation.node(B), federation.process(B).recorders
+    assert recorders is not None
+    assert set(recorders._writers) == {"job"}
+    if ended == "expired":
+        monkeypatch.setattr(Session, "close", kept)
+        await asyncio.sleep(SESSION_S + 60)
+    else:
+        monkeypatch.setattr(durable, "write_whole", full)
+        session = node._sessions["job"]
+        again = setup_pb2.Prepare(spec=JOB, submission=session.submission)
+        step = setup_pb2.Leave(submission=session.submission) if ended == "left" else again
+        request = filled(control_pb2.StepRequest(job="job", attempt=2), "leave" if ended == "left" else "prepare", step)
+        with pytest.raises(Interrupted, match="No space left"):
+            await _step(federation, COORDINATOR, request)
+    assert not node._sessions
+    assert not recorders._writers
+    monkeypatch.undo()

@@ -14,7 +14,7 @@ import pytest
 
 from tests.pivodl import small_job
 from tests.serving.served import LABEL_HOLDER, config, serve
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished
 from tests.trainings import jobs_of, policies
 from tests.worlds import FOUR, spec, world
 from treetap import usage
@@ -92,7 +92,7 @@ def _kernels() -> set[str]:
 
 
 @pytest.mark.long
-def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings of every protocol, aligned by psi, and encrypted predictions of a chain, one served: every kernel."""
     clock = Clocked()
     monkeypatch.setattr(usage.Units, "finished", clock)
@@ -113,32 +113,27 @@ def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     here = world(30, (1, 1, 1, 1), seed=3, fresh=4)
     params = BoostingParams(n_estimators=1, max_depth=2, max_bin=4, min_child_weight=0.0)
 
-    async def main() -> None:
-        clients = {LABEL_HOLDER: config()}
-        proven = {name: {"keys": {"alignment_proof": True}} for name in here.tables}
-        two = {name: here.tables[name] for name in FOUR[:2]}
-        federation = Federation(tmp_path / "two", two, policies=proven, engine=lambda _: Watched())
-        assert (await federation.train(spec(params, 2, alignment="psi", key_bits=2048))).state == "finished"
-        await federation.close()
-        federation = Federation(tmp_path, here.tables, policies=proven, engine=lambda _: Watched(), serve=clients)
-        for job, about in (("job", params), ("forest", jobs_of("forest").PARAMS)):
-            status = await federation.train(spec(about, 4, alignment="psi", key_bits=2048), job)
-            assert (status.state, status.error) == ("finished", "")
-        for protocol in ("eini", "eini-lattice"):
-            more = {"key_bits": 2048} if protocol == "eini" else {}
-            status = await federation.predict(predict_request(protocol, model="job", block=2, **more))
-            assert (status.state, status.error) == ("finished", "")
-        await serve(federation, protocol="eini-lattice")  # the last member draws noise ahead
-        await federation.close()
-        shared = spec(SHARED, alignment="psi", key_bits=2048)
-        federation = Federation(
-            tmp_path / "shared", small_job.HERE.tables, policies=policies(shared), engine=lambda _: Watched()
-        )
-        assert (await federation.train(shared)).state == "finished"
-        await federation.close()
-
     assert FOUR[3] in here.tables
-    run(main())
+    clients = {LABEL_HOLDER: config()}
+    proven = {name: {"keys": {"alignment_proof": True}} for name in here.tables}
+    two = {name: here.tables[name] for name in FOUR[:2]}
+    federation = Federation(tmp_path / "two", two, policies=proven, engine=lambda _: Watched())
+    assert (await federation.train(spec(params, 2, alignment="psi", key_bits=2048))).state == "finished"
+    await federation.close()
+    federation = Federation(tmp_path, here.tables, policies=proven, engine=lambda _: Watched(), serve=clients)
+    for job, about in (("job", params), ("forest", jobs_of("forest").PARAMS)):
+        finished(await federation.train(spec(about, 4, alignment="psi", key_bits=2048), job))
+    for protocol in ("eini", "eini-lattice"):
+        more = {"key_bits": 2048} if protocol == "eini" else {}
+        finished(await federation.predict(predict_request(protocol, model="job", block=2, **more)))
+    await serve(federation, protocol="eini-lattice")  # the last member draws noise ahead
+    await federation.close()
+    shared = spec(SHARED, alignment="psi", key_bits=2048)
+    federation = Federation(
+        tmp_path / "shared", small_job.HERE.tables, policies=policies(shared), engine=lambda _: Watched()
+    )
+    assert (await federation.train(shared)).state == "finished"
+    await federation.close()
     missed = _kernels() - set(clock.longest)
     early = {f"treetap.lattice.kernels._Member.{method}" for method in ("drop", "partial")}  # of blocks that end early
     assert missed <= early | {"treetap.additive.paillier.shared_sums._obfuscators"}  # within other kernels

@@ -19,7 +19,7 @@ import pytest
 
 from tests.replay import HERE, PARAMS
 from tests.serving.served import CLIENT, IDS, LABEL_HOLDER, B, C, ask, config, serve
-from tests.simulator import COORDINATOR, Faults, Federation, Message
+from tests.simulator import COORDINATOR, Faults, Federation, Message, failed
 from tests.worlds import spec
 from treetap.coordinator.attempt import ANSWER_S
 from treetap.errors import ConfigError, NotServed, Silent, Unreachable
@@ -112,7 +112,6 @@ def state(federation: Federation) -> jobs_pb2.JobStatus:
 @pytest.mark.usefixtures("_allowed")
 async def test_it_goes_on_without_a_party_and_with_it_when_it_is_back(tmp_path: Path) -> None:
     """Every answer is the one of the parties that were present, and lists the others; healed, it lists none."""
-
     async with degrading(tmp_path) as (federation, scores):
         check(await answer(federation), scores)
         federation.kill(B)
@@ -138,7 +137,6 @@ async def test_it_goes_on_without_a_party_and_with_it_when_it_is_back(tmp_path: 
 @pytest.mark.usefixtures("_allowed")
 async def test_asking_again_does_not_disturb_those_who_are_present(tmp_path: Path) -> None:
     """While a party stays away every client is answered in one attempt; once it is back a single new one begins."""
-
     async with degrading(tmp_path) as (federation, scores):
         federation.kill(B)
         await answer(federation, B)
@@ -163,7 +161,6 @@ async def test_asking_again_does_not_disturb_those_who_are_present(tmp_path: Pat
 @pytest.mark.usefixtures("_allowed")
 async def test_requests_that_wait_are_answered_or_refused(tmp_path: Path) -> None:
     """No client hangs while a party goes or comes back: each has an answer, or an error that says to ask again."""
-
     async with degrading(tmp_path, deadline_s=8) as (federation, scores):
         outcomes: list[serving_pb2.PredictedRecords | BaseException] = []
 
@@ -198,7 +195,6 @@ async def test_requests_that_wait_are_answered_or_refused(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("_allowed")
 async def test_a_party_that_is_back_and_fails_is_asked_less_often(tmp_path: Path) -> None:
     """It answers the coordinator and cannot reach the others: the service goes on without it, with longer pauses."""
-
     async with degrading(tmp_path) as (federation, scores):
 
         def hook(message: Message) -> None:
@@ -226,7 +222,6 @@ async def test_a_party_that_is_back_and_fails_is_asked_less_often(tmp_path: Path
 @pytest.mark.usefixtures("_allowed")
 async def test_a_party_that_comes_back_without_its_table_is_left_out_again(tmp_path: Path) -> None:
     """Bad input of a party that is back does not end the service of the others; the operator's log names it."""
-
     async with degrading(tmp_path) as (federation, scores):
         table = tmp_path / B / "predict.parquet"
         federation.kill(B)
@@ -245,7 +240,6 @@ async def test_a_party_that_comes_back_without_its_table_is_left_out_again(tmp_p
 @pytest.mark.usefixtures("_allowed")
 async def test_a_party_that_is_suspended(tmp_path: Path) -> None:
     """It takes connections and answers nothing; once it runs on, what it was asked meanwhile disturbs no attempt."""
-
     async with degrading(tmp_path) as (federation, scores):
         federation.freeze(B)
         check(await answer(federation, B), scores)
@@ -261,7 +255,6 @@ async def test_a_party_that_is_suspended(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_allowed")
 async def test_a_bad_network_while_parties_go_and_come_back(tmp_path: Path) -> None:
     """Lost, doubled and late messages: every answer is the one of the parties that it does not list."""
-
     async with degrading(tmp_path) as (federation, scores):
         federation.faults = Faults(drop=0.05, lose_reply=0.05, double=0.1, delay_s=0.3, late_s=3.0, seed=11)
         for party in (B, C, B):
@@ -276,12 +269,10 @@ async def test_a_bad_network_while_parties_go_and_come_back(tmp_path: Path) -> N
 @pytest.mark.usefixtures("_allowed")
 async def test_the_coordinator_starts_again_while_a_party_is_away(tmp_path: Path) -> None:
     """It asks all parties, finds the same one away, and goes on without it."""
-
     async with degrading(tmp_path) as (federation, scores):
         federation.kill(B)
         await answer(federation, B)
-        federation.kill(COORDINATOR)
-        federation.start(COORDINATOR)
+        federation.restart(COORDINATOR)
         federation.jobs.serve_on()
         check(await answer(federation, B), scores)
         federation.start(B)
@@ -292,7 +283,6 @@ async def test_the_coordinator_starts_again_while_a_party_is_away(tmp_path: Path
 @pytest.mark.usefixtures("_allowed")
 async def test_cancelling_while_a_party_is_away(tmp_path: Path) -> None:
     """It ends as ever; the party that is away is named, and is asked no more."""
-
     async with degrading(tmp_path) as (federation, _):
         federation.kill(B)
         await answer(federation, B)
@@ -309,7 +299,6 @@ async def test_only_models_that_were_trained_without_each_party_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The coordinator refuses by the training's job, the label holder by its manifest; both name the party."""
-
     federation = Federation(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()})
     await federation.train(spec(replace(PARAMS, party_dropout={C: 0.3}), obfuscation="standard"))
     fault = r"without party_dropout of feature-b, .* train it with party_dropout = \{feature-b = 0.1\}, or use retry"
@@ -318,9 +307,11 @@ async def test_only_models_that_were_trained_without_each_party_now_and_then(
         federation.jobs.predict(predict_request(model="job", **degraded))
     monkeypatch.setattr("treetap.coordinator.prediction.check_degraded_serving", lambda *_: None)
     federation.jobs.predict(predict_request(model="job", job="s", **degraded))
-    status = await federation.jobs.wait("s")
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "label-holder: away = 'degrade': model job was trained without party_dropout of feature-b" in status.error
+    failed(
+        await federation.jobs.wait("s"),
+        "label-holder: away = 'degrade': model job was trained without party_dropout of feature-b",
+        bad_input=True,
+    )
 
 
 async def test_trees_are_not_served_without_a_party(tmp_path: Path) -> None:

@@ -207,8 +207,7 @@ async def test_what_was_counted_is_kept(tmp_path: Path) -> None:
         began = asyncio.get_running_loop().time()
         ended = await federation.jobs.cancel("s")
         assert asyncio.get_running_loop().time() - began < 10
-        federation.kill(COORDINATOR)
-        federation.start(COORDINATOR)
+        federation.restart(COORDINATOR)
         for status in (ended, *federation.jobs.status("s")):
             assert (status.state, status.error, status.phase) == ("cancelled", "cancelled by an operator", "")
             assert (status.serving.requests, status.serving.records) == (6, 6)
@@ -243,8 +242,7 @@ async def test_a_label_holder_that_is_restarted(tmp_path: Path) -> None:
     """Its clients are told that nothing is served, until the job has begun another attempt."""
 
     async with serving(tmp_path, {"away_policy": "retry"}) as federation:
-        federation.kill(LABEL_HOLDER)
-        federation.start(LABEL_HOLDER)
+        federation.restart(LABEL_HOLDER)
         with pytest.raises(NotServed, match="serves no model now"):
             await ask(federation, IDS[0])
         assert right(await answered(federation, *IDS))
@@ -293,8 +291,7 @@ async def test_a_coordinator_that_stops_and_comes_back(tmp_path: Path) -> None:
         assert (await phase(federation, "s", "serve")).attempt == 2
         assert right(await answered(federation, *IDS))
         await federation.jobs.cancel("s")
-        federation.kill(COORDINATOR)
-        federation.start(COORDINATOR)
+        federation.restart(COORDINATOR)
         federation.jobs.serve_on()
         assert federation.jobs.status("s")[0].state == "cancelled"
 

@@ -1,21 +1,30 @@
-"""A served model answers clients with the oracle's scores, many of them in one round."""
+"""Serving, and records that are spent.
+
+- A served model answers clients with the oracle's scores, many of them in one round.
+- A served model goes on where a feature party permits no further query of a record: its client hears it by name.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.replay import HERE, JOB
+from tests.oracle import OracleSplit, oracle_predict
+from tests.replay import HERE, JOB, ORACLE, PARAMS
 from tests.serving.served import (
     EXACT,
     IDS,
     LABEL_HOLDER,
     WAYS,
     B,
+    C,
     ask,
     config,
     expect,
@@ -25,9 +34,11 @@ from tests.serving.served import (
     tolerance,
     without,
 )
-from tests.simulator import Federation
-from tests.worlds import spec, world
+from tests.simulator import Federation, failed
+from tests.worlds import World, spec, world
 from treetap.errors import BadInput, Overloaded, Refused, Silent, UnknownJob
+from treetap.party.prediction.query_counts import QueryCounts
+from treetap.party.prediction.records import ServedPrediction
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
@@ -52,7 +63,6 @@ def rounds(federation: Federation, job: str = "s") -> int:
 @pytest.mark.parametrize("way", WAYS)
 async def test_concurrent_requests_are_one_round(way: str, tmp_path: Path) -> None:
     """Thirty requests that come at once, five about each record, get the oracle's scores from one round of six."""
-
     async with serving(tmp_path, WAYS[way]) as federation:
         answers = await asyncio.gather(*(ask(federation, IDS[k % 6]) for k in range(30)))
         within = tolerance(way)
@@ -74,7 +84,6 @@ async def test_concurrent_requests_are_one_round(way: str, tmp_path: Path) -> No
 
 async def test_an_answer_is_a_line_of_the_file_of_predictions(tmp_path: Path) -> None:
     """Prediction, probability and score of two classes are those that a prediction of the table writes."""
-
     async with serving(tmp_path, {}) as federation:
         answer = await ask(federation, *IDS)
         status = await federation.predict(predict_request(model="job"))
@@ -136,7 +145,6 @@ async def test_ids_that_cannot_be_predicted_do_not_fail_a_round(way: str, tmp_pa
 
 async def test_a_request_of_more_records_than_a_block_takes_several_rounds(tmp_path: Path) -> None:
     """With blocks of four, six records are two rounds and one answer; the window does not hold a full block back."""
-
     async with serving(tmp_path, {"block": 4}, window_ms=5000) as federation:
         began = asyncio.get_running_loop().time()
         whole, one = await asyncio.gather(ask(federation, *IDS), ask(federation, IDS[0]))
@@ -150,7 +158,6 @@ async def test_a_round_waits_for_those_who_may_ask_again(tmp_path: Path) -> None
     """A client alone waits for nobody. Once two have asked at the same time a round waits for two, until none has come
     for a tenth of the window, and the one after that is for one again.
     """
-
     async with serving(tmp_path, {}, window_ms=5000) as federation:
 
         async def seconds(*ids: str) -> float:
@@ -170,7 +177,6 @@ async def test_a_round_waits_for_those_who_may_ask_again(tmp_path: Path) -> None
 
 async def test_the_queue_is_bounded(tmp_path: Path) -> None:
     """Beyond `queue` records a request is refused at once; a request that was let in is answered all the same."""
-
     async with serving(tmp_path, {}, queue=4, most_ids=3, window_ms=500) as federation:
         await expect(federation, 3)
         first, second = ask(federation, *IDS[:3]), ask(federation, IDS[3])
@@ -188,7 +194,6 @@ async def test_the_queue_is_bounded(tmp_path: Path) -> None:
 
 async def test_who_gives_up_is_not_scored(tmp_path: Path) -> None:
     """A request whose client went away before its round, or whose deadline passed, leaves the queue."""
-
     async with serving(tmp_path, {}, window_ms=10_000, deadline_s=30) as federation:
         await expect(federation, 4)
         gone, late, kept = ask(federation, IDS[0]), ask(federation, IDS[1], within_s=0.8), ask(federation, IDS[2])
@@ -211,16 +216,17 @@ async def test_who_gives_up_is_not_scored(tmp_path: Path) -> None:
 
 async def test_who_may_ask_and_for_what(tmp_path: Path) -> None:
     """Clients that the configuration names, models that are served; a policy can take predictions from clients."""
-
     async with serving(tmp_path / "a", {}) as federation:
         for client in ("feature-b", "coordinator", "stranger"):
             with pytest.raises(Refused, match=rf"{client} is not a client of label-holder \(\[serve\] clients"):
                 await ask(federation, IDS[0], client=client)
         with pytest.raises(UnknownJob, match=r"does not serve model 'other' \(it serves job\)"):
             await ask(federation, IDS[0], model="other")
-        refused = await federation.predict(predict_request(model="job", serve=True, job="twice"))
-        assert (refused.state, refused.bad_input) == ("failed", True)
-        assert "serves model job already, by job s: treetap cancel s first" in refused.error
+        failed(
+            await federation.predict(predict_request(model="job", serve=True, job="twice")),
+            "serves model job already, by job s: treetap cancel s first",
+            bad_input=True,
+        )
         assert scores([await ask(federation, IDS[0])]) == pytest.approx([EXACT[0]], abs=1e-9)
     policy = {LABEL_HOLDER: {"emits": {"PREDICTION": ["parties", "other"]}}}
     async with serving(tmp_path / "b", {}, policies=policy, clients=["app", "other"]) as federation:
@@ -231,7 +237,6 @@ async def test_who_may_ask_and_for_what(tmp_path: Path) -> None:
 
 async def test_what_counts_as_refused(tmp_path: Path) -> None:
     """Whoever asks and has no answer, for whatever reason, but for requests about models that are not served."""
-
     async with serving(tmp_path, {}, most_ids=2, queue=3) as federation:
         await expect(federation, 3)
         answers = (
@@ -253,23 +258,25 @@ async def test_what_counts_as_refused(tmp_path: Path) -> None:
 
 async def test_a_policy_that_lets_nobody_be_answered(tmp_path: Path) -> None:
     """Serving for no client at all is refused, and what forbids it is named."""
-
     policy = {LABEL_HOLDER: {"emits": {"PREDICTION": ["parties"]}}}
     federation = Federation(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()}, policies=policy)
     assert (await federation.train(JOB)).state == "finished"
-    status = await federation.predict(predict_request(model="job", serve=True))
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "label-holder's policy sends PREDICTION to none of serve.clients (app)" in status.error
+    failed(
+        await federation.predict(predict_request(model="job", serve=True)),
+        "label-holder's policy sends PREDICTION to none of serve.clients (app)",
+        bad_input=True,
+    )
 
 
 async def test_what_nobody_can_serve(tmp_path: Path) -> None:
     """Without a table [serve] the party refuses and names it; neither a file of ids nor degrade goes with serving."""
-
     federation = Federation(tmp_path, HERE.tables)
     assert (await federation.train(spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2)))).bad_input is False
-    status = await federation.predict(predict_request(model="job", serve=True))
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "label-holder serves no client: its configuration has no table [serve]; it needs clients" in status.error
+    failed(
+        await federation.predict(predict_request(model="job", serve=True)),
+        "label-holder serves no client: its configuration has no table [serve]; it needs clients",
+        bad_input=True,
+    )
     for wrong, fault in (
         ({"records_file": "ids.txt"}, "a served model predicts the records that clients request"),
         ({"away_policy": "degrade"}, "clients would get guesses; use retry"),
@@ -301,3 +308,90 @@ async def test_what_is_told_to_whom(tmp_path: Path) -> None:
         ("sent", "app", "PREDICTION"),
         ("sent", "app", "CONTROL"),
     }
+
+
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_spent_record_is_refused_by_name_and_the_model_is_served_on(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the edge, beside another record in one request; the score in its place is that of columns that are not its."""
+    kept = list[tuple[list[int], list[float]]]()
+    keep = ServedPrediction.keep
+
+    def noted(self: Any, rows: Any, scores: Any, *more: Any) -> None:
+        kept.append((rows.tolist(), scores[:, 0].tolist()))
+        keep(self, rows, scores, *more)
+
+    monkeypatch.setattr(ServedPrediction, "keep", noted)
+    elsewhere = [(party, np.full_like(columns, np.inf) if party == C else columns) for party, columns in HERE.newcomers]
+    placeholder = np.array(oracle_predict(ORACLE, elsewhere))[:, 0]
+    place = int(np.argmax(np.abs(placeholder - EXACT)))
+    other_place = (place + 1) % len(IDS)
+    assert abs(placeholder[place] - EXACT[place]) > 0.01
+    limit = {"partners": {LABEL_HOLDER: {"queries_per_record": 2}}}
+
+    async with serving(tmp_path, WAYS[way], policies={C: limit}) as federation:
+        for _ in range(2):
+            answer = await ask(federation, IDS[place])
+            assert answer.predictions[0].status == serving_pb2.PREDICTED
+        spent, other = (await ask(federation, IDS[place], IDS[other_place])).predictions
+        assert (spent.status, spent.party) == (serving_pb2.QUERIES_SPENT, C)
+        assert (list(spent.scores), spent.label) == ([], "")
+        assert (other.status, other.party) == (serving_pb2.PREDICTED, "")
+        assert other.scores[0] == pytest.approx(EXACT[other_place], abs=tolerance(way))
+        rows, scores = kept[-1]
+        assert len(rows) == 2
+        assert sorted(scores) == pytest.approx(sorted([placeholder[place], EXACT[other_place]]), abs=tolerance(way))
+        assert (await ask(federation, IDS[place])).predictions[0].party == C
+        assert QueryCounts(federation.states[C], LABEL_HOLDER).most() == 2
+        (status,) = federation.jobs.status("s")
+        assert (status.state, status.error) == ("running", "")
+
+
+async def test_two_parties_limits_hold_each_by_itself(tmp_path: Path) -> None:
+    """The first to be reached ends the queries; the other party has counted those that it was asked for."""
+    limits = {B: 3, C: 1}
+    policies = {party: {"partners": {LABEL_HOLDER: {"queries_per_record": most}}} for party, most in limits.items()}
+
+    async with serving(tmp_path, WAYS["eini"], policies=policies) as federation:
+        said = [(await ask(federation, IDS[2])).predictions[0].party for _ in range(5)]
+        assert said == ["", C, C, C, C]
+        ((_, labels, records),) = federation.node(C)._metrics.samples("treetap_unanswered_records_total")
+        assert (labels, records) == ({"peer": LABEL_HOLDER}, 4)
+        assert QueryCounts(federation.states[B], LABEL_HOLDER).most() == 3
+        assert QueryCounts(federation.states[C], LABEL_HOLDER).most() == 1
+
+
+def _strays(here: World, params: BoostingParams) -> int:
+    """The queries at a split of C's, to the right of one that sends the record left, of records that C calls spent."""
+    columns, strays = dict(here.newcomers), 0
+    for tree, record in itertools.product(here.oracle(params), range(len(here.newcomers[0][1]))):
+        node, above = 1, False
+        while isinstance(split := tree.nodes[node], OracleSplit):
+            value = columns[split.owner][record, split.feature]
+            left = split.missing_left if np.isnan(value) else bool(value < split.cut)
+            if split.owner == C:
+                strays, above, left = strays + above, left, False
+            node = 2 * node + (not left)
+    return strays
+
+
+@pytest.mark.second_tier(but=1)
+@pytest.mark.parametrize("way", ["interactive", "per-tree"])
+async def test_splits_of_one_party_below_each_other(way: str, tmp_path: Path) -> None:
+    """A spent record is asked about further down, to the right of a split that sends it left: that is no lie."""
+    params = replace(PARAMS, max_depth=3)
+    here = world(40, (0, 1, 2), seed=1, fresh=6)
+    ids = [f"r{40 + place:05d}" for place in range(6)]
+    assert _strays(here, params) > 0
+
+    policies = {C: {"partners": {LABEL_HOLDER: {"queries_per_record": 1}}}}
+    federation = Federation(tmp_path, here.tables, serve={LABEL_HOLDER: config()}, policies=policies)
+    assert (await federation.train(spec(params, obfuscation="standard"))).state == "finished"
+    await serve(federation, **WAYS[way])
+    first, second = [(await ask(federation, *ids)).predictions for _ in range(2)]
+    assert {each.status for each in first} == {serving_pb2.PREDICTED}
+    assert [each.party for each in second] == [C] * len(ids)
+    (status,) = federation.jobs.status("s")
+    assert (status.state, status.error) == ("running", "")

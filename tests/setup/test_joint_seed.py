@@ -15,6 +15,8 @@ from treetap.party.runtime.context import StepContext
 from treetap.party.setup.keys import draw_joint_seed
 from treetap.process.together import together
 
+pytestmark = pytest.mark.real_time
+
 NAMES = ("a", "b", "c")
 Change = Callable[[str, str, str, Any], Any]
 
@@ -70,22 +72,18 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_no_nonce_is_opened_before_all_commitments_have_come() -> None:
+async def test_no_nonce_is_opened_before_all_commitments_have_come() -> None:
     """One party's commitments are late: the others have none of each other's nonces until then."""
-
-    async def main() -> None:
-        wire = Wire()
-        wire.held["seed_commitment", "a"] = late = asyncio.Event()
-        first, *others = drawn(wire, ("a", "b", "c"))
-        await settled()
-        assert ("seed_nonce", "b", "a") in wire.sent
-        assert not any((kind, sender) == ("seed_nonce", "a") for kind, sender, _ in wire.sent)
-        late.set()
-        seeds = await together(first, *others)
-        assert len(set(seeds)) == 1
-        assert len(seeds[0]) == 32
-
-    asyncio.run(main())
+    wire = Wire()
+    wire.held["seed_commitment", "a"] = late = asyncio.Event()
+    first, *others = drawn(wire, ("a", "b", "c"))
+    await settled()
+    assert ("seed_nonce", "b", "a") in wire.sent
+    assert not any((kind, sender) == ("seed_nonce", "a") for kind, sender, _ in wire.sent)
+    late.set()
+    seeds = await together(first, *others)
+    assert len(set(seeds)) == 1
+    assert len(seeds[0]) == 32
 
 
 @pytest.mark.parametrize("who", NAMES)
@@ -104,23 +102,19 @@ def test_each_partys_nonce_changes_the_seed(who: str, monkeypatch: pytest.Monkey
     assert len({asyncio.run(main(number)) for number in (7, 8, 9)}) == 3
 
 
-def test_another_partys_commitment_is_none_of_ones_own() -> None:
+async def test_another_partys_commitment_is_none_of_ones_own() -> None:
     """A party that sends on what it has got, commitment and nonce, is refused: its name is in the commitment."""
+    seen: dict[str, Any] = {}
 
-    async def main() -> None:
-        seen: dict[str, Any] = {}
+    def copied(kind: str, sender: str, to: str, content: Any) -> Any:
+        if (sender, to) == ("b", "a"):
+            seen[kind] = content
+        return seen[kind] if (sender, to) == ("c", "a") else content
 
-        def copied(kind: str, sender: str, to: str, content: Any) -> Any:
-            if (sender, to) == ("b", "a"):
-                seen[kind] = content
-            return seen[kind] if (sender, to) == ("c", "a") else content
-
-        wire = Wire(copied)
-        a, *others = drawn(wire)
-        with pytest.raises(Malformed, match="the nonce of c is not the one that it has committed to"):
-            await a
-        for other in others:
-            await other
-
-    asyncio.run(main())
+    wire = Wire(copied)
+    a, *others = drawn(wire)
+    with pytest.raises(Malformed, match="the nonce of c is not the one that it has committed to"):
+        await a
+    for other in others:
+        await other
     assert commitment("b", bytes(32)) != commitment("c", bytes(32))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
 from pathlib import Path
@@ -41,30 +40,26 @@ def _context(**changes: Any) -> Any:
     return SimpleNamespace(**own | changes)
 
 
-def test_a_proof_is_for_one_attempt_at_one_job_of_one_party() -> None:
+@pytest.mark.real_time
+async def test_a_proof_is_for_one_attempt_at_one_job_of_one_party() -> None:
     """It is made in the worker that has the key; another digest, attempt or prover is not what it is bound to."""
     secret = SecretKey.generate(512, allow_breakable=True)
 
-    async def main() -> None:
-        bank = _context()
-        holder = KeyHolder(bank.engine, secret, Slots((60,)), "standard", "job/1")
-        await holder.start()
-        proof = await make_proof(bank, holder.prove)
-        shop = {"party": "shop", "engine": InProcessEngine()}
-        await check_key_proof(_context(**shop), "bank", secret.public, proof)
-        assert await make_proof(bank, holder.prove) != proof
-        others: list[tuple[dict[str, Any], str]] = [
-            ({"digest": b"\1" + bytes(31)}, "bank"),
-            ({"attempt": 2}, "bank"),
-            ({}, "telco"),
-        ]
-        for changes, prover in others:
-            with pytest.raises(
-                Malformed, match=f"{prover} sent a Paillier modulus that its proof does not fit: .*shop"
-            ):
-                await check_key_proof(_context(**shop, **changes), prover, secret.public, proof)
-
-    asyncio.run(main())
+    bank = _context()
+    holder = KeyHolder(bank.engine, secret, Slots((60,)), "standard", "job/1")
+    await holder.start()
+    proof = await make_proof(bank, holder.prove)
+    shop = {"party": "shop", "engine": InProcessEngine()}
+    await check_key_proof(_context(**shop), "bank", secret.public, proof)
+    assert await make_proof(bank, holder.prove) != proof
+    others: list[tuple[dict[str, Any], str]] = [
+        ({"digest": b"\1" + bytes(31)}, "bank"),
+        ({"attempt": 2}, "bank"),
+        ({}, "telco"),
+    ]
+    for changes, prover in others:
+        with pytest.raises(Malformed, match=f"{prover} sent a Paillier modulus that its proof does not fit: .*shop"):
+            await check_key_proof(_context(**shop, **changes), prover, secret.public, proof)
 
 
 def _proof(parcel: exchange_pb2.PeerMessage) -> Any:
@@ -109,65 +104,55 @@ CASES = [(begin, alter) for begin in (_boosting, _pivodl, _forest) for alter in 
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("begin", "alter"), [*CASES[:6], (_pivodl, _of_another_party), *CASES[6:]])
-def test_no_training_uses_a_key_without_its_proof(begin: Any, alter: Any, tmp_path: Path) -> None:
+async def test_no_training_uses_a_key_without_its_proof(begin: Any, alter: Any, tmp_path: Path) -> None:
     """The receiver names the sender; nothing encrypted has been sent, and on an honest line the job ends well."""
+    federation, job = begin(tmp_path)
+    seen: dict[str, Any] = {}
+    kinds = set[str]()
+    sender = FIRST if begin is not _pivodl else B
 
-    async def main() -> None:
-        federation, job = begin(tmp_path)
-        seen: dict[str, Any] = {}
-        kinds = set[str]()
-        sender = FIRST if begin is not _pivodl else B
+    def keep(by: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(parcel) in ("public_key", "party_keys"):
+            seen["before" if by == sender else by] = _proof(parcel)
+        return parcel
 
-        def keep(by: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            if name_of(parcel) in ("public_key", "party_keys"):
-                seen["before" if by == sender else by] = _proof(parcel)
-            return parcel
+    def tamper(by: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        kinds.add(name_of(parcel))
+        if by == sender and name_of(parcel) in ("public_key", "party_keys"):
+            alter(_proof(parcel), seen)
+        return parcel
 
-        def tamper(by: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            kinds.add(name_of(parcel))
-            if by == sender and name_of(parcel) in ("public_key", "party_keys"):
-                alter(_proof(parcel), seen)
-            return parcel
-
-        federation.tamper = keep
-        assert (await federation.train(job, "before")).state == "finished"
-        federation.tamper = tamper
-        status = await federation.train(job, "lie")
-        assert status.state in ("failed", "interrupted")
-        assert f"{sender} sent a Paillier modulus that its proof does not fit" in status.error
-        assert "has not used the key. Compare the releases of treetap at both" in status.error
-        assert not kinds & {"gradients", "party_nonce", "candidate_sums"}
-        federation.tamper = None
-        assert (await federation.train(job, "honest")).state == "finished"
-        await federation.close()
-
-    run(main())
+    federation.tamper = keep
+    assert (await federation.train(job, "before")).state == "finished"
+    federation.tamper = tamper
+    status = await federation.train(job, "lie")
+    assert status.state in ("failed", "interrupted")
+    assert f"{sender} sent a Paillier modulus that its proof does not fit" in status.error
+    assert "has not used the key. Compare the releases of treetap at both" in status.error
+    assert not kinds & {"gradients", "party_nonce", "candidate_sums"}
+    federation.tamper = None
+    assert (await federation.train(job, "honest")).state == "finished"
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("alter", ALTERED[1:])
-def test_no_prediction_uses_a_key_without_its_proof(alter: Any, tmp_path: Path) -> None:
+async def test_no_prediction_uses_a_key_without_its_proof(alter: Any, tmp_path: Path) -> None:
     """Every member of the chain checks the key of this prediction: one of another prediction is refused."""
+    federation, seen = Federation(tmp_path, HERE.tables), dict[str, Any]()
+    await federation.train(JOB)
 
-    async def main() -> None:
-        federation, seen = Federation(tmp_path, HERE.tables), dict[str, Any]()
-        await federation.train(JOB)
+    def tamper(_: str, __: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if name_of(parcel) == "public_key" and "before" in seen:
+            alter(_proof(parcel), seen)
+        elif name_of(parcel) == "public_key":
+            seen["kept"] = _proof(parcel)
+        return parcel
 
-        def tamper(_: str, __: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            if name_of(parcel) == "public_key" and "before" in seen:
-                alter(_proof(parcel), seen)
-            elif name_of(parcel) == "public_key":
-                seen["kept"] = _proof(parcel)
-            return parcel
-
-        federation.tamper = tamper
-        assert (await _predicted(federation, "p")).state == "finished"
-        seen["before"] = seen["kept"]
-        status = await _predicted(federation, "q")
-        assert re.search(f"{FIRST} sent a Paillier modulus that its proof does not fit", status.error), status.error
-        await federation.close()
-
-    run(main())
+    federation.tamper = tamper
+    assert (await _predicted(federation, "p")).state == "finished"
+    seen["before"] = seen["kept"]
+    status = await _predicted(federation, "q")
+    assert re.search(f"{FIRST} sent a Paillier modulus that its proof does not fit", status.error), status.error
 
 
 async def _predicted(federation: Federation, name: str) -> jobs_pb2.JobStatus:
@@ -216,7 +201,6 @@ def test_a_lying_modulus_is_used_only_where_nobody_checks(
                 unchecked.setattr(module, "check_key_proof", _no_check)
             status = await federation.train(job, "unchecked")
         assert (status.state, status.error) == ("finished", "")
-        await federation.close()
 
     run(main())
     assert len(primes) == 2

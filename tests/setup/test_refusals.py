@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.replay import HERE, JOB, ORACLE, PARAMS, ask, with_word
-from tests.simulator import Federation
+from tests.simulator import Federation, failed
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.errors import ConfigError, DataError, UnknownJob
 from treetap.tables.config import TableConfig
@@ -160,7 +160,6 @@ async def test_a_configuration_without_the_table_fails_the_job(case: str, tmp_pa
 
 async def test_a_failed_job_can_be_tried_again_with_better_input(tmp_path: Path) -> None:
     """After the table has been put right, resuming finds the oracle's model."""
-
     federation = Federation(tmp_path, HERE.tables)
     good = federation.configs[FEATURE]
     federation.configs[FEATURE] = good.model_copy(update={"tables": {}})
@@ -179,10 +178,12 @@ async def test_more_classes_than_a_plaintext_holds_are_told_before_the_alignment
     here = world(60, (1, 1, 1), objective="multi:softprob", classes=15)
 
     federation = Federation(tmp_path, here.tables)
-    status = await federation.train(spec(params, obfuscation="standard"))
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "15 classes of 60 records need" in status.error
-    assert "use multi_strategy = 'one_output_per_tree' or a longer key" in status.error
+    failed(
+        await federation.train(spec(params, obfuscation="standard")),
+        "15 classes of 60 records need",
+        "use multi_strategy = 'one_output_per_tree' or a longer key",
+        bad_input=True,
+    )
     assert {message.word for message in federation.log} <= {"prepare", "leave"}
     _assert_nothing_left(federation)
     await _assert_left(federation, "job")
@@ -244,7 +245,6 @@ async def test_every_parameter_out_of_range_is_named(tmp_path: Path) -> None:
 
 async def test_a_sample_without_records_is_a_tree_without_splits(tmp_path: Path) -> None:
     """As in XGBoost the other trees do not suffer from it."""
-
     federation = Federation(tmp_path, HERE.tables)
     params = replace(PARAMS, subsample=1e-9)
     assert (await federation.train(spec(params, obfuscation="standard"))).state == "finished"
@@ -260,9 +260,11 @@ async def test_a_fault_that_shows_late_leaves_nothing_either(tmp_path: Path, mon
     monkeypatch.setattr("treetap.party.boosting.label_holder.MeasuredRounds.derivatives", late)
 
     federation = Federation(tmp_path, HERE.tables)
-    status = await federation.train(spec(PARAMS, obfuscation="standard"))
-    assert (status.state, status.bad_input) == ("failed", True)
-    assert "the label holder's table has gone bad" in status.error
+    failed(
+        await federation.train(spec(PARAMS, obfuscation="standard")),
+        "the label holder's table has gone bad",
+        bad_input=True,
+    )
     assert "make_keys" in {message.word for message in federation.log}
     _assert_nothing_left(federation)
     await _assert_left(federation, "job")

@@ -88,7 +88,6 @@ def test_a_resumed_training_has_the_same_draws(tmp_path: Path) -> None:
         assert (await running.train(spec(PARAMS))).state == "interrupted"
         running.start(FEATURE)
         assert (await running.resume()).state == "finished"
-        await running.close()
         return running
 
     run(main())

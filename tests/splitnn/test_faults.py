@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import tests.simulator
-from tests.simulator import COORDINATOR, Faults, Federation, Message, run
+from tests.simulator import COORDINATOR, Faults, Federation, Message, finished, run
 from tests.splitnn.jobs import PARAMS
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
 from tests.worlds import PARTIES, World, spec, world
@@ -55,7 +55,6 @@ def _messages(folder: Path) -> list[Message]:
     async def main() -> list[Message]:
         running = federation(folder, TWO)
         assert (await running.train(spec(TINY, parties=2))).state == "finished"
-        await running.close()
         return running.log
 
     return run(main())
@@ -96,10 +95,8 @@ def _killed_at(folder: Path, victim: str, number: int, *, served: bool, back_at_
             running.start(victim)
         if status.state != "finished":
             assert status.state == "interrupted"
-            resumed = await running.resume()
-            assert (resumed.state, resumed.error) == ("finished", "")
+            finished(await running.resume())
         _assert_whole(running, TWO, TINY)
-        await running.close()
         return status.state
 
     return run(main())
@@ -162,7 +159,6 @@ def test_a_series_has_room_for_blocks_that_go_one_by_one(rows: int, width: int, 
 @pytest.mark.parametrize("word", ["embeddings", "embedding_gradients", "store_epoch"])
 async def test_a_suspended_party_is_named_in_time(frozen: str, word: str, tmp_path: Path) -> None:
     """The job stops with its name; after it has been thawed a resumed job finds the network of one graph."""
-
     running = federation(tmp_path, TWO, silence_s=5.0)
 
     def hook(message: Message) -> None:
@@ -244,8 +240,7 @@ async def test_work_that_goes_on_in_a_thread_leaves_nothing(
     for state in running.states.values():
         assert list((state / "jobs").iterdir()) == []
     running.hook = None
-    status = await running.train(spec(TINY, parties=2), "another")
-    assert (status.state, status.error) == ("finished", "")
+    status = finished(await running.train(spec(TINY, parties=2), "another"))
     network, _ = oracle(tmp_path, TWO, TINY)
     assert_same_bits(published(tmp_path, TWO, status.job), network.weights())
 
@@ -264,11 +259,9 @@ async def test_an_attempt_begins_while_work_of_the_one_before_goes_on(
         gradients += (message.word, message.served) == ("embedding_gradients", True)
         if gradients == 3:
             running.hook = None
-            running.kill(COORDINATOR)
-            running.start(COORDINATOR)
+            running.restart(COORDINATOR)
 
     running.hook = hook
     assert (await running.train(spec(TINY, parties=2))).state == "interrupted"
-    status = await running.resume()
-    assert (status.state, status.error) == ("finished", "")
+    finished(await running.resume())
     _assert_whole(running, TWO, TINY)

@@ -12,11 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("torch", reason="needs treetap[neural]")
-
 from tests.blindness.comparison import of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message, finished, run
 from tests.splitnn.jobs import EMITS, PARAMS, spec
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published
 from tests.worlds import PARTIES, Tables, World, manifest, world
@@ -25,6 +23,9 @@ from treetap.neural.params import Bottom, SplitnnParams
 from treetap.party.defences.budgets import LabelBudget
 from treetap.party.defences.settings import Defences, LabelDp
 from treetap.wire.v2 import jobs_pb2
+
+pytest.importorskip("torch", reason="needs treetap[neural]")
+
 
 pytestmark = pytest.mark.second_tier
 
@@ -56,8 +57,7 @@ def training(params: SplitnnParams) -> Act:
     """Train; returns the label holder's figures by clean labels, and what it publishes."""
 
     async def act(running: Observed) -> Any:
-        status = await running.train(spec(params))
-        assert (status.state, status.error) == ("finished", "")
+        finished(await running.train(spec(params)))
         model = running.state(HOLDER) / "models" / "job"
         return json.loads((model / "clean_metrics.json").read_text()), read_manifest(model)["history"]
 
@@ -184,16 +184,13 @@ def _federated(
         policies = {**EMITS, HOLDER: {**EMITS[HOLDER], "labels": {"label_budget": budget}}}
         running = federation(folder, here, policies=policies, defences={HOLDER: Defences(label_dp=own)})
         found: jobs_pb2.JobStatus = await act(running, params, job)
-        await running.close()
         return found
 
     return run(main())
 
 
 async def _trained(running: Federation, params: SplitnnParams, job: str) -> jobs_pb2.JobStatus:
-    status = await running.train(spec(params, parties=2), job)
-    assert (status.state, status.error) == ("finished", "")
-    return status
+    return finished(await running.train(spec(params, parties=2), job))
 
 
 async def _refused(running: Federation, params: SplitnnParams, job: str) -> jobs_pb2.JobStatus:
@@ -208,8 +205,7 @@ async def _killed(running: Federation, params: SplitnnParams, job: str) -> jobs_
     def kill(message: Message) -> None:
         if message.word == "store_epoch" and message.to == HOLDER and message.served:
             running.hook = None
-            running.kill(HOLDER)
-            running.start(HOLDER)
+            running.restart(HOLDER)
 
     running.hook = kill
     assert (await running.train(spec(params, parties=2), job)).state == "interrupted"

@@ -70,4 +70,3 @@ async def test_it_is_named(what: str, tmp_path: Path) -> None:
     for state in running.states.values():
         assert list((state / "jobs").iterdir()) == []
         assert list((state / "models").iterdir()) == []
-    await running.close()

@@ -1,4 +1,8 @@
-"""Trainings of networks that go on after a stop: from which state, with which key, and what if one is lost."""
+"""Resumed trainings, and their epochs.
+
+- Trainings of networks that go on after a stop: from which state, with which key, and what if one is lost.
+- Epochs that a coordinator would choose, or publish, too soon.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +19,22 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from tests.simulator import LIFE, Federation, Message, run
+from tests.replay import HERE, Replay, ask, steps_of
+from tests.simulator import LIFE, Federation, Message, finished, run
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published
+from tests.splitnn.small_job import JOB, assert_network
 from tests.splitnn.test_faults import TINY, TWO
 from tests.worlds import PARTIES, manifest, spec, world
-from treetap.errors import DataError
+from treetap.errors import DataError, OutOfOrder
 from treetap.models.arrays import read_arrays
 from treetap.models.store import WEIGHTS
 from treetap.neural.params import SplitnnParams
 from treetap.party.runtime.context import StepContext
 from treetap.party.runtime.job_store import JobStore
+from treetap.party.runtime.step_order import id_of
 from treetap.party.splitnn import job as network_job
 from treetap.party.splitnn.job import StoredStates
-from treetap.wire.v2 import jobs_pb2
+from treetap.wire.v2 import control_pb2, jobs_pb2
 
 pytestmark = pytest.mark.second_tier
 
@@ -75,7 +82,6 @@ def _state(running: Federation, party: str, name: str) -> Path:
 
 async def test_a_feature_party_that_is_an_epoch_ahead_goes_back(tmp_path: Path) -> None:
     """It has stored the third epoch, and the label holder the second: the third is trained again, from the second."""
-
     running = await _stopped_at(tmp_path, AHEAD, LONGER)
     stored = {
         (party, name): int(read_arrays(_state(running, party, name))["epochs"])
@@ -176,8 +182,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def main() -> None:
         running = federation(folder, TWO)
-        status = await running.train(spec(replace(LONGER, reproducible=False), parties=2))
-        assert status.state == "finished"
+        finished(await running.train(spec(replace(LONGER, reproducible=False), parties=2)))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(network_job, "new_key", _keys(1))
@@ -216,8 +221,7 @@ async def test_with_other_keys_the_network_is_another(
     monkeypatch.setattr(network_job, "new_key", _keys(3))
 
     running = federation(tmp_path, TWO)
-    status = await running.train(spec(replace(LONGER, reproducible=False), parties=2))
-    assert status.state == "finished"
+    finished(await running.train(spec(replace(LONGER, reproducible=False), parties=2)))
     await running.close()
     for party, weights in published(undisturbed, TWO).items():
         others = published(tmp_path, TWO)[party]
@@ -245,3 +249,42 @@ async def test_early_stopping_goes_on(tmp_path: Path) -> None:
     assert stops > status.stored_trees
     assert_same_bits(published(tmp_path, here), network.weights())
     assert len(manifest(running.state(HOLDER))["history"]) == status.stored_trees
+
+
+@pytest.mark.parametrize("party", [HOLDER, B])
+async def test_a_coordinator_cannot_choose_the_best_epoch(party: str, tmp_path: Path) -> None:
+    """Without early stopping each epoch is the best so far: another word is refused, and no state is stored."""
+    running = federation(tmp_path, HERE)
+    step = running.node(party).step
+
+    def lying(caller: str, request: control_pb2.StepRequest) -> object:
+        if request.protocol.splitnn.HasField("store_epoch") and request.round == 1:
+            request.protocol.splitnn.store_epoch.best = False
+        return step(caller, request)
+
+    running.node(party).step = lying  # type: ignore[method-assign, assignment]
+    status = await running.train(JOB)
+    assert status.state == "failed"
+    assert f"store_epoch of round 1 {'comes' if party == HOLDER else 'says'}" in status.error
+    assert not (running.state(party) / "jobs" / "job" / "epochs-even.npz").exists()
+    running.node(party).step = step  # type: ignore[method-assign]
+    assert (await running.resume()).state == "finished"
+    assert_network(running.states)
+
+
+async def test_an_epoch_that_is_not_stored_is_not_published(tmp_path: Path) -> None:
+    """The label holder refuses to publish before the last epoch, and says how many are stored."""
+    once = federation(tmp_path / "once", HERE)
+    events = await steps_of(once, JOB)
+    await once.close()
+    running = federation(tmp_path / "again", HERE)
+    replay = Replay(running, events)
+    waves = replay.waves()
+    async for _ in waves:
+        done = [id_of(request) for request, _ in replay.answers[HOLDER]]
+        if ("store_epoch", 0, 0) in done:
+            break
+    publish = replay.vocabulary(HOLDER)[-1]
+    assert publish.setup.HasField("publish")
+    with pytest.raises(OutOfOrder, match="publish cannot come now: 1 of 2 epochs are stored"):
+        await ask(running, HOLDER, publish)

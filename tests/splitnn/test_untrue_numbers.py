@@ -105,10 +105,6 @@ async def test_the_error_names_sender_epoch_and_batch(what: str, kind: str, tmp_
     assert not (federation.state(receiver) / "models" / "job").exists()
 
 
-def _huge(body: Any) -> None:
-    body.values = np.full(body.rows * body.width, 3e38, dtype="<f4").tobytes()
-
-
 def test_a_loss_that_is_not_finite_ends_the_job(tmp_path: Path) -> None:
     """Embeddings that are numbers, and far too large: the label holder names epoch, batch and what to change."""
 
@@ -117,7 +113,8 @@ def test_a_loss_that_is_not_finite_ends_the_job(tmp_path: Path) -> None:
 
         def tamper(by: str, _: str, message: exchange_pb2.PeerMessage) -> None:
             if (by, name_of(message), message.stage) == (FEATURE, "embeddings", 3):
-                _huge(content_of(message, "embeddings"))
+                body = content_of(message, "embeddings")
+                body.values = np.full(body.rows * body.width, 3e38, dtype="<f4").tobytes()
 
         federation.tamper = tamper
         status = await federation.train(spec(PARAMS))

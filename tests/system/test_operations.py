@@ -56,15 +56,6 @@ def _refused_step(federation: LocalFederation) -> None:
         asyncio.run(main())
 
 
-def _refused_handshake(federation: LocalFederation) -> None:
-    """Somebody without a certificate knocks at feature-c."""
-    ca = (federation.folder / "certs" / "ca.crt").read_bytes()
-    named = (("grpc.ssl_target_name_override", dns_of("feature-c")),)
-    channel = grpc.secure_channel(federation.addresses["feature-c"], grpc.ssl_channel_credentials(ca), named)
-    with channel, pytest.raises(grpc.RpcError):
-        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
-
-
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
     """Three parties and a coordinator with metrics and JSON logs, one trained job, and two who were turned away."""
@@ -78,7 +69,12 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
         running.operator.submit(jobs_pb2.SubmitRequest(job=JOB, spec=SPEC))
         assert ended(running, JOB).state == "finished"
         _refused_step(running)
-        _refused_handshake(running)
+        # Somebody without a certificate knocks at feature-c.
+        ca = (running.folder / "certs" / "ca.crt").read_bytes()
+        named = (("grpc.ssl_target_name_override", dns_of("feature-c")),)
+        channel = grpc.secure_channel(running.addresses["feature-c"], grpc.ssl_channel_credentials(ca), named)
+        with channel, pytest.raises(grpc.RpcError):
+            health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
         yield running
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.simulator import COORDINATOR, Federation, Message
 from tests.worlds import PARTIES, spec, world
 from treetap import logs
 from treetap.errors import Malformed
@@ -33,20 +33,17 @@ def _requests(federation: Federation, *, opening: bool) -> list[control_pb2.Step
 
 async def test_a_resumed_job_keeps_its_trace_and_another_job_has_its_own(tmp_path: Path) -> None:
     """Every session has the id of the journal, over a coordinator's death, which crosses in openings alone."""
-
     federation = Federation(tmp_path, HERE.tables)
     killed = list[int]()
 
     def kill_once(message: Message) -> None:
         if message.word == "candidate_sums" and not killed:
             killed.append(message.number)
-            federation.kill(PARTIES[1])
-            federation.start(PARTIES[1])
+            federation.restart(PARTIES[1])
 
     federation.hook = kill_once
     assert (await federation.train(JOB)).state == "interrupted"
-    federation.kill(COORDINATOR)
-    federation.start(COORDINATOR)
+    federation.restart(COORDINATOR)
     assert (await federation.resume()).state == "finished"
     trace = bytes.fromhex(federation.jobs._journal.submitted("job").trace)
     openings = _requests(federation, opening=True)
@@ -63,7 +60,6 @@ async def test_a_resumed_job_keeps_its_trace_and_another_job_has_its_own(tmp_pat
 @pytest.mark.parametrize("trace", [bytes(15), bytes(17), bytes(1_000_000)], ids=["short", "long", "longest"])
 async def test_a_trace_of_another_length_is_refused(trace: bytes, tmp_path: Path) -> None:
     """No session opens, and the error does not repeat it."""
-
     federation = Federation(tmp_path, HERE.tables)
     request = control_pb2.StepRequest(job="job", attempt=1, trace=trace)
     request.setup.prepare.spec.CopyFrom(JOB)
@@ -72,7 +68,7 @@ async def test_a_trace_of_another_length_is_refused(trace: bytes, tmp_path: Path
     assert not federation.node(PARTIES[0])._sessions
 
 
-def test_lines_of_json_have_the_trace_beside_the_job(
+async def test_lines_of_json_have_the_trace_beside_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Those of the coordinator and of every party, of steps and of messages between parties; text is as it was."""
@@ -85,14 +81,10 @@ def test_lines_of_json_have_the_trace_beside_the_job(
         root.addHandler(handler)
     caplog.set_level(logging.INFO)
 
-    async def main() -> str:
-        federation = Federation(tmp_path, HERE.tables)
-        assert (await federation.train(JOB)).state == "finished"
-        trace = federation.jobs._journal.submitted("job").trace
-        await federation.close()
-        return trace
-
-    trace = run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    assert (await federation.train(JOB)).state == "finished"
+    trace = federation.jobs._journal.submitted("job").trace
+    await federation.close()
     lines = [json.loads(line) for line in as_json.getvalue().splitlines()]
     of_steps = [line for line in lines if "seconds" in line]
     assert {line["logger"].split(".")[1] for line in of_steps} == {"coordinator", "party"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.simulator import in_place, run
+from tests.simulator import in_place
 from treetap.party.approvals.ledger import Approvals
 from treetap.party.approvals.watched import PERIOD_S, Watched
 from treetap.party.config import PartyConfig
@@ -26,7 +26,7 @@ def _policy(**limits: int) -> Policy:
     return Policy.model_validate(settings)
 
 
-def test_limits_are_read_again_and_again(tmp_path: Path) -> None:
+async def test_limits_are_read_again_and_again(tmp_path: Path) -> None:
     """A changed policy counts at the next reading; after damage the figures stay, and are said to be old."""
     state = tmp_path / "state"
     base = PartyConfig(name=BANK, state=state, insecure=True)
@@ -39,28 +39,25 @@ def test_limits_are_read_again_and_again(tmp_path: Path) -> None:
     def of(name: str) -> dict[tuple[str, ...], float]:
         return {tuple(labels.values()): value for _, labels, value in metrics.samples(name)}
 
-    async def main() -> None:
-        loaded = asyncio.Event()
-        following = asyncio.ensure_future(shown.follow(in_place, loaded))
-        await asyncio.sleep(1)
-        assert of("treetap_limit_spent") == {}
-        loaded.set()
-        await asyncio.sleep(1)
-        leakage = ("max_leakage", "labels, by a")
-        previews = ("previews_per_day", "a")
-        assert of("treetap_limit_spent") == {("jobs_per_day", "a"): 1, leakage: 0.25, previews: 0}
-        most = of("treetap_limit_most")
-        assert most.items() > {("jobs_per_day", "a"): 4, leakage: 0.5}.items()
-        assert (of("treetap_limits_read"), of("treetap_approvals_waiting")) == ({(): 1}, {(): 0})
-        configs.append(base.under(_policy(records_per_day=9)))
-        await asyncio.sleep(PERIOD_S)
-        changed = of("treetap_limit_most")
-        assert changed.keys() == {("records_per_day", "a"), leakage, previews}
-        with ledger.path.open("r+b") as file:
-            file.write(b"?")
-        await asyncio.sleep(PERIOD_S)
-        assert of("treetap_limits_read") == {(): 0}
-        assert of("treetap_limit_most") == changed
-        following.cancel()
-
-    run(main())
+    loaded = asyncio.Event()
+    following = asyncio.ensure_future(shown.follow(in_place, loaded))
+    await asyncio.sleep(1)
+    assert of("treetap_limit_spent") == {}
+    loaded.set()
+    await asyncio.sleep(1)
+    leakage = ("max_leakage", "labels, by a")
+    previews = ("previews_per_day", "a")
+    assert of("treetap_limit_spent") == {("jobs_per_day", "a"): 1, leakage: 0.25, previews: 0}
+    most = of("treetap_limit_most")
+    assert most.items() > {("jobs_per_day", "a"): 4, leakage: 0.5}.items()
+    assert (of("treetap_limits_read"), of("treetap_approvals_waiting")) == ({(): 1}, {(): 0})
+    configs.append(base.under(_policy(records_per_day=9)))
+    await asyncio.sleep(PERIOD_S)
+    changed = of("treetap_limit_most")
+    assert changed.keys() == {("records_per_day", "a"), leakage, previews}
+    with ledger.path.open("r+b") as file:
+        file.write(b"?")
+    await asyncio.sleep(PERIOD_S)
+    assert of("treetap_limits_read") == {(): 0}
+    assert of("treetap_limit_most") == changed
+    following.cancel()

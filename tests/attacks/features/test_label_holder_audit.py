@@ -21,7 +21,7 @@ from rich.console import Console
 from tests.attacks.features.embedding_logs import RECORDS as LOGGED
 from tests.attacks.features.embedding_logs import planted_log
 from tests.attacks.network_logs import training_log
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.splitnn.jobs import EMITS, PARAMS
 from tests.worlds import PARTIES, spec, world
 from treetap.attacks import audit_file
@@ -81,11 +81,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def main() -> dict[str, Path]:
         federation = Federation(place / "federation", tables, policies=EMITS, record="received", encode="one-hot")
-        status = await federation.train(spec(params))
-        assert (status.state, status.error) == ("finished", "")
-        status = await federation.predict(predict_request("splitnn", job="scores", model="job", table="predict"))
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
+        finished(await federation.train(spec(params)))
+        finished(await federation.predict(predict_request("splitnn", job="scores", model="job", table="predict")))
         return federation.states
 
     states = run(main())

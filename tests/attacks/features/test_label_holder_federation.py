@@ -9,9 +9,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-
-pytest.importorskip("torch", reason="needs treetap[neural]")
-
 import torch
 
 from tests.simulator import run
@@ -22,9 +19,12 @@ from treetap.attacks.view.predicted_embeddings import read_predicted
 from treetap.attacks.view.view import read_label_holder, read_view
 from treetap.errors import BadInput
 from treetap.neural.centralised import CentralNetwork, central_network
-from treetap.neural.inputs import Inputs, InputScaler
+from treetap.neural.inputs import InputScaler
 from treetap.neural.sides import BOTTOM, embedded
 from treetap.protocols.prediction import predict_request
+
+pytest.importorskip("torch", reason="needs treetap[neural]")
+
 
 pytestmark = pytest.mark.second_tier
 
@@ -76,11 +76,6 @@ def oracle(folder: Path, here: World) -> tuple[Recorded, CentralNetwork, dict[st
     return found, network.train(), scalers
 
 
-def _embedded(network: CentralNetwork, party: str, inputs: Inputs | None, rows: npt.NDArray[np.int64]) -> torch.Tensor:
-    assert inputs is not None
-    return embedded(network.models[party][BOTTOM], inputs, rows, JOB.wire_type)
-
-
 def test_embeddings_of_every_epoch(
     folder: Path, oracle: tuple[Recorded, CentralNetwork, dict[str, InputScaler]]
 ) -> None:
@@ -119,7 +114,9 @@ def test_embeddings_of_a_prediction(
     for party in (B, C):
         rows, table = found.of(party), tables[party]
         places = np.array([table.ids.index(ids[record]) for record in rows.records.tolist()])
-        expected = _embedded(network, party, scalers[party].apply(table), places)
+        inputs = scalers[party].apply(table)
+        assert inputs is not None
+        expected = embedded(network.models[party][BOTTOM], inputs, places, JOB.wire_type)
         assert rows.values.shape == (FRESH, 4)
         assert (rows.values == expected.numpy()).all()
 

@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 import torch
 from rich.console import Console
 
-from tests.simulator import Federation, run
+from tests.simulator import Federation, finished, run
 from tests.splitnn.jobs import EMITS, PARAMS
 from tests.worlds import PARTIES, World, spec, world
 from treetap.attacks.audit import audit
@@ -60,9 +60,7 @@ def states(tmp_path_factory: pytest.TempPathFactory, here: World) -> dict[str, P
         federation = Federation(folder, here.tables, policies=EMITS, record="received")
         federation.configs[PARTY] = federation.configs[PARTY].model_copy(update={"optimizer": "amplified"})
         federation.start(PARTY)
-        status = await federation.train(spec(params, 2))
-        assert (status.state, status.error) == ("finished", "")
-        await federation.close()
+        finished(await federation.train(spec(params, 2)))
         return federation.states
 
     return run(main())

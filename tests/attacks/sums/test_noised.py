@@ -1,4 +1,8 @@
-"""Noised sums: planted worlds in which records are read in spite of noise, and one in which noise hides everything."""
+"""Sums under noise, and cuts that are learned from them.
+
+- Noised sums: planted worlds in which records are read in spite of noise, and one in which noise hides everything.
+- Cuts that left sets alone tell: compared with a search over all cells that a record could be in.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import pytest
 from treetap.attacks.report.sums import ALLOWED, way_rows, words
 from treetap.attacks.report.sums import NOISED as ROW
 from treetap.attacks.sums.attack import ALONE, NOISED, SumsEvidence, read_columns
+from treetap.attacks.sums.least_squares import learned_cuts
 from treetap.attacks.sums.noised import cuts_of_columns
 from treetap.attacks.sums.propagation import Kept
 from treetap.attacks.sums.schema import ColumnFigures, SumsSettings
@@ -23,6 +28,12 @@ from treetap.trees.params import BoostingParams
 
 PARTY, RECORDS, BINS, TREES = "b", 160, 8, 12
 PARAMS = BoostingParams(n_estimators=TREES, max_depth=3, max_bin=BINS)
+LEARNED_RECORDS, LEARNED_BINS = 120, 8
+VALUES = np.random.default_rng(5).permuted(
+    np.repeat(np.arange(LEARNED_BINS), LEARNED_RECORDS // LEARNED_BINS)[:, None].repeat(3, axis=1), axis=0
+)
+COLUMNS = TrueColumns.of_numbers(["a", "b", "c"], VALUES.astype(np.float64), LEARNED_BINS)
+ALL = np.arange(LEARNED_RECORDS)
 
 
 def world(epsilon: float, left_sets: tuple[LeftSet, ...] = (), seed: int = 0) -> tuple[OpenedSums, TrueColumns]:
@@ -163,3 +174,72 @@ def test_the_largest_guess() -> None:
     assert largest_guess(16.0, 1e-6, 1 / 32, 32) > 0.9999
     assert largest_guess(1e6, 1e-6, 0.5, 2) == 1.0
     assert largest_guess(1.0, 1e-6, 0.9, 2) == pytest.approx(0.9 * np.e / (0.9 * np.e + 0.1), abs=1e-5)
+
+
+def answer(column: int, cut: int, space: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None) -> LeftSet:
+    """The left set of values up to a cut, of all records or those of a node."""
+    here = ALL if space is None else space
+    return LeftSet(0, 1, "b", here[VALUES[here, column] <= cut], here)
+
+
+def test_answers_for_all_records_place_every_record_between_two_cuts() -> None:
+    """Of a column with cuts all; in one bin where two cuts are neighbours, or one is at the end."""
+    learned = learned_cuts([answer(0, 2), answer(0, 3), answer(0, 2), answer(1, 0)], COLUMNS)
+    assert [(it.column, it.cuts, it.between) for it in learned.by_column] == [
+        ("a", 2, 1.0),
+        ("b", 1, 1.0),
+        ("c", 0, 0.0),
+    ]
+    assert [it.placed for it in learned.by_column] == [1 / LEARNED_BINS, 1 / LEARNED_BINS, 0.0]
+    assert (learned.cells.claims, learned.cells.wrong) == (2 * LEARNED_RECORDS // LEARNED_BINS, 0)
+    assert (learned.tied, learned.foreign, learned.unknown) == (0, 0, 0)
+
+
+def test_answers_for_a_node_tell_of_its_records_alone() -> None:
+    """Two cuts in two nodes: a record lies between two of them only if its node's cut says so."""
+    low, high = ALL[: LEARNED_RECORDS // 2], ALL[LEARNED_RECORDS // 2 :]
+    learned = learned_cuts([answer(0, 1, low), answer(0, 5, high)], COLUMNS)
+    code = VALUES[:, 0]
+    sure = [
+        {0, 1}
+        if k < LEARNED_RECORDS // 2 and code[k] <= 1
+        else {6, 7}
+        if k >= LEARNED_RECORDS // 2 and code[k] > 5
+        else None
+        for k in ALL
+    ]
+    assert learned.by_column[0].between == pytest.approx(sum(it is not None for it in sure) / LEARNED_RECORDS)
+    assert learned.by_column[0].placed == 0.0
+    with_all = learned_cuts([answer(0, 1), answer(0, 5)], COLUMNS)
+    assert with_all.by_column[0].between == 1.0 > learned.by_column[0].between
+
+
+def test_ties_foreign_sets_and_unknown_nodes_claim_nothing() -> None:
+    """Which of two columns was cut stays open; a set of no column, or of a node that is not known, is counted."""
+    tie = np.flatnonzero((VALUES[:, 0] <= 3) == (VALUES[:, 1] <= 3))[:9]
+    strange = LeftSet(0, 1, "b", ALL[::2], ALL)
+    unknown = LeftSet(0, 2, "b", ALL[:4], None)
+    learned = learned_cuts([answer(0, 3, tie), strange, unknown], COLUMNS)
+    assert (learned.tied, learned.foreign, learned.unknown) == (1, 1, 1)
+    assert all(it.cuts == 0 for it in learned.by_column)
+    assert learned.cells.claims == 0
+
+
+def test_a_constraint_may_exchange_the_sides() -> None:
+    """The right side of a cut is sent left only by a party with constraints."""
+    exchanged = LeftSet(0, 1, "b", np.flatnonzero(VALUES[:, 2] > 4), ALL)
+    assert learned_cuts([exchanged], COLUMNS).foreign == 1
+    learned = learned_cuts([exchanged], COLUMNS, mirrored=True)
+    assert (learned.by_column[2].cuts, learned.by_column[2].between, learned.cells.wrong) == (1, 1.0, 0)
+
+
+def test_another_table_is_refused_without_sums() -> None:
+    """Most of its left sets are of no column."""
+    opened = OpenedSums(
+        (), ("b",), LEARNED_RECORDS, BoostingParams(max_bin=LEARNED_BINS), (answer(0, 2), answer(1, 4)), recorded=False
+    )
+    other = TrueColumns.of_numbers(["a", "b", "c"], VALUES[::-1].astype(np.float64), LEARNED_BINS)
+    read = read_columns(SumsEvidence("b", opened, COLUMNS, SumsSettings(), lambda _: None, Kept()))
+    assert [it.cuts for it in read.cuts] == [1, 1, 0]
+    with pytest.raises(BadInput, match="2 of its 2 left sets are of no column"):
+        read_columns(SumsEvidence("b", opened, other, SumsSettings(), lambda _: None, Kept()))

@@ -86,7 +86,6 @@ def trained(
                     federation.start(party)
             status = await federation.resume()
         assert (status.state, status.error) == ("finished", "")
-        await federation.close()
         return federation.states
 
     return run(main())

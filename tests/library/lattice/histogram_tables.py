@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from tests.library.engines import workers
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_sums import HistogramSums
 from treetap.trees.candidates import Kind, Shape
 from treetap.trees.slots import Slots, width_for
-from treetap.workers.engines import InProcessEngine, ProcessEngine
 
 Ints = Any
 LARGEST = 1 << 40
@@ -92,18 +92,6 @@ class Ends:
     async def answer(self, order: Ints, query: bytes) -> Ints:
         """The opened sums of what was asked last."""
         return await self.holder.open("b", await self.sums.answer(order), self.places, query)
-
-
-@asynccontextmanager
-async def workers(number: int) -> AsyncIterator[Any]:
-    """An engine in this process for 0, else that many worker processes."""
-    engine: Any = InProcessEngine() if not number else ProcessEngine(number, 20.0)
-    if number:
-        engine.start()
-    try:
-        yield engine.lease()
-    finally:
-        await engine.close()
 
 
 @asynccontextmanager

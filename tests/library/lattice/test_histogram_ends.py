@@ -25,6 +25,8 @@ from treetap.trees.candidates import Shape
 from treetap.trees.slots import Slots
 from treetap.workers.engines import InProcessEngine
 
+pytestmark = pytest.mark.real_time
+
 SMALL = [Shape(3, True), Shape(2, False)]
 
 
@@ -53,21 +55,17 @@ async def some_queries(both: Ends, codes: np.ndarray, values: np.ndarray, shapes
 
 
 @pytest.mark.parametrize("records", [1, 300])
-def test_sums_of_every_kind_of_column_are_those_of_integers(records: int) -> None:
+async def test_sums_of_every_kind_of_column_are_those_of_integers(records: int) -> None:
     """More queries than one second half serves: the second halves are drawn anew, and the sums stay exact."""
-
-    async def main() -> None:
-        codes, values = drawn(np.random.default_rng(records), records, SHAPES)
-        async with ends(codes, SHAPES) as both:
-            most = both.holder.parameters.queries_per_second_half
-            await some_queries(both, codes, values, SHAPES, most + 2)
-            assert both.sums.operations == {
-                "additions": (most + 2) * records * len(SHAPES),
-                "hidden": 2 * both.places,
-                "answered": (most + 2) * both.places,
-            }
-
-    run(main())
+    codes, values = drawn(np.random.default_rng(records), records, SHAPES)
+    async with ends(codes, SHAPES) as both:
+        most = both.holder.parameters.queries_per_second_half
+        await some_queries(both, codes, values, SHAPES, most + 2)
+        assert both.sums.operations == {
+            "additions": (most + 2) * records * len(SHAPES),
+            "hidden": 2 * both.places,
+            "answered": (most + 2) * both.places,
+        }
 
 
 @pytest.mark.second_tier
@@ -75,42 +73,34 @@ def test_sums_of_every_kind_of_column_are_those_of_integers(records: int) -> Non
     ("holding", "summing", "records"),
     [(2, 3, 2 * DEGREE + 17), (0, 2, DEGREE), (1, 1, DEGREE + 1), (3, 2, 3 * DEGREE - 1), (2, 0, 3 * DEGREE)],
 )
-def test_blocks_on_worker_processes(holding: int, summing: int, records: int) -> None:
+async def test_blocks_on_worker_processes(holding: int, summing: int, records: int) -> None:
     """Several blocks and a rest, dealt out to workers of either end: the sums of integers."""
-
-    async def main() -> None:
-        codes, values = drawn(np.random.default_rng(5), records, SHAPES[:6])
-        async with ends(codes, SHAPES[:6], holding=holding, summing=summing) as both:
-            await some_queries(both, codes, values, SHAPES[:6], 3)
-
-    run(main())
+    codes, values = drawn(np.random.default_rng(5), records, SHAPES[:6])
+    async with ends(codes, SHAPES[:6], holding=holding, summing=summing) as both:
+        await some_queries(both, codes, values, SHAPES[:6], 3)
 
 
-def test_sums_over_many_workers_and_bins_are_carried() -> None:
+async def test_sums_over_many_workers_and_bins_are_carried() -> None:
     """64 workers with words for each of 255 bins: uncarried sums would be beyond 64 bits, and their carries lost."""
-
-    async def main() -> None:
-        bins, workers, each = 255, 64, 256
-        records, slots = workers * each, Slots((49, 49, 20))
-        codes, values = np.arange(records)[:, np.newaxis] % each % bins, np.ones((records, 3), dtype=np.int64)
-        agreed = HistogramParameters.choose(records, slots.widths, bins + 1, bins - 1, 4)
-        assert agreed.word_bits >= 39  # narrower words would not show it
-        holder = HistogramKeyHolder(InProcessEngine(), agreed, slots, SEED, "t")
-        sums, order = (
-            HistogramSums(ManyWorkers(workers), agreed, SEED, codes, [Shape(bins, False)], "t"),
-            np.arange(bins - 1),
-        )
-        await holder.start()
-        await sums.start()
-        async for first, count, words in holder.encrypt(values, seed(1)):
-            width = len(words) // count
-            for at in range(0, count, each):
-                await sums.add_block(first + at, each, words[at * width : (at + each) * width])
-        await holder.keep_second_halves("b", await sums.renew(order), len(order))
-        opened = await holder.open("b", await sums.answer(order), len(order), seed(1))
-        assert np.array_equal(opened, plain_sums(codes, values, [Shape(bins, False)]))
-
-    run(main())
+    bins, workers, each = 255, 64, 256
+    records, slots = workers * each, Slots((49, 49, 20))
+    codes, values = np.arange(records)[:, np.newaxis] % each % bins, np.ones((records, 3), dtype=np.int64)
+    agreed = HistogramParameters.choose(records, slots.widths, bins + 1, bins - 1, 4)
+    assert agreed.word_bits >= 39  # narrower words would not show it
+    holder = HistogramKeyHolder(InProcessEngine(), agreed, slots, SEED, "t")
+    sums, order = (
+        HistogramSums(ManyWorkers(workers), agreed, SEED, codes, [Shape(bins, False)], "t"),
+        np.arange(bins - 1),
+    )
+    await holder.start()
+    await sums.start()
+    async for first, count, words in holder.encrypt(values, seed(1)):
+        width = len(words) // count
+        for at in range(0, count, each):
+            await sums.add_block(first + at, each, words[at * width : (at + each) * width])
+    await holder.keep_second_halves("b", await sums.renew(order), len(order))
+    opened = await holder.open("b", await sums.answer(order), len(order), seed(1))
+    assert np.array_equal(opened, plain_sums(codes, values, [Shape(bins, False)]))
 
 
 def test_a_worker_has_no_products_once_it_has_candidates() -> None:
@@ -129,185 +119,155 @@ def test_a_worker_has_no_products_once_it_has_candidates() -> None:
 
 
 @pytest.mark.second_tier
-def test_more_blocks_than_one_transform_takes() -> None:
+async def test_more_blocks_than_one_transform_takes() -> None:
     """Products of 65 blocks come in two steps."""
-
-    async def main() -> None:
-        records, shapes = 64 * DEGREE + 3, [Shape(2, True), Shape(2, False)]
-        codes, values = drawn(np.random.default_rng(6), records, shapes)
-        async with ends(codes, shapes) as both:
-            await some_queries(both, codes, values, shapes, 1)
-
-    run(main())
+    records, shapes = 64 * DEGREE + 3, [Shape(2, True), Shape(2, False)]
+    codes, values = drawn(np.random.default_rng(6), records, shapes)
+    async with ends(codes, shapes) as both:
+        await some_queries(both, codes, values, shapes, 1)
 
 
 @pytest.mark.second_tier
-def test_words_of_many_outputs_come_in_parts_that_a_message_holds() -> None:
+async def test_words_of_many_outputs_come_in_parts_that_a_message_holds() -> None:
     """A block of more than 1.5 MiB is handed over in parts, its zeros too."""
-
-    async def main() -> None:
-        outputs = 15
-        codes, values = drawn(np.random.default_rng(8), DEGREE, SMALL)
-        values = np.concatenate([np.tile(values[:, :2], outputs), values[:, 2:]], axis=1)
-        async with ends(codes, SMALL, outputs=outputs) as both:
-            assert both.holder.parameters.words * DEGREE * WORD_BYTES > BLOCK_BYTES
-            parts = [part async for part in both.holder.encrypt(values, seed(1))]
-            assert max(len(data) for *_, data in parts) <= BLOCK_BYTES
-            assert [first for first, *_ in parts] == [
-                sum(count for _, count, _ in parts[:at]) for at in range(len(parts))
-            ]
-            for part in parts:
-                await both.sums.add_block(*part)
-            order = np.arange(both.places)
-            await both.renew(order)
-            assert np.array_equal(await both.answer(order, seed(1)), plain_sums(codes, values, SMALL))
-
-    run(main())
+    outputs = 15
+    codes, values = drawn(np.random.default_rng(8), DEGREE, SMALL)
+    values = np.concatenate([np.tile(values[:, :2], outputs), values[:, 2:]], axis=1)
+    async with ends(codes, SMALL, outputs=outputs) as both:
+        assert both.holder.parameters.words * DEGREE * WORD_BYTES > BLOCK_BYTES
+        parts = [part async for part in both.holder.encrypt(values, seed(1))]
+        assert max(len(data) for *_, data in parts) <= BLOCK_BYTES
+        assert [first for first, *_ in parts] == [sum(count for _, count, _ in parts[:at]) for at in range(len(parts))]
+        for part in parts:
+            await both.sums.add_block(*part)
+        order = np.arange(both.places)
+        await both.renew(order)
+        assert np.array_equal(await both.answer(order, seed(1)), plain_sums(codes, values, SMALL))
 
 
-def test_a_party_without_columns_answers_nothing() -> None:
+async def test_a_party_without_columns_answers_nothing() -> None:
     """Words are taken, and there is no half to send."""
-
-    async def main() -> None:
-        codes, values = np.zeros((5, 0), dtype=np.int64), np.ones((5, 3), dtype=np.int64)
-        async with ends(codes, []) as both:
-            await both.ask(values, seed(1))
-            order = np.arange(0)
-            assert await both.sums.renew(order) == b""
-            assert await both.sums.answer(order) == b""
-            await both.holder.keep_second_halves("b", b"", 0)
-            assert (await both.holder.open("b", b"", 0, seed(1))).shape == (0, 3)
-
-    run(main())
+    codes, values = np.zeros((5, 0), dtype=np.int64), np.ones((5, 3), dtype=np.int64)
+    async with ends(codes, []) as both:
+        await both.ask(values, seed(1))
+        order = np.arange(0)
+        assert await both.sums.renew(order) == b""
+        assert await both.sums.answer(order) == b""
+        await both.holder.keep_second_halves("b", b"", 0)
+        assert (await both.holder.open("b", b"", 0, seed(1))).shape == (0, 3)
 
 
-def test_words_come_of_the_querys_seed() -> None:
+async def test_words_come_of_the_querys_seed() -> None:
     """The same seed gives the same bytes: a block computed again is no second encryption; another gives others."""
+    codes, values = drawn(np.random.default_rng(2), 40, SMALL)
 
-    async def main() -> None:
-        codes, values = drawn(np.random.default_rng(2), 40, SMALL)
+    async def words(holder: Any, query: bytes) -> list[tuple[int, int, bytes]]:
+        return [part async for part in holder.encrypt(values, query)]
 
-        async def words(holder: Any, query: bytes) -> list[tuple[int, int, bytes]]:
-            return [part async for part in holder.encrypt(values, query)]
-
-        async with ends(codes, SMALL) as both, ends(codes, SMALL, holding=2) as others:
-            parts = await words(both.holder, seed(1))
-            assert [(first, count) for first, count, _ in parts] == [(0, 40), (40, DEGREE)]
-            width = both.holder.parameters.words * WORD_BYTES
-            assert [len(data) for *_, data in parts] == [40 * width, DEGREE * width]
-            assert parts == await words(both.holder, seed(1)) == await words(others.holder, seed(1))
-            assert not {data for *_, data in parts} & {data for *_, data in await words(both.holder, seed(2))}
-
-    run(main())
+    async with ends(codes, SMALL) as both, ends(codes, SMALL, holding=2) as others:
+        parts = await words(both.holder, seed(1))
+        assert [(first, count) for first, count, _ in parts] == [(0, 40), (40, DEGREE)]
+        width = both.holder.parameters.words * WORD_BYTES
+        assert [len(data) for *_, data in parts] == [40 * width, DEGREE * width]
+        assert parts == await words(both.holder, seed(1)) == await words(others.holder, seed(1))
+        assert not {data for *_, data in parts} & {data for *_, data in await words(both.holder, seed(2))}
 
 
-def test_answers_and_second_halves_are_drawn_anew() -> None:
+async def test_answers_and_second_halves_are_drawn_anew() -> None:
     """The same query answered twice, and the same candidates hidden twice, share no bytes but open alike."""
-
-    async def main() -> None:
-        codes, values = drawn(np.random.default_rng(2), 40, SMALL)
-        async with ends(codes, SMALL) as both:
-            order = np.arange(both.places)
-            firsts, seconds = [], []
-            for _ in range(2):
-                await both.ask(values, seed(1))
-                seconds.append(await both.sums.renew(order))
-                firsts.append(await both.sums.answer(order))
-                await both.holder.keep_second_halves("b", seconds[-1], both.places)
-                opened = await both.holder.open("b", firsts[-1], both.places, seed(1))
-                assert np.array_equal(opened, plain_sums(codes, values, SMALL))
-            assert firsts[0] != firsts[1]
-            width = both.holder.parameters.second_half_bytes
-            halves = [data[at : at + width] for data in seconds for at in range(0, len(data), width)]
-            assert len(set(halves)) == 2 * both.places
-
-    run(main())
+    codes, values = drawn(np.random.default_rng(2), 40, SMALL)
+    async with ends(codes, SMALL) as both:
+        order = np.arange(both.places)
+        firsts, seconds = [], []
+        for _ in range(2):
+            await both.ask(values, seed(1))
+            seconds.append(await both.sums.renew(order))
+            firsts.append(await both.sums.answer(order))
+            await both.holder.keep_second_halves("b", seconds[-1], both.places)
+            opened = await both.holder.open("b", firsts[-1], both.places, seed(1))
+            assert np.array_equal(opened, plain_sums(codes, values, SMALL))
+        assert firsts[0] != firsts[1]
+        width = both.holder.parameters.second_half_bytes
+        halves = [data[at : at + width] for data in seconds for at in range(0, len(data), width)]
+        assert len(set(halves)) == 2 * both.places
 
 
 # ---- what does not fit
 
 
-def test_words_out_of_place_are_refused() -> None:
+async def test_words_out_of_place_are_refused() -> None:
     """Later ones first, some twice, too many, of other lengths, a query that is not whole, zeros too early."""
+    records = DEGREE + 100
+    codes, values = drawn(np.random.default_rng(1), records, SMALL)
+    async with ends(codes, SMALL) as both:
+        order = np.arange(both.places)
+        parts = [part async for part in both.holder.encrypt(values, seed(3))]
+        whole = b"".join(data for *_, data in parts[:-1])
+        width = both.holder.parameters.words * WORD_BYTES
+        zeros = parts[-1]
+        block = (0, DEGREE, whole[: DEGREE * width])
+        rest = (DEGREE, 100, whole[DEGREE * width :])
 
-    async def main() -> None:
-        records = DEGREE + 100
-        codes, values = drawn(np.random.default_rng(1), records, SMALL)
-        async with ends(codes, SMALL) as both:
-            order = np.arange(both.places)
-            parts = [part async for part in both.holder.encrypt(values, seed(3))]
-            whole = b"".join(data for *_, data in parts[:-1])
-            width = both.holder.parameters.words * WORD_BYTES
-            zeros = parts[-1]
-            block = (0, DEGREE, whole[: DEGREE * width])
-            rest = (DEGREE, 100, whole[DEGREE * width :])
+        async def refused(*blocks: tuple[int, int, bytes]) -> None:
+            for first, count, data in blocks:
+                with pytest.raises(
+                    Malformed, match=f"words of {count} records from {first} on are not those that are due"
+                ):
+                    await both.sums.add_block(first, count, data)
 
-            async def refused(*blocks: tuple[int, int, bytes]) -> None:
-                for first, count, data in blocks:
-                    with pytest.raises(
-                        Malformed, match=f"words of {count} records from {first} on are not those that are due"
-                    ):
-                        await both.sums.add_block(first, count, data)
-
-            await refused(
-                rest, zeros, (0, DEGREE, block[2][:-1]), (0, DEGREE - 1, block[2]), (0, 0, b""), (1, 1, bytes(width))
-            )
-            await refused((0, records + 1, bytes((records + 1) * width)))
-            await both.sums.add_block(*block)
-            await refused(block, zeros, (DEGREE, 101, bytes(101 * width)), (DEGREE, 100, rest[2] + b"\0"))
-            with pytest.raises(Malformed, match=f"a query has {DEGREE} words, not {records + DEGREE}"):
-                await both.sums.answer(order)
-            await both.sums.add_block(*rest)
-            await refused(rest, (records, DEGREE + 1, zeros[2] + bytes(width)))
-            await both.sums.add_block(records, 100, zeros[2][: 100 * width])
-            await refused(zeros)
-            await both.sums.add_block(records + 100, DEGREE - 100, zeros[2][100 * width :])
-            await refused(zeros, (records + DEGREE, 1, bytes(width)))
-            await both.renew(order)
-            opened = await both.answer(order, seed(3))
-            assert np.array_equal(opened, plain_sums(codes, values, SMALL))
-            with pytest.raises(Malformed, match="a query has 0 words"):
-                await both.sums.answer(order)
-
-    run(main())
+        await refused(
+            rest, zeros, (0, DEGREE, block[2][:-1]), (0, DEGREE - 1, block[2]), (0, 0, b""), (1, 1, bytes(width))
+        )
+        await refused((0, records + 1, bytes((records + 1) * width)))
+        await both.sums.add_block(*block)
+        await refused(block, zeros, (DEGREE, 101, bytes(101 * width)), (DEGREE, 100, rest[2] + b"\0"))
+        with pytest.raises(Malformed, match=f"a query has {DEGREE} words, not {records + DEGREE}"):
+            await both.sums.answer(order)
+        await both.sums.add_block(*rest)
+        await refused(rest, (records, DEGREE + 1, zeros[2] + bytes(width)))
+        await both.sums.add_block(records, 100, zeros[2][: 100 * width])
+        await refused(zeros)
+        await both.sums.add_block(records + 100, DEGREE - 100, zeros[2][100 * width :])
+        await refused(zeros, (records + DEGREE, 1, bytes(width)))
+        await both.renew(order)
+        opened = await both.answer(order, seed(3))
+        assert np.array_equal(opened, plain_sums(codes, values, SMALL))
+        with pytest.raises(Malformed, match="a query has 0 words"):
+            await both.sums.answer(order)
 
 
-def test_halves_that_are_no_sums_are_refused() -> None:
+async def test_halves_that_are_no_sums_are_refused() -> None:
     """Of other lengths or candidates, random ones, those of another query, and second halves of other candidates."""
-
-    async def main() -> None:
-        codes, values = drawn(np.random.default_rng(4), 60, SMALL)
-        async with ends(codes, SMALL) as both:
-            order = np.arange(both.places)
-            holder, places = both.holder, both.places
-            await both.ask(values, seed(1))
-            seconds, firsts = await both.sums.renew(order), await both.sums.answer(order)
-            await holder.keep_second_halves("b", seconds, places)
-            noisy = "more noise than sums|bits left above the last slot"
-            for data, message in (
-                (firsts[:-1], "candidates have other sizes"),
-                (firsts + b"\0", "candidates have other sizes"),
-                (b"\xff" * len(firsts), "cannot be read|" + noisy),
-                (bytes(len(firsts)), noisy),
-            ):
-                with pytest.raises(Malformed, match=message):
-                    await holder.open("b", data, places, seed(1))
-            with pytest.raises(Malformed, match=noisy):
-                await holder.open("b", firsts, places, seed(2))
-            turned = np.frombuffer(seconds, dtype=np.uint8).reshape(places, -1)[::-1].tobytes()
-            await holder.keep_second_halves("b", turned, places)
-            with pytest.raises(Malformed, match=noisy):
-                await holder.open("b", firsts, places, seed(1))
-            for short in (seconds[:-1], seconds + b"\0", b""):
-                with pytest.raises(Malformed, match="second halves of 6 candidates have other sizes"):
-                    await holder.keep_second_halves("b", short, places)
-            fewer = bytes(first_halves_bytes(holder.parameters, places - 1))
-            with pytest.raises(Malformed, match="not of as many candidates as the second ones"):
-                await holder.open("b", fewer, places - 1, seed(1))
-            await holder.keep_second_halves("b", seconds, places)
-            assert np.array_equal(await holder.open("b", firsts, places, seed(1)), plain_sums(codes, values, SMALL))
-
-    run(main())
+    codes, values = drawn(np.random.default_rng(4), 60, SMALL)
+    async with ends(codes, SMALL) as both:
+        order = np.arange(both.places)
+        holder, places = both.holder, both.places
+        await both.ask(values, seed(1))
+        seconds, firsts = await both.sums.renew(order), await both.sums.answer(order)
+        await holder.keep_second_halves("b", seconds, places)
+        noisy = "more noise than sums|bits left above the last slot"
+        for data, message in (
+            (firsts[:-1], "candidates have other sizes"),
+            (firsts + b"\0", "candidates have other sizes"),
+            (b"\xff" * len(firsts), "cannot be read|" + noisy),
+            (bytes(len(firsts)), noisy),
+        ):
+            with pytest.raises(Malformed, match=message):
+                await holder.open("b", data, places, seed(1))
+        with pytest.raises(Malformed, match=noisy):
+            await holder.open("b", firsts, places, seed(2))
+        turned = np.frombuffer(seconds, dtype=np.uint8).reshape(places, -1)[::-1].tobytes()
+        await holder.keep_second_halves("b", turned, places)
+        with pytest.raises(Malformed, match=noisy):
+            await holder.open("b", firsts, places, seed(1))
+        for short in (seconds[:-1], seconds + b"\0", b""):
+            with pytest.raises(Malformed, match="second halves of 6 candidates have other sizes"):
+                await holder.keep_second_halves("b", short, places)
+        fewer = bytes(first_halves_bytes(holder.parameters, places - 1))
+        with pytest.raises(Malformed, match="not of as many candidates as the second ones"):
+            await holder.open("b", fewer, places - 1, seed(1))
+        await holder.keep_second_halves("b", seconds, places)
+        assert np.array_equal(await holder.open("b", firsts, places, seed(1)), plain_sums(codes, values, SMALL))
 
 
 def test_codes_that_are_none_of_the_columns() -> None:
@@ -325,20 +285,16 @@ def test_codes_that_are_none_of_the_columns() -> None:
             asyncio.run(HistogramSums(InProcessEngine(), parameters, SEED, np.array(codes), shapes, "t").start())
 
 
-def test_a_value_that_does_not_fit_is_not_encrypted() -> None:
+async def test_a_value_that_does_not_fit_is_not_encrypted() -> None:
     """Under way in a worker too; other blocks of the query are dropped, and the next one is whole."""
-
-    async def main() -> None:
-        codes, values = drawn(np.random.default_rng(4), 2 * DEGREE, SMALL)
-        async with ends(codes, SMALL) as both:
-            large = values.copy()
-            large[-1, 0] = LARGEST << 20
-            with pytest.raises(PlaintextOverflow, match="slot 0 of"):
-                await both.ask(large, seed(1))
-            parts = [part async for part in both.holder.encrypt(values, seed(2))]
-            assert [first for first, *_ in parts] == [0, 2 * DEGREE]
-
-    run(main())
+    codes, values = drawn(np.random.default_rng(4), 2 * DEGREE, SMALL)
+    async with ends(codes, SMALL) as both:
+        large = values.copy()
+        large[-1, 0] = LARGEST << 20
+        with pytest.raises(PlaintextOverflow, match="slot 0 of"):
+            await both.ask(large, seed(1))
+        parts = [part async for part in both.holder.encrypt(values, seed(2))]
+        assert [first for first, *_ in parts] == [0, 2 * DEGREE]
 
 
 # ---- what is forgotten

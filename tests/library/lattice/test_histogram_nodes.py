@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import numpy as np
 import pytest
 
@@ -13,6 +11,8 @@ from treetap.errors import Malformed
 from treetap.lattice.histogram_scheme import kernels, moduli_of
 from treetap.native.histogram_arrays import DEGREE, HALF_BITS, ZERO_BLOCK, Binned
 from treetap.trees.slots import Slots
+
+pytestmark = pytest.mark.real_time
 
 N, SEED, OTHER = DEGREE, bytes(range(32)), b"\x07" * 32
 LOW = (1 << HALF_BITS) - 1
@@ -118,52 +118,44 @@ def test_the_kernels_answer_for_nodes_of_the_twins_words():
     assert len(set(seen)) == 3
 
 
-def test_an_opening_with_more_noise_than_honest_ones_is_refused_though_it_would_be_right():
+async def test_an_opening_with_more_noise_than_honest_ones_is_refused_though_it_would_be_right():
     """One first half is shifted further and further: before its sum becomes another, its noise is no honest one."""
-
-    async def main():
-        codes, values = drawn(np.random.default_rng(4), 60, SHAPES)
-        async with ends(codes, SHAPES) as both:
-            holder, order, query = both.holder, np.arange(both.places), b"\x01" * 32
-            agreed = holder.parameters
-            await both.ask(values, query)
-            await both.renew(order)
-            shape, bits = (both.places, agreed.words), agreed.reply_bits
-            firsts = kernels().read(await both.sums.answer(order), shape, bits)
-            wanted, ended = plain_sums(codes, values, SHAPES), []
-            for share in np.arange(0, 1.6, 0.04):
-                shifted = firsts.copy()
-                shifted[0, 0] = (int(firsts[0, 0]) + int(share * 2 ** (bits - agreed.word_bits - 1))) % (1 << bits)
-                try:
-                    opened = await holder.open("b", kernels().write(shifted, bits), both.places, query)
-                    assert np.array_equal(opened, wanted)
-                    ended.append("")
-                except Malformed as failure:
-                    ended.append(str(failure))
-            assert ended[0] == ""
-            assert next(filter(None, ended)) == "a sum has more noise than sums of words can have"
-
-    asyncio.run(main())
+    codes, values = drawn(np.random.default_rng(4), 60, SHAPES)
+    async with ends(codes, SHAPES) as both:
+        holder, order, query = both.holder, np.arange(both.places), b"\x01" * 32
+        agreed = holder.parameters
+        await both.ask(values, query)
+        await both.renew(order)
+        shape, bits = (both.places, agreed.words), agreed.reply_bits
+        firsts = kernels().read(await both.sums.answer(order), shape, bits)
+        wanted, ended = plain_sums(codes, values, SHAPES), []
+        for share in np.arange(0, 1.6, 0.04):
+            shifted = firsts.copy()
+            shifted[0, 0] = (int(firsts[0, 0]) + int(share * 2 ** (bits - agreed.word_bits - 1))) % (1 << bits)
+            try:
+                opened = await holder.open("b", kernels().write(shifted, bits), both.places, query)
+                assert np.array_equal(opened, wanted)
+                ended.append("")
+            except Malformed as failure:
+                ended.append(str(failure))
+        assert ended[0] == ""
+        assert next(filter(None, ended)) == "a sum has more noise than sums of words can have"
 
 
 @pytest.mark.parametrize("word", [0, 1, 2])
-def test_a_refused_opening_does_not_say_which_word_it_was(word):
+async def test_a_refused_opening_does_not_say_which_word_it_was(word):
     """The same text for each word and candidate."""
-
-    async def main():
-        codes, values = drawn(np.random.default_rng(4), 60, SHAPES)
-        async with ends(codes, SHAPES) as both:
-            order, query = np.arange(both.places), b"\x01" * 32
-            bits, agreed = both.holder.parameters.reply_bits, both.holder.parameters
-            await both.ask(values, query)
-            await both.renew(order)
-            firsts = kernels().read(await both.sums.answer(order), (both.places, agreed.words), bits)
-            half = 1 << (bits - agreed.word_bits - 1)
-            for candidate in (0, both.places - 1):
-                shifted = firsts.copy()
-                shifted[candidate, word] = (int(firsts[candidate, word]) + half) % (1 << bits)
-                with pytest.raises(Malformed) as refused:
-                    await both.holder.open("b", kernels().write(shifted, bits), both.places, query)
-                assert str(refused.value) == "a sum has more noise than sums of words can have"
-
-    asyncio.run(main())
+    codes, values = drawn(np.random.default_rng(4), 60, SHAPES)
+    async with ends(codes, SHAPES) as both:
+        order, query = np.arange(both.places), b"\x01" * 32
+        bits, agreed = both.holder.parameters.reply_bits, both.holder.parameters
+        await both.ask(values, query)
+        await both.renew(order)
+        firsts = kernels().read(await both.sums.answer(order), (both.places, agreed.words), bits)
+        half = 1 << (bits - agreed.word_bits - 1)
+        for candidate in (0, both.places - 1):
+            shifted = firsts.copy()
+            shifted[candidate, word] = (int(firsts[candidate, word]) + half) % (1 << bits)
+            with pytest.raises(Malformed) as refused:
+                await both.holder.open("b", kernels().write(shifted, bits), both.places, query)
+            assert str(refused.value) == "a sum has more noise than sums of words can have"

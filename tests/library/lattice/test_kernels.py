@@ -7,12 +7,15 @@ import asyncio
 import numpy as np
 import pytest
 
+from tests.library.engines import started
 from treetap.errors import Malformed, OutOfOrder, PlaintextOverflow
 from treetap.lattice.columns import FixedPoint, label_columns
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
 from treetap.lattice.parameters import PARTIAL_SUMS, Parameters
 from treetap.lattice.scheme import LatticeKey
 from treetap.workers.engines import InProcessEngine, ProcessEngine
+
+pytestmark = pytest.mark.real_time
 
 PARAMETERS = Parameters(8192, 4, 20, 12, 1)
 KEY = LatticeKey(PARAMETERS)
@@ -39,7 +42,7 @@ async def federation(engines, blocks, masks, outputs):
     return np.array(sums)
 
 
-def test_a_sum_has_parts_of_no_more_workers_than_it_may():
+async def test_a_sum_has_parts_of_no_more_workers_than_it_may():
     """Each worker's part has an encryption of zero, of which the noise's bound knows 128."""
     taken = []
 
@@ -49,12 +52,9 @@ def test_a_sum_has_parts_of_no_more_workers_than_it_may():
         async def call(self, worker, kernel, *args):
             taken.append(worker)
 
-    async def run():
-        member = LatticeMember(Many(), PARAMETERS, KEY.public_bytes(), "t", 1)
-        for _ in range(3 * PARTIAL_SUMS):
-            await member.add(0, [], [], [])
-
-    asyncio.run(run())
+    member = LatticeMember(Many(), PARAMETERS, KEY.public_bytes(), "t", 1)
+    for _ in range(3 * PARTIAL_SUMS):
+        await member.add(0, [], [], [])
     assert set(taken) == set(range(PARTIAL_SUMS))
 
 
@@ -78,100 +78,75 @@ def test_sums_over_lanes_are_right(processes):
     assert asyncio.run(run()).tolist() == expected.tolist()
 
 
-def test_the_owner_reads_only_a_little_ahead():
+async def test_the_owner_reads_only_a_little_ahead():
     """However many columns there are, at most two groups per worker are taken before the first is asked for."""
+    taken = []
 
-    async def run():
-        taken = []
+    def groups():
+        for place in range(20):
+            taken.append(place)
+            yield np.full((1, 3), place)
 
-        def groups():
-            for place in range(20):
-                taken.append(place)
-                yield np.full((1, 3), place)
-
-        owner = LatticeKeyHolder(InProcessEngine(), KEY, "t")
-        await owner.start()
-        stream = owner.encrypt(groups())
-        await anext(stream)
-        assert len(taken) <= IN_FLIGHT_PER_WORKER + 1
-        await stream.aclose()
-
-    asyncio.run(run())
+    owner = LatticeKeyHolder(InProcessEngine(), KEY, "t")
+    await owner.start()
+    stream = owner.encrypt(groups())
+    await anext(stream)
+    assert len(taken) <= IN_FLIGHT_PER_WORKER + 1
+    await stream.aclose()
 
 
-def test_a_chain_over_lanes():
+async def test_a_chain_over_lanes():
     """A first member passes columns on for two outputs in order."""
-
-    async def run():
-        engine = InProcessEngine()
-        member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t", 2)
-        await member.start()
-        columns = RNG.integers(-500, 500, (4, 30))
-        masks = RNG.random((2, 30)) < 0.5
-        passed = await member.pass_on(masks, [KEY.encrypt(column) for column in columns], [0, 0, 1, 1])
-        assert [KEY.decrypt(data, 30).tolist() for data in passed] == [
-            (column * masks[place // 2]).tolist() for place, column in enumerate(columns)
-        ]
-
-    asyncio.run(run())
+    engine = InProcessEngine()
+    member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t", 2)
+    await member.start()
+    columns = RNG.integers(-500, 500, (4, 30))
+    masks = RNG.random((2, 30)) < 0.5
+    passed = await member.pass_on(masks, [KEY.encrypt(column) for column in columns], [0, 0, 1, 1])
+    assert [KEY.decrypt(data, 30).tolist() for data in passed] == [
+        (column * masks[place // 2]).tolist() for place, column in enumerate(columns)
+    ]
 
 
-def test_a_dropped_block_begins_anew():
+async def test_a_dropped_block_begins_anew():
     """Ciphertexts added to a block that broke off are in no later sum, on either of two workers."""
-
-    async def run():
-        engine = ProcessEngine(2, 20.0)
-        engine.start()
-        try:
-            member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t")
-            await member.start()
-            mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
-            for _ in range(3):
-                await member.add(7, [mask], [data], [(0, 0)])
-            await member.drop(7)
-            for _ in range(2):
-                await member.add(7, [mask], [data], [(0, 0)])
-            (answer,) = await member.finish(7, 3, 1)
-            assert KEY.decrypt(answer, 3).sum() % KEY.modulus == 6
-        finally:
-            await engine.close()
-
-    asyncio.run(run())
+    async with started(2) as engine:
+        member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t")
+        await member.start()
+        mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
+        for _ in range(3):
+            await member.add(7, [mask], [data], [(0, 0)])
+        await member.drop(7)
+        for _ in range(2):
+            await member.add(7, [mask], [data], [(0, 0)])
+        (answer,) = await member.finish(7, 3, 1)
+        assert KEY.decrypt(answer, 3).sum() % KEY.modulus == 6
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("processes", [False, True])
-def test_randomness_that_is_drawn_ahead_is_in_one_sum_only(processes):
+async def test_randomness_that_is_drawn_ahead_is_in_one_sum_only(processes):
     """Sums with noise drawn ahead, sums without and dropped ones open alike; two of the same column differ."""
-
-    async def run():
-        engine = ProcessEngine(2, 20.0) if processes else InProcessEngine()
-        if processes:
-            engine.start()
-        try:
-            member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t", 2)
-            member.prepare()  # before the key is there: nothing to draw for
-            await member.start()
-            mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
-            answers = []
-            for block in range(5):
-                if block % 2:
-                    member.prepare()
-                    member.prepare()
-                await member.add(block, [mask], [data, data], [(0, 0), (0, 1)])
-                if block == 3:
-                    await member.drop(block)
-                else:
-                    answers += await member.finish(block)
-            assert [KEY.decrypt(answer, 3).tolist() for answer in answers] == [[0, 1, 2]] * 8
-            assert [KEY.noise_budget(answer) for answer in answers] == [1] * 8
-            assert len(set(answers)) == 8
-            await member.close()
-            member.prepare()
-        finally:
-            await engine.close()
-
-    asyncio.run(run())
+    async with started(2 if processes else 0) as engine:
+        member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t", 2)
+        member.prepare()  # before the key is there: nothing to draw for
+        await member.start()
+        mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
+        answers = []
+        for block in range(5):
+            if block % 2:
+                member.prepare()
+                member.prepare()
+            await member.add(block, [mask], [data, data], [(0, 0), (0, 1)])
+            if block == 3:
+                await member.drop(block)
+            else:
+                answers += await member.finish(block)
+        assert [KEY.decrypt(answer, 3).tolist() for answer in answers] == [[0, 1, 2]] * 8
+        assert [KEY.noise_budget(answer) for answer in answers] == [1] * 8
+        assert len(set(answers)) == 8
+        await member.close()
+        member.prepare()
 
 
 def test_an_ensemble_is_scored_within_tolerance():
@@ -206,27 +181,19 @@ def test_an_ensemble_is_scored_within_tolerance():
     assert np.abs(scores - exact).max() <= 1e-4 * sum(np.ptp(tree) for tree in weights)
 
 
-def test_errors_come_back_from_a_lane():
+async def test_errors_come_back_from_a_lane():
     """What does not fit, a wrong count, a broken ciphertext and too many columns raise here as they do there."""
-
-    async def run():
-        engine = ProcessEngine(1, 20.0)
-        engine.start()
-        try:
-            owner = LatticeKeyHolder(engine.lease(), KEY, "t")
-            member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t")
-            await asyncio.gather(owner.start(), member.start())
-            with pytest.raises(PlaintextOverflow):
-                await anext(owner.encrypt([np.array([[2**40]])]))
-            mask = np.ones((1, 3), dtype=bool)
-            with pytest.raises(Malformed, match="0 ciphertexts"):
-                await member.add(0, mask, [], [(0, 0)])
-            with pytest.raises(Malformed):
-                await member.add(0, mask, [b"\x00" * 500], [(0, 0)])
-            data = KEY.encrypt(np.arange(3))
-            with pytest.raises(OutOfOrder, match="columns"):
-                await member.add(1, np.ones((13, 3), dtype=bool), [data] * 13, [(j, 0) for j in range(13)])
-        finally:
-            await engine.close()
-
-    asyncio.run(run())
+    async with started(1) as engine:
+        owner = LatticeKeyHolder(engine.lease(), KEY, "t")
+        member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t")
+        await asyncio.gather(owner.start(), member.start())
+        with pytest.raises(PlaintextOverflow):
+            await anext(owner.encrypt([np.array([[2**40]])]))
+        mask = np.ones((1, 3), dtype=bool)
+        with pytest.raises(Malformed, match="0 ciphertexts"):
+            await member.add(0, mask, [], [(0, 0)])
+        with pytest.raises(Malformed):
+            await member.add(0, mask, [b"\x00" * 500], [(0, 0)])
+        data = KEY.encrypt(np.arange(3))
+        with pytest.raises(OutOfOrder, match="columns"):
+            await member.add(1, np.ones((13, 3), dtype=bool), [data] * 13, [(j, 0) for j in range(13)])

@@ -19,6 +19,7 @@ import pytest
 
 from tests import drawing
 from tests.fork_targets import echo, fail
+from tests.library.engines import started
 from tests.memory import forms_of, held_in
 from tests.worker_kernels import descriptors, doze, interpreter
 from treetap.additive.paillier.secret_key import SecretKey
@@ -30,6 +31,8 @@ from treetap.process import fork_server, forking
 from treetap.process.fork_server import ONE_THREAD, Child, ForkServer
 from treetap.trees.slots import Slots
 from treetap.workers.engines import ProcessEngine
+
+pytestmark = pytest.mark.real_time
 
 ROOT = Path(__file__).parents[3]
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked at in /proc")
@@ -146,111 +149,81 @@ def test_the_server_has_one_thread() -> None:
         assert not Path(f"/proc/{child.pid}").exists()
 
 
-def test_a_server_with_threads_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_with_threads_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By name, at the first call of a worker and at every other."""
     (tmp_path / "starts_a_thread.py").write_text(
         "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
 
-    async def main() -> None:
-        engine = ProcessEngine(1, 20.0, ["starts_a_thread"])
-        engine.start()
-        try:
-            for _ in range(2):
-                with pytest.raises(BadInput, match=r"the fork server \(\d+\) has 2 threads"):
-                    await engine.lease().call(0, doze, 0)
-        finally:
-            await engine.close()
-
-    asyncio.run(main())
+    async with started(1, 20.0, ["starts_a_thread"]) as engine:
+        for _ in range(2):
+            with pytest.raises(BadInput, match=r"the fork server \(\d+\) has 2 threads"):
+                await engine.lease().call(0, doze, 0)
 
 
 @pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0, reason="no user but root can read the memory of these processes"
 )
-def test_no_key_is_in_the_server() -> None:
+async def test_no_key_is_in_the_server() -> None:
     """A search for a key in use finds it in its worker, and not in the server's memory, environment or arguments."""
     key = SecretKey.generate(1024)
     forms = {form for name, number in (("p", key._p), ("q", key._q)) for form in forms_of(name, int(number))}
 
-    async def main() -> None:
-        engine = ProcessEngine(1, 20.0, OF_WORKERS)
-        engine.start()
-        try:
-            await KeyHolder(engine.lease(), key, Slots((40, 20)), "standard", "t").start()
-            [worker], forks = engine.pids, pid_of(engine._forks)
-            await killed(engine, 0)
-            await KeyHolder(engine.lease(), key, Slots((40, 20)), "standard", "t").start()
-            assert [worker] != engine.pids  # the server has forked after a worker had the key
-            assert held_in(engine.pids[0], forms)
-            assert not held_in(forks, forms)
-            for place in ("environ", "cmdline"):
-                content = Path(f"/proc/{forks}/{place}").read_bytes()
-                assert content
-                assert not any(form in content for form in forms)
-        finally:
-            await engine.close()
-
-    asyncio.run(main())
+    async with started(1, 20.0, OF_WORKERS) as engine:
+        await KeyHolder(engine.lease(), key, Slots((40, 20)), "standard", "t").start()
+        [worker], forks = engine.pids, pid_of(engine._forks)
+        await killed(engine, 0)
+        await KeyHolder(engine.lease(), key, Slots((40, 20)), "standard", "t").start()
+        assert [worker] != engine.pids  # the server has forked after a worker had the key
+        assert held_in(engine.pids[0], forms)
+        assert not held_in(forks, forms)
+        for place in ("environ", "cmdline"):
+            content = Path(f"/proc/{forks}/{place}").read_bytes()
+            assert content
+            assert not any(form in content for form in forms)
 
 
 @on_linux
-def test_a_worker_inherits_its_own_descriptors_alone() -> None:
+async def test_a_worker_inherits_its_own_descriptors_alone() -> None:
     """The streams, its pipe and its counter; no pipe of another worker or of the server, also in one forked later."""
-
-    async def main() -> None:
-        engine = ProcessEngine(3, 20.0)
-        engine.start()
-        try:
-            await asyncio.gather(*(engine.lease().call(worker, doze, 0) for worker in range(3)))
-            await killed(engine, 1)
-            engine.lease()
-            opened = [await engine.lease().call(worker, descriptors) for worker in range(3)]
-        finally:
-            await engine.close()
-        pipes = set()
-        for numbers in opened:
-            assert numbers.pop(0) == "/dev/null"
-            for stream in (1, 2):
-                assert numbers.pop(stream) == os.readlink(f"/proc/self/fd/{stream}")
-            kinds = sorted(target.partition(":")[0] for target in numbers.values())
-            assert kinds == ["/memfd", "socket"]
-            pipes |= {target for target in numbers.values() if target.startswith("socket")}
-        assert len(pipes) == 3
-
-    asyncio.run(main())
+    async with started(3) as engine:
+        await asyncio.gather(*(engine.lease().call(worker, doze, 0) for worker in range(3)))
+        await killed(engine, 1)
+        engine.lease()
+        opened = [await engine.lease().call(worker, descriptors) for worker in range(3)]
+    pipes = set()
+    for numbers in opened:
+        assert numbers.pop(0) == "/dev/null"
+        for stream in (1, 2):
+            assert numbers.pop(stream) == os.readlink(f"/proc/self/fd/{stream}")
+        kinds = sorted(target.partition(":")[0] for target in numbers.values())
+        assert kinds == ["/memfd", "socket"]
+        pipes |= {target for target in numbers.values() if target.startswith("socket")}
+    assert len(pipes) == 3
 
 
 @on_linux
-def test_the_end_of_the_server_is_named() -> None:
+async def test_the_end_of_the_server_is_named() -> None:
     """Its workers end with it; calls say so at once, and the next attempt has workers of another server."""
-
-    async def main() -> None:
-        engine = ProcessEngine(2, 20.0)
-        engine.start()
-        try:
-            mine = engine.lease()
-            await asyncio.gather(*(mine.call(worker, doze, 0) for worker in range(2)))
-            call, pids, dead = asyncio.ensure_future(mine.call(0, doze, 60)), engine.pids, pid_of(engine._forks)
-            await asyncio.sleep(0.1)
-            os.kill(pids[1], signal.SIGSTOP)
-            start = time.monotonic()
-            os.kill(dead, signal.SIGKILL)
-            says = rf"worker \d \(process \d+\) was lost and is started again: the fork server \({dead}\) "
-            with pytest.raises(Interrupted, match=rf"{says}ended by signal 9"):
-                await call
-            assert time.monotonic() - start < 5
-            assert gone(*pids)
-            next_one = engine.lease()
-            assert await asyncio.gather(*(next_one.call(worker, doze, 0) for worker in range(2))) == [0, 0]
-            assert pid_of(engine._forks) != dead
-            with pytest.raises(Interrupted, match=says):
-                await mine.call(1, doze, 0)
-        finally:
-            await engine.close()
-
-    asyncio.run(main())
+    async with started(2) as engine:
+        mine = engine.lease()
+        await asyncio.gather(*(mine.call(worker, doze, 0) for worker in range(2)))
+        call, pids, dead = asyncio.ensure_future(mine.call(0, doze, 60)), engine.pids, pid_of(engine._forks)
+        await asyncio.sleep(0.1)
+        os.kill(pids[1], signal.SIGSTOP)
+        start = time.monotonic()
+        os.kill(dead, signal.SIGKILL)
+        says = rf"worker \d \(process \d+\) was lost and is started again: the fork server \({dead}\) "
+        with pytest.raises(Interrupted, match=rf"{says}ended by signal 9"):
+            await call
+        assert time.monotonic() - start < 5
+        assert gone(*pids)
+        next_one = engine.lease()
+        assert await asyncio.gather(*(next_one.call(worker, doze, 0) for worker in range(2))) == [0, 0]
+        assert pid_of(engine._forks) != dead
+        with pytest.raises(Interrupted, match=says):
+            await mine.call(1, doze, 0)
 
 
 def test_a_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

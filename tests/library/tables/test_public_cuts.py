@@ -1,4 +1,8 @@
-"""Listed cuts of columns: what a configuration may say, and the bins, which follow from no cell."""
+"""Public cuts and constraints of columns.
+
+- Listed cuts of columns: what a configuration may say, and the bins, which follow from no cell.
+- Monotone constraints of a table: what a configuration may say, and which features they become.
+"""
 
 from __future__ import annotations
 
@@ -56,18 +60,14 @@ def test_a_bin_for_missing_values_that_no_record_has_changes_no_tree() -> None:
     labels = (here @ [1, -1] > 0).astype(np.int64)
     models = []
     for missing in (False, True):
-        table = _table_of(here, missing)
+        from treetap.trees.binning import FeatureBins, encode
+
+        table = encode(here, [FeatureBins(np.array([-0.5, 0.1, 1.0]), missing)] * 2)
         models.append(train([("a", table)], labels, BoostingParams(n_estimators=3, min_child_weight=0.0, max_bin=8)))
     first, second = ([tree.splits for tree in model.ensemble.trees] for model in models)
     assert first == second
     assert models[0].splits == models[1].splits
     assert any(first)
-
-
-def _table_of(values: Any, missing: bool) -> Any:
-    from treetap.trees.binning import FeatureBins, encode
-
-    return encode(values, [FeatureBins(np.array([-0.5, 0.1, 1.0]), missing)] * 2)
 
 
 @pytest.mark.parametrize(
@@ -106,3 +106,43 @@ def test_cuts_of_dates_are_days(tmp_path: Path) -> None:
     config = TableConfig(path=path, id="id", columns=["d"], encode="days", cuts={"d": [10, 40]})
     binned = bin_columns(read_table(config, with_label=False, missing=None), 8, None)
     assert binned.codes[:, 0].tolist() == [0, 1, 2]
+
+
+def _constrained(folder: Path, **settings: Any) -> Table:
+    path = folder / "t.csv"
+    path.write_text("id,a,b,c\n1,1,x,5\n2,2,y,5\n3,3,x,5\n")
+    return read_table(TableConfig(path=path, id="id", **settings), with_label=False, missing=None)
+
+
+def test_constraints_become_directions_of_features(tmp_path: Path) -> None:
+    """By name, whatever their order; texts by the order of their codes; a column dropped as constant has none."""
+    given = {"columns": ["a", "b", "c"], "encode": "ordinal", "drop_constant": True}
+    table = _constrained(tmp_path, **given, monotone_constraints={"c": 1, "b": -1})
+    assert table.columns == ["a", "b"]
+    directions = bin_columns(table, 8, None).directions
+    assert directions is not None
+    assert directions.tolist() == [0, -1]
+    assert bin_columns(_constrained(tmp_path, **given), 8, None).directions is None
+    assert bin_columns(_constrained(tmp_path, **given, monotone_constraints={"c": 1}), 8, None).directions is None
+
+
+def test_columns_of_several_features_have_no_direction(tmp_path: Path) -> None:
+    """One category each has no order."""
+    table = _constrained(tmp_path, columns=["a", "b"], encode="one-hot", monotone_constraints={"b": 1})
+    with pytest.raises(DataError, match="names column 'b', whose categories have no order"):
+        bin_columns(table, 8, None)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "said"),
+    [
+        ({"A": 1}, "monotone_constraints names 'A', which is none of the table's columns; did you mean 'a'"),
+        ({"a": 2}, "must be 1 (increasing) or -1 (decreasing), not 2; leave out a column without one"),
+        ({"a": True}, "must be 1 (increasing) or -1 (decreasing), not True"),
+    ],
+)
+def test_faults_are_named(constraints: dict[str, Any], said: str) -> None:
+    """An unknown column, and what is no direction."""
+    with pytest.raises(ValidationError) as raised:
+        TableConfig(path=Path("t.csv"), id="id", columns=["a"], monotone_constraints=constraints)
+    assert said in str(raised.value)

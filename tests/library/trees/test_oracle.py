@@ -1,19 +1,33 @@
-"""The centralised trainer equals the naive oracle, node for node."""
+"""The oracle and the growth of trees.
+
+- The centralised trainer equals the naive oracle, node for node.
+- The one growth of trees against the naive oracle, over drawn jobs in which all features of trees meet.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.library.trees.tables import Case, cases, encoded, labels_for, signal, table
-from tests.oracle import OracleLeaf, OracleModel, _watched, oracle_predict, oracle_train
-from treetap.trees.binning import BinnedTable
-from treetap.trees.centralised import CentralModel, train
+from tests.forest.oracle import forest_train
+from tests.library.trees.tables import Case, Parties, cases, drawn_weights, encoded, labels_for, signal, table
+from tests.oracle import OracleLeaf, OracleModel, OracleSplit, _watched, oracle_predict, oracle_train
+from treetap.trees.binning import BinnedTable, bin_table
+from treetap.trees.centralised import CentralModel, train, train_forest
+from treetap.trees.grower import CentralTrees
 from treetap.trees.loss import loss_for
-from treetap.trees.params import BoostingParams
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.trees.withholding import Withholding
+
+#: Jobs of `make test`, and of the campaign.
+FEW, MANY = 60, 1000
 
 
 def assert_same(model: CentralModel, oracle: OracleModel, tables: list[tuple[str, BinnedTable]]) -> None:
@@ -156,3 +170,217 @@ def test_the_oracle_watches_the_same_loss_of_certain_scores(objective: str) -> N
                 found = loss.watched(np.array([score]), np.array([label]))
                 assert found == pytest.approx(expected, rel=1e-9, abs=1e-15)
                 assert math.isfinite(found)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training: `categories` counts those of columns by (party, column), `directions` are of constrained columns.
+
+    `rounds_before`: of a model from which boosting continues.
+    """
+
+    parties: Parties
+    labels: Any
+    classes: int
+    params: TreeParams
+    withholding: Withholding
+    categories: dict[tuple[str, int], int] = field(default_factory=dict)
+    directions: dict[str, list[int]] = field(default_factory=dict)
+    weights: Any = None
+    rounds_before: int = 0
+
+    @property
+    def tables(self) -> list[tuple[str, BinnedTable]]:
+        """The parties' columns in bins."""
+        tables = []
+        for name, columns in self.parties:
+            names = [str(j) for j in range(columns.shape[1])]
+            counts = {str(j): count for (party, j), count in self.categories.items() if party == name}
+            onehot = self.params.one_hot_below or 0
+            table = bin_table(columns, names, self.params.max_bin, math.nan, names, counts, onehot)
+            own = self.directions.get(name)
+            tables.append((name, table if own is None else replace(table, directions=np.array(own))))
+        return tables
+
+    def trained(self) -> CentralTrees:
+        """The library's model."""
+        if isinstance(self.params, ForestParams):
+            return train_forest(
+                self.parties, self.labels, self.params, self.classes, self.tables, withholding=self.withholding
+            )
+        assert isinstance(self.params, BoostingParams)
+        base, tables = None, self.tables
+        if self.rounds_before:
+            first = replace(self.params, n_estimators=self.rounds_before)
+            base = train(tables, self.labels, first, self.classes, self.withholding, self.weights)
+        return train(tables, self.labels, self.params, self.classes, self.withholding, self.weights, base)
+
+    def expected(self) -> OracleModel:
+        """The oracle's."""
+        labels, withheld = list(self.labels), self.withholding
+        rules = {"xi": withheld.xi, "own_trees": withheld.own_trees, "counts_drawn": not withheld.shown}
+        if isinstance(self.params, ForestParams):
+            return forest_train(self.parties, labels, self.params, self.classes, **rules)
+        assert isinstance(self.params, BoostingParams)
+        more = {**rules, "weights": self.weights, "categories": self.categories, "monotone": self.directions}
+        base = None
+        if self.rounds_before:
+            first = replace(self.params, n_estimators=self.rounds_before)
+            base = oracle_train(self.parties, labels, first, self.classes, **more)
+        return oracle_train(self.parties, labels, self.params, self.classes, base=base, **more)
+
+
+def drawn(seed: int) -> Job:
+    """A job in which each feature has its chance; those that a job may not combine are not combined."""
+    draw, rng = random.Random(seed), np.random.default_rng(seed)
+
+    def some(chance: float) -> bool:
+        return draw.random() < chance
+
+    n, forest = draw.randint(40, 60), some(0.35)
+    objective = draw.choice(["binary:logistic", "reg:squarederror", "multi:softprob"])
+    numbers, classes = objective == "reg:squarederror", 3 if objective == "multi:softprob" else 2
+    several = classes == 3 and some(0.5)  # weights in a leaf
+    names = draw.sample(["a", "b", "c"], draw.randint(1, 3))  # the order in which parties win ties
+    parties, categories = [], {}
+    for place, name in enumerate(names):
+        width = draw.randint(0 if place == 0 and len(names) > 1 else 1, 3)
+        columns = rng.normal(size=(n, width))
+        for j in range(width):
+            if some(0.4):  # few values, hence ties
+                columns[:, j] = np.floor(columns[:, j] * draw.randint(1, 3))
+            if not forest and not several and some(0.3):
+                categories[name, j] = draw.randint(2, 7)
+                columns[:, j] = rng.integers(0, categories[name, j], n)
+            if some(0.6):
+                ends = columns[:, j] >= np.quantile(columns[:, j], 0.8)
+                columns[ends if some(0.5) else rng.random(n) < 0.3, j] = np.nan
+        parties.append((name, columns))
+    labels = labels_for(objective, signal(parties, seed), classes)
+    common: dict[str, Any] = {
+        "n_estimators": draw.randint(1, 3),
+        "max_depth": draw.randint(1, 4),
+        "max_bin": draw.choice([2, 4, 8, 32]),
+        "subsample": draw.choice([1.0, 0.7]),
+        "colsample_bytree": draw.choice([1.0, 0.6]),
+        "seed": seed,
+        "party_dropout": {name: 0.4 for name in names[1:] if some(0.3)},
+    }
+    xi = draw.choice([0.02, 0.05, 0.1, 0.3]) if not numbers and some(0.5) else None
+    own_trees, shown = int(some(0.2)), some(0.5)
+    if forest:
+        bootstrap = some(0.3)
+        forest_params = ForestParams(
+            **common,
+            criterion="squared_error" if numbers else "gini",
+            bootstrap=bootstrap,
+            min_samples_leaf=draw.choice([1, 3]),
+            binning=draw.choice(["global", "per-node"]),
+        )
+        withholding = Withholding(own_trees, xi, shown or bootstrap)
+        return Job(parties, labels, 0 if numbers else classes, forest_params, withholding)
+    lossguide, most = some(0.4), draw.choice([0, 2, 3, 5])
+    directions = {}
+    if not several and some(0.5):
+        for name, columns in parties:
+            own = [0 if (name, j) in categories else draw.choice([-1, 1, 0]) for j in range(columns.shape[1])]
+            if any(own):
+                directions[name] = own
+    weights = drawn_weights(n, 2.0, seed) if some(0.2) else None
+    params = BoostingParams(
+        **common,
+        objective=objective,
+        multi_strategy="multi_output_tree" if several else "one_output_per_tree",
+        min_child_weight=draw.choice([0.0, 0.5, 1.0]),
+        reg_alpha=draw.choice([0.0, 0.0, 0.3]),
+        max_delta_step=draw.choice([0.0, 0.0, 0.7]),
+        gamma=draw.choice([0.0, 0.1]),
+        scale_pos_weight=2.5 if objective == "binary:logistic" and some(0.2) else 1.0,
+        max_sample_weight=2.0 if weights is not None else 1.0,
+        early_stopping_rounds=1 if some(0.2) else None,
+        validation_share=0.25,
+        max_cat_to_onehot=draw.choice([1, 4]),
+        max_cat_threshold=draw.choice([2, 64]),
+        max_leaves=0 if xi is not None else most,
+        grow_policy="lossguide" if lossguide else "depthwise",
+    )
+    withholding = Withholding(own_trees, xi, shown)
+    return Job(parties, labels, classes, params, withholding, categories, directions, weights, int(some(0.25)))
+
+
+def differences(model: CentralTrees, expected: OracleModel) -> str:
+    """The first difference between the trees; empty if there is none. Gains and weights may differ in rounding."""
+    if len(model.ensemble.trees) != len(expected) or model.ensemble.best_round != expected.best_round:
+        return f"{len(model.ensemble.trees)} trees for {len(expected)}, or another best round"
+    for tree, naive in zip(model.ensemble.trees, expected, strict=True):
+        if {part.root for part in tree.local} != naive.withdrawn:
+            return f"tree {tree.index}: the first party grows alone below other nodes"
+        leaves = [leaf for leaf in tree.leaves if leaf.node not in naive.withdrawn]
+        leaves += [leaf for part in tree.local for leaf in part.leaves]
+        splits = [*tree.splits, *(split for part in tree.local for split in part.splits)]
+        if sorted(place.node for place in (*splits, *leaves)) != sorted(naive.nodes):
+            return f"tree {tree.index}: other nodes"
+        for split in splits:
+            other, (candidate, cut) = naive.nodes[split.node], model.entry(split)
+            own = (split.owner, candidate.feature, candidate.right or cut, candidate.missing_left)
+            if not isinstance(other, OracleSplit):
+                return f"tree {tree.index}: {own} splits the leaf {split.node}"
+            if own != (other.owner, other.feature, other.cut, other.missing_left):
+                return f"tree {tree.index}, node {split.node}: {own} is {other}"
+            if not _near((split.gain, split.cover), (other.gain, other.cover)):
+                return f"tree {tree.index}, node {split.node}: gain or cover"
+        for leaf in leaves:
+            end = naive.nodes[leaf.node]
+            if not isinstance(end, OracleLeaf) or not _near((*leaf.weights, leaf.cover), (*end.weights, end.cover)):
+                return f"tree {tree.index}: leaf {leaf.node} is {end}"
+    return ""
+
+
+def _near(own: Iterable[float], others: Iterable[float]) -> bool:
+    return all(math.isclose(a, b, rel_tol=1e-7, abs_tol=1e-8) for a, b in zip(own, others, strict=True))
+
+
+def faults(seeds: Iterable[int]) -> list[str]:
+    """The drawn jobs whose trees are not the oracle's."""
+    said = {}
+    for seed in seeds:
+        job = drawn(seed)
+        said[seed] = differences(job.trained(), job.expected())
+    return [f"seed {seed}: {difference}" for seed, difference in said.items() if difference]
+
+
+def test_drawn_jobs() -> None:
+    """The trees of a sample of the campaign's jobs are the oracle's."""
+    assert faults(range(FEW)) == []
+
+
+@pytest.mark.campaign
+def test_many_drawn_jobs() -> None:
+    """The trees of many jobs are the oracle's."""
+    assert faults(range(FEW, FEW + MANY)) == []
+
+
+def test_the_drawn_jobs_hold_what_they_claim() -> None:
+    """Each feature occurs among the few jobs of `make test`."""
+    met = Counter[str]()
+    for seed in range(FEW):
+        job = drawn(seed)
+        model, params = job.trained(), job.params
+        trees = model.ensemble.trees
+        entries = [model.entry(split)[0] for tree in trees for split in tree.splits]
+        partitioned = {party: j for (party, j), count in job.categories.items() if count >= (params.one_hot_below or 0)}
+        met["bins per node"] += params.bins_per_node and bool(entries)
+        met["one by one"] += params.expansion.one_by_one and bool(entries)
+        met["limited leaves"] += any(len(tree.leaves) == params.expansion.max_leaves for tree in trees)
+        met["partitions"] += bool(partitioned) and any(len(entry.right or ()) > 1 for entry in entries)
+        met["one category against the rest"] += not partitioned and any(entry.right for entry in entries)
+        met["missing values alone on the left"] += any(entry.bin < 0 for entry in entries)
+        met["constraints"] += bool(job.directions)
+        met["withdrawn nodes"] += any(part.root > 1 for tree in trees for part in tree.local)
+        met["splits below them"] += any(part.root > 1 and part.splits for tree in trees for part in tree.local)
+        met["counts of drawn records"] += job.withholding.xi is not None and not job.withholding.shown
+        met["trees grown alone"] += job.withholding.own_trees > 0
+        met["parties that sit out"] += any(not params.takes_part(t, name) for t in range(3) for name, _ in job.parties)
+        met["continued"] += job.rounds_before > 0
+        met["stopped early"] += model.ensemble.best_round not in (None, len(trees) - 1)
+    assert min(met.values()) > 0, met

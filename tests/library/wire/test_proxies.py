@@ -182,7 +182,8 @@ def test_loopback_and_plain_text_go_directly(monkeypatch: pytest.MonkeyPatch, fo
         plain.stop()
 
 
-def test_calls_and_the_diagnosis_go_one_way(
+@pytest.mark.real_time
+async def test_calls_and_the_diagnosis_go_one_way(
     monkeypatch: pytest.MonkeyPatch, folder: Path, proxy: Callable[[bytes], tuple[str, list[bytes]]]
 ) -> None:
     """Where the file asks, a call, an operator's or a party's, and the probe ask the proxy for the same host."""
@@ -191,12 +192,9 @@ def test_calls_and_the_diagnosis_go_one_way(
     files, to = _files(folder, "us", proxied=True), Address("peer", FAR)
     assert say_hello(to, files, 5).serving
 
-    async def ready() -> None:
-        dialer = rpc.GrpcDialer(files)
-        await asyncio.wait_for(dialer.channel(to).channel_ready(), 5)
-        await dialer.close()
-
-    asyncio.run(ready())
+    dialer = rpc.GrpcDialer(files)
+    await asyncio.wait_for(dialer.channel(to).channel_ready(), 5)
+    await dialer.close()
     line = examine(to, files, 3).line
     assert line.startswith(f"peer at {FAR} through the proxy {at} of https_proxy: the TLS handshake works")
     assert len(heard) == 3

@@ -369,8 +369,9 @@ def _made(
     return builder.sign(keys[0], hashes.SHA256())
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("intermediate", [True, False], ids=["step-ca", "cert-manager"])
-def test_certificates_of_another_authority_serve(intermediate: bool, tmp_path: Path) -> None:
+async def test_certificates_of_another_authority_serve(intermediate: bool, tmp_path: Path) -> None:
     """Behind an intermediate one, which `ca` has, or of a root, and of either kind of key: over sockets."""
     root, signing = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     above = [_made(("root", "root"), (root, root), ca=True)]
@@ -389,14 +390,11 @@ def test_certificates_of_another_authority_serve(intermediate: bool, tmp_path: P
         files[name].key.write_bytes(key_pem(key))
         assert files[name].check(name, Role.PARTY) == name
 
-    async def main() -> None:
-        callers = Callers("bank", files["bank"])
-        server, credentials = rpc.server(callers)
-        status = serve_health(server, callers)
-        address = Address("bank", f"127.0.0.1:{rpc.bind(server, credentials, '127.0.0.1:0')}")
-        await server.start()
-        await status.set("", health_pb2.HealthCheckResponse.SERVING)
-        assert (await asyncio.to_thread(say_hello, address, files["shop"], 5)).serving
-        await server.stop(None)
-
-    asyncio.run(main())
+    callers = Callers("bank", files["bank"])
+    server, credentials = rpc.server(callers)
+    status = serve_health(server, callers)
+    address = Address("bank", f"127.0.0.1:{rpc.bind(server, credentials, '127.0.0.1:0')}")
+    await server.start()
+    await status.set("", health_pb2.HealthCheckResponse.SERVING)
+    assert (await asyncio.to_thread(say_hello, address, files["shop"], 5)).serving
+    await server.stop(None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import warnings
 from collections import Counter
@@ -12,12 +11,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.library.engines import started
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.comparison import GainComparison, bits_of, blinded, champion_is_larger
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
 from treetap.trees.slots import Slots
-from treetap.workers.engines import InProcessEngine, ProcessEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 WIDTH = 67
@@ -83,36 +82,28 @@ def test_ciphertexts_are_fresh_and_their_number_is_the_width(key: SecretKey) -> 
         assert len(set(blocks)) == 3 * WIDTH
 
 
+@pytest.mark.real_time
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("processes", [False, True], ids=["in this process", "in two workers"])
-def test_workers_compare_many_numbers(key: SecretKey, processes: bool) -> None:
+async def test_workers_compare_many_numbers(key: SecretKey, processes: bool) -> None:
     """Outcomes come in the order of the numbers; answers that no champion gives are refused."""
-
-    async def compare() -> None:
-        engine = ProcessEngine(2, 60) if processes else InProcessEngine()
-        if isinstance(engine, ProcessEngine):
-            engine.start()
-        try:
-            holder = KeyHolder(engine.lease(), key, Slots((60,)), "short-exponent", "job/1")
-            await holder.start()
-            comparison = GainComparison(engine.lease(), holder, WIDTH)
-            theirs, mine = [5, 2**66, 0], [6, 3, 0]
-            bits = await comparison.encrypted_bits(theirs)
-            tasks = [(key.public, each, value) for each, value in zip(bits, mine, strict=True)]
-            answers = await comparison.blinded(tasks)
-            assert await comparison.outcomes(key.public, answers) == [True, False, False]
-            with pytest.raises(Malformed, match="takes 67 ciphertexts"):
-                await comparison.outcomes(key.public, [answers[0][:-1]])
-            with pytest.raises(Malformed, match="takes 67 ciphertexts"):
-                await comparison.blinded([(key.public, bits[0] + bits[1], 4)])
-            with pytest.raises(Malformed, match="67 of 67 blinded numbers are zero"):
-                await comparison.outcomes(key.public, [key.encrypt_many([0] * WIDTH, "standard")])
-            with pytest.raises(Malformed, match="not below n²"):
-                await comparison.blinded([(key.public, bytes(len(bits[0])), 4)])
-        finally:
-            await engine.close()
-
-    asyncio.run(compare())
+    async with started(2 if processes else 0, 60) as engine:
+        holder = KeyHolder(engine.lease(), key, Slots((60,)), "short-exponent", "job/1")
+        await holder.start()
+        comparison = GainComparison(engine.lease(), holder, WIDTH)
+        theirs, mine = [5, 2**66, 0], [6, 3, 0]
+        bits = await comparison.encrypted_bits(theirs)
+        tasks = [(key.public, each, value) for each, value in zip(bits, mine, strict=True)]
+        answers = await comparison.blinded(tasks)
+        assert await comparison.outcomes(key.public, answers) == [True, False, False]
+        with pytest.raises(Malformed, match="takes 67 ciphertexts"):
+            await comparison.outcomes(key.public, [answers[0][:-1]])
+        with pytest.raises(Malformed, match="takes 67 ciphertexts"):
+            await comparison.blinded([(key.public, bits[0] + bits[1], 4)])
+        with pytest.raises(Malformed, match="67 of 67 blinded numbers are zero"):
+            await comparison.outcomes(key.public, [key.encrypt_many([0] * WIDTH, "standard")])
+        with pytest.raises(Malformed, match="not below n²"):
+            await comparison.blinded([(key.public, bytes(len(bits[0])), 4)])
 
 
 def test_bits_are_those_of_the_number() -> None:

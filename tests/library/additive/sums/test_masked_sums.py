@@ -10,6 +10,7 @@ import pytest
 from gmpy2 import mpz
 
 from tests.library.ciphertexts import integers
+from tests.library.engines import workers
 from treetap.additive.paillier.public_key import TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Batch
@@ -17,6 +18,8 @@ from treetap.additive.sums import masked_sums
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.workers.engines import InProcessEngine, ProcessEngine
+
+pytestmark = pytest.mark.real_time
 
 KEY = SecretKey.generate(1024)
 FOREIGN = SecretKey.generate(1024)
@@ -71,47 +74,35 @@ def owner_of(engine: InProcessEngine | ProcessEngine, kind: str = "short-exponen
 
 
 @pytest.mark.parametrize("kind", ["short-exponent", "half-length", "standard"])
-def test_a_chain_of_two_finds_the_sums(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_chain_of_two_finds_the_sums(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of kept entries come back exactly, packed; small calls or large, parts cut anywhere."""
     monkeypatch.setattr(masked_sums, "CALL_BYTES", 5 * WIDTH)
 
-    async def main() -> None:
-        engine = InProcessEngine()
-        owner = owner_of(engine, kind)
+    engine = InProcessEngine()
+    owner = owner_of(engine, kind)
+    await owner.start()
+    forwarded = await first_hop(engine, owner, kind)
+    assert len(forwarded) == RECORDS * 3 * WIDTH
+    last = EntryMember(engine, PUBLIC, owner.slots, np.zeros(3, dtype=np.int64), np.zeros(0, int), None, "last")
+    await last.start(b"")
+    sums = await through(last, LAST_MASK, forwarded)
+    assert len(sums) == -(-RECORDS // 8) * WIDTH == last.operations["packings"] * WIDTH
+    assert (await owner.open(sums, RECORDS) == expected()).all()
+    await last.close()
+    await owner.close()
+    assert engine._state == {}
+
+
+async def test_lanes_share_the_work() -> None:
+    """Two worker processes find what one finds, in the same order."""
+    async with workers(2) as engine:
+        owner = owner_of(engine)
         await owner.start()
-        forwarded = await first_hop(engine, owner, kind)
-        assert len(forwarded) == RECORDS * 3 * WIDTH
+        forwarded = await first_hop(engine, owner, "short-exponent")
         last = EntryMember(engine, PUBLIC, owner.slots, np.zeros(3, dtype=np.int64), np.zeros(0, int), None, "last")
         await last.start(b"")
-        sums = await through(last, LAST_MASK, forwarded)
-        assert len(sums) == -(-RECORDS // 8) * WIDTH == last.operations["packings"] * WIDTH
+        sums = await through(last, LAST_MASK, forwarded, 5000)
         assert (await owner.open(sums, RECORDS) == expected()).all()
-        await last.close()
-        await owner.close()
-        assert engine._state == {}
-
-    asyncio.run(main())
-
-
-def test_lanes_share_the_work() -> None:
-    """Two worker processes find what one finds, in the same order."""
-
-    async def main() -> None:
-        workers = ProcessEngine(2, 20.0)
-        workers.start()
-        engine = workers.lease()
-        try:
-            owner = owner_of(engine)
-            await owner.start()
-            forwarded = await first_hop(engine, owner, "short-exponent")
-            last = EntryMember(engine, PUBLIC, owner.slots, np.zeros(3, dtype=np.int64), np.zeros(0, int), None, "last")
-            await last.start(b"")
-            sums = await through(last, LAST_MASK, forwarded, 5000)
-            assert (await owner.open(sums, RECORDS) == expected()).all()
-        finally:
-            await workers.close()
-
-    asyncio.run(main())
 
 
 def trivial(ciphertexts: list[mpz]) -> np.ndarray:
@@ -216,35 +207,31 @@ def test_the_owner_gets_standard_obfuscators() -> None:
     assert len(set(drawn)) == len(drawn) == 5
 
 
-def test_what_does_not_fit_is_refused() -> None:
+async def test_what_does_not_fit_is_refused() -> None:
     """Too few and too many ciphertexts, half a one, constants that are not there, sums under another key."""
-
-    async def main() -> None:
-        engine = InProcessEngine()
-        owner = owner_of(engine)
-        await owner.start()
-        member = EntryMember(engine, PUBLIC, owner.slots, FIRST_OUT, CONSTANT, "short-exponent", "m")
-        with pytest.raises(Malformed, match="2 constant entries need 512 bytes of ciphertexts, got 256"):
-            await member.start(bytes(WIDTH))
-        sent = b"".join([part async for part in owner.encrypt(VALUES)])
-        await member.start(sent[: 2 * WIDTH])
-        for cut, said in ((-WIDTH, "got 159"), (-1, "got 159.996")):
-            with pytest.raises(Malformed, match=f"40 records of 4 entries are 160 ciphertexts, {said}"):
-                await through(member, FIRST_MASK, sent[:cut])
-        with pytest.raises(Malformed, match="160 ciphertexts, got 161 or more"):
-            await through(member, FIRST_MASK, sent + sent[:WIDTH], len(sent) + WIDTH)
-        with pytest.raises(Malformed, match="a ciphertext is zero or not below n²: it was made under another key"):
-            await through(member, FIRST_MASK, b"\xff" * len(sent))
-        foreign = FOREIGN.encrypt_many([3] * -(-RECORDS // 8), "standard")
-        with pytest.raises(Malformed):
-            await owner.open(foreign, RECORDS)
-        with pytest.raises(Malformed, match="40 candidates are 5 ciphertexts"):
-            await owner.open(foreign[:-WIDTH], RECORDS)
-        honest = KEY.encrypt_many([1 << 58], "standard")
-        with pytest.raises(Malformed, match="a sum is larger than the model's scores can be"):
-            await owner.open(honest, 1)
-
-    asyncio.run(main())
+    engine = InProcessEngine()
+    owner = owner_of(engine)
+    await owner.start()
+    member = EntryMember(engine, PUBLIC, owner.slots, FIRST_OUT, CONSTANT, "short-exponent", "m")
+    with pytest.raises(Malformed, match="2 constant entries need 512 bytes of ciphertexts, got 256"):
+        await member.start(bytes(WIDTH))
+    sent = b"".join([part async for part in owner.encrypt(VALUES)])
+    await member.start(sent[: 2 * WIDTH])
+    for cut, said in ((-WIDTH, "got 159"), (-1, "got 159.996")):
+        with pytest.raises(Malformed, match=f"40 records of 4 entries are 160 ciphertexts, {said}"):
+            await through(member, FIRST_MASK, sent[:cut])
+    with pytest.raises(Malformed, match="160 ciphertexts, got 161 or more"):
+        await through(member, FIRST_MASK, sent + sent[:WIDTH], len(sent) + WIDTH)
+    with pytest.raises(Malformed, match="a ciphertext is zero or not below n²: it was made under another key"):
+        await through(member, FIRST_MASK, b"\xff" * len(sent))
+    foreign = FOREIGN.encrypt_many([3] * -(-RECORDS // 8), "standard")
+    with pytest.raises(Malformed):
+        await owner.open(foreign, RECORDS)
+    with pytest.raises(Malformed, match="40 candidates are 5 ciphertexts"):
+        await owner.open(foreign[:-WIDTH], RECORDS)
+    honest = KEY.encrypt_many([1 << 58], "standard")
+    with pytest.raises(Malformed, match="a sum is larger than the model's scores can be"):
+        await owner.open(honest, 1)
 
 
 def test_as_many_outputs_as_a_plaintext_holds() -> None:
