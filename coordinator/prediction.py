@@ -14,7 +14,8 @@ from treetap.coordinator.runtime.roster import Roster, answered
 from treetap.errors import ConfigError, Malformed
 from treetap.process.together import together
 from treetap.protocols.alignment import count_turns, turns
-from treetap.protocols.job_spec import params_in, params_of, write_params
+from treetap.protocols.codec import params_in, write_params
+from treetap.protocols.job_spec import params_of
 from treetap.protocols.prediction import check_degraded_serving, check_prediction, degrades_serving, present
 from treetap.protocols.preview import check_common, check_preview
 from treetap.protocols.registry import PREDICTION, name_in, prediction, training, training_name

@@ -145,7 +145,7 @@ class Insights(CallerRecords):
         if isinstance(self._fitted, RemoteFitted):
             if not isinstance(X, str):
                 raise InvalidInput("the federation has its own tables: X is their name")
-            told = self._fitted.predict(X, "eini", verbose=bool(self.verbose), attributions=True)
+            told = self._fitted.predict(X, "eini", verbose=bool(self.verbose), attributed=True)
             return of_sums(told, self._fitted.label_holder)
         data = self._party_tables(X)
         check_explained(self._fitted.manifest["protocol"])
@@ -156,7 +156,7 @@ class Insights(CallerRecords):
                 return by_shards(JointModel(folders), data, forms)
         if (running := self._fitted.loopback) is None:
             raise InvalidInput("federated: the federation of this model does not run here; leave it out")
-        told, _ = running.predict(self._fitted.job, tables, "eini", verbose=bool(self.verbose), attributions=True)
+        told, _ = running.predict(self._fitted.job, tables, "eini", verbose=bool(self.verbose), attributed=True)
         return of_sums(told, self._fitted.label_holder, data.rows)
 
     def plot_importance(

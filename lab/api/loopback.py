@@ -246,20 +246,20 @@ class Loopback:
         return status, {party: self.folder / party / "state" / "models" / name for party in self.settings.parties}
 
     def predict(
-        self, model: str, tables: Mapping[str, OwnTable], protocol: str, *, verbose: bool, attributions: bool = False
+        self, model: str, tables: Mapping[str, OwnTable], protocol: str, *, verbose: bool, attributed: bool = False
     ) -> tuple[pa.Table, jobs_pb2.JobStatus]:
         """Predict tables by party with the model of a training; returns the label holder's predictions and the status.
 
-        `attributions`: of "eini"; returns the Shapley values of scores, masked sums of an encrypted prediction.
+        `attributed`: of "eini"; returns the Shapley values of scores, masked sums of an encrypted prediction.
 
         Raises as `train`; Refused where a party's policy forbids attributions.
         """
         operator = self.start()
         with self._placed(tables) as name:
-            request = predict_request(protocol, job=name, model=model, table=name, attributions=attributions)
+            request = predict_request(protocol, job=name, model=model, table=name, attributions=attributed)
             status = watched(operator, operator.predict(request), verbose=verbose)
         predicted = _taken(status.predictions)
-        return _taken(status.attributions) if attributions else predicted, status
+        return _taken(status.attributions) if attributed else predicted, status
 
     @contextmanager
     def serve(self, model: str, tables: Mapping[str, OwnTable], protocol: str) -> Iterator[str]:

@@ -261,29 +261,29 @@ class RemoteFitted:
         """Trees in use."""
         return int(self.training.used_trees or self.training.stored_trees)
 
-    def predict(self, table: str, protocol: str, *, verbose: bool, attributions: bool = False) -> pa.Table:
+    def predict(self, table: str, protocol: str, *, verbose: bool, attributed: bool = False) -> pa.Table:
         """The predictions of the parties' tables of a name, read where the label holder wrote them.
 
-        `attributions`: of "eini"; the Shapley values of the scores in their place.
+        `attributed`: of "eini"; the Shapley values of the scores in their place.
 
         Raises:
             InvalidInput: a party refuses the table.
             TreetapError: the prediction failed, or its file is on the label holder's machine, which is not this one.
         """
-        request = predict_request(protocol, model=self.job, table=table, attributions=attributions)
+        request = predict_request(protocol, model=self.job, table=table, attributions=attributed)
         with checked():
             operator = self._connection.operator
             name = operator.predict(request)
         status = watched(operator, name, verbose=verbose)
         self._statuses["predict"] = status.SerializeToString()
         warn_unlike(cells_of(status))
-        written = Path(status.attributions if attributions else status.predictions)
+        written = Path(status.attributions if attributed else status.predictions)
         if not written.is_file():
             raise TreetapError(
                 f"prediction {name} is finished; {self.label_holder} has it on its own machine, as {written}"
             )
         read = pq.read_table(written)
-        return read if attributions else read.filter(read.column("prediction").is_valid())
+        return read if attributed else read.filter(read.column("prediction").is_valid())
 
     def sent(self) -> list[dict[str, Any]]:
         """Bytes by sender, receiver, step and class of the training and of the last prediction."""

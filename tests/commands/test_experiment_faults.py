@@ -292,7 +292,7 @@ def test_folders_that_cannot_be_the_working_folder(
         expected = f"--workdir {folder}: {says}; name another folder"
         assert refused(workdir=folder) == expected
         with pytest.raises(BadInput) as raised:
-            demo.run(demo.Asked(as_json=True, workdir=folder, key_bits=1024))
+            demo.run(as_json=True, workdir=folder, key_bits=1024)
         assert str(raised.value) == expected
     assert (tmp_path / "t.csv").read_bytes() == before
     assert list(used.rglob("*")) == [used / "seed-0"]
@@ -301,7 +301,7 @@ def test_folders_that_cannot_be_the_working_folder(
 def test_a_wrong_key_size_leaves_no_folder(tmp_path: Path) -> None:
     """The demo looks at its options before it writes."""
     with pytest.raises(BadInput, match="--key-bits 99: must be 1024"):
-        demo.run(demo.Asked(as_json=True, workdir=tmp_path / "work", key_bits=99))
+        demo.run(as_json=True, workdir=tmp_path / "work", key_bits=99)
     assert not (tmp_path / "work").exists()
 
 

@@ -223,7 +223,7 @@ NO_ROWS = {
         "table",
         "verbose",
     ),
-    *("workdir", "workers", "timeout", "number", "file", "attack", "by_tree", "name"),
+    *("workdir", "workers", "timeout", "number", "file", "attack", "attributed", "by_tree", "name"),
     *("frame", "tables"),  # one table with its labels; tables of parties with their ids
 }
 

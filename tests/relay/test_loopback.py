@@ -36,7 +36,7 @@ LOOKS = {
     "ops/relay/meeting.py": "shares of the relay's callers by address",
     "treetap/wire/rpc.py": "binding without certificates",
     "treetap/wire/tls.py": "defines it, for no certificates",
-    "treetap/workers/cluster/driver.py": "nodes of an own cluster",
+    "treetap/workers/cluster/nodes.py": "nodes of an own cluster",
 }
 
 

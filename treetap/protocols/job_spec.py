@@ -1,26 +1,16 @@
-"""A training job's description: its parameters, its parties, and the checks that every process makes of it.
-
-Parameters of a protocol as a dataclass and as its message: the names of their fields coincide.
-
-A field of the dataclass that the message does not have itself is one of a message inside it, which several protocols
-share (growth.proto: TreeParams). None and NaN stay absent; sequences are repeated fields; a field that is a dataclass
-itself, or a mapping to such, is a message or a map of messages.
-"""
+"""A training job's description: its parameters, its parties, and the checks that every process makes of it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
-from functools import cache, lru_cache
-from typing import Any, TypeVar, get_args, get_type_hints
-
-from google.protobuf.message import Message
+from functools import lru_cache
+from typing import TypeVar
 
 from treetap.errors import ConfigError
 from treetap.names import NAME
 from treetap.protocols import alignment
+from treetap.protocols.codec import params_in, write_params
 from treetap.protocols.exclusions import TRAININGS, Exclusion, Feature, broken
 from treetap.protocols.key_options import KEY_FIELDS, LATTICE, KeyKind, bin_faults, key_faults
 from treetap.protocols.messages import JOB, MessageRow, Sent, all_report, label_holder_reports, members_of, sent_by
@@ -32,7 +22,6 @@ from treetap.version import PROTOCOL_VERSION
 from treetap.wire.v2 import protocols_pb2, setup_pb2
 
 Params = TypeVar("Params", bound=JobParams)
-Fields = TypeVar("Fields")
 #: Methods of record alignment; the first is the default.
 ALIGNMENTS = tuple(alignment.ALIGNMENTS)
 #: Of every training.
@@ -202,65 +191,3 @@ def rows_of_training(spec: setup_pb2.JobSpec) -> list[MessageRow]:
     """The rows of all messages of a training job that `check_spec` has passed."""
     own = [row for row in training(training_name(spec)).sends if row.when(spec)]
     return [*alignment.ALIGNMENTS[spec.alignment], *MESSAGES, *own]
-
-
-def write_params(params: Any, message: Message) -> None:
-    """Write the fields of a dataclass into a message."""
-    message.SetInParent()
-    for field in fields(params):
-        holder, value = _holder(message, field.name), getattr(params, field.name)
-        if is_dataclass(value):
-            write_params(value, getattr(holder, field.name))
-        elif isinstance(value, Mapping):
-            entries = getattr(holder, field.name)
-            for name, entry in value.items():
-                if is_dataclass(entry):
-                    write_params(entry, entries[name])
-                else:
-                    entries[name] = entry
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            getattr(holder, field.name).extend(value)
-        elif value is not None and not (isinstance(value, float) and math.isnan(value)):
-            setattr(holder, field.name, value)
-
-
-def params_in(message: Message, kind: type[Fields]) -> Fields:
-    """The dataclass of a message; a field that is absent has its default."""
-    values: dict[str, Any] = {}
-    for name, inner in _dataclasses_in(kind).items():  # type: ignore[arg-type] # a type is hashable
-        holder = _holder(message, name)
-        if holder.DESCRIPTOR.fields_by_name[name].has_presence and not holder.HasField(name):
-            continue
-        values[name] = _plain(getattr(holder, name), inner)
-    return kind(**values)
-
-
-@cache
-def _dataclasses_in(kind: type) -> dict[str, type | None]:
-    """Each field of a dataclass, and the dataclass in its type; kept, as types of texts are compiled."""
-    hints = get_type_hints(kind)
-    return {field.name: _dataclass_in(hints[field.name]) for field in fields(kind)}
-
-
-def _dataclass_in(hint: Any) -> type | None:
-    """The dataclass that a field's type is, or maps names to; None for plain values."""
-    return next((kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and is_dataclass(kind)), None)
-
-
-def _plain(value: Any, kind: type | None) -> Any:
-    """A field's value as a dataclass has it; `kind`: the dataclass of its messages, if it has some."""
-    if isinstance(value, Message):
-        return value if kind is None else params_in(value, kind)
-    if isinstance(value, Mapping):
-        return {name: _plain(item, kind) for name, item in value.items()}
-    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else value
-
-
-def _holder(message: Message, name: str) -> Message:
-    """The message that has the field: this one, or the one inside it that does."""
-    own = message.DESCRIPTOR.fields_by_name
-    if name in own:
-        return message
-    inner = next(f for f in message.DESCRIPTOR.fields if f.message_type and name in f.message_type.fields_by_name)
-    holder: Message = getattr(message, inner.name)
-    return holder

@@ -8,8 +8,8 @@ from typing import Any
 from treetap.errors import ConfigError, did_you_mean
 from treetap.protocols import scoring
 from treetap.protocols.alignment import ALIGNMENTS
+from treetap.protocols.codec import params_in, write_params
 from treetap.protocols.exclusions import PREDICTIONS, Feature, broken
-from treetap.protocols.job_spec import params_in, write_params
 from treetap.protocols.messages import Members, MessageRow, Sent, sent_by
 from treetap.protocols.registry import PREDICTION, Options, prediction, prediction_name, training
 from treetap.wire.v2 import jobs_pb2, prediction_pb2

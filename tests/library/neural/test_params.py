@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from treetap.errors import ConfigError
 from treetap.neural.params import KINDS, NORMS, OPTIMIZERS, SCHEDULES, WIRE_TYPES, Bottom, SplitnnParams, Top
-from treetap.protocols.job_spec import params_in, write_params
+from treetap.protocols.codec import params_in, write_params
 from treetap.trees.job_params import OBJECTIVES
 from treetap.wire.v2 import splitnn_pb2
 
