@@ -172,9 +172,12 @@ class OwnTree:
         Raises:
             Malformed: this party offered no candidates of the node, nor of its sibling, or the node is split already.
         """
-        if not {node, node ^ 1} & self.offered or not {2 * node, 2 * node + 1}.isdisjoint(self.rows):
+        if not {node, node ^ 1} & self.offered or self._is_split(node):
             raise self.expected.not_to_be_split(node)
         return self.rows_of(node)
+
+    def _is_split(self, node: int) -> bool:
+        return not {2 * node, 2 * node + 1}.isdisjoint(self.rows)
 
     def check_sides(self, node: int, sides: Sequence[Rows]) -> None:
         """`Malformed` where the job's rules let no split divide a node so."""
