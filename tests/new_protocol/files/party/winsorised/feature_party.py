@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from treetap.party.winsorised.layout import implied
-from treetap.protocols.winsorised import WinsorisedParams
 
 from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Malformed
@@ -23,7 +21,9 @@ from treetap.party.growth.feature_party_job import FeaturePartyJob
 from treetap.party.growth.messages import take_drawn
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.party.winsorised.layout import implied
 from treetap.protocols.job_spec import params_as
+from treetap.protocols.winsorised import WinsorisedParams
 from treetap.wire.v2 import control_pb2, setup_pb2
 
 

@@ -1,6 +1,11 @@
 """Trees of winsorised labels at the label holder: key and labels out once, then the growth of every tree."""
 
 from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
 from treetap.arrays import Floats
 from treetap.party.config import PartyConfig
 from treetap.party.growth.label_holder import LabelHolderGrowth
@@ -8,7 +13,17 @@ from treetap.party.growth.label_holder_job import LabelHolderJob
 from treetap.party.growth.messages import drawn_messages
 from treetap.party.growth.stored_trees import resumed
 from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.step_order import ALIGNMENT, Next, OPENING, Outcome, RESUMED, THIS_ROUND, role, step, steps_of
+from treetap.party.runtime.step_order import (
+    ALIGNMENT,
+    OPENING,
+    RESUMED,
+    THIS_ROUND,
+    Next,
+    Outcome,
+    role,
+    step,
+    steps_of,
+)
 from treetap.party.setup.keys import JobKeys, fitting
 from treetap.party.winsorised.layout import layout
 from treetap.protocols.job_spec import params_as, taking_part
@@ -20,8 +35,7 @@ from treetap.trees.ensemble import Tree
 from treetap.trees.forest_criterion import ForestCriterion, Targets, targets
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import control_pb2, setup_pb2, winsorised_pb2
-from typing import Any
-import numpy as np
+
 
 class MeanScores:
     """Sums (N, 1) of leaf means over the stored trees: see `LabelState`."""
