@@ -38,7 +38,7 @@ from resumable import Results  # noqa: E402
 DECIDE = (
     *("attacks", "party", "treetap/additive", "treetap/lattice", "treetap/neural", "treetap/privacy"),
     *("treetap/protocols", "treetap/tables", "treetap/trees", "lab/epsilon"),
-    *("lab/experiment", "lab/frontier"),
+    "lab/experiment",
 )
 BANK, CREDIT, FARS, OBESITY = (f"{name}.parquet" for name in ("bank_marketing", "credit_default", "fars", "obesity"))
 MEASURED, OWN, README = "benchmarks/measured", "benchmarks/stored", "benchmarks/README.md"
@@ -47,7 +47,10 @@ EXPERIMENTS, PROTECTION, PRICE = f"{MEASURED}/experiments.md", "docs/data-protec
 SUMS, FOUR, SETS = "columns_from_sums.py", "--set breast_cancer diabetes credit obesity", f"{CREDIT} {OBESITY}"
 PIVODL, ADVICE = f"{MEASURED}/pivodl-columns.md", f"attacks/advice/frontiers {MEASURED}/defences.md"
 #: Commands that go on where they were interrupted; of another the row begins with an empty folder.
-RESUMED = ("treetap frontier", "treetap measure-epsilon", "measured_frontiers.py", "sensfl.py")
+RESUMED = (
+    *("treetap frontier", "treetap measure-epsilon"),
+    *("measured_frontiers.py", "sensfl.py", "reproduce.py", "id2graph_table2.py"),
+)
 
 
 class Row(NamedTuple):
@@ -133,6 +136,22 @@ ROWS = (
         "benchmarks/reproductions/sensfl",
         0.6,
         f"{BANK} {CREDIT} fashion_mnist.npz cifar10_subset.npz",
+    ),
+    _benchmark(
+        "defences",
+        "reproductions/id2graph_defences/reproduce.py figure-8 figure-10 wire --json results.jsonl --out ."
+        " && python benchmarks/reproductions/id2graph_defences/reproduce.py figure-8 --sets drive --seeds 42"
+        " --json results.jsonl --out .",
+        f"{MEASURED}/defences.md benchmarks/reproductions/id2graph_defences",
+        0.9,
+        f"{OBESITY} {CREDIT} {FARS} sensorless_drive_subset.parquet",
+    ),
+    _benchmark(
+        "table-2",
+        "reproductions/id2graph_table2.py --markdown --results results.jsonl",
+        "benchmarks/reproductions/README.md docs/register.md docs/threats.md",
+        1.0,
+        f"{OBESITY} {FARS} sensorless_drive_subset.parquet pucrio_har_partial.parquet fashion_mnist.npz",
     ),
     Row("epsilon", f"treetap measure-epsilon {OWN}/noise.toml", "docs/measure-epsilon.md", 1.0),
 )

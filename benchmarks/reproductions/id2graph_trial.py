@@ -158,6 +158,7 @@ def _over_wire(trial: Trial) -> dict[str, Any]:
     attacks = {
         name: {key: results[key] for key in ("v_measure", "ari", "accuracy", "groups", "seconds")}
         for name, results in audit[ATTACKER].items()
+        if "v_measure" in results  # no figures of known labels
     }
     if LINKED in attacks_of(trial):
         x, y = _block(table, drawn, drawn.columns[ATTACKER]), _labels(asked, table, drawn)

@@ -89,6 +89,20 @@ def test_table_2_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert shown.out.splitlines()[2].startswith("| Breast cancer | forest | centralised | 2 |")
 
 
+def test_a_trial_over_sockets_is_the_centralised_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attacker knows the same leaves, and every attack has its figures both ways."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    trials = importlib.import_module("id2graph_trial")
+    wire, alone = (
+        trials.run(trials.Trial("breastcancer", "boosting", 42, over, depth=2, trees=2))
+        for over in ("wire", "centralised")
+    )
+    assert wire["leaves"] == alone["leaves"]
+    assert wire["attacks"].keys() == alone["attacks"].keys() >= {"cl", "uni", "uni+cl"}
+    for name, figures in wire["attacks"].items():
+        assert figures["v_measure"] == pytest.approx(alone["attacks"][name]["v_measure"]), name
+
+
 def test_figures_are_drawn_from_results(tmp_path: Path) -> None:
     """A picture for the figure asked for, with a line per attack."""
     given = ("--sets", "breastcancer", "--models", "forest", "--seeds", "42", "--out", tmp_path)
