@@ -150,7 +150,7 @@ ROWS = (
         "table-2",
         "reproductions/id2graph_table2.py --markdown --results results.jsonl",
         "benchmarks/reproductions/README.md docs/register.md docs/threats.md",
-        1.0,
+        0.5,
         f"{OBESITY} {FARS} sensorless_drive_subset.parquet pucrio_har_partial.parquet fashion_mnist.npz",
     ),
     Row("epsilon", f"treetap measure-epsilon {OWN}/noise.toml", "docs/measure-epsilon.md", 1.0),
