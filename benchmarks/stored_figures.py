@@ -21,6 +21,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -220,7 +221,7 @@ def carry_out(row: Row, workdir: Path) -> bool:
             pq.write_table(table_of("breast_cancer"), folder / "breast_cancer.parquet")
     environment = dict(os.environ, PYTHONPATH=str(ROOT), PWD=str(folder), COLUMNS="200", TREETAP_DATA=str(TABLES))
     for number, command in list(enumerate(row.commands, start=1))[done:]:
-        began = os.times()
+        began, clock = os.times(), time.perf_counter()
         out, err = (folder / f"{number}.{stream}" for stream in ("out", "err"))
         with out.open("wb") as to, err.open("wb") as said:
             run = subprocess.run(words_of(command), cwd=folder, env=environment, stdout=to, stderr=said, check=False)
@@ -229,7 +230,7 @@ def carry_out(row: Row, workdir: Path) -> bool:
             print(f"{row.name}: {command}: status {run.returncode}", *lines, sep="\n  ", file=sys.stderr, flush=True)
             return False
         ended = os.times()
-        seconds = {"seconds": ended.elapsed - began.elapsed, "processor": sum(ended[2:4]) - sum(began[2:4])}
+        seconds = {"seconds": time.perf_counter() - clock, "processor": sum(ended[2:4]) - sum(began[2:4])}
         Results(folder / "commands.jsonl").add({"trial": {"command": command}, **seconds})
     for other in set(folder.parent.iterdir()) - {folder}:
         shutil.rmtree(other)
