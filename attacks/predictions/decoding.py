@@ -11,12 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from treetap.arrays import Bools, Ints
+from treetap.arrays import Bools, Ints, Words
 from treetap.trees.ensemble import ROOT
 
-Words = npt.NDArray[np.uint64]
 #: Most sums on one side of a join, and most combinations kept. 2^21 take half a second and 100 MB.
 WORK = 2**21
 #: Random parts searched for two solutions before a record beyond the work bound stays undecided.

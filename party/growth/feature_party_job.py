@@ -5,6 +5,7 @@ It is the same for every training protocol; the protocol's feature party adds th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -239,7 +240,7 @@ class FeaturePartyJob:
         return records
 
 
-class TreeFeatureParty:
+class TreeFeatureParty(ABC):
     """A feature party of a protocol that grows trees; each protocol's adds how a tree begins, and the sums' cipher."""
 
     _sums: SummedValues
@@ -297,6 +298,6 @@ class TreeFeatureParty:
         self._growth.forget()
         await self._sums.close()
 
+    @abstractmethod
     async def _begin_tree(self, t: int) -> OwnTree:
         """Take a tree's draw from the label holder, and its ciphertexts, if they are its own."""
-        raise NotImplementedError

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Bools, Ints
 from treetap.native import library
 from treetap.native.library import in_bounds
 
@@ -24,8 +25,6 @@ LARGEST_PRIME = 1 << 30
 _R = 1 << 32
 
 Polynomial = npt.NDArray[np.uint32]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 class _Scheme(ctypes.Structure):

@@ -12,7 +12,8 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-Rows = npt.NDArray[np.int64]
+from treetap.arrays import Rows
+
 Raw = npt.NDArray[np.uint8]
 #: Opens an empty file for reading and writing.
 Open = Callable[[], IO[bytes]]

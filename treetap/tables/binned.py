@@ -19,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Rows
 from treetap.errors import DataError
 from treetap.tables.cells import Shape, shape_text
 from treetap.tables.config import CATEGORICAL, CONSTRAINTS, CUTS
@@ -286,7 +287,6 @@ class ColumnBins:
         return FeatureBins(quantile_cuts(*known, self._max_bin), self.extent.missing)
 
 
-Rows = npt.NDArray[np.int64]
 #: Marks before ids of a job with an eval table. In their order the marked ids of both tables are sorted.
 _TRAINING, _EVALUATED = "t:", "v:"
 

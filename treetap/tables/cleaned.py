@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from treetap.arrays import Rows
 from treetap.tables.cells import plain_column, plain_type
 from treetap.tables.dates import is_date
 from treetap.tables.number_styles import Style, pattern_of, value_of
@@ -22,7 +23,6 @@ from treetap.tables.record_ids import in_sorted_order, keys_in, repeated_ids
 from treetap.tables.source import FALSE, TRUE, RowsOf, Source, doubles, is_number, is_text, sentinels
 from treetap.tables.source_keys import SourceKeys
 
-Rows = npt.NDArray[np.int64]
 #: A text that is a code and no number: who pads a number writes one.
 _PADDED = re.compile(r"[+].*|-?0[0-9].*")
 

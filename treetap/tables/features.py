@@ -14,16 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from treetap.arrays import Floats, Rows
 from treetap.errors import DataError
 from treetap.tables.categories import Category, Seen, encoded, texts_of
 from treetap.tables.opening import plain_batches
 from treetap.tables.source import BATCH_ROWS, RowsOf, Source, are_booleans, is_text
 from treetap.usage import half_of_memory
-
-Floats = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from treetap.arrays import Rows
 from treetap.errors import DataError
 from treetap.tables.categories import is_code
-from treetap.tables.record_ids import Ids, Rows
+from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin, is_number, kind_name, numbers_of, row_name
 
 

@@ -25,11 +25,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from treetap.arrays import Rows
 from treetap.errors import DataError
 from treetap.tables.categories import Seen
 from treetap.tables.source import Origin, doubles, is_number, is_text, kind_name, row_name
 
-Rows = npt.NDArray[np.int64]
 #: Ids that are strings of Python, or in a digest's buffer, at a time.
 _AT_ONCE = 1 << 16
 _LENGTH_BYTES = 4

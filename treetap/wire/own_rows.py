@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from treetap.arrays import Rows
 from treetap.errors import BadInput, Malformed
 from treetap.models.durable import write_whole
 from treetap.models.keyed_ids import hashes
@@ -38,7 +39,6 @@ FORGOTTEN = -1
 #: An entry of the file.
 ENTRY = np.dtype([("salt", "u1", 32), ("row", "<i8"), ("id", "<u8")])
 KEY_BYTES = 32
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
