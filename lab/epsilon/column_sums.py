@@ -1,8 +1,9 @@
 """Plays of `column_privacy`: a feature party's own sums with their noise, from the ciphertexts on, as they are opened.
 
-The party's columns, its noise (`ColumnNoise`) and the sums of its scheme (`summed_values`, `summed_labels`) are those
-of a job. Of a lattice the words of sums are those of plaintexts: they have the layout, the addition of noise and the
-rounding of a job's, and nothing hides them. For every stage a party is asked twice; it is to refuse the second time.
+The party's columns, its noise (`ColumnNoise`) and the sums of its scheme (`SumsOfCiphertexts`, `SumsOfShared`) are
+those of a job. Of a lattice the words of sums are those of plaintexts: they have the layout, the addition of noise and
+the rounding of a job's, and nothing hides them. For every stage a party is asked twice; it is to refuse the second
+time.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from treetap.lattice.histogram_parameters import MODULUS_BITS, HistogramParamete
 from treetap.lattice.histogram_scheme import Opener, added, kernels, parameters_of, radices
 from treetap.lattice.histogram_sets import HistogramSets
 from treetap.native.histogram_arrays import HALF_BITS
-from treetap.party.boosting.ciphers import BoostingLayout, summed_values
-from treetap.party.forest.ciphers import ForestLayout, summed_labels
+from treetap.party.boosting.ciphers import BoostingLayout, SumsOfCiphertexts
+from treetap.party.forest.ciphers import ForestLayout, SumsOfShared
 from treetap.party.growth import lattice_sums
 from treetap.party.growth.column_noise import ColumnNoise
 from treetap.party.growth.feature_party import ExpectedRecords, OwnTree
@@ -243,10 +244,10 @@ class _Job:
         job: Any = SimpleNamespace(key=(self._public, self._slots), split_table=table)
         if isinstance(self._params, ForestParams):
             drawn = self._drawn[tree.index], False
-            shared = summed_labels(self._context, self._spec, job, self._params, self._noise, lambda: drawn)
+            shared = SumsOfShared(self._context, self._spec, job, self._noise, lambda: drawn)
             await shared.take_shared()
             return shared
-        sums = summed_values(self._context, self._spec, job, self._noise)
+        sums = SumsOfCiphertexts(self._context, self._spec, job, self._noise)
         await sums.begin(tree.index, tree.columns, sampled)
         return sums
 

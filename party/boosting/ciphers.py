@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from treetap.additive.sums.tree_sums import EncryptedSums
-from treetap.arrays import Ints
 from treetap.errors import Malformed
-from treetap.party.growth.ciphers import EncryptedValues, SummedValues
-from treetap.party.growth.column_noise import ColumnNoise, widths_of
+from treetap.party.growth.column_noise import widths_of
 from treetap.party.growth.feature_party import OwnTree, Sums, since
-from treetap.party.growth.feature_party_job import FeaturePartyJob
-from treetap.party.growth.offered_candidates import Offer
+from treetap.party.growth.feature_party_job import SummedValues
 from treetap.party.growth.split_table import TreeColumns
-from treetap.party.runtime.context import Rows, StepContext, required
-from treetap.party.setup.keys import JobKeys
+from treetap.party.runtime.context import Rows, required
 from treetap.privacy.column_privacy import ColumnPrivacy
-from treetap.protocols.growth import TreeSizes
-from treetap.protocols.key_options import KeyKind
-from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.loss import check_sums, record_bounds
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots, width_for
-from treetap.wire.v2 import boosting_pb2, setup_pb2
 
 
 def layout(
@@ -45,23 +37,6 @@ def layout(
     return Slots(tuple(widths))
 
 
-def implied(params: BoostingParams, records: int, slots: int, classes: int, noises: Sequence[SumNoise] = ()) -> Slots:
-    """The layout of `slots` slots that a job implies, `classes` of them for the class of a record.
-
-    Without these a feature party cannot tell the number of classes from it.
-
-    Raises:
-        Malformed: no number of classes leads to `slots` slots.
-    """
-    outputs, rest = divmod(slots - classes - 1, 2)
-    # of two classes and of more, every number is possible; of fewer there is nothing to learn
-    if rest or outputs < params.outputs_per_tree(2) or (outputs > 1 and params.outputs_per_tree(3) == 1):
-        raise Malformed(f"{slots} slots are not g and h of each output and a count")
-    if classes and (classes < 2 or params.outputs_per_tree(classes) != outputs):
-        raise Malformed(f"{classes} slots for classes do not go with {outputs} outputs")
-    return layout(params, records, outputs, classes, noises)
-
-
 class BoostingLayout(NamedTuple):
     """The layout that a job of boosting implies: see `NoisedLayout`."""
 
@@ -78,53 +53,26 @@ class BoostingLayout(NamedTuple):
         return privacy.noise(self.params, (slots - 1) // 2)
 
     def implied(self, records: int, slots: int, classes: int, noises: Sequence[SumNoise]) -> Slots:
-        return implied(self.params, records, slots, classes, noises)
+        """The layout of `slots` slots that a job implies, `classes` of them for the class of a record.
+
+        Without these a feature party cannot tell the number of classes from it.
+
+        Raises:
+            Malformed: no number of classes leads to `slots` slots.
+        """
+        params, (outputs, rest) = self.params, divmod(slots - classes - 1, 2)
+        # of two classes and of more, every number is possible; of fewer there is nothing to learn
+        if rest or outputs < params.outputs_per_tree(2) or (outputs > 1 and params.outputs_per_tree(3) == 1):
+            raise Malformed(f"{slots} slots are not g and h of each output and a count")
+        if classes and (classes < 2 or params.outputs_per_tree(classes) != outputs):
+            raise Malformed(f"{classes} slots for classes do not go with {outputs} outputs")
+        return layout(params, records, outputs, classes, noises)
 
 
-def encrypted_values(
-    context: StepContext, spec: setup_pb2.JobSpec, sizes: Callable[[], TreeSizes], trees: Callable[[], int]
-) -> EncryptedValues:
-    """By the job's scheme. `sizes`: the job's; `trees`: the most of an attempt."""
-    if not KeyKind.of(spec).on_lattice:
-        return _OneForEachRecord(context, spec)
-    from treetap.party.growth.lattice_values import WordsOfNodes  # with its kernels, which most jobs do without
-
-    return WordsOfNodes(context, spec, sizes, trees)
-
-
-class _OneForEachRecord(JobKeys):
-    """One ciphertext for each record of a tree."""
-
-    async def begin(self, t: int, values: Ints, rows: Rows, parties: Sequence[str]) -> None:
-        await self.stream(values[rows], "gradients", boosting_pb2.Gradients, parties, t)
-
-    async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
-        del t, stage, growing  # the root's ciphertexts serve all nodes
-
-    async def open_offer(self, offer: Offer) -> Ints:
-        return await self.open(offer.ciphertexts, offer.sums)
-
-
-def summed_values(
-    context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, noise: ColumnNoise
-) -> SummedValues:
-    """By the job's scheme."""
-    if not KeyKind.of(spec).on_lattice:
-        return _SumsOfCiphertexts(context, spec, job, noise)
-    from treetap.party.growth.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
-
-    return SumsOfWords(context, spec, job, noise)
-
-
-class _SumsOfCiphertexts:
+class SumsOfCiphertexts(SummedValues):
     """Sums of one ciphertext for each record of a tree."""
 
-    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, noise: ColumnNoise) -> None:
-        self._context, self._sender, self._job, self._noise = context, spec.aggregator, job, noise
-        self._sums: EncryptedSums | None = None
-
-    async def take_key(self) -> None:
-        await self._job.receive_key()
+    _sums: EncryptedSums | None = None
 
     async def begin(self, t: int, columns: TreeColumns, sampled: Rows) -> None:
         """Multiply the tree's ciphertexts into the root's histogram cells while they arrive."""
@@ -160,6 +108,3 @@ class _SumsOfCiphertexts:
         if self._sums is not None:
             sums, self._sums = self._sums, None
             await sums.close()
-
-    async def close(self) -> None:
-        await self.drop()

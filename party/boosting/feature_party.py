@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from treetap.party.boosting.ciphers import BoostingLayout, summed_values
+from treetap.party.boosting.ciphers import BoostingLayout, SumsOfCiphertexts
 from treetap.party.config import PartyConfig
+from treetap.party.growth.ciphers import summed_values
 from treetap.party.growth.feature_party import SITS_OUT, TAKES_PART, FeaturePartyGrowth, OwnTree
 from treetap.party.growth.feature_party_job import FeaturePartyJob, TreeFeatureParty
 from treetap.party.growth.messages import take_sampled
@@ -27,7 +28,7 @@ class FeatureParty(TreeFeatureParty):
         params = self._params = params_as(spec, BoostingParams)
         trees = params.n_estimators * params.trees_per_round(MOST_CLASSES)
         super().__init__(config, context, spec, params, trees, BoostingLayout(params))
-        self._sums = summed_values(context, spec, self._job, self._noise)
+        self._sums = summed_values(SumsOfCiphertexts, context, spec, self._job, self._noise)
 
     @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT), Next("publish"))
     async def take_key(self) -> None:

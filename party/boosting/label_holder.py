@@ -10,8 +10,9 @@ import logging
 import numpy as np
 
 from treetap.errors import DataError
-from treetap.party.boosting.ciphers import BoostingLayout, encrypted_values, layout
+from treetap.party.boosting.ciphers import BoostingLayout, layout
 from treetap.party.config import PartyConfig
+from treetap.party.growth.ciphers import encrypted_values
 from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
 from treetap.party.growth.messages import sampled_messages
@@ -27,7 +28,7 @@ from treetap.trees.boosting_rounds import MeasuredRounds
 from treetap.trees.loss import Loss, loss_for
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
-from treetap.wire.v2 import control_pb2, setup_pb2
+from treetap.wire.v2 import boosting_pb2, control_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,9 @@ class LabelHolder:
         self._params = params_as(spec, BoostingParams)
         self._limited = config.withholding.xi is not None
         trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
-        encrypted = self._encrypted = encrypted_values(context, spec, lambda: self.sizes, self._most_trees)
+        encrypted = self._encrypted = encrypted_values(
+            context, spec, lambda: self.sizes, self._most_trees, "gradients", boosting_pb2.Gradients
+        )
         job = self._job = LabelHolderJob(
             config,
             context,

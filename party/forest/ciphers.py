@@ -8,25 +8,17 @@ from typing import NamedTuple
 import numpy as np
 
 from treetap.additive.sums.tree_sums import NodeTask, PooledSums
-from treetap.arrays import Ints
 from treetap.errors import Malformed
-from treetap.party.growth.ciphers import SharedValues, SumsOfShared
 from treetap.party.growth.column_noise import ColumnNoise, widths_of
 from treetap.party.growth.feature_party import OwnTree, Sums, since
-from treetap.party.growth.feature_party_job import FeaturePartyJob
-from treetap.party.growth.offered_candidates import Offer
-from treetap.party.growth.split_table import TreeColumns
+from treetap.party.growth.feature_party_job import FeaturePartyJob, SummedValues
 from treetap.party.runtime.context import Rows, StepContext, required
-from treetap.party.setup.keys import JobKeys
 from treetap.privacy.column_privacy import ColumnPrivacy, most_draws
-from treetap.protocols.growth import TreeSizes
-from treetap.protocols.key_options import KeyKind
-from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.loss import UNIT
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import ForestParams
 from treetap.trees.slots import Slots, width_for
-from treetap.wire.v2 import forest_pb2, setup_pb2
+from treetap.wire.v2 import setup_pb2
 
 
 def layout(
@@ -45,22 +37,6 @@ def layout(
     return Slots((*widths_of(records, bounds, noises), *[width_for(records, 1)] * classes))
 
 
-def implied(
-    params: ForestParams, on_lattice: bool, records: int, slots: int, classes: int, noises: Sequence[SumNoise] = ()
-) -> Slots:
-    """The layout of `slots` slots that a job implies; a feature party cannot tell the number of classes from it.
-
-    `classes`: those slots that count all records, which with a key have sums of their own instead.
-
-    Raises:
-        Malformed: no number of classes leads to `slots` slots.
-    """
-    of_all = on_lattice and params.criterion == "gini" and slots == 2 * classes > 2
-    if slots < 2 or (classes and not of_all):
-        raise Malformed(f"{slots} slots, {classes} of all records, are not counts of classes, nor a target and a count")
-    return layout(params, records, slots - classes, classes, noises)
-
-
 class ForestLayout(NamedTuple):
     """The layout that a job of a forest implies: see `NoisedLayout`."""
 
@@ -77,73 +53,35 @@ class ForestLayout(NamedTuple):
         return privacy.noise_of_forest(self.params, slots, draws)
 
     def implied(self, records: int, slots: int, classes: int, noises: Sequence[SumNoise]) -> Slots:
-        return implied(self.params, self.on_lattice, records, slots, classes, noises)
+        """The layout of `slots` slots that a job implies; a feature party cannot tell the number of classes from it.
+
+        `classes`: those slots that count all records, which with a key have sums of their own instead.
+
+        Raises:
+            Malformed: no number of classes leads to `slots` slots.
+        """
+        of_all = self.on_lattice and self.params.criterion == "gini" and slots == 2 * classes > 2
+        if slots < 2 or (classes and not of_all):
+            raise Malformed(
+                f"{slots} slots, {classes} of all records, are not counts of classes, nor a target and a count"
+            )
+        return layout(self.params, records, slots - classes, classes, noises)
 
 
 #: The draw of the current tree: how often it draws each record (N,), and True if sums over all records are asked for.
 Draw = Callable[[], tuple[Rows, bool]]
 
 
-def encrypted_labels(
-    context: StepContext, spec: setup_pb2.JobSpec, sizes: Callable[[], TreeSizes], params: ForestParams
-) -> SharedValues:
-    """By the job's scheme. `sizes`: the job's."""
-    if not KeyKind.of(spec).on_lattice:
-        return _OneForEachRecord(context, spec, sizes)
-    from treetap.party.growth.lattice_values import WordsOfNodes  # with its kernels, which most jobs do without
-
-    return WordsOfNodes(context, spec, sizes, lambda: params.n_estimators, once=not params.bootstrap)
-
-
-class _OneForEachRecord(JobKeys):
-    """One ciphertext for each record of an attempt."""
-
-    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, sizes: Callable[[], TreeSizes]) -> None:
-        super().__init__(context, spec)
-        self._sizes = sizes
-
-    async def share(self, values: Ints) -> None:
-        await self.stream(values, "encrypted_labels", forest_pb2.EncryptedLabels, list(self._spec.feature_parties))
-
-    async def begin(self, t: int, values: Ints, rows: Rows, parties: Sequence[str]) -> None:
-        del t, values, rows, parties  # the shared ciphertexts serve all trees
-
-    async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
-        del t, stage, growing
-
-    async def open_offer(self, offer: Offer) -> Ints:
-        """The sums over the drawn records and, in further slots, those over all: they come behind the others."""
-        times = self._sizes().sums_of_each
-        return np.concatenate(np.split(await self.open(offer.ciphertexts, times * offer.sums), times), axis=1)
-
-
-def summed_labels(
-    context: StepContext,
-    spec: setup_pb2.JobSpec,
-    job: FeaturePartyJob,
-    params: ForestParams,
-    noise: ColumnNoise,
-    draw: Draw,
-) -> SumsOfShared:
-    """By the job's scheme."""
-    if not KeyKind.of(spec).on_lattice:
-        return _SumsOfCiphertexts(context, spec, job, noise, draw)
-    from treetap.party.growth.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
-
-    return SumsOfWords(context, spec, job, noise, once=not params.bootstrap)
-
-
-class _SumsOfCiphertexts:
+class SumsOfShared(SummedValues):
     """Sums of the ciphertexts of an attempt over the draws of a node."""
+
+    _pool: PooledSums | None = None
 
     def __init__(
         self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, noise: ColumnNoise, draw: Draw
     ) -> None:
-        self._context, self._sender, self._job, self._noise, self._draw = context, spec.aggregator, job, noise, draw
-        self._pool: PooledSums | None = None
-
-    async def take_key(self) -> None:
-        await self._job.receive_key()
+        super().__init__(context, spec, job, noise)
+        self._draw = draw
 
     async def take_shared(self) -> None:
         """Receive the ciphertext of the label of each of the training's records into the workers."""
@@ -160,9 +98,6 @@ class _SumsOfCiphertexts:
             self._context.progress.done = pool.received
         if pool.received != total:
             raise Malformed(f"{sender} sent encrypted labels of {pool.received} of {total} records")
-
-    async def begin(self, t: int, columns: TreeColumns, sampled: Rows) -> None:
-        del t, columns, sampled  # the shared ciphertexts serve all trees
 
     async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums:
         """Compute them, add noise if they have any, pack and re-randomise them.
@@ -181,9 +116,6 @@ class _SumsOfCiphertexts:
         self._context.costs.operations.update(since(before, pool.operations))
         public, _ = self._job.key
         return Sums(packed, len(packed) // public.ciphertext_bytes)
-
-    async def drop(self) -> None:
-        """The next tree has the same ciphertexts."""
 
     async def close(self) -> None:
         if self._pool is not None:

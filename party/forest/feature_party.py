@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from treetap.errors import Malformed
 from treetap.party.config import PartyConfig
 from treetap.party.defences.checks import refuse_classes
-from treetap.party.forest.ciphers import ForestLayout, summed_labels
+from treetap.party.forest.ciphers import ForestLayout, SumsOfShared
+from treetap.party.growth.ciphers import summed_values
 from treetap.party.growth.feature_party import SITS_OUT, TAKES_PART, FeaturePartyGrowth, OwnTree
 from treetap.party.growth.feature_party_job import FeaturePartyJob, TreeFeatureParty
 from treetap.party.growth.messages import take_drawn
@@ -29,7 +32,8 @@ class FeatureParty(TreeFeatureParty):
         params = self._params = params_as(spec, ForestParams)
         layout = ForestLayout(params, KeyKind.of(spec).on_lattice)
         super().__init__(config, context, spec, params, params.n_estimators, layout)
-        self._shared = self._sums = summed_labels(context, spec, self._job, params, self._noise, self._draw)
+        of_shared, once = partial(SumsOfShared, draw=self._draw), not params.bootstrap
+        self._sums = summed_values(of_shared, context, spec, self._job, self._noise, once=once)
         self._drawn: Rows
         self._sums_of_all = False  # of the current tree
 
@@ -41,7 +45,7 @@ class FeatureParty(TreeFeatureParty):
     @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT))
     async def take_labels(self) -> None:
         """Receive what serves all trees: a ciphertext of the label of each of the training's records, or its words."""
-        await self._shared.take_shared()
+        await self._sums.take_shared()
 
     def _draw(self) -> tuple[Rows, bool]:
         """How often the current tree draws each record, and True if sums over all records are asked for."""

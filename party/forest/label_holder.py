@@ -8,7 +8,8 @@ import numpy as np
 
 from treetap.arrays import Ints
 from treetap.party.config import PartyConfig
-from treetap.party.forest.ciphers import ForestLayout, encrypted_labels, layout
+from treetap.party.forest.ciphers import ForestLayout, layout
+from treetap.party.growth.ciphers import encrypted_values
 from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
 from treetap.party.growth.messages import drawn_messages
@@ -24,7 +25,7 @@ from treetap.trees.forest_rounds import ForestRounds
 from treetap.trees.growing_tree import with_zeros
 from treetap.trees.params import ForestParams
 from treetap.trees.slots import Slots
-from treetap.wire.v2 import control_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, forest_pb2, setup_pb2
 
 
 @role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("bin"),)}, LabelHolderJob, LabelHolderGrowth)
@@ -40,7 +41,16 @@ class LabelHolder:
         trees, on_lattice = self._params.n_estimators, KeyKind.of(spec).on_lattice
         #: Where each node has words, these classes are in them; ciphertexts serve both sums.
         self._classes_in_slots = self._sums_of_all and on_lattice
-        encrypted = self._encrypted = encrypted_labels(context, spec, lambda: self.sizes, self._params)
+        encrypted = self._encrypted = encrypted_values(
+            context,
+            spec,
+            lambda: self.sizes,
+            lambda: trees,
+            "encrypted_labels",
+            forest_pb2.EncryptedLabels,
+            shared=True,
+            once=not self._params.bootstrap,
+        )
         job = self._job = LabelHolderJob(
             config,
             context,

@@ -1,76 +1,106 @@
-"""Interfaces of a tree's encryption at both roles: a protocol has its own with a key pair, all share a lattice's."""
+"""Ciphers of records' values, and of their sums, by a job's scheme: a protocol has sums of its own with a key pair, all
+share a lattice's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from google.protobuf.message import Message
 
 from treetap.arrays import Ints
-from treetap.party.growth.feature_party import OwnTree, Sums
+from treetap.party.growth.column_noise import ColumnNoise
+from treetap.party.growth.feature_party_job import FeaturePartyJob, SummedValues
 from treetap.party.growth.offered_candidates import Offer
-from treetap.party.growth.split_table import TreeColumns
-from treetap.party.runtime.context import Rows
-from treetap.party.setup.keys import KeyMaker
-from treetap.tables.labels import Labels
+from treetap.party.runtime.context import Rows, StepContext
+from treetap.party.setup.keys import JobKeys
+from treetap.protocols.growth import TreeSizes
+from treetap.protocols.key_options import KeyKind
 from treetap.trees.growing_tree import GrowingTree
-from treetap.trees.slots import Slots
+from treetap.wire.v2 import setup_pb2
+
+if TYPE_CHECKING:
+    from treetap.party.growth.lattice_values import WordsOfNodes
+
+#: Encrypts for one attempt at a job, by its scheme; both have the same methods.
+EncryptedValues: TypeAlias = "OneForEachRecord | WordsOfNodes"
 
 
-class EncryptedValues(KeyMaker, Protocol):
-    """Encrypts for one attempt at a job."""
+class OneForEachRecord(JobKeys):
+    """One ciphertext for each record, of each tree or, where its values are equal in all, of an attempt (`shared`)."""
 
-    def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
-        """`BadInput` if plaintexts of this layout do not fit, whatever the feature parties have: see `fitting`."""
-        ...
-
-    async def begin(self, t: int, values: Ints, rows: Rows, parties: Sequence[str]) -> None:
-        """Send `parties` the values (N, S) of the records `rows` for the root of tree `t`."""
-        ...
-
-    async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
-        """Send the parties of the tree what they need for the nodes that are built at this stage."""
-        ...
-
-    async def open_offer(self, offer: Offer) -> Ints:
-        """The sums (sums, S) of an offer; `Malformed` if it is none."""
-        ...
-
-
-class SharedValues(EncryptedValues, Protocol):
-    """The same for trees that are grown on equal values of a record."""
+    def __init__(
+        self,
+        context: StepContext,
+        spec: setup_pb2.JobSpec,
+        sizes: Callable[[], TreeSizes],
+        kind: str,
+        body: Callable[..., Message],
+        *,
+        shared: bool,
+    ) -> None:
+        """`sizes`: the job's. `kind`, `body`: of the messages."""
+        super().__init__(context, spec)
+        self._sizes, self._kind, self._body, self._shared = sizes, kind, body, shared
 
     async def share(self, values: Ints) -> None:
         """Send the feature parties what of these values (N, S), one draw of each record, serves all trees."""
-        ...
+        await self.stream(values, self._kind, self._body, list(self._spec.feature_parties))
+
+    async def begin(self, t: int, values: Ints, rows: Rows, parties: Sequence[str]) -> None:
+        """Send `parties` the values (N, S) of the records `rows` for the root of tree `t`."""
+        if not self._shared:
+            await self.stream(values[rows], self._kind, self._body, parties, t)
+
+    async def next_stage(self, t: int, stage: int, growing: GrowingTree) -> None:
+        """Send nothing: the root's ciphertexts serve all nodes."""
+
+    async def open_offer(self, offer: Offer) -> Ints:
+        """The sums (sums, S) of an offer; `Malformed` if it is none.
+
+        Sums over all records come behind those over the drawn ones, and are in further slots.
+        """
+        times = self._sizes().sums_of_each
+        return np.concatenate(np.split(await self.open(offer.ciphertexts, times * offer.sums), times), axis=1)
 
 
-class SummedValues(Protocol):
-    """Sums for one attempt at a job."""
+def encrypted_values(
+    context: StepContext,
+    spec: setup_pb2.JobSpec,
+    sizes: Callable[[], TreeSizes],
+    trees: Callable[[], int],
+    kind: str,
+    body: Callable[..., Message],
+    *,
+    shared: bool = False,
+    once: bool = False,
+) -> EncryptedValues:
+    """By the job's scheme.
 
-    async def take_key(self) -> None:
-        """Receive what the label holder encrypts with, as far as a feature party needs it."""
-        ...
+    `sizes`: the job's; `trees`: the most of an attempt. `kind`, `body`, `shared`: see `OneForEachRecord`. `once`: see
+    `WordsOfNodes`.
+    """
+    if not KeyKind.of(spec).on_lattice:
+        return OneForEachRecord(context, spec, sizes, kind, body, shared=shared)
+    from treetap.party.growth.lattice_values import WordsOfNodes  # with its kernels, which most jobs do without
 
-    async def begin(self, t: int, columns: TreeColumns, sampled: Rows) -> None:
-        """Begin tree `t` over these records."""
-        ...
-
-    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums | AsyncIterator[Sums]:
-        """The left sums of every candidate of these nodes, in this party's secret order: at once or node by node."""
-        ...
-
-    async def drop(self) -> None:
-        """Release the tree, if there is one."""
-        ...
-
-    async def close(self) -> None:
-        """Release all that the workers hold."""
-        ...
+    return WordsOfNodes(context, spec, sizes, trees, once=once)
 
 
-class SumsOfShared(SummedValues, Protocol):
-    """The same for trees that are grown on equal values of a record."""
+def summed_values(
+    ciphertexts: Callable[[StepContext, setup_pb2.JobSpec, FeaturePartyJob, ColumnNoise], SummedValues],
+    context: StepContext,
+    spec: setup_pb2.JobSpec,
+    job: FeaturePartyJob,
+    noise: ColumnNoise,
+    *,
+    once: bool = False,
+) -> SummedValues:
+    """By the job's scheme. `ciphertexts`: makes the protocol's sums with a key pair. `once`: see `SumsOfWords`."""
+    if not KeyKind.of(spec).on_lattice:
+        return ciphertexts(context, spec, job, noise)
+    from treetap.party.growth.lattice_sums import SumsOfWords  # with its kernels, which most jobs do without
 
-    async def take_shared(self) -> None:
-        """Receive what serves all trees."""
-        ...
+    return SumsOfWords(context, spec, job, noise, once=once)

@@ -6,7 +6,7 @@ It is the same for every training protocol; the protocol's feature party adds th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -16,7 +16,6 @@ from treetap.models.line_file import Line
 from treetap.models.store import TREES
 from treetap.party.alignment.steps import Alignment, begin_alignment
 from treetap.party.config import PartyConfig
-from treetap.party.growth.ciphers import SummedValues
 from treetap.party.growth.column_noise import ColumnNoise, NoisedLayout
 from treetap.party.growth.continuation import FirstTrees
 from treetap.party.growth.feature_party import (
@@ -27,12 +26,13 @@ from treetap.party.growth.feature_party import (
     ExpectedRecords,
     FeaturePartyGrowth,
     OwnTree,
+    Sums,
     nodes_of,
 )
 from treetap.party.growth.rule import Draft, Part, Rule, rules_of
-from treetap.party.growth.split_table import SplitTable
+from treetap.party.growth.split_table import SplitTable, TreeColumns
 from treetap.party.growth.stored_trees import StoredTrees, entries_of
-from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, Conditions, Next, Outcome, step, steps_of
 from treetap.party.setup.labelled_table import drawing, drawn_by_seed, load_records
 from treetap.party.setup.steps import (
@@ -238,6 +238,34 @@ class FeaturePartyJob:
         """Have these as the job's records."""
         self._records, self.sizes.records = records, len(records.table.ids)
         return records
+
+
+class SummedValues:
+    """Sums of encrypted values for one attempt at a job."""
+
+    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, noise: ColumnNoise) -> None:
+        self._context, self._sender, self._job, self._noise = context, spec.aggregator, job, noise
+
+    async def take_key(self) -> None:
+        """Receive what the label holder encrypts with, as far as a feature party needs it."""
+        await self._job.receive_key()
+
+    async def take_shared(self) -> None:
+        """Receive what serves all trees, of protocols that grow them on equal values of a record."""
+
+    async def begin(self, t: int, columns: TreeColumns, sampled: Rows) -> None:
+        """Begin tree `t` over these records; nothing, where shared ciphertexts serve it."""
+
+    async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums | AsyncIterator[Sums]:
+        """The left sums of every candidate of these nodes, in this party's secret order: at once or node by node."""
+        raise NotImplementedError
+
+    async def drop(self) -> None:
+        """Release the tree, if there is one."""
+
+    async def close(self) -> None:
+        """Release all that the workers hold."""
+        await self.drop()
 
 
 class TreeFeatureParty(ABC):

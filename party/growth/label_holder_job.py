@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from treetap.arrays import Bools, Ints
 from treetap.errors import OutOfOrder
@@ -21,7 +21,7 @@ from treetap.party.growth.split_table import SplitTable
 from treetap.party.growth.stored_trees import LabelState, StoredTrees, entries_of, published_model, stored_trees
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, Next, Outcome, step
-from treetap.party.setup.keys import KeyMaker
+from treetap.party.setup.keys import JobKeys
 from treetap.party.setup.labelled_table import LabelledTable, load_labelled_table
 from treetap.party.setup.steps import bin_features, manifest_of, without_columns
 from treetap.protocols.growth import TreeSizes
@@ -35,6 +35,9 @@ from treetap.trees.params import TreeParams
 from treetap.trees.slots import Slots
 from treetap.wire.metric_history import columns
 from treetap.wire.v2 import setup_pb2
+
+if TYPE_CHECKING:
+    from treetap.party.growth.lattice_values import WordsOfNodes
 
 
 class LabelHolderJob:
@@ -61,7 +64,7 @@ class LabelHolderJob:
         params: TreeParams,
         trees: int,
         slots: Callable[[Labels], Slots],
-        keys: KeyMaker,
+        keys: JobKeys | WordsOfNodes,
         label_slots: Callable[[Labels], int] = lambda _: 0,
         layout: Any = None,
     ) -> None:

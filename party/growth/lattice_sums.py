@@ -24,7 +24,7 @@ from treetap.lattice.histogram_sums import HistogramSums, ReceivedWords
 from treetap.lattice.histogram_ways import Needs, Way, built_nodes, once_an_attempt, way_of
 from treetap.party.growth.column_noise import ColumnNoise
 from treetap.party.growth.feature_party import OwnTree, Sums, since
-from treetap.party.growth.feature_party_job import FeaturePartyJob
+from treetap.party.growth.feature_party_job import FeaturePartyJob, SummedValues
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.setup.keys import draw_joint_seed
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # most parties have no cluster
 log = logging.getLogger(__name__)
 
 
-class SumsOfWords:
+class SumsOfWords(SummedValues):
     """Answers for the nodes that the label holder builds, by the way that the layout and settings say."""
 
     def __init__(
@@ -52,8 +52,8 @@ class SumsOfWords:
         once: bool = False,
     ) -> None:
         """`once`: values of records are those of all trees, unless a plaintext has slots for the class of a record."""
-        self._context, self._spec, self._job, self._noise, self._once = context, spec, job, noise, once
-        self._sender, self._parties = spec.aggregator, [spec.aggregator, *spec.feature_parties]
+        super().__init__(context, spec, job, noise)
+        self._once, self._parties = once, [spec.aggregator, *spec.feature_parties]
         self._parameters: HistogramParameters | None = None
         self._shards: Shards | None = None
         self._way: _Queries | _Sets | None = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 from google.protobuf.message import Message
@@ -38,21 +37,6 @@ def fitting(slots: Slots, labels: Labels, key: KeyKind, remedy: str) -> Slots:
             f"{holder} has {key.plain_bits}: use {remedy}"
         ) from failure
     return slots
-
-
-class KeyMaker(Protocol):
-    """Key pair of a label holder in one attempt at a job, or its substitute, from its making to its end."""
-
-    async def make(self, slots: Slots, *, label_slots: int = 0, own_rounds: int = 0) -> setup_pb2.PlannedTraffic | None:
-        """Make it, and send the feature parties what they need of it; see `JobKeys.make`.
-
-        Returns the bytes that the attempt's trees take, where they are many and follow from the layout.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Delete in the workers what must not be known to others."""
-        ...
 
 
 class JobKeys:
