@@ -22,10 +22,9 @@ from treetap.lab.api.parameters import Parameters
 from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.local_federation import keep_table
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import HIDES_CONSTANTS, HISTORY, TREES, described
+from treetap.models.store import HIDES_CONSTANTS, HISTORY, SPACES, TREES, described
 from treetap.party.defences.checks import check_own, check_own_trees
 from treetap.party.defences.settings import Defences
-from treetap.party.growth.withheld import mode_of
 from treetap.party.policy import Policy
 from treetap.party.setup.labelled_table import EvaluatedLabels, LabelledTable
 from treetap.party.setup.labelled_table import described as entry_of_evaluated
@@ -271,7 +270,7 @@ def _shards(
             "missing": None if np.isnan(params.missing) else params.missing,
             **(data.table if party == data.party else records.table).described(),
             **entry_of_evaluated(spec),
-            **mode_of(params, None),
+            **({SPACES: "withheld"} if params.withheld else {}),
             "trees": len(trees),
         }
         if party != data.party:

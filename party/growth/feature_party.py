@@ -179,10 +179,6 @@ class OwnTree:
     def _is_split(self, node: int) -> bool:
         return not {2 * node, 2 * node + 1}.isdisjoint(self.rows)
 
-    def check_sides(self, node: int, sides: Sequence[Rows]) -> None:
-        """`Malformed` where the job's rules let no split divide a node so."""
-        self.expected.check_sides(node, sides)
-
     def divide(self, node: int, left: Rows) -> tuple[Rows, Rows]:
         """Divide these records of a node; returns those that go left, and the others."""
         self.rows[2 * node] = left
@@ -288,7 +284,8 @@ class FeaturePartyGrowth:
             split, left = tree.columns.split(node, rows, candidates, partitions.get(node, []))
             tree.splits.append(split)
             sides = tree.divide(node, left)
-            tree.check_sides(node, sides)
+            if tree.takes_spaces:  # without them the party does not know which records are the node's
+                tree.expected.check_sides(node, sides)
             for child, side in zip((2 * node, 2 * node + 1), sides, strict=True):
                 count = int((side < tree.columns.training).sum())  # without those of an eval table
                 self._context.policy.check_space(self._context.party, self._label_holder, child, count)

@@ -18,7 +18,7 @@ from treetap.party.growth.offered_candidates import OfferedCandidates, OpenSums,
 from treetap.party.growth.rule import Summed
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.growth.stored_trees import SCORES, LabelState, keep_round
-from treetap.party.growth.withheld import spaces_of
+from treetap.party.growth.withheld import ShownSpaces
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.process.together import together
@@ -90,7 +90,7 @@ class LabelHolderGrowth:
         self._parties = [spec.aggregator, *self._feature_parties]
         self._tree: PlantedTree | None = None
         params = self._params = params_as(spec, TreeParams)  # type: ignore[type-abstract] # of either protocol
-        self.shown = spaces_of(context, spec, params, job.rules)
+        self.shown = ShownSpaces(context, spec, job.rules, of_all=params.withheld)
         self._recorded = RecordedSums(context)
 
     def plant(

@@ -163,10 +163,10 @@ class Rule:
 #: Class of a rule → whether a part of a job has it, in the order in which they have their say.
 RULES: Mapping[str, Callable[[Part], bool]] = {
     "treetap.party.growth.rules.withholding.Withheld": lambda part: part.labelled,
-    "treetap.party.growth.rules.instance_spaces.Hidden": lambda part: part.params.withheld,
+    "treetap.party.growth.withheld.Hidden": lambda part: part.params.withheld,
     "treetap.party.growth.rules.repair.Repair": lambda part: part.labelled and part.config.defences.private_values,
     "treetap.party.growth.rules.released_sets.ReleasedSets": lambda part: part.labelled,
-    "treetap.party.growth.rules.noisy_labels.CleanMetrics": lambda part: (
+    "treetap.party.growth.rules.repair.CleanMetrics": lambda part: (
         part.labelled and part.config.defences.label_dp is not None
     ),
     "treetap.party.growth.rules.evaluated.Evaluated": lambda _: True,

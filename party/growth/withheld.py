@@ -13,8 +13,8 @@ it, after its account of what they tell of the labels, and if its policy lets se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,30 +22,31 @@ from treetap.arrays import Bools
 from treetap.models.store import SPACES
 from treetap.party.growth.feature_party import OwnTree
 from treetap.party.growth.messages import space_messages
-from treetap.party.growth.rule import Rule
+from treetap.party.growth.rule import Draft, Rule, Summed
 from treetap.party.runtime.context import CountedBody, Rows, StepContext
 from treetap.process.together import together
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree
-from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 
 
 class ShownSpaces:
     """The instance spaces of the frontier, as the feature parties of a job know them."""
 
-    #: Left records of a feature party's splits come among all records, not among the node's.
-    of_all = False
+    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, rules: Sequence[Rule], *, of_all: bool) -> None:
+        """`rules`: of the job, which account for the sets.
 
-    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, rules: Sequence[Rule]) -> None:
-        """`rules`: of the job, which account for the sets."""
-        self._context, self._spec, self._rules = context, spec, rules
+        `of_all`: sets are withheld. No draw and no space is sent, and left records of a feature party's splits come
+        among all records, not among the node's.
+        """
+        self._context, self._spec, self._rules, self.of_all = context, spec, rules, of_all
         self._numbers = {party: number for number, party in enumerate(spec.feature_parties, start=1)}
 
     async def show_draw(self, t: int, parties: list[str], bodies: Callable[[], Iterable[CountedBody]]) -> None:
         """Send the parties of tree `t` the records that it draws; `bodies` makes the messages of one series."""
-        sending = (self._context.outbox.send(party, "sampled_records", bodies(), round=t) for party in parties)
+        shown = () if self.of_all else parties
+        sending = (self._context.outbox.send(party, "sampled_records", bodies(), round=t) for party in shown)
         await together(*sending)
 
     async def show(self, t: int, stage: int, growing: GrowingTree, training: int) -> None:
@@ -59,20 +60,17 @@ class ShownSpaces:
         """
         parties = taking_part(self._spec, t)
         await self._context.offload(lambda: self._account(parties, t, growing, training))
-        if growing.build:
+        if growing.build and not self.of_all:
             await self._send(parties, t, stage, growing, training)
 
     def _account(self, parties: list[str], t: int, growing: GrowingTree, training: int) -> None:
         for party in parties:
             # what is known of records of an eval table depends on no label of theirs
-            known = {node: growing.rows[node] for node in self._known(self._numbers[party], growing)}
-            sets = {node: rows[rows < training] for node, rows in known.items()}
+            known = growing.known_without_relay if self.of_all else growing.known_to
+            rows = {node: growing.rows[node] for node in known(self._numbers[party])}
+            sets = {node: some[some < training] for node, some in rows.items()}
             for rule in self._rules:
                 rule.release(party, t, sets)
-
-    def _known(self, number: int, growing: GrowingTree) -> list[int]:
-        """The nodes of the stage just begun whose records party `number` comes to know."""
-        return growing.known_to(number)
 
     async def _send(self, parties: list[str], t: int, stage: int, growing: GrowingTree, training: int) -> None:
         for party in parties:
@@ -92,32 +90,6 @@ class ShownSpaces:
         return [node for node in growing.frontier if growing.made[node >> 1].party != number]
 
 
-def mode_of(params: TreeParams, base: Mapping[str, Any] | None) -> dict[str, str]:
-    """The entry of a model's manifest: of a training, or of the base model (its manifest) from which it continued."""
-    withheld = params.withheld or bool(base and base.get(SPACES))
-    return {SPACES: "withheld"} if withheld else {}
-
-
-class NoSpaces(ShownSpaces):
-    """The label holder's account of what feature parties know of the records by their own splits; it sends no set."""
-
-    of_all = True
-
-    async def show_draw(self, t: int, parties: list[str], bodies: Callable[[], Iterable[CountedBody]]) -> None:
-        """Send nothing."""
-
-    def _known(self, number: int, growing: GrowingTree) -> list[int]:
-        return growing.known_without_relay(number)
-
-    async def _send(self, parties: list[str], t: int, stage: int, growing: GrowingTree, training: int) -> None:
-        """Send nothing."""
-
-
-def spaces_of(context: StepContext, spec: setup_pb2.JobSpec, params: TreeParams, rules: Sequence[Rule]) -> ShownSpaces:
-    """What the label holder shows of records by the job's parameters."""
-    return (NoSpaces if params.withheld else ShownSpaces)(context, spec, rules)
-
-
 class BlindTree(OwnTree):
     """A tree under construction at a feature party that knows no instance space: it answers for all records."""
 
@@ -127,13 +99,6 @@ class BlindTree(OwnTree):
         """All records."""
         del node
         return self.rows[ROOT]
-
-    def rows_of_won(self, node: int) -> Rows:
-        """All records; `Malformed` as for a tree whose records are shown."""
-        return super().rows_of_won(node)
-
-    def check_sides(self, node: int, sides: Sequence[Rows]) -> None:
-        """Check nothing: the party does not know which records are the node's."""
 
     def _is_split(self, node: int) -> bool:
         return node in {split.node for split in self.splits}
@@ -152,3 +117,16 @@ class BlindTree(OwnTree):
         mask = np.zeros(self.total, dtype=bool)
         mask[rows] = True
         return mask
+
+
+class Hidden(Rule):
+    """No set of records is shown while trees grow."""
+
+    tree = BlindTree
+
+    def values(self, summed: Summed) -> Summed:
+        """Which sibling is summed must not depend on records."""
+        return replace(summed, left_first=True, padded=self.part.params.pad_trees)
+
+    async def publish(self, draft: Draft) -> None:
+        draft.entries[SPACES] = "withheld"

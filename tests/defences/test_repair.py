@@ -17,12 +17,9 @@ from tests.blindness.observed import Act, Crossed, Observed, observed
 from tests.library.trees.repairs import VARIANTS, Ints, in_order_of_nodes, trained
 from tests.simulator import Federation, Message, finished, run
 from tests.worlds import PARTIES, World, manifest, spec, world
-from treetap.errors import DataError
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model, read_repaired
 from treetap.party.defences.settings import Defences, LabelDp, ReducedLeakage
-from treetap.party.growth.rules.repair import ReachedLeaves
-from treetap.party.runtime.job_store import Store
 from treetap.privacy.label_dp import staged
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
@@ -196,18 +193,6 @@ def test_a_resumed_job_repairs_the_same_trees(word: str, tmp_path: Path) -> None
     for name in ("trees.jsonl", "repaired.jsonl"):
         first, second = (each[HOLDER] / "models" / "job" / name for each in (states, resumed))
         assert first.read_bytes() == second.read_bytes()
-
-
-def test_trees_that_were_grown_without_their_leaves_are_not_repaired(tmp_path: Path) -> None:
-    """A resumed job to which repairs were added is refused by name."""
-    store = Store(tmp_path).job("job")
-    store.claim("s", "d")
-    on = ReachedLeaves(store)
-    with pytest.raises(DataError, match=r"jobs/job: has no leaves of records of tree 0: grafting or refit"):
-        on.check(1)
-    on.keep(0, {2: np.array([0, 2]), 3: np.array([1])}, 3)
-    on.check(1)
-    assert on.of(0).tolist() == [2, 3, 2]
 
 
 def test_a_job_cannot_be_repaired_from_its_middle_on(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""`grafting` and `refit`: the label holder alone repairs a finished model of noisy labels (`treetap.trees.repair`).
+"""`label_dp`, `grafting` and `refit`: figures by labels as they are of a model of noisy ones, and its repair.
+
+`grafting` and `refit`: the label holder alone repairs a finished model of noisy labels (`treetap.trees.repair`).
 
 It needs the leaf that every record reached in each tree: arrays `reached-T` of the job's files, which go when the model
 is published. What it makes depends on clean labels. It is for the label holder's own files, and no message depends on
@@ -7,7 +9,8 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,60 +18,39 @@ from treetap.arrays import Ints
 from treetap.errors import DataError
 from treetap.models.line_file import Line
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import HIDES_CONSTANTS, REPAIRED, VALUES
+from treetap.models.store import CLEAN_METRICS, HIDES_CONSTANTS, REPAIRED, VALUES
 from treetap.party.defences.checks import refuse_repair
-from treetap.party.growth.rule import Draft, Part, Rule
+from treetap.party.growth.rule import Draft, Rule
 from treetap.party.growth.split_table import SplitTable
-from treetap.party.runtime.job_store import JobStore
+from treetap.party.runtime.context import required
 from treetap.party.setup.labelled_table import LabelledTable
 from treetap.trees.ensemble import Tree
 from treetap.trees.growing_tree import GrowingTree
+from treetap.trees.metrics import finite
 from treetap.trees.repair import NoisyModel, repair
 
 
-class ReachedLeaves:
-    """Of each stored tree the leaves (N,), as heap numbers of the shape that all parties know."""
+class CleanMetrics(Rule):
+    """A file of the label holder alone: metrics by labels as they are, beside a model of noisy ones (`label_dp`)."""
 
-    def __init__(self, store: JobStore) -> None:
-        self._store = store
-
-    def keep(self, tree: int, rows: Mapping[int, Ints], records: int) -> None:
-        """Store the records of each leaf of a tree, before the tree itself; N is `records`."""
-        reached = np.zeros(records, dtype=np.int32)
-        for leaf, here in rows.items():
-            reached[here] = leaf
-        self._store.save_arrays(_name(tree), {"leaves": reached})
-
-    def check(self, trees: int) -> None:
-        """Raise `DataError` if trees of this number are stored, and the leaves of one of them are not."""
-        for tree in range(trees):
-            if not self._store.has(f"{_name(tree)}.npz"):
-                raise DataError(
-                    f"{self._store.folder}: has no leaves of records of tree {tree}: grafting or refit under "
-                    "[defences] was added after it was grown; take it out again, or cancel the job and train anew"
-                )
-
-    def of(self, tree: int) -> Ints:
-        """The leaves (N,) of a stored tree, which `check` has found; `DataError` if they are damaged."""
-        arrays = self._store.load_arrays(_name(tree))
-        assert arrays is not None
-        return arrays["leaves"].astype(np.int64)
-
-
-def _name(tree: int) -> str:
-    return f"reached-{tree}"
+    async def publish(self, draft: Draft) -> None:
+        content = {"training_metrics": finite(required(draft.state).measured(required(draft.data).known.values))}
+        self.part.context.store.write(CLEAN_METRICS, json.dumps(content, indent=1).encode())
+        draft.kinds.append(CLEAN_METRICS)
 
 
 class Repair(Rule):
     """Values of leaves from labels as they are, once all trees are stored; predictions use those of one variant."""
 
-    def __init__(self, part: Part) -> None:
-        super().__init__(part)
-        self._reached = ReachedLeaves(part.context.store)
-
     def resumed(self, stored: int) -> None:
-        """Look for the leaves that records reached in the stored trees."""
-        self._reached.check(stored)
+        """Raise `DataError` if the leaves that records reached are not stored of one of so many trees."""
+        store = self.part.context.store
+        for tree in range(stored):
+            if not store.has(f"{_name(tree)}.npz"):
+                raise DataError(
+                    f"{store.folder}: has no leaves of records of tree {tree}: grafting or refit under [defences] was "
+                    "added after it was grown; take it out again, or cancel the job and train anew"
+                )
 
     def selected(self, data: LabelledTable) -> None:
         self._data = data
@@ -81,8 +63,11 @@ class Repair(Rule):
         refuse_repair(parties)
 
     def finish(self, tree: int, growing: GrowingTree) -> None:
-        """Store the records of each leaf, before the tree."""
-        self._reached.keep(tree, {leaf: growing.rows[leaf] for leaf in growing.leaves()}, len(growing.values))
+        """Store the leaf of each record, a heap number of the shape that all parties know, before the tree."""
+        reached = np.zeros(len(growing.values), dtype=np.int32)
+        for leaf in growing.leaves():
+            reached[growing.rows[leaf]] = leaf
+        self.part.context.store.save_arrays(_name(tree), {"leaves": reached})
 
     async def publish(self, draft: Draft) -> None:
         """Store the repairs of all trees."""
@@ -107,7 +92,7 @@ class Repair(Rule):
         entries = [(split.candidate, split.threshold) for split in own]
         model = NoisyModel(
             trees=[Tree.from_dict(line["tree"]) for line in stored],
-            reached=self._reached.of,
+            reached=self._leaves,
             noisy=data.labels.values,
             clean=data.known.values,
             classes=len(data.labels.classes),
@@ -130,3 +115,11 @@ class Repair(Rule):
             more = {name: getattr(tree, name).to_dict() for name in ("refit", "grafting", "grafting_refit")}
             lines.append({**more, "own": [new[handle].to_dict() for handle in sorted(new)]})
         return lines
+
+    def _leaves(self, tree: int) -> Ints:
+        """The leaves (N,) that records reached in a stored tree; `DataError` if they are damaged."""
+        return required(self.part.context.store.load_arrays(_name(tree)))["leaves"].astype(np.int64)
+
+
+def _name(tree: int) -> str:
+    return f"reached-{tree}"
