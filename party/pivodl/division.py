@@ -186,14 +186,14 @@ class Divisions:
         self.open: list[int] = []
         self.place: dict[int, int] = {}
 
-    async def divide(self, level: int, winners: Mapping[int, Winner]) -> None:
+    async def divide(self, level: int) -> None:
         """Divide the open nodes that have a winner; the others become leaves.
 
         1. As split party: name the winning places to each source.
         2. As source: divide, and send shape and records.
         3. Receive the same from the other winning sources.
         """
-        me, tree = self._me, self._tree
+        me, tree, winners = self._me, self._tree, self._split_party.winners
         self.open, self.place = [], {}
         won: defaultdict[str, list[int]] = defaultdict(list)
         for node, winner in sorted(winners.items()):

@@ -56,12 +56,6 @@ def own_bins(columns: TreeColumns, rows: Rows) -> SourceBins:
     return SourceBins(columns.codes[rows], columns.candidates)
 
 
-async def send_bins(me: Participant, columns: TreeColumns, to: str, rows: Rows) -> None:
-    """Send another party the bins of these records, column by column, in parts of bounded size."""
-    codes = columns.codes[rows]
-    await me.context.outbox.send(to, "record_bins", _parts(codes, columns.candidates.shapes))
-
-
 def _code_type(bins: int, missing: bool) -> np.dtype[Any]:
     """The type of a column's bins in a message."""
     return np.dtype("u1" if bins + missing <= _ONE_BYTE else "<u2")
@@ -205,8 +199,9 @@ async def share_bins(
     bins = {me.name: own_bins(columns, own.rows)}
     if me.params.as_published:
         return bins
-    owners = [party for party in ownership.owners if party != me.name]
-    await together(*(send_bins(me, columns, party, ownership.rows[party]) for party in owners))
+    send, owners = me.context.outbox.send, [party for party in ownership.owners if party != me.name]
+    shapes, codes = columns.candidates.shapes, {party: columns.codes[ownership.rows[party]] for party in owners}
+    await together(*(send(party, "record_bins", _parts(codes[party], shapes)) for party in owners))
     if len(own.rows):
         for source in me.others:
             bins[source] = await receive_bins(me, source, len(own.rows))

@@ -37,7 +37,3 @@ class Participant:
         """The contents of a series, in order."""
         async for message in self.context.mailbox.series(sender, kind, t, stage):
             yield content_of(message, kind)
-
-    async def received_once(self, sender: str, kind: str, t: int = 0, stage: int = 0) -> Any:
-        """The content of a series of one message."""
-        return await self.context.mailbox.only(sender, kind, t, stage)

@@ -10,7 +10,7 @@ open_root            owner, the drawn two  G and H of the root (joint_sums.py)
 sum_candidates       owner                 its sums by candidate, encrypted (label_owner.py)
 forward_sums         source                sums of all, shuffled (source.py)
 open_sums            split party           gains (split_party.py)
-compare_gains        split party           the order of gains alone (secure_gains.py)
+compare_gains        split party           the order of gains alone (split_party.py)
 divide_nodes         split party, source   splits and records (division.py)
 settle_children      split party, owner    sums of children, weights of leaves (leaf_weights.py)
 close_tree           owner, aggregation    scores and metrics (joint_sums.py)
@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from google.protobuf.message import Message
@@ -50,8 +49,8 @@ from treetap.party.pivodl.labels import Ownership, OwnLabels, share_ownership
 from treetap.party.pivodl.leaf_weights import NoiseLedger, Settlement, received_sums
 from treetap.party.pivodl.participant import Participant
 from treetap.party.pivodl.party_keys import PartyKeys
-from treetap.party.pivodl.split_party import SecureGains, SplitParty, Winner
-from treetap.party.runtime.context import StepContext, required
+from treetap.party.pivodl.split_party import SplitParty
+from treetap.party.runtime.context import StepContext
 from treetap.party.runtime.step_order import (
     ALIGNMENT,
     NEXT_ROUND,
@@ -128,7 +127,7 @@ class JointSums:
                 "label_moments", [pivodl_pb2.LabelMoments(sum=_signed(total), sum_of_squares=_signed(squares))]
             )
         else:
-            opened = await me.received_once(opener, "label_moments")
+            opened = await me.context.mailbox.only(opener, "label_moments")
             sent = opened.sum, opened.sum_of_squares
             total, squares = (int.from_bytes(number, "big", signed=True) for number in sent)
         if squares * records < total * total:
@@ -175,13 +174,13 @@ class JointSums:
             shares = [share] if share else []
             for party in self._ownership.owners:
                 if party != me.name:
-                    message = await me.received_once(party, of_share, t)
+                    message = await me.context.mailbox.only(party, of_share, t)
                     shares.append(_checked(message.ciphertexts, party, count, key.ciphertext_bytes))
             product = await self._sums.add(key, shares, bits, 1, range(count))
             await send(opener, of_joint, [_BODIES[of_joint](ciphertexts=product)], round=t)
         if me.name != opener:
             return None
-        joint = await me.received_once(aggregator, of_joint, t)
+        joint = await me.context.mailbox.only(aggregator, of_joint, t)
         return _checked(joint.ciphertexts, aggregator, count, key.ciphertext_bytes)
 
     async def metrics(self, t: int) -> dict[str, float]:
@@ -205,7 +204,7 @@ class JointSums:
             return {}
         for party in present:
             if party != me.name:
-                values = (await me.received_once(party, "metric_share", t)).values
+                values = (await me.context.mailbox.only(party, "metric_share", t)).values
                 if len(values) != FIGURES:
                     raise Malformed(f"{party} sent {len(values)} figures, not {FIGURES}")
                 share = share + np.array(values, dtype=np.uint64)
@@ -233,25 +232,18 @@ OPEN = "a child may be split"
 NONE_OPEN = "no child may be split"
 
 
-@dataclass
-class _Roles:
-    """This party's roles in the tree under construction.
-
-    Attributes:
-        winners: node → the winner of the level, of nodes that are split.
-    """
-
-    tree: GrowingTree
-    source: Source
-    split_party: SplitParty
-    divisions: Divisions
-    settlement: Settlement
-    winners: Mapping[int, Winner]
-
-
 @role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("bin"),)}, PivodlJob)
 class Party:
     """One party's part in a job."""
+
+    _ownership: Ownership  #: from `share_ownership`
+    _joint: JointSums
+    _owner: LabelOwner  #: from `share_bins`
+    _tree: GrowingTree  #: from `open_root`, as what follows, tree by tree
+    _source: Source
+    _split_party: SplitParty
+    _divisions: Divisions
+    _settlement: Settlement
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         params = params_as(spec, PivodlParams)
@@ -261,14 +253,8 @@ class Party:
         self._sums = SharedSums(context.engine, spec.obfuscation, f"{context.job}/{context.attempt}")
         privacy = LeafWeightPrivacy.of(params)
         self._noise = NoiseLedger(context.store, privacy) if privacy is not None else None
-        self._ownership: Ownership | None = None  # from share_ownership
-        self._owner: LabelOwner | None = None  # from share_bins
-        self._roles: _Roles | None = None  # from open_root, tree by tree
         self.sizes = job.sizes
         self.steps = steps_of(self, job, phases={ALIGNMENT: job.alignment})
-
-    def _joint_sums(self) -> JointSums:
-        return JointSums(self._me, self._keys, self._sums, required(self._ownership), self._job.own)
 
     @step(Next("open_nonces"))
     async def exchange_party_keys(self) -> None:
@@ -283,12 +269,13 @@ class Party:
     @step(Next("share_moments"))
     async def share_ownership(self) -> None:
         """Exchange which party labels which records; they must be a partition that permits a split of the root."""
-        self._ownership = await share_ownership(self._me, self._job.own)
+        ownership = self._ownership = await share_ownership(self._me, self._job.own)
+        self._joint = JointSums(self._me, self._keys, self._sums, ownership, self._job.own)
 
     @step(Next("share_bins"))
     async def share_moments(self) -> None:
         """Add up the scales of a regression that the job leaves open, and begin the scores of the own labels."""
-        self._job.begin_scores(await self._joint_sums().loss())
+        self._job.begin_scores(await self._joint.loss())
         self._count()
 
     @step(Next("open_root", RESUMED), Next("publish"))
@@ -296,7 +283,7 @@ class Party:
         """Exchange the bins of labelled records, once per job."""
         me, own = self._me, self._job.own
         columns = self._job.split_table.columns_of_tree(0, me.params, permuted=False)
-        bins = await share_bins(me, required(self._ownership), own, columns)
+        bins = await share_bins(me, self._ownership, own, columns)
         self._owner = LabelOwner(me, self._keys, self._sums, own, bins)
         return Outcome(first_rounds=own.rounds)
 
@@ -307,73 +294,66 @@ class Party:
         self._job.own.open_tree(t)
         split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.columns_of_tree(t, self._me.params, permuted=False)
-        tree = await self._joint_sums().root(t)
-        me, own, ownership = self._me, self._job.own, required(self._ownership)
-        source = Source(me, self._keys, self._sums, ownership, tree, columns)
-        split_party = SplitParty(me, self._keys, tree, own.loss.scale)
-        divisions = Divisions(me, ownership, tree, source, split_party)
-        settlement = Settlement(me, self._keys.slots, own, ownership.owners, self._noise, tree)
-        self._roles = _Roles(tree, source, split_party, divisions, settlement, {})
+        tree = self._tree = await self._joint.root(t)
+        me, keys, own, ownership = self._me, self._keys, self._job.own, self._ownership
+        source = self._source = Source(me, keys, self._sums, ownership, tree, columns)
+        split_party = self._split_party = SplitParty(me, keys, tree, own.loss.scale)
+        self._divisions = Divisions(me, ownership, tree, source, split_party)
+        self._settlement = Settlement(me, keys.slots, own, ownership.owners, self._noise, tree)
         self._count()
 
     @step(Next("forward_sums", SAME))
     async def sum_candidates(self, request: control_pb2.StepRequest) -> None:
         """As owner: send every other source the encrypted sums of its candidates."""
-        roles = required(self._roles)
         if self._me.params.as_published:
-            await roles.source.send_lists(request.stage)
+            await self._source.send_lists(request.stage)
         if len(self._job.own.rows):
-            await required(self._owner).send_shares(roles.tree, request.stage)
+            await self._owner.send_shares(self._tree, request.stage)
         self._count()
 
     @step(Next("open_sums", SAME))
     async def forward_sums(self, request: control_pb2.StepRequest) -> None:
         """As source: send each node's split party the sums of all parties."""
-        await required(self._roles).source.forward(required(self._owner), request.stage)
+        await self._source.forward(self._owner, request.stage)
         self._count()
 
     @step(Next("compare_gains", SAME, SECURE), Next("divide_nodes", SAME, ANNOUNCED))
     async def open_sums(self, request: control_pb2.StepRequest) -> Outcome:
         """As split party: open sums, compute gains, and announce the best unless they are compared in secret."""
-        roles = required(self._roles)
-        await roles.split_party.open(request.stage)
+        await self._split_party.open(request.stage)
         secure = self._me.params.gain_comparison == "secure"
         if not secure:
-            roles.winners = await roles.split_party.announce(request.stage)
+            await self._split_party.announce(request.stage)
         return Outcome(SECURE if secure else ANNOUNCED)
 
     @step(Next("divide_nodes", SAME))
     async def compare_gains(self, request: control_pb2.StepRequest) -> None:
         """As split party: compare the best gains in secret; every party learns who wins."""
-        roles = required(self._roles)
-        comparison = SecureGains(self._me, self._keys, roles.tree)
-        roles.winners = await comparison.winners(request.stage, roles.split_party.opened)
+        await self._split_party.compare(request.stage)
 
     @step(Next("settle_children", SAME))
     async def divide_nodes(self, request: control_pb2.StepRequest) -> None:
         """As winning split party and source: divide the nodes that have a winner."""
-        roles = required(self._roles)
-        await roles.divisions.divide(request.stage, roles.winners)
+        await self._divisions.divide(request.stage)
 
     @step(Next("sum_candidates", NEXT_STAGE, OPEN), Next("close_tree", THIS_ROUND, NONE_OPEN))
     async def settle_children(self, request: control_pb2.StepRequest) -> Outcome:
         """As winning split party: send sums of children and weights of leaves; as owner: add weights to the scores."""
-        roles = required(self._roles)
-        await roles.settlement.settle(request.stage, roles.divisions, roles.split_party.opened)
-        nodes = roles.tree.open
+        await self._settlement.settle(request.stage, self._divisions, self._split_party.opened)
+        nodes = self._tree.open
         return Outcome(OPEN if nodes else NONE_OPEN, answer=pivodl_pb2.SettledLevel(open=nodes))
 
     @step(Next("store_tree", THIS_ROUND))
     async def close_tree(self, request: control_pb2.StepRequest) -> pivodl_pb2.ClosedTree:
         """Add up the metrics; the tree's aggregation party reports them."""
-        metrics = self._job.own.metrics = await self._joint_sums().metrics(request.round)
+        metrics = self._job.own.metrics = await self._joint.metrics(request.round)
         named = [types_pb2.NamedMetric(name=name, value=value) for name, value in metrics.items()]
         return pivodl_pb2.ClosedTree(metrics=named)
 
     @step(Next("open_root", NEXT_ROUND), Next("publish"))
     async def store_tree(self) -> None:
         """Store this party's part of the tree, then the scores that include it, before answering."""
-        self._job.store(required(self._roles).tree)
+        self._job.store(self._tree)
 
     async def close(self) -> None:
         """Delete keys and tables in the workers."""

@@ -85,7 +85,7 @@ class PartyKeys:
         await me.broadcast("party_keys", [body])
         others, proofs = {}, {}
         for party in me.others:
-            keys: pivodl_pb2.PartyKeys = await me.received_once(party, "party_keys")
+            keys: pivodl_pb2.PartyKeys = await me.context.mailbox.only(party, "party_keys")
             self._public[party] = self._read(party, keys.modulus)
             self._commitments[party] = keys.nonce_commitment
             others[party] = keys.mask_key
@@ -108,7 +108,7 @@ class PartyKeys:
         await me.broadcast("party_nonce", [pivodl_pb2.PartyNonce(nonce=self._nonce)])
         nonces = {me.name: self._nonce}
         for party in me.others:
-            nonce = (await me.received_once(party, "party_nonce")).nonce
+            nonce = (await me.context.mailbox.only(party, "party_nonce")).nonce
             if len(nonce) != NONCE_BYTES or not hmac.compare_digest(commitment(party, nonce), self._commitments[party]):
                 raise Malformed(f"the nonce of {party} is not the one that it has committed to")
             nonces[party] = nonce

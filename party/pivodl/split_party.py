@@ -53,8 +53,13 @@ class Winner(NamedTuple):
     opener: str
 
 
+def rank_of(opened: Opened | None, parties: Sequence[str]) -> int:
+    """The number that stands for a best gain and its source; 0 for none."""
+    return 0 if opened is None else opened.best.gain * PLACES + PLACES - 1 - parties.index(opened.source)
+
+
 class SplitParty:
-    """The sums that this party has opened at the open nodes of the level.
+    """The sums that this party has opened at the open nodes of the level, and the winners that all parties know of.
 
     Args:
         scale: of g, see `treetap.trees.pivodl_rules`.
@@ -62,8 +67,10 @@ class SplitParty:
 
     def __init__(self, me: Participant, keys: PartyKeys, tree: GrowingTree, scale: float) -> None:
         self._me, self._keys, self._tree, self._scale = me, keys, tree, scale
+        self._comparison = GainComparison(me.context.engine, keys.holder, RANK_BITS)
         self._recorded = RecordedSums(me.context)
         self.opened: dict[int, Opened] = {}
+        self.winners: Mapping[int, Winner] = {}
 
     async def open(self, level: int) -> None:
         """Receive and open the candidates of every source that has this party drawn at some open node."""
@@ -103,8 +110,8 @@ class SplitParty:
             me.context.costs.operations["decryptions"] += len(packed) // self._keys.of(me.name).ciphertext_bytes
         return opened
 
-    async def announce(self, level: int) -> dict[int, Winner]:
-        """Send the best gains to all, receive the others', and return the winner of every node that is split.
+    async def announce(self, level: int) -> None:
+        """Send the best gains to all, receive the others', and find the winner of every node that is split.
 
         Raises:
             Malformed: a party announces a gain of a source that it does not open candidates for, or one too small.
@@ -126,12 +133,12 @@ class SplitParty:
             if not any(party in tree.split_parties(node) for node in tree.open):
                 continue
             # what was announced is checked against the draws: a party cannot win a node that it does not open
-            for announced in (await me.received_once(party, "best_gains", tree.index, level)).gains:
+            for announced in (await me.context.mailbox.only(party, "best_gains", tree.index, level)).gains:
                 self._check(party, announced)
                 theirs = announced.gain, Winner(announced.source, party)
                 if announced.node not in best or rank(*theirs) > rank(*best[announced.node]):
                     best[announced.node] = theirs
-        return {node: winner for node, (_, winner) in best.items()}
+        self.winners = {node: winner for node, (_, winner) in best.items()}
 
     def _check(self, party: str, announced: pivodl_pb2.BestGain) -> None:
         me, tree = self._me, self._tree
@@ -142,24 +149,8 @@ class SplitParty:
         if announced.gain < least_gain(me.params):
             raise Malformed(f"{party} announces a gain that is too small for a split of node {announced.node}")
 
-
-def rank_of(opened: Opened | None, parties: Sequence[str]) -> int:
-    """The number that stands for a best gain and its source; 0 for none."""
-    return 0 if opened is None else opened.best.gain * PLACES + PLACES - 1 - parties.index(opened.source)
-
-
-class SecureGains:
-    """The comparisons in one tree, at one party."""
-
-    def __init__(self, me: Participant, keys: PartyKeys, tree: GrowingTree) -> None:
-        self._me, self._keys, self._tree = me, keys, tree
-        self._comparison = GainComparison(me.context.engine, keys.holder, RANK_BITS)
-
-    async def winners(self, level: int, opened: Mapping[int, Opened]) -> dict[int, Winner]:
-        """The winner of every open node that is split, the same at all parties and as with announced gains.
-
-        Args:
-            opened: node → the best candidates that this party has opened there.
+    async def compare(self, level: int) -> None:
+        """Find the winner of every open node that is split in secret, the same at all parties as with announced gains.
 
         Raises:
             Malformed: a party speaks of nodes that are not its own, or sends no comparison.
@@ -167,12 +158,12 @@ class SecureGains:
         tree = self._tree
         chains = {node: chain for node in tree.open if (chain := tree.split_parties(node))}
         champions = {node: chain[0] for node, chain in chains.items()}
-        ranks = {node: rank_of(opened.get(node), self._me.parties) for node in chains}
+        ranks = {node: rank_of(self.opened.get(node), self._me.parties) for node in chains}
         for turn in range(1, max(map(len, chains.values()), default=0)):
             challengers = {node: chain[turn] for node, chain in chains.items() if len(chain) > turn}
             stays = await self._turn(stage_of(level, turn), champions, challengers, ranks)
             champions |= {node: party for node, party in challengers.items() if not stays[node]}
-        return await self._sources(level, champions, opened)
+        self.winners = await self._sources(level, champions)
 
     async def _turn(
         self, stage: int, champions: Mapping[int, str], challengers: Mapping[int, str], ranks: Mapping[int, int]
@@ -202,7 +193,7 @@ class SecureGains:
         orders = [pivodl_pb2.GainOrder(node=node, champion_stays=stay) for node, stay in sorted(stays.items())]
         await me.broadcast("gain_orders", [pivodl_pb2.GainOrders(nodes=orders)], tree.index, stage)
         for party in me.others:
-            told = (await me.received_once(party, "gain_orders", tree.index, stage)).nodes
+            told = (await me.context.mailbox.only(party, "gain_orders", tree.index, stage)).nodes
             expected = sorted(node for node, challenger in challengers.items() if challenger == party)
             if [order.node for order in told] != expected:
                 raise Malformed(f"{party} tells outcomes of other nodes than {expected}, where it is the challenger")
@@ -239,11 +230,9 @@ class SecureGains:
             raise Malformed(f"{party} sent {kind} of nodes {told}, not of {list(nodes)}")
         return [content.ciphertexts for content in contents]
 
-    async def _sources(
-        self, level: int, champions: Mapping[int, str], opened: Mapping[int, Opened]
-    ) -> dict[int, Winner]:
+    async def _sources(self, level: int, champions: Mapping[int, str]) -> dict[int, Winner]:
         """The winners that the last champions name."""
-        me, t = self._me, self._tree.index
+        me, t, opened = self._me, self._tree.index, self.opened
         winners: dict[int, Winner] = {}
         mine = sorted(node for node, champion in champions.items() if champion == me.name)
         if mine:
@@ -256,7 +245,7 @@ class SecureGains:
             expected = sorted(node for node, champion in champions.items() if champion == party)
             if not expected:
                 continue
-            told = (await me.received_once(party, "winning_sources", t, level)).nodes
+            told = (await me.context.mailbox.only(party, "winning_sources", t, level)).nodes
             if [named.node for named in told] != expected:
                 raise Malformed(f"{party} names winners of other nodes than {expected}, which it has won")
             for node, source in ((named.node, named.source) for named in told if named.source):

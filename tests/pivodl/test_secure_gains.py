@@ -23,7 +23,8 @@ from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
 from treetap.party.pivodl.growing_tree import GrowingTree
 from treetap.party.pivodl.participant import Participant
-from treetap.party.pivodl.split_party import Opened, SecureGains, Winner, rank_of
+from treetap.party.pivodl.split_party import Opened, SplitParty, Winner, rank_of
+from treetap.party.policy import Policy
 from treetap.party.runtime.mailbox import Mailbox, expected_of
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import MessageRow, members_of
@@ -93,6 +94,7 @@ class Parties:
                 outbox=SimpleNamespace(send=self._sender(name)),
                 costs=SimpleNamespace(operations=Counter(), ciphertexts=Counter()),
                 engine=InProcessEngine(),
+                policy=Policy(),
             )
             self.participants[name] = Participant(cast(Any, context), self.spec, PARAMS)
             context.mailbox.expect(expected_of(sent_in(self.spec), name, sizes))
@@ -119,11 +121,12 @@ class Parties:
             holder = KeyHolder(engine, self.secrets[name], Slots((60,)), "short-exponent", name)
             await holder.start()
             keys = SimpleNamespace(holder=holder, of=lambda party: self.secrets[party].public)
-            comparisons.append(SecureGains(me, cast(Any, keys), self.tree))
-        calls = [each.winners(LEVEL, opened[name]) for each, name in zip(comparisons, self.names, strict=True)]
+            comparisons.append(SplitParty(me, cast(Any, keys), self.tree, 1.0))
+            comparisons[-1].opened = opened[name]
         async with asyncio.timeout(50), asyncio.TaskGroup() as group:
-            tasks = [group.create_task(call) for call in calls]
-        return [task.result() for task in tasks]
+            for each in comparisons:
+                group.create_task(each.compare(LEVEL))
+        return [dict(each.winners) for each in comparisons]
 
     def _sender(self, name: str) -> Any:
         async def send(to: str, kind: str, bodies: Iterable[Any], round: int = 0, stage: int = 0) -> None:
