@@ -359,9 +359,12 @@ class FeaturePartyEnd:
             None if place.last else self._opening.parameters.eini.obfuscation,
             f"{context.job}/{context.attempt}/{kind.entries}",
         )
-        masking = EntryMasking(context, place, kind, layout, count, member, public.ciphertext_bytes)
-        await masking.start()
-        return masking
+        constants, name = b"", kind.constants
+        if place.first:
+            messages = context.mailbox.series(place.label_holder, name, 0, 0)
+            constants = b"".join([part async for part in ciphertexts_in(messages, name)])
+        await member.start(constants)
+        return EntryMasking(context, place, kind, layout, count, member, public.ciphertext_bytes)
 
 
 @dataclass(frozen=True)
@@ -383,14 +386,6 @@ class EntryMasking:
     def sends(self) -> str:
         """The name of the messages that go on."""
         return self.kind.sums if self.place.last else self.kind.entries
-
-    async def start(self) -> None:
-        """Hand the layout to the workers, and at the first of the chain the constant entries."""
-        constants, name = b"", self.kind.constants
-        if self.place.first:
-            messages = self.context.mailbox.series(self.place.label_holder, name, 0, 0)
-            constants = b"".join([part async for part in ciphertexts_in(messages, name)])
-        await self.member.start(constants)
 
     async def pass_on(self, goes_left: GoesLeft, n: int, number: int) -> None:
         """Take the ciphertexts of a block of n records as they come, pass on those of entries that the masks keep.

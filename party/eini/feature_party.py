@@ -25,7 +25,7 @@ from treetap.wire.v2 import control_pb2
 if TYPE_CHECKING:  # of the two ciphers a job imports its own
     from treetap.party.eini import entries, lattice
 
-    Masking = entries.EntryMasking | lattice.ColumnMasking
+    Masking = entries.EntryMasking | lattice.FeaturePartyEnd
 
 
 @role({**OPENING_ROWS, NAMES: (Next("take_key"),)}, OpenedModel)

@@ -152,21 +152,31 @@ class LabelHolderEnd:
 
 
 class FeaturePartyEnd:
-    """A feature party's place: the sizes of the key follow from the layout."""
+    """A feature party's place in the chain: the sizes of the key follow from the layout."""
 
     attributions = None  #: none under this cipher
+    _layout: MemberColumns  #: from `take_key`
+    _parameters: Parameters
+    _member: LatticeMember | None = None
 
     def __init__(self, job: PredictionJob, opened: OpenedModel, sizes: ChainSizes, place: ChainPlace) -> None:
         del sizes  # known from the start
-        self._context, self._opening, self._opened, self._place = job.context, job.opening, opened, place
-        self.scores: ColumnMasking | None = None
+        self._context, self._opened, self._place = job.context, opened, place
+        self._parties = len(job.opening.feature_parties)
+        #: Blocks come one by one, and what the last of the chain needs is drawn between.
+        self._draws_between = job.opening.serve and place.last
+
+    @property
+    def scores(self) -> FeaturePartyEnd:
+        """Itself: it masks the ciphertexts of scores."""
+        return self
 
     async def take_key(self) -> None:
         """Take the own branches that each column depends on, and a key of the sizes that follow from them."""
-        context, sender, members = self._context, self._place.label_holder, len(self._opening.feature_parties)
+        context, sender = self._context, self._place.label_holder
         messages = context.mailbox.series(sender, "column_layout", 0, 0)
-        layout = await take_layout(messages, self._place, self._opened.shard, members)
-        parameters = layout.shape.parameters()
+        layout = self._layout = await take_layout(messages, self._place, self._opened.shard, self._parties)
+        parameters = self._parameters = layout.shape.parameters()
         _check_policy(context, parameters)
         check_hides(context, spare_of(layout.splits, parameters.plain_bits))
         public = b""
@@ -176,67 +186,41 @@ class FeaturePartyEnd:
             if len(public) > longest:
                 raise Malformed(f"the key of {sender} has more than the {longest} bytes of this job's parameters")
         token = f"{context.job}/{context.attempt}"
-        member = LatticeMember(context.engine, parameters, public, token, layout.shape.outputs)
-        self.scores = ColumnMasking(context, member, layout, parameters, self._place, self._opening.serve)
+        member = self._member = LatticeMember(context.engine, parameters, public, token, layout.shape.outputs)
         try:
-            await self.scores.start()
+            await member.start()
+            if self._draws_between:
+                member.prepare()
         except Malformed as failure:
             raise Malformed(f"the key of {sender} cannot be used: {failure}") from failure
 
     async def close(self) -> None:
         """Make the workers forget the ciphertexts."""
-        masking, self.scores = self.scores, None
-        if masking is not None:
-            await masking.member.close()
-
-
-def _check_policy(context: StepContext, parameters: Parameters) -> None:
-    """`Refused` if the sizes of a key are below what the party's policy says."""
-    policy, party, bits = context.policy, context.party, math.floor(parameters.secrecy_bits)
-    of_key = {"lattice": "the prediction lattice", "secrecy": f"some {bits} bits of secrecy"}
-    policy.check(party, "min_lattice_bits", bits, **of_key)
-    hidden = "the masks behind a returned sum"
-    policy.check(party, "min_hiding_bits", math.floor(parameters.statistical_bits), hidden=hidden)
-
-
-@dataclass(frozen=True)
-class ColumnMasking:
-    """A feature party's place in the chain; `serving`: blocks come one by one, and what they need is drawn between."""
-
-    context: StepContext
-    member: LatticeMember
-    layout: MemberColumns
-    parameters: Parameters
-    place: ChainPlace
-    serving: bool
-
-    @property
-    def sends(self) -> str:
-        """The name of the messages that go on."""
-        return "lattice_sums" if self.place.last else "lattice_columns"
-
-    async def start(self) -> None:
-        """Hand the public key to the workers."""
-        await self.member.start()
-        if self.serving and self.place.last:
-            self.member.prepare()
+        member, self._member = self._member, None
+        if member is not None:
+            await member.close()
 
     async def pass_on(self, goes_left: GoesLeft, n: int, number: int) -> None:
         """Mask the ciphertexts of a block of n records page by page as they come, re-randomise them and pass them on.
 
         The last of the chain adds them up, floods and returns the sums.
         """
-        context, member, shape, degree = self.context, self.member, self.layout.shape, self.parameters.degree
+        context, member, shape, degree = (
+            self._context,
+            required(self._member),
+            self._layout.shape,
+            self._parameters.degree,
+        )
         if n > degree:
             raise Malformed(f"{n} records, a ciphertext has {degree} slots")
         pages = shape.pages(n, degree)
         units = [(page, output) for page in pages for output in page.outputs]
         left = functools.cache(goes_left)
-        series = context.outbox.open(self.place.after, self.sends, number)
+        series = context.outbox.open(self._place.after, self._sends, number)
         under_way: deque[asyncio.Task[list[bytes]]] = deque()
         came = masked = 0
         try:
-            async for message in context.mailbox.series(self.place.before, "lattice_columns", number, 0):
+            async for message in context.mailbox.series(self._place.before, "lattice_columns", number, 0):
                 data = list(message.protocol.lattice.lattice_columns.ciphertexts)
                 mine = units[came : came + len(data)]
                 came += len(data)
@@ -253,7 +237,7 @@ class ColumnMasking:
             while under_way:
                 masked += await self._settle(series, under_way)
                 context.progress.done = n * masked // len(units)
-            if self.place.last:
+            if self._place.last:
                 await self._put(series, await member.finish(number, widest(pages), n))
         finally:
             for task in under_way:
@@ -261,7 +245,7 @@ class ColumnMasking:
             await asyncio.gather(*under_way, return_exceptions=True)
             await member.drop(number)
         await series.close()
-        if self.serving and self.place.last:
+        if self._draws_between:
             member.prepare()
         context.costs.operations["masked_products"] += masked
 
@@ -269,31 +253,45 @@ class ColumnMasking:
         self, number: int, units: Sequence[Unit], data: Sequence[bytes], left: GoesLeft, n: int
     ) -> list[bytes]:
         """Mask some ciphertexts; returns those to pass on, none at the last of the chain."""
-        pages = list(dict.fromkeys(page for page, _ in units))
-        masks = [self.layout.mask(page, left, n) for page in pages]
+        member, pages = required(self._member), list(dict.fromkeys(page for page, _ in units))
+        masks = [self._layout.mask(page, left, n) for page in pages]
         owns = [pages.index(page) for page, _ in units]
-        if self.place.last:
+        if self._place.last:
             places = [(own, output) for own, (_, output) in zip(owns, units, strict=True)]
-            await self.member.add(number, masks, data, places)
+            await member.add(number, masks, data, places)
             return [b""] * len(data)
-        return await self.member.pass_on(masks, data, owns)
+        return await member.pass_on(masks, data, owns)
 
     async def _settle(self, series: Series, under_way: deque[asyncio.Task[list[bytes]]]) -> int:
         """Wait for the oldest and pass it on; returns the number of its ciphertexts."""
         done = await under_way[0]
         under_way.popleft()
-        if not self.place.last:
+        if not self._place.last:
             await self._put(series, done)
         return len(done)
 
     async def _put(self, series: Series, ciphertexts: Sequence[bytes]) -> None:
         """Send to the next of the chain, in messages of bounded size."""
-        body = lattice_pb2.LatticeSums if self.place.last else lattice_pb2.LatticeColumns
-        count = max(1, COLUMN_BYTES // self.parameters.ciphertext_bytes)
+        body = lattice_pb2.LatticeSums if self._place.last else lattice_pb2.LatticeColumns
+        count = max(1, COLUMN_BYTES // self._parameters.ciphertext_bytes)
         for start in range(0, len(ciphertexts), count):
             part = ciphertexts[start : start + count]
-            self.context.costs.ciphertexts[self.sends] += len(part)
+            self._context.costs.ciphertexts[self._sends] += len(part)
             await series.put(body(ciphertexts=part))
+
+    @property
+    def _sends(self) -> str:
+        """The name of the messages that go on."""
+        return "lattice_sums" if self._place.last else "lattice_columns"
+
+
+def _check_policy(context: StepContext, parameters: Parameters) -> None:
+    """`Refused` if the sizes of a key are below what the party's policy says."""
+    policy, party, bits = context.policy, context.party, math.floor(parameters.secrecy_bits)
+    of_key = {"lattice": "the prediction lattice", "secrecy": f"some {bits} bits of secrecy"}
+    policy.check(party, "min_lattice_bits", bits, **of_key)
+    hidden = "the masks behind a returned sum"
+    policy.check(party, "min_hiding_bits", math.floor(parameters.statistical_bits), hidden=hidden)
 
 
 def _in_groups(pages: Iterable[Ints], count: int) -> Iterator[list[Ints]]:
