@@ -415,7 +415,6 @@ async def _prepare(opener: Opener, context: StepContext, job: setup_pb2.Prepare)
     """Do the first step of the party's role, on a store that is deleted; True if its table names no columns."""
     folder = Path(tempfile.mkdtemp(prefix=".check-", suffix=".gone", dir=opener.config.state))  # swept after a crash
     context.store = opener.store.trial(folder)
-    role = None
     try:
         role = role_for_training(opener.config, context, job.spec)
         step = control_pb2.StepRequest(job=context.job, attempt=context.attempt)
@@ -426,6 +425,5 @@ async def _prepare(opener: Opener, context: StepContext, job: setup_pb2.Prepare)
     finally:
         await context.mailbox.close()
         context.scratch.close()
-        if role is not None:
-            await role.close()
+        await context.held.aclose()
         shutil.rmtree(folder, ignore_errors=True)

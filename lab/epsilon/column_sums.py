@@ -241,7 +241,7 @@ class _Job:
             self._holder = KeyHolder(self._context.engine, self._secret, self._slots, "standard", "measured")
             await self._holder.start()
         table = SimpleNamespace(training=_RECORDS)
-        job: Any = SimpleNamespace(key=(self._public, self._slots), split_table=table)
+        job: Any = SimpleNamespace(key=SimpleNamespace(public=self._public, slots=self._slots), split_table=table)
         if isinstance(self._params, ForestParams):
             drawn = self._drawn[tree.index], False
             shared = SumsOfShared(self._context, self._spec, job, self._noise, lambda: drawn)

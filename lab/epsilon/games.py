@@ -15,6 +15,7 @@ import math
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -152,7 +153,7 @@ def in_memory(**more: Any) -> Any:
     async def offload(work: Callable[[], T], *, whole: bool = False) -> T | None:
         return None if whole else work()
 
-    return SimpleNamespace(job="measured", attempt=1, offload=offload, **more)
+    return SimpleNamespace(job="measured", attempt=1, offload=offload, held=AsyncExitStack(), **more)
 
 
 def finish(work: Coroutine[Any, Any, T]) -> T:

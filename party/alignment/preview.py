@@ -24,7 +24,7 @@ from treetap.models.durable import make_folder, writing_whole
 from treetap.party.alignment.lists import RaisedLists
 from treetap.party.alignment.steps import Alignment
 from treetap.party.config import PartyConfig
-from treetap.party.runtime.context import RoleWithoutWorkers, Rows, StepContext, required
+from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.job_store import PREVIEWED
 from treetap.party.runtime.ledger import Kind
 from treetap.party.runtime.step_order import ALIGNMENT, OPENING, Next, role, step, steps_of
@@ -153,7 +153,7 @@ class PreviewedRecords(Previewed, Alignment):
 
 
 @role({OPENING: (Next("open_preview"),), ALIGNMENT: (Next("write_rows", when=RECORDS),)})
-class Preview(RoleWithoutWorkers):
+class Preview:
     """A party of a preview."""
 
     def __init__(self, config: PartyConfig, context: StepContext, opening: alignment_pb2.OpenPreview) -> None:

@@ -76,10 +76,10 @@ class SumsOfCiphertexts(SummedValues):
 
     async def begin(self, t: int, columns: TreeColumns, sampled: Rows) -> None:
         """Multiply the tree's ciphertexts into the root's histogram cells while they arrive."""
-        public, slots = self._job.key
+        key = self._job.key
         token = f"{self._context.job}/{self._context.attempt}/{t}"
         shapes = columns.candidates.shapes
-        sums = self._sums = EncryptedSums(self._context.engine, public, slots, columns.codes, shapes, token)
+        sums = self._sums = EncryptedSums(self._context.engine, key.public, key.slots, columns.codes, shapes, token)
         self._context.progress.done, self._context.progress.total = 0, len(sampled)
         received, sender = 0, self._sender
         async for message in self._context.mailbox.series(sender, "gradients", t, 0):
@@ -101,8 +101,7 @@ class SumsOfCiphertexts(SummedValues):
         noise = await self._noise.of(tree, stage, nodes)
         packed = await sums.candidates(spaces, tree.columns.order(nodes[0]), merged, noise)
         self._context.costs.operations.update(since(before, sums.operations))
-        public, _ = self._job.key
-        return Sums(packed, len(packed) // public.ciphertext_bytes)
+        return Sums(packed, len(packed) // self._job.key.public.ciphertext_bytes)
 
     async def drop(self) -> None:
         if self._sums is not None:

@@ -29,6 +29,7 @@ class FeatureParty(TreeFeatureParty):
         trees = params.n_estimators * params.trees_per_round(MOST_CLASSES)
         super().__init__(config, context, spec, params, trees, BoostingLayout(params))
         self._sums = summed_values(SumsOfCiphertexts, context, spec, self._job, self._noise)
+        context.held.push_async_callback(self._sums.drop)
 
     @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT), Next("publish"))
     async def take_key(self) -> None:
@@ -47,7 +48,7 @@ class FeatureParty(TreeFeatureParty):
         summed = np.zeros(total, dtype=bool)
         summed[sampled] = True
         if not self._params.withheld:
-            expected.check_draw(summed, training=split_table.training if self._job.sums_classes else None)
+            expected.check_draw(summed, training=split_table.training if self._job.key.said.label_slots else None)
         columns.bins.see(ROOT, sampled)
         await self._sums.begin(t, columns, sampled)
         return self._growth.plant(t, columns, summed, expected)

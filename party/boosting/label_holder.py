@@ -116,10 +116,6 @@ class LabelHolder:
             self._growth.plant(t, summed, criterion, columns, state, rules=self._params.expansion, subtract=True)
         )
 
-    async def close(self) -> None:
-        """Delete the key in the workers."""
-        await self._encrypted.close()
-
     def _most_trees(self) -> int:
         """The most trees of an attempt."""
         return self._params.n_estimators * self._params.trees_per_round(len(self._job.data.labels.classes))

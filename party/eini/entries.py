@@ -87,6 +87,7 @@ class EntrySums:
     async def start(self, owner: EntryKeyHolder) -> None:
         """Hand the key to the workers."""
         self._owner = owner
+        self._context.held.push_async_callback(owner.close)
         await owner.start()
 
     @property
@@ -141,11 +142,6 @@ class EntrySums:
         opened = await owner.open(sums, self._records * self.ciphertexts)
         self._context.costs.operations["decryptions"] += len(sums) // owner.ciphertext_bytes
         return self._entries.weights(opened.reshape(self._records, -1)[:, : self._values])
-
-    async def close(self) -> None:
-        """Make the workers forget the key."""
-        if self._owner is not None:
-            await self._owner.close()
 
     async def _in_slots(self, values: Ints) -> Ints:
         """Values (…, values) by ciphertext (…, ciphertexts, slots); unused slots hold zero."""
@@ -305,12 +301,6 @@ class LabelHolderEnd:
         if attributions is not None:
             await attributions.announce(partial(attribution_layout, players=len(attributions.players)))
 
-    async def close(self) -> None:
-        """Make the workers forget the key."""
-        for sums in (self.scores, self.attributions) if self._leaves is not None else ():
-            if sums is not None:
-                await sums.close()
-
 
 class FeaturePartyEnd:
     """A feature party's place, the same for both kinds of entries."""
@@ -333,12 +323,6 @@ class FeaturePartyEnd:
         if self._opening.attributions:
             self.attributions = await self._taken(ATTRIBUTIONS, key.public, outputs)
 
-    async def close(self) -> None:
-        """Make the workers forget the ciphertexts."""
-        for masking in (self.scores, self.attributions):
-            if masking is not None:
-                await masking.member.close()
-
     async def _taken(self, kind: EntryKind, public: PublicKey, outputs: int) -> EntryMasking:
         """Take and check the layout of entries, each of as many ciphertexts as its values need."""
         context, place = self._context, self._place
@@ -359,6 +343,7 @@ class FeaturePartyEnd:
             None if place.last else self._opening.parameters.eini.obfuscation,
             f"{context.job}/{context.attempt}/{kind.entries}",
         )
+        context.held.push_async_callback(member.close)
         constants, name = b"", kind.constants
         if place.first:
             messages = context.mailbox.series(place.label_holder, name, 0, 0)

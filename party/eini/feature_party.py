@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from treetap.arrays import Bools
 from treetap.party.eini.entry_layout import ChainPlace, cipher_of, sizes_of
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import (
@@ -11,14 +12,13 @@ from treetap.party.prediction.steps import (
     NAMES,
     OPENING_ROWS,
     UNATTRIBUTED,
-    Block,
     TakenBlocks,
     blaming,
     conditions_of,
     steps_asked_for,
 )
 from treetap.party.prediction.tree_model import NamesSent, OwnSplits
-from treetap.party.runtime.context import required
+from treetap.party.runtime.context import Rows, required
 from treetap.party.runtime.step_order import ALIGNMENT, NEXT_ROUND, THIS_ROUND, Next, Phase, role, step, steps_of
 from treetap.wire.v2 import control_pb2
 
@@ -47,7 +47,7 @@ class FeatureParty:
             job, self._opened, self.sizes, self._place
         )
         self._blocks = TakenBlocks(job.context, opening)
-        self._block: Block | None = None  # the one at hand
+        self._block: tuple[Rows, Bools] | None = None  # the one at hand
         phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: NamesSent(job, self._splits.names())}
         steps = steps_of(self, self._opened, phases=phases, conditions=conditions_of(job.opening))
         self.steps = steps_asked_for(job.opening, steps, attributed=["mask_attributions"])
@@ -72,12 +72,8 @@ class FeatureParty:
     @step(Next("mask_block", NEXT_ROUND))
     async def mask_attributions(self, request: control_pb2.StepRequest) -> None:
         """Pass on the block's entries of attributions, under the masks of its scores."""
-        self._context.progress.done, self._context.progress.total = 0, len(required(self._block).rows)
+        self._context.progress.done, self._context.progress.total = 0, len(required(self._block)[0])
         await self._mask(request.round, self._end.attributions)
-
-    async def close(self) -> None:
-        """Make the workers forget the ciphertexts."""
-        await self._end.close()
 
     async def _mask(self, number: int, masking: Masking | None) -> None:
         """Steps 2 and 3, which are the same for scores and attributions."""

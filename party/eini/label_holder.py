@@ -128,10 +128,6 @@ class LabelHolder:
         records = self._scoring.records
         return Outcome(records.after_block(number), answer=scored_block(context, records.block(number)[1]))
 
-    async def close(self) -> None:
-        """Make the workers forget the key, of which there is no other copy."""
-        await self._end.close()
-
     def _advance(self, records: int) -> None:
         """Show that this number of records of the block is done; where both are asked for, half with the scores."""
         if self._opening.attributions:

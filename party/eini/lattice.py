@@ -96,6 +96,7 @@ class LabelHolderEnd:
         log.info("job %s: %d columns, %s, %s instructions", context.job, self._shape.columns, parameters, instructions)
         key = await context.offload(lambda: LatticeKey(parameters))
         self._owner = LatticeKeyHolder(context.engine, key, f"{context.job}/{context.attempt}")
+        context.held.push_async_callback(self._owner.close)
         await self._owner.start()
         # what the owner encrypts has half the size of a ciphertext: its uniform half is a seed
         fitting = self._shape.records(parameters.degree, 2 * BLOCK_BYTES // parameters.ciphertext_bytes)
@@ -144,20 +145,14 @@ class LabelHolderEnd:
             self._context.costs.operations["decryptions"] += len(answers)
             return required(self._columns).weights(opened, block.base)
 
-    async def close(self) -> None:
-        """Make the workers forget the key."""
-        owner, self._owner = self._owner, None
-        if owner is not None:
-            await owner.close()
-
 
 class FeaturePartyEnd:
     """A feature party's place in the chain: the sizes of the key follow from the layout."""
 
     attributions = None  #: none under this cipher
-    _layout: MemberColumns  #: from `take_key`
+    _layout: MemberColumns  #: from `take_key`, as what follows
     _parameters: Parameters
-    _member: LatticeMember | None = None
+    _member: LatticeMember
 
     def __init__(self, job: PredictionJob, opened: OpenedModel, sizes: ChainSizes, place: ChainPlace) -> None:
         del sizes  # known from the start
@@ -187,18 +182,13 @@ class FeaturePartyEnd:
                 raise Malformed(f"the key of {sender} has more than the {longest} bytes of this job's parameters")
         token = f"{context.job}/{context.attempt}"
         member = self._member = LatticeMember(context.engine, parameters, public, token, layout.shape.outputs)
+        context.held.push_async_callback(member.close)
         try:
             await member.start()
             if self._draws_between:
                 member.prepare()
         except Malformed as failure:
             raise Malformed(f"the key of {sender} cannot be used: {failure}") from failure
-
-    async def close(self) -> None:
-        """Make the workers forget the ciphertexts."""
-        member, self._member = self._member, None
-        if member is not None:
-            await member.close()
 
     async def pass_on(self, goes_left: GoesLeft, n: int, number: int) -> None:
         """Mask the ciphertexts of a block of n records page by page as they come, re-randomise them and pass them on.
@@ -207,7 +197,7 @@ class FeaturePartyEnd:
         """
         context, member, shape, degree = (
             self._context,
-            required(self._member),
+            self._member,
             self._layout.shape,
             self._parameters.degree,
         )
@@ -253,7 +243,7 @@ class FeaturePartyEnd:
         self, number: int, units: Sequence[Unit], data: Sequence[bytes], left: GoesLeft, n: int
     ) -> list[bytes]:
         """Mask some ciphertexts; returns those to pass on, none at the last of the chain."""
-        member, pages = required(self._member), list(dict.fromkeys(page for page, _ in units))
+        member, pages = self._member, list(dict.fromkeys(page for page, _ in units))
         masks = [self._layout.mask(page, left, n) for page in pages]
         owns = [pages.index(page) for page, _ in units]
         if self._place.last:

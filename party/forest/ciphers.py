@@ -85,10 +85,11 @@ class SumsOfShared(SummedValues):
 
     async def take_shared(self) -> None:
         """Receive the ciphertext of the label of each of the training's records into the workers."""
-        public, slots = self._job.key
+        public, slots = self._job.key.public, self._job.key.slots
         total, sender = self._job.split_table.training, self._sender
         token = f"{self._context.job}/{self._context.attempt}"
         pool = self._pool = PooledSums(self._context.engine, public, slots, total, token)
+        self._context.held.push_async_callback(pool.close)
         self._context.progress.done, self._context.progress.total = 0, total
         async for message in self._context.mailbox.series(sender, "encrypted_labels", 0, 0):
             block = message.protocol.forest.encrypted_labels
@@ -110,17 +111,11 @@ class SumsOfShared(SummedValues):
         summed = int(drawn.sum())
         if of_all:
             tasks += await self._context.offload(lambda: [_task_of_all(tree, node) for node in nodes])
-            summed += tree.columns.training
+            summed += tree.columns.table.training
         noise = await self._noise.of(tree, stage, nodes)
         packed = await pool.candidates(tasks, tree.columns.candidates.shapes, summed, noise)
         self._context.costs.operations.update(since(before, pool.operations))
-        public, _ = self._job.key
-        return Sums(packed, len(packed) // public.ciphertext_bytes)
-
-    async def close(self) -> None:
-        if self._pool is not None:
-            pool, self._pool = self._pool, None
-            await pool.close()
+        return Sums(packed, len(packed) // self._job.key.public.ciphertext_bytes)
 
 
 def _task(tree: OwnTree, node: int, drawn: Rows) -> NodeTask:
@@ -134,5 +129,5 @@ def _task(tree: OwnTree, node: int, drawn: Rows) -> NodeTask:
 def _task_of_all(tree: OwnTree, node: int) -> NodeTask:
     """All records of a node whose bins are known, each once, but for those of an eval table."""
     rows = tree.rows_of(node)
-    rows = rows[rows < tree.columns.training]
+    rows = rows[rows < tree.columns.table.training]
     return NodeTask(rows, tree.columns.bins.codes(node, rows), tree.columns.order(node))

@@ -135,10 +135,6 @@ class LabelHolder:
             self._growth.plant(t, summed, criterion, columns, state, rules=params.expansion, subtract=subtract)
         )
 
-    async def close(self) -> None:
-        """Delete the key in the workers."""
-        await self._encrypted.close()
-
     async def _open_sums(self, offer: Offer) -> Ints:
         """Open candidate sums; the number of records is not sent where it is the sum of the class counts.
 

@@ -218,9 +218,6 @@ class FeaturePartyGrowth:
         self._tree = self._kind(t, columns, summed, expected)
         return self._tree
 
-    def forget(self) -> None:
-        self._tree = None
-
     async def take_spaces(self, t: int, stage: int) -> OwnTree:
         """Receive the instance spaces that the label holder relayed.
 
@@ -287,7 +284,7 @@ class FeaturePartyGrowth:
             if tree.takes_spaces:  # without them the party does not know which records are the node's
                 tree.expected.check_sides(node, sides)
             for child, side in zip((2 * node, 2 * node + 1), sides, strict=True):
-                count = int((side < tree.columns.training).sum())  # without those of an eval table
+                count = int((side < tree.columns.table.training).sum())  # without those of an eval table
                 self._context.policy.check_space(self._context.party, self._label_holder, child, count)
             children.append((node, split.handle, tree.held(left)))
             if self._context.recorder.on:
@@ -307,7 +304,7 @@ class FeaturePartyGrowth:
             ]
         line: Line = {"tree": t, "splits": [split.to_dict() for split in splits], "leaves": leaves}
         self._stored.add(t, line | kept)
-        self.forget()
+        self._tree = None
         self._context.mailbox.forget(t)
 
     def _growing(self, t: int) -> OwnTree:

@@ -11,7 +11,6 @@ from functools import partial
 
 import numpy as np
 
-from treetap.additive.paillier.public_key import PublicKey
 from treetap.models.line_file import Line
 from treetap.models.store import TREES
 from treetap.party.alignment.steps import Alignment, begin_alignment
@@ -201,10 +200,9 @@ class FeaturePartyJob:
         return required(self._records).table
 
     @property
-    def key(self) -> tuple[PublicKey, Slots]:
-        """The label holder's public key, and the layout of a record's plaintext; a lattice has none."""
-        received = required(self._key)
-        return received.public, received.slots
+    def key(self) -> ReceivedKey:
+        """What the label holder has sent with its public key; known once that has come."""
+        return required(self._key)
 
     async def expected(self, t: int) -> ExpectedRecords:
         """The records of tree `t`, as far as they can be compared.
@@ -220,14 +218,9 @@ class FeaturePartyJob:
         times = drawn if params.draws_twice else drawn > 0
         return ExpectedRecords(self._spec.aggregator, t, times, fewest, params.max_depth)
 
-    @property
-    def sums_classes(self) -> bool:
-        """True if sums hold the class of records; known once the key has come."""
-        return required(self._key).label_slots > 0
-
     def takes_part(self, t: int) -> bool:
         """True if the party takes part in tree `t`; known once the key has come."""
-        return t >= required(self._key).own_rounds and self._params.takes_part(t, self._context.party)
+        return t >= self.key.said.own_rounds and self._params.takes_part(t, self._context.party)
 
     @property
     def _first_rounds(self) -> range:
@@ -262,10 +255,6 @@ class SummedValues:
 
     async def drop(self) -> None:
         """Release the tree, if there is one."""
-
-    async def close(self) -> None:
-        """Release all that the workers hold."""
-        await self.drop()
 
 
 class TreeFeatureParty(ABC):
@@ -318,13 +307,7 @@ class TreeFeatureParty(ABC):
     async def store_tree(self, request: control_pb2.StepRequest) -> None:
         """Step 7 of a tree: store this party's part of it before answering, and release what serves this tree only."""
         await self._growth.store(request.round, self._job.kept(), takes_part=self._job.takes_part(request.round))
-        self._growth.forget()
         await self._sums.drop()
-
-    async def close(self) -> None:
-        """Release what the workers hold."""
-        self._growth.forget()
-        await self._sums.close()
 
     @abstractmethod
     async def _begin_tree(self, t: int) -> OwnTree:

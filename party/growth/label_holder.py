@@ -65,7 +65,7 @@ class PlantedTree:
 
     def enter(self, _: int, node: int, entry: Entry) -> int:
         """Enter a split of a part that the label holder grows alone; returns its handle."""
-        self.splits.append(self.columns.enter(node, *entry))
+        self.splits.append(self.columns.table.keep(node, *entry))
         return self.splits[-1].handle
 
 
@@ -177,7 +177,7 @@ class LabelHolderGrowth:
         tree = self._growing(request.round)
         for node, choice in tree.growing.choices.items():
             if choice.party == 0:
-                split, left = tree.columns.split_as(choice, tree.growing.rows[node])
+                split, left = tree.columns.split(node, tree.growing.rows[node], choice.candidates, choice.partitions)
                 tree.splits.append(split)
                 tree.growing.split(node, split.handle, left)
                 self._recorded.own_split(request.round, request.stage, split, tree.columns, tree.growing)
@@ -205,7 +205,7 @@ class LabelHolderGrowth:
         asked = growing.asked
         if self._encrypt is not None and asked:
             await self._encrypt(t, stage + 1, growing)
-        await self.shown.show(t, stage + 1, growing, tree.columns.training)
+        await self.shown.show(t, stage + 1, growing, tree.columns.table.training)
         return Outcome(
             SPLITTABLE if asked else NONE_SPLITTABLE,
             answer=growth_pb2.RelayedChildren(frontier=[] if growing.padded else growing.frontier, build=asked),

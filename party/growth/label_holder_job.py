@@ -198,7 +198,7 @@ class LabelHolderJob:
         if state.trees < state.planned and not state.stopped:
             raise OutOfOrder(f"publish cannot come now: {state.trees} of {state.planned} trees are stored")
         await self._publish(state)
-        await self._keys.close()
+        await self._context.held.aclose()
         return published_model(self._context.store.manifest())
 
     @property

@@ -82,7 +82,8 @@ class SumsOfWords(SummedValues):
             candidates=count, merges_bins=merges, keeps_second_halves=keeps, hiding=hiding
         )
         await context.outbox.send(self._sender, "candidate_count", [message])
-        key = await job.receive_key()
+        received = await job.receive_key()
+        key = received.said
         if key.candidates < count or key.queries < 1:
             raise Malformed(
                 f"{self._sender} says that a party has at most {key.candidates} candidates, and that {key.queries} "
@@ -94,7 +95,7 @@ class SumsOfWords(SummedValues):
         max_bin, records = params.max_bin, len(job.table.ids)
         try:
             sizes = key.candidates, key.queries, context.attempt, key.hiding
-            agreed = parameters_of(records, key.slots, max_bin, *sizes, noised=self._noise.inexact)
+            agreed = parameters_of(records, received.slots, max_bin, *sizes, noised=self._noise.inexact)
         except BadInput as failure:
             raise Malformed(f"the layout of {self._sender} cannot be used: {failure}") from failure
         self._once = self._once and not key.label_slots
@@ -105,6 +106,7 @@ class SumsOfWords(SummedValues):
         self._parameters, seed = agreed, await draw_joint_seed(context, self._parties)
         if context.shards is not None:
             self._shards = context.shards(agreed, seed, f"{context.job}/{context.attempt}")
+            context.held.callback(self._shards.close)
             # where nodes have bins of their own, those come with each node
             own = params.bins_per_node or job.split_table.min_cell_records
             bins = GlobalBins(job.split_table.binned, np.arange(0 if own else len(job.split_table.columns)))
@@ -114,6 +116,7 @@ class SumsOfWords(SummedValues):
         else:
             assert self._noise.privacy is None  # the label holder could have a record in all nodes of a level
             self._way = _Queries(context, self._sender, agreed, seed, self._shards, keeps=keeps)
+        context.held.push_async_callback(self._way.close)
 
     def _hiding_of_noise(self) -> int:
         """The bits of hiding by which the lattice adds next to nothing to δ, or the most that there are; 0 without."""
@@ -170,12 +173,6 @@ class SumsOfWords(SummedValues):
     async def drop(self) -> None:
         if isinstance(self._way, _Sets) and not self._once:
             await self._way.close()  # the next tree has other words
-
-    async def close(self) -> None:
-        if self._way is not None:
-            await self._way.close()
-        if self._shards is not None:
-            self._shards.close()
 
 
 class _Queries:

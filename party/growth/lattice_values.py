@@ -137,6 +137,8 @@ class WordsOfNodes:
         seed = await draw_joint_seed(context, [self._spec.aggregator, *parties])
         token = f"{context.job}/{context.attempt}"
         self._holder = HistogramKeyHolder(context.engine, parameters, slots, seed, token)
+        context.held.push_async_callback(self._holder.close)
+        context.held.callback(self._forget_secrets)
         await self._holder.start()
         return self._planned(parameters, needs)
 
@@ -214,13 +216,6 @@ class WordsOfNodes:
         for node in [node for node, query in self._queries.items() if not query.awaited]:
             del self._queries[node]
         return np.concatenate(opened)
-
-    async def close(self) -> None:
-        """Forget all seeds, and what the workers hold."""
-        self._forget_secrets()
-        if self._holder is not None:
-            holder, self._holder = self._holder, None
-            await holder.close()
 
     def _forget_secrets(self) -> None:
         self._queries.clear()

@@ -20,7 +20,7 @@ from treetap.trees.binning import BinnedTable, Codes
 from treetap.trees.candidates import MIRRORED, Candidate, Partition
 from treetap.trees.cell_merging import MergedBins, bins_of
 from treetap.trees.ensemble import ROOT
-from treetap.trees.growing_tree import Choice, with_zeros
+from treetap.trees.growing_tree import with_zeros
 from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left
 from treetap.wire.records import chunks_of
@@ -94,7 +94,7 @@ class TreeColumns:
     """
 
     def __init__(self, table: SplitTable, bins: GlobalBins | NodeBins, *, permuted: bool) -> None:
-        self._table = table
+        self.table = table
         self.bins = bins
         self.candidates = bins.candidates
         self._permuted = permuted
@@ -102,15 +102,6 @@ class TreeColumns:
         self._groups_sent = list(self.candidates.groups)
         if permuted:
             secrets.SystemRandom().shuffle(self._groups_sent)
-
-    def enter(self, node: int, candidate: Candidate, threshold: float) -> OwnSplit:
-        """Enter a split of a node, its feature numbered among all the party's columns, into the table."""
-        return self._table.keep(node, candidate, threshold)
-
-    @property
-    def training(self) -> int:
-        """The number of records of the training, the first ones; further ones are of an eval table."""
-        return self._table.training
 
     @property
     def codes(self) -> Codes:
@@ -132,7 +123,7 @@ class TreeColumns:
             handle=split.handle,
             node=split.node,
             feature=split.feature,
-            feature_name=self._table.columns[split.feature],
+            feature_name=self.table.columns[split.feature],
             bin=max(split.bin, 0),  # -1 where only missing values go left, as the threshold of -∞ says
             threshold=split.threshold,
             missing_left=split.missing_left,
@@ -202,11 +193,7 @@ class TreeColumns:
         candidate = self.bins.at_border(node, min(tied, key=lambda option: option.feature))
         left = goes_left(self.bins, node, rows, candidate)
         own = replace(candidate, feature=int(self.bins.kept[candidate.feature]))
-        return self._table.keep(node, own, self.bins.cut(node, candidate)), rows[left]
-
-    def split_as(self, choice: Choice, rows: Rows) -> tuple[OwnSplit, Rows]:
-        """Split a node as chosen among the candidates of all parties: see `split`."""
-        return self.split(choice.node, rows, choice.candidates, choice.partitions)
+        return self.table.keep(node, own, self.bins.cut(node, candidate)), rows[left]
 
     def _not_offered(self, node: int) -> Malformed:
         return Malformed(f"node {node}: the winning candidates are not among those that were offered")

@@ -13,7 +13,7 @@ from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.query_counts import charge_permitted, charge_queries
 from treetap.party.prediction.steps import NAMES, OPENING_ROWS, steps_asked_for
 from treetap.party.prediction.tree_model import NamesSent, OwnSplits
-from treetap.party.runtime.context import REMEDY, RoleWithoutWorkers, Rows
+from treetap.party.runtime.context import REMEDY, Rows
 from treetap.party.runtime.step_order import ALIGNMENT, ANY, LATER, Next, Phase, role, step, steps_of
 from treetap.protocols.interactive import InteractiveSizes, asked_stages
 from treetap.wire import records
@@ -27,7 +27,7 @@ SMALL_SET = 40
 
 
 @role({**OPENING_ROWS, NAMES: (Next("answer_directions", ANY),)}, OpenedModel)
-class FeatureParty(RoleWithoutWorkers):
+class FeatureParty:
     """A feature party: sends the directions of records at its own splits."""
 
     def __init__(self, job: PredictionJob) -> None:

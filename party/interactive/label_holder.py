@@ -36,7 +36,7 @@ from treetap.party.prediction.steps import (
     steps_asked_for,
 )
 from treetap.party.prediction.tree_scoring import TreeScoring
-from treetap.party.runtime.context import CountedItem, RoleWithoutWorkers, Rows, counted_bodies, required
+from treetap.party.runtime.context import CountedItem, Rows, counted_bodies, required
 from treetap.party.runtime.step_order import (
     ALIGNMENT,
     NEXT_ROUND,
@@ -84,7 +84,7 @@ ASKED = "the stage has splits of other parties"
 
 
 @role({**OPENING_ROWS, NAMES: first_block("ask_directions")}, BatchPrediction)
-class LabelHolder(RoleWithoutWorkers):
+class LabelHolder:
     """The label holder: takes records from the roots to the leaves."""
 
     def __init__(self, job: PredictionJob) -> None:

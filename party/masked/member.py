@@ -11,7 +11,7 @@ from treetap.arrays import Words
 from treetap.party.masked.passing import LAST_LEVEL, MORE_LEVELS, Passing, masked_sizes
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import TakenBlocks
-from treetap.party.runtime.context import MESSAGE_BYTES, RoleWithoutWorkers
+from treetap.party.runtime.context import MESSAGE_BYTES
 from treetap.party.runtime.step_order import (
     ALIGNMENT,
     NEXT_ROUND,
@@ -28,7 +28,7 @@ from treetap.wire.v2 import control_pb2, masked_pb2
 
 
 @role({OPENING: (Next("open_model"),), ALIGNMENT: (Next("exchange_mask_keys"),)}, OpenedModel, Passing)
-class Member(RoleWithoutWorkers):
+class Member:
     """A party that sends shares."""
 
     def __init__(self, job: PredictionJob) -> None:
@@ -45,7 +45,8 @@ class Member(RoleWithoutWorkers):
         """Pass the records at the own nodes of a level on; on the first level take the records of the block before."""
         block, level = request.round, request.stage
         if level == 0:
-            self._passing.begin((await self._blocks.take(block, self._opened.aligned.ids)).rows)
+            rows, _ = await self._blocks.take(block, self._opened.aligned.ids)
+            self._passing.begin(rows)
         return Outcome(await self._passing.pass_on(block, level))
 
     @step(Next("pass_records", NEXT_ROUND))

@@ -13,7 +13,7 @@ from treetap.party.prediction.batch import BatchPrediction
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.records import record_source
 from treetap.party.prediction.steps import after_batch_block, scored_block, send_block
-from treetap.party.runtime.context import RoleWithoutWorkers, Rows
+from treetap.party.runtime.context import Rows
 from treetap.party.runtime.step_order import (
     ALIGNMENT,
     NEXT_STAGE,
@@ -32,7 +32,7 @@ from treetap.wire.v2 import control_pb2, prediction_pb2
 
 
 @role({OPENING: (Next("open_model"),), ALIGNMENT: (Next("exchange_mask_keys"),)}, Passing, BatchPrediction)
-class Recipient(RoleWithoutWorkers):
+class Recipient:
     """The party that gets the scores."""
 
     def __init__(self, job: PredictionJob) -> None:
@@ -53,11 +53,8 @@ class Recipient(RoleWithoutWorkers):
     @step(Next(ALIGNMENT))
     async def open_model(self) -> prediction_pb2.OpenedModel:
         """Load the table and begin to align it; report the number of trees and their levels."""
-        table = await self._opened.load()
-        await self._records.open(table)
-        await self._opened.align(table)
         routes = self._passing.routes
-        return self._opened.opened(table, trees=routes.trees, levels=routes.levels)
+        return await self._opened.open(self._records.open, trees=routes.trees, levels=routes.levels)
 
     @step(Next("pass_records", NEXT_STAGE, MORE_LEVELS), Next("add_shares", THIS_ROUND, LAST_LEVEL))
     async def pass_records(self, request: control_pb2.StepRequest) -> Outcome:

@@ -251,6 +251,7 @@ class Party:
         self._job = job = PivodlJob(config, self._me)
         self._keys = PartyKeys(self._me)
         self._sums = SharedSums(context.engine, spec.obfuscation, f"{context.job}/{context.attempt}")
+        context.held.push_async_callback(self._sums.close)
         privacy = LeafWeightPrivacy.of(params)
         self._noise = NoiseLedger(context.store, privacy) if privacy is not None else None
         self.sizes = job.sizes
@@ -354,11 +355,6 @@ class Party:
     async def store_tree(self) -> None:
         """Store this party's part of the tree, then the scores that include it, before answering."""
         self._job.store(self._tree)
-
-    async def close(self) -> None:
-        """Delete keys and tables in the workers."""
-        await self._keys.close()
-        await self._sums.close()
 
     def _count(self) -> None:
         """Move the operations on ciphertexts to the cost account."""

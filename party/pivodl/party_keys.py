@@ -73,6 +73,7 @@ class PartyKeys:
                 f"{len(me.params.class_names)} classes of {records} records do not fit a plaintext of a key of "
                 f"{me.spec.key_bits} bits: use a longer key ({failure})"
             ) from failure
+        me.context.held.push_async_callback(self._holder.close)
         await self._holder.start()
         mask_key = MaskKey()
         body = pivodl_pb2.PartyKeys(
@@ -122,12 +123,6 @@ class PartyKeys:
     def holder(self) -> KeyHolder:
         """This party's key, in the workers."""
         return required(self._holder)
-
-    async def close(self) -> None:
-        """Delete the key in the workers."""
-        if self._holder is not None:
-            holder, self._holder = self._holder, None
-            await holder.close()
 
     def _read(self, party: str, modulus: bytes) -> PublicKey:
         key = KeyKind.of(self._me.spec)

@@ -183,8 +183,8 @@ class BatchPrediction:
         """Places in the aligned order of the records to predict that have no score yet, ascending."""
         if self._wanted is None:
             if self._evaluated is not None:
-                self._evaluated.check(self._opened.own_places)  # before any score
-            self._wanted, self._done = self._places(self._opened.own_places)
+                self._evaluated.check(self._opened.alignment.records)  # before any score
+            self._wanted, self._done = self._places(self._opened.alignment.records)
             self._context.progress.done, self._context.progress.total = self._done, self._done + len(self._wanted)
         return self._wanted
 
@@ -202,7 +202,7 @@ class BatchPrediction:
         `further`: their explanations, arrays with a row per record. All are on disk before the step ends.
         """
         if not self._again:
-            self._scored.add(self._opened.own_places[rows], scores, imputed, further)
+            self._scored.add(self._opened.alignment.records[rows], scores, imputed, further)
         self._done += len(rows)
         self._context.progress.done = self._done
 

@@ -11,7 +11,7 @@ order: a block of records is a stretch of it, and a record that a client asks ab
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -163,6 +163,9 @@ class OpenedModel:
         alignment: this party's part in finding the common records.
     """
 
+    #: The values of the compared features at the records that all parties hold; once these are aligned.
+    values: RecordValues
+
     def __init__(self, job: PredictionJob, sizes: JobSizes) -> None:
         """Read the manifest.
 
@@ -186,7 +189,6 @@ class OpenedModel:
         self._table: Table | None = None  # the own one, until the common records are known
         self._common: Table | None = None
         self._compared: set[int] | None = None
-        self._values: RecordValues | None = None
 
     @cached_property
     def shard(self) -> list[dict[str, Any]]:
@@ -239,29 +241,30 @@ class OpenedModel:
             raise failure.at(self._config.name) from None
         return table
 
-    async def align(self, table: Table) -> None:
-        """Begin to find the records that all parties hold: the steps of the alignment may come."""
-        self._table, self.sizes.records = table, len(table.ids)
+    async def open(
+        self, begin: Callable[[Table], Awaitable[None]] | None = None, **shape: int
+    ) -> prediction_pb2.OpenedModel:
+        """Load the table and begin to find the records that all parties hold: steps of the alignment may come.
+
+        `begin`: what the label holder does with the table before. `shape`: of the model, there. Counts of cells go to
+        the coordinator if the policy lets METRIC go there; the columns are in the party's log.
+        """
+        table = self._table = await self.load()
+        if begin is not None:
+            await begin(table)
+        self.sizes.records = len(table.ids)
         self.alignment.begin(table.ids, table.rows, table.path, keep=False)
         if self.alignment.known:  # there is no other party
             await self._take_records()
-
-    @step(Next(ALIGNMENT))
-    async def open_model(self) -> prediction_pb2.OpenedModel:
-        """Load the table and begin to align it, at a feature party."""
-        table = await self.load()
-        await self.align(table)
-        return self.opened(table)
-
-    def opened(self, table: Table, **shape: int) -> prediction_pb2.OpenedModel:
-        """The answer to an opening. `shape`: of the model, at its label holder.
-
-        Counts of cells go to the coordinator if the policy lets METRIC go there; the columns are in the party's log.
-        """
         answer = prediction_pb2.OpenedModel(**shape)
         if self._context.policy.may_emit(self._context.coordinator, "METRIC"):
             answer.unknown_cells, answer.empty_columns, _ = table.unlike
         return answer
+
+    @step(Next(ALIGNMENT))
+    async def open_model(self) -> prediction_pb2.OpenedModel:
+        """Load the table and begin to align it, at a feature party."""
+        return await self.open()
 
     @property
     def aligned(self) -> Table:
@@ -269,17 +272,6 @@ class OpenedModel:
         if self._common is None:
             self._common, self._table = required(self._table).take(self.alignment.records), None
         return self._common
-
-    @property
-    def values(self) -> RecordValues:
-        """The values of the compared features at the records that all parties hold."""
-        assert self._values is not None  # once the records are aligned
-        return self._values
-
-    @property
-    def own_places(self) -> Rows:
-        """The place in the own table of each record that all parties hold, in their common order."""
-        return self.alignment.records
 
     @property
     def objective(self) -> str:
@@ -313,7 +305,7 @@ class OpenedModel:
             return
         table, compared, files = self.aligned, sorted(self._compared), self._context.scratch.file
         try:
-            self._values = await self._context.offload(lambda: values_of(table, compared, files), whole=True)
+            self.values = await self._context.offload(lambda: values_of(table, compared, files), whole=True)
         except DataError as failure:
             raise failure.at(self.party) from None
 

@@ -78,7 +78,10 @@ class ServedPrediction:
         self._rereads = served_models.rereads  # more since then: another attempt is asked for
         self._alone_at: float | None = None  # when the coordinator counts as gone; None: a step is under way
         self._answers = _Answers(opened, self.model, self.job, opening.away)
-        self._figures = _Figures(served_models.address, opening.away)
+        # for operators: counts since the attempt began, times and a rate of late
+        self._figures = serving_pb2.ServingFigures(grpc=served_models.address, away=opening.away)
+        self._latest: deque[float] = deque(maxlen=LATEST)
+        self._scored: deque[tuple[float, int]] = deque()
         self.size = max(1, opening.block)
 
     # ---- for a protocol, as `treetap.party.prediction.batch.BatchPrediction`
@@ -105,7 +108,9 @@ class ServedPrediction:
     def keep(self, rows: Rows, scores: Floats, imputed: Imputed, further: Arrays) -> None:
         """Answer the clients. A served model has no imputed shares and no explanations."""
         del imputed, further
-        self._figures.scored(len(rows))
+        self._figures.records += len(rows)
+        self._figures.rounds += 1
+        self._scored.append((asyncio.get_running_loop().time(), len(rows)))
         self._context.progress.done = self._figures.records
         predictions = self._answers.predictions(scores)
         for place, party in self._spent.items():
@@ -131,7 +136,7 @@ class ServedPrediction:
         """Wait for requests; the records that they ask about are the next block."""
         if self._places is None:
             self._places = np.full(len(self._own), NOT_COMMON, dtype=np.int64)
-            self._places[self._opened.own_places] = np.arange(len(self._opened.own_places))
+            self._places[self._opened.alignment.records] = np.arange(len(self._opened.alignment.records))
             self._context.costs.level = logging.DEBUG  # these steps have no end; metrics count them
         self._alone_at = None
         self._rows = await self._queue.gather(self.size, WAIT_S)
@@ -141,10 +146,20 @@ class ServedPrediction:
             self._context.progress.total = self._figures.records + len(self._rows)
         awaited = serving_pb2.AwaitedRequests(
             records=len(self._rows),
-            figures=self._figures.current(),
+            figures=self._current_figures(),
             reread=self._served_models.rereads > self._rereads,
         )
         return step_order.Outcome(REQUESTED if len(self._rows) else UNREQUESTED, answer=awaited)
+
+    def _current_figures(self) -> serving_pb2.ServingFigures:
+        now = asyncio.get_running_loop().time()
+        while self._scored and self._scored[0][0] < now - RATE_S:
+            self._scored.popleft()
+        if self._latest:
+            p50, p99 = np.quantile(np.array(self._latest), [0.5, 0.99]).tolist()
+            self._figures.p50_s, self._figures.p99_s = p50, p99
+        self._figures.records_per_s = sum(records for _, records in self._scored) / RATE_S
+        return self._figures
 
     # ---- for clients: `treetap.party.serving.registry.ServedModel`
 
@@ -159,7 +174,8 @@ class ServedPrediction:
         began = asyncio.get_running_loop().time()
         wanted = dict.fromkeys(place for place in places if place >= 0)
         predicted = await self._queue.ask(wanted, within_s) if wanted else {}
-        self._figures.answered(asyncio.get_running_loop().time() - began)
+        self._figures.requests += 1
+        self._latest.append(asyncio.get_running_loop().time() - began)
         answer = self._answers.to(ids, places, predicted)
         self._context.costs.byte_counts.sent(client, "predict", self._answers.counted(answer))
         for party in answer.away:
@@ -168,7 +184,7 @@ class ServedPrediction:
         return answer
 
     def refuse(self) -> None:
-        self._figures.refused()
+        self._figures.refused += 1
 
     def recorded(self, client: str, request: serving_pb2.PredictRecords) -> None:
         self._context.recorder.asked(client, self._context.attempt, request)
@@ -205,7 +221,7 @@ class ServedPrediction:
             raise NotServed(f"model {self.model} is being prepared; ask again later")
         if not self.ready:
             raise NotServed(f"model {self.model} is not served: its coordinator is away; ask again later")
-        return len(self._opened.own_places)
+        return len(self._opened.alignment.records)
 
     def _place(self, value: str) -> int:
         """The place of a record in the common order; NOT_COMMON, or UNKNOWN."""
@@ -299,46 +315,6 @@ class _Answers:
             return serving_pb2.CLASS_WHOLE_NUMBER
         number = pa.types.is_floating(kind) or pa.types.is_decimal(kind)
         return serving_pb2.CLASS_NUMBER if number else serving_pb2.CLASS_TEXT
-
-
-class _Figures:
-    """The figures of serving, for operators: counts since the attempt began, times and a rate of late."""
-
-    def __init__(self, address: str, away: Sequence[str]) -> None:
-        self._figures = serving_pb2.ServingFigures(grpc=address, away=away)
-        self._latest: deque[float] = deque(maxlen=LATEST)
-        self._scored: deque[tuple[float, int]] = deque()
-
-    @property
-    def records(self) -> int:
-        """The records that have been scored."""
-        return self._figures.records
-
-    def scored(self, records: int) -> None:
-        """Count a round."""
-        self._figures.records += records
-        self._figures.rounds += 1
-        self._scored.append((asyncio.get_running_loop().time(), records))
-
-    def answered(self, seconds: float) -> None:
-        """Count a request that has its answer."""
-        self._figures.requests += 1
-        self._latest.append(seconds)
-
-    def refused(self) -> None:
-        """Count a request without an answer."""
-        self._figures.refused += 1
-
-    def current(self) -> serving_pb2.ServingFigures:
-        """The figures as they are now."""
-        now = asyncio.get_running_loop().time()
-        while self._scored and self._scored[0][0] < now - RATE_S:
-            self._scored.popleft()
-        if self._latest:
-            p50, p99 = np.quantile(np.array(self._latest), [0.5, 0.99]).tolist()
-            self._figures.p50_s, self._figures.p99_s = p50, p99
-        self._figures.records_per_s = sum(records for _, records in self._scored) / RATE_S
-        return self._figures
 
 
 def serve_config(config: PartyConfig) -> ServeConfig:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -110,13 +109,6 @@ async def send_block(context: StepContext, parties: Sequence[str], number: int, 
     await together(*(context.outbox.send(party, "block_records", chunks, round=number) for party in parties))
 
 
-class Block(NamedTuple):
-    """Records of a block (n,), and those of a served one of which the policy permits no further query (n,)."""
-
-    rows: Rows
-    spent: Bools
-
-
 class TakenBlocks:
     """The blocks of records that a feature party takes from the label holder in one attempt."""
 
@@ -124,8 +116,10 @@ class TakenBlocks:
         self._context, self._opening = context, opening
         self._taken: npt.NDArray[np.bool_] = np.zeros(0, dtype=bool)
 
-    async def take(self, number: int, ids: Ids) -> Block:
-        """Take the records of a block, of the common ones with these ids; progress begins anew with them.
+    async def take(self, number: int, ids: Ids) -> tuple[Rows, Bools]:
+        """Take the records (n,) of a block, of the common ones with these ids; progress begins anew with them.
+
+        Returns them with those of a served block of which the policy permits no further query (n,).
 
         A served model goes on where the policy permits no further query of one: the label holder hears which, and the
         role must answer by a fixed row in its place.
@@ -152,7 +146,7 @@ class TakenBlocks:
         else:
             await charge_queries(context, ids, rows)
         context.progress.done, context.progress.total = 0, len(rows)
-        return Block(rows, spent)
+        return rows, spent
 
     def _check_new(self, number: int, rows: Rows, total: int) -> None:
         """`Malformed` if a record of a table was in a block before; clients may ask again."""

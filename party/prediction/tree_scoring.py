@@ -86,10 +86,7 @@ class TreeScoring:
 
     async def open(self) -> prediction_pb2.OpenedModel:
         """Load the own table and begin to align it; report the number of trees that predictions use."""
-        table = await self.opened.load()
-        await self.records.open(table)
-        await self.opened.align(table)
-        return self.opened.opened(table, trees=len(self.trees.ensemble.used_trees))
+        return await self.opened.open(self.records.open, trees=len(self.trees.ensemble.used_trees))
 
     def keep(
         self,

@@ -269,7 +269,7 @@ class Session:
             if discard is not None:
                 self.context.store.discard(discard)
         finally:
-            await self.role.close()
+            await self.context.held.aclose()
 
 
 #: Classes that tell nothing of records: an opening's answer of these alone is not charged.

@@ -12,7 +12,8 @@ import asyncio
 import logging
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
@@ -61,6 +62,7 @@ class StepContext:
 
     `digest`: of the job, see `treetap.protocols.agreement`. `progress`: of the running step, which counts itself.
     `trial`: the job is checked and not begun, so that nothing may be drawn or charged for it.
+    `held`: closes what the role has in the memory of workers, keys too, at the end of the attempt.
     `engine`: worker processes of this machine; `shards`: makes an attempt's on the party's cluster, if there is one.
     """
 
@@ -83,6 +85,7 @@ class StepContext:
     offload: Offload
     policy: Policy
     trial: bool = False
+    held: AsyncExitStack = field(default_factory=AsyncExitStack)
 
 
 class Untried(Exception):
@@ -90,7 +93,7 @@ class Untried(Exception):
 
 
 class Role(Protocol):
-    """A party's part in a protocol: named steps, sizes of its messages, and an end."""
+    """A party's part in a protocol: named steps, and sizes of its messages."""
 
     @property
     def steps(self) -> Mapping[str, Step]:
@@ -101,17 +104,6 @@ class Role(Protocol):
     def sizes(self) -> JobSizes:
         """The numbers of the job from which the lengths of its messages follow, as far as the role knows them."""
         ...
-
-    async def close(self) -> None:
-        """Release keys and worker memory."""
-        ...
-
-
-class RoleWithoutWorkers:
-    """A role that has nothing in the memory of workers."""
-
-    async def close(self) -> None:
-        """Do nothing."""
 
 
 def required(value: T | None) -> T:

@@ -57,6 +57,7 @@ class JobKeys:
         self._ciphertext_bytes = secret.public.ciphertext_bytes
         token = f"{self._context.job}/{self._context.attempt}"
         self._owner = KeyHolder(self._context.engine, secret, slots, self._spec.obfuscation, token)
+        self._context.held.push_async_callback(self._owner.close)
         await self._owner.start()
         parties = list(self._spec.feature_parties)
         proof = await make_proof(self._context, self._owner.prove)
@@ -91,12 +92,6 @@ class JobKeys:
         sums = await required(self._owner).open(packed, groups)
         self._context.costs.operations["decryptions"] += len(packed) // self._ciphertext_bytes
         return sums
-
-    async def close(self) -> None:
-        """Delete the key in the workers."""
-        if self._owner is not None:
-            owner, self._owner = self._owner, None
-            await owner.close()
 
 
 async def draw_joint_seed(context: StepContext, parties: Sequence[str]) -> bytes:

@@ -259,22 +259,17 @@ async def send_key(
 
 @dataclass(frozen=True)
 class ReceivedKey:
-    """The label holder's key, the layout of a record's plaintext, and the rounds that the label holder does alone.
+    """The label holder's key, the layout of a record's plaintext, and what else it has said with them.
 
-    `label_slots`: those slots, the last ones, that hold a record's class beside what the protocol sums. A lattice has
-    no key, and bounds on the candidates of a party in a node and on the nodes of an attempt that are summed; some party
-    may merge its bins, and second halves of all may serve all trees; sets of records are hidden by `hiding` bits.
+    `said`: the message. Its `label_slots` are those slots, the last ones, that hold a record's class beside what the
+    protocol sums. A lattice has no key, and bounds on the candidates of a party in a node and on the nodes of an
+    attempt that are summed; some party may merge its bins, and second halves of all may serve all trees; sets of
+    records are hidden by `hiding` bits.
     """
 
     key: PublicKey | None
     slots: Slots
-    own_rounds: int
-    label_slots: int
-    candidates: int = 0
-    queries: int = 0
-    merges_bins: bool = False
-    keeps_second_halves: bool = False
-    hiding: int = 0
+    said: setup_pb2.PublicKeyMessage
 
     @property
     def public(self) -> PublicKey:
@@ -315,8 +310,7 @@ async def take_key(
         )
     if public is not None:
         await check_key_proof(context, label_holder, public, key.proof)
-    lattice = key.candidates, key.queries, key.merges_bins, key.keeps_second_halves, key.hiding
-    return ReceivedKey(public, slots, key.own_rounds, key.label_slots, *lattice)
+    return ReceivedKey(public, slots, key)
 
 
 def _listed(slots: Slots) -> str:

@@ -12,7 +12,7 @@ from treetap.neural.defences import DELTA, epsilon, meaning_of
 from treetap.neural.inputs import Inputs
 from treetap.neural.sides import FeatureSide
 from treetap.party.config import PartyConfig
-from treetap.party.runtime.context import RoleWithoutWorkers, StepContext, required
+from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import (
     ALIGNED,
     ALIGNMENT,
@@ -39,7 +39,7 @@ WAITS = 2
 
 
 @role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("fit_inputs"),)})
-class FeatureParty(RoleWithoutWorkers):
+class FeatureParty:
     """Sends an embedding of every record once an epoch, unless it sits the record's batch out."""
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:

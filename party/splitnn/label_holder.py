@@ -21,7 +21,7 @@ from treetap.neural.params import SplitnnParams
 from treetap.neural.sides import LabelSide
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import Use
-from treetap.party.runtime.context import RoleWithoutWorkers, Rows, StepContext, required
+from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.step_order import (
     ALIGNED,
     ALIGNMENT,
@@ -140,7 +140,7 @@ def published_network(manifest: Mapping[str, Any]) -> setup_pb2.PublishedModel:
 
 
 @role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("fit_inputs"),)})
-class LabelHolder(RoleWithoutWorkers):
+class LabelHolder:
     """Trains the top model on the embeddings of all parties."""
 
     #: The party's table with its labels; after `fit_inputs`, of the common records alone.

@@ -10,7 +10,7 @@ from treetap.arrays import Bools
 from treetap.neural.trained import pieces
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import TakenBlocks
-from treetap.party.runtime.context import RoleWithoutWorkers, Rows
+from treetap.party.runtime.context import Rows
 from treetap.party.runtime.step_order import ALIGNMENT, NEXT_ROUND, OPENING, Next, role, step, steps_of
 from treetap.party.splitnn.bodies import EMBEDDINGS
 from treetap.party.splitnn.numbers import send_blocks
@@ -20,7 +20,7 @@ from treetap.wire.v2 import control_pb2
 
 
 @role({OPENING: (Next("open_model"),), ALIGNMENT: (Next("embed_block"),)}, OpenedModel)
-class FeatureParty(RoleWithoutWorkers):
+class FeatureParty:
     """A feature party: sends the embedding of each record of a block."""
 
     def __init__(self, job: PredictionJob) -> None:

@@ -21,7 +21,7 @@ from treetap.party.prediction.steps import (
     steps_asked_for,
     take_spent,
 )
-from treetap.party.runtime.context import RoleWithoutWorkers, Rows
+from treetap.party.runtime.context import Rows
 from treetap.party.runtime.step_order import ALIGNMENT, OPENING, Next, Outcome, role, step, steps_of
 from treetap.party.splitnn.bodies import EMBEDDINGS
 from treetap.party.splitnn.numbers import take
@@ -35,7 +35,7 @@ BLOCK_BYTES = 64 * 1024 * 1024
 
 
 @role({OPENING: (Next("open_model"),), ALIGNMENT: first_block("embed_block")}, BatchPrediction)
-class LabelHolder(RoleWithoutWorkers):
+class LabelHolder:
     """The label holder: names the records of a block, and scores them."""
 
     def __init__(self, job: PredictionJob) -> None:
@@ -57,10 +57,7 @@ class LabelHolder(RoleWithoutWorkers):
     @step(Next(ALIGNMENT))
     async def open_model(self) -> prediction_pb2.OpenedModel:
         """Load the table and begin to align it."""
-        table = await self._opened.load()
-        await self._records.open(table)
-        await self._opened.align(table)
-        return self._opened.opened(table)
+        return await self._opened.open(self._records.open)
 
     @step(*requested_block("embed_block"))
     async def await_requests(self) -> Outcome:

@@ -51,7 +51,7 @@ class Halves:
 
         def noted(columns: TreeColumns, node: int) -> Any:
             made = order(columns, node)
-            if columns._permuted and columns._table.party == FEATURE and (key := tuple(made.tolist())):
+            if columns._permuted and columns.table.party == FEATURE and (key := tuple(made.tolist())):
                 self.orders += [key] if not self.orders or self.orders[-1] != key else []
             return made
 

@@ -405,7 +405,7 @@ async def test_an_unasked_end_that_fails_is_logged(tmp_path: Path, caplog: pytes
         async def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        node._sessions["job"].role.close = full  # type: ignore[method-assign]
+        node._sessions["job"].context.held.push_async_callback(full)
         await asyncio.sleep(4000)
         await federation.close()
     (record,) = [record for record in caplog.records if record.name == "treetap.party.runtime.steps"]

@@ -51,7 +51,7 @@ def summed(monkeypatch: pytest.MonkeyPatch) -> Summed:
 
     def keep(tree: OwnTree, index: int, columns: Any, summed: Any, expected: Any) -> None:
         begun(tree, index, columns, summed, expected)
-        kept.of_features[columns._table.party, index] = tree
+        kept.of_features[columns.table.party, index] = tree
 
     class KeptByHolder(GrowingTree):
         def __init__(self, *args: Any, **options: Any) -> None:

@@ -37,7 +37,6 @@ class FeatureParty:
         job = self._job = FeaturePartyJob(config, context, spec, self._params, self._params.n_estimators, implied)
         growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored)
         self._pool: PooledSums | None = None
-        self._ciphertext_bytes = 0
         self._drawn: Rows | None = None
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment}, conditions=job.conditions)
@@ -52,10 +51,10 @@ class FeatureParty:
         """Take the public key, and keep the ciphertext of every record's target in the workers."""
         total, sender = len(self._job.table.ids), self._spec.aggregator
         await self._job.receive_key()
-        public, slots = self._job.key
-        self._ciphertext_bytes = public.ciphertext_bytes
+        public, slots = self._job.key.public, self._job.key.slots
         token = f"{self._context.job}/{self._context.attempt}"
         pool = self._pool = PooledSums(self._context.engine, public, slots, total, token)
+        self._context.held.push_async_callback(pool.close)
         async for parcel in self._context.mailbox.series(sender, "encrypted_targets", 0, 0):
             block = parcel.protocol.winsorised.encrypted_targets
             if block.count * public.ciphertext_bytes != len(block.ciphertexts) or block.first != pool.received:
@@ -74,17 +73,13 @@ class FeatureParty:
         tasks, drawn = [self._task(tree, node) for node in nodes], int(required(self._drawn).sum())
         packed = await pool.candidates(tasks, tree.columns.candidates.shapes, drawn)
         self._context.costs.operations.update(since(before, pool.operations))
-        await self._growth.send_sums(tree, level, nodes, Sums(packed, len(packed) // self._ciphertext_bytes))
+        sums = Sums(packed, len(packed) // self._job.key.public.ciphertext_bytes)
+        await self._growth.send_sums(tree, level, nodes, sums)
 
     @step(*AFTER_STORING)
     async def store_tree(self, request: control_pb2.StepRequest) -> None:
         """Put this party's part of the tree on disk."""
         await self._growth.store(request.round, self._job.kept(), takes_part=self._job.takes_part(request.round))
-
-    async def close(self) -> None:
-        """Release the ciphertexts in the workers."""
-        self._growth.forget()
-        await self._drop_pool()
 
     async def _begin_tree(self, t: int) -> OwnTree:
         split_table, total = self._job.split_table, len(self._job.table.ids)
@@ -99,8 +94,3 @@ class FeatureParty:
         rows, drawn = tree.rows_of(node), required(self._drawn)
         rows = np.repeat(rows, drawn[rows])
         return NodeTask(rows, tree.columns.bins.codes(node, rows), tree.columns.order(node))
-
-    async def _drop_pool(self) -> None:
-        if self._pool is not None:
-            pool, self._pool = self._pool, None
-            await pool.close()

@@ -128,10 +128,6 @@ class LabelHolder:
         summed = self._job.summed(t, values, drawn > 0)
         self._growth.plant(t, summed, criterion, columns, state, rules=params.expansion, subtract=True)
 
-    async def close(self) -> None:
-        """Release the key in the workers."""
-        await self._keys.close()
-
     def _slots(self, labels: Labels) -> Slots:
         self._targets_of(labels)
         return fitting(layout(len(labels.values)), labels, KeyKind.of(self._spec), "a longer key")
