@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from google.protobuf.message import Message
-
 from treetap.coordinator import retention
 from treetap.coordinator.attempt import Attempt, Parties, next_attempt, note_heard
 from treetap.coordinator.config import APPROVAL_DAYS, MOST_JOBS, WAITING_S
@@ -27,9 +25,9 @@ from treetap.coordinator.runtime.job_record import (
 from treetap.coordinator.runtime.journal import Journal
 from treetap.coordinator.runtime.metrics import CoordinatorMetrics
 from treetap.coordinator.runtime.progress import Progress
-from treetap.coordinator.submissions import Submissions, Trials
+from treetap.coordinator.submissions import Submissions
 from treetap.coordinator.waiting import DAY_S, LONGEST_PAUSE_S, Place, Questions, Waiting
-from treetap.errors import ConfigError, Conflict, Interrupted, TreetapError
+from treetap.errors import Conflict, Interrupted, TreetapError
 from treetap.process.limits import collect_ended
 from treetap.protocols.drafts import Request
 from treetap.wire.ports import Dialer
@@ -78,8 +76,7 @@ class Jobs:
         self._freeing: set[asyncio.Task[Any]] = set()
         own = self._running, self._progress, self._waiting
         self._statuses = Statuses(journal, *own, lambda: self._most, lambda: self._closing)
-        self._trials = Trials(self._parties)
-        self._submissions = Submissions(self._parties, journal, self._statuses.of)
+        self.submissions = Submissions(self._parties, journal, self._statuses.of)
 
     def count(self) -> None:
         """Have the metrics count the jobs of the journal, before any of them runs.
@@ -89,40 +86,26 @@ class Jobs:
         for status in self._journal.listed():
             self._metrics.job(status.state)
 
-    def submit(self, request: jobs_pb2.SubmitRequest, operator: str = "") -> str:
-        """Accept a training job of an operator.
+    def submit(self, request: Request, operator: str = "") -> str:
+        """Accept a job of an operator: a training, a prediction with a model of this coordinator, or a preview.
+
+        Write the submission to the journal, then begin; until an attempt begins, the job counts as interrupted. It
+        takes the place of a job of that name which every party has discarded, and counts attempts on.
 
         Raises:
             ConfigError: no federation could do it.
-            UnknownJob: there is no model to continue from.
+            UnknownJob: there is no model to continue from, or to predict with.
         """
-        return self._accept(request, "train", self._submissions.training(request), operator)
-
-    def check(self, request: jobs_pb2.SubmitRequest) -> AsyncIterator[jobs_pb2.CheckReply]:
-        """Have every party check a training job, and keep nothing of it; raises as `submit` does, but for the name."""
-        spec, taken, job = self._submissions.continued(request.spec), None, request.job
-        try:
-            if job:
-                self._submissions.check_free(job)
-        except ConfigError as fault:
-            job, taken = "", fault
-        return self._trials.check(job or retention.made_up("check"), spec, taken)
-
-    def draft(self, request: jobs_pb2.DraftRequest) -> jobs_pb2.Drafted:
-        """The opening of a job as its parties would get it, for the operator to sign; nothing of it is kept.
-
-        Raises as `submit`, `predict` and `align` do.
-        """
-        return self._submissions.draft(request)
-
-    def predict(self, request: jobs_pb2.PredictRequest, operator: str = "") -> str:
-        """Accept a prediction with a model that this coordinator trained."""
-        opening = self._submissions.prediction(request)
-        return self._accept(request, "serve" if opening.serve else "predict", opening, operator)
-
-    def align(self, request: jobs_pb2.AlignRequest, operator: str = "") -> str:
-        """Accept a preview of an alignment; `ConfigError` where no federation could do it."""
-        return self._accept(request, "align", self._submissions.preview(request), operator)
+        kind, message = self.submissions.submitted(request)
+        job, signed = request.job, request.signed if request.HasField("signed") else None
+        taken = self._journal.has(job)
+        before = attempts(self._journal.read(job)) if taken else 0
+        self._journal.write_submitted(job, kind, message, request.submission, signed, attempts_before=before)
+        if taken:
+            log.warning("job %s takes the name of one that failed; attempts under it so far: %d", job, before)
+            self._metrics.forget("failed")
+        self._metrics.job("interrupted")
+        return self._begin(job, "interrupted", operator)
 
     def go_on(self) -> None:
         """Go on where the coordinator stopped: jobs that served, and those that waited, as far as it is their turn.
@@ -264,21 +247,6 @@ class Jobs:
     async def wait(self, job: str) -> jobs_pb2.JobStatus:
         """Wait until the job neither waits nor runs; returns its status."""
         return await self._statuses.wait(job)
-
-    def _accept(self, request: Request, kind: str, message: Message, operator: str) -> str:
-        """Write the submission to the journal, then begin; until an attempt begins, the job counts as interrupted.
-
-        It takes the place of a job of that name which every party has discarded, and counts attempts on.
-        """
-        job, signed = request.job, request.signed if request.HasField("signed") else None
-        taken = self._journal.has(job)
-        before = attempts(self._journal.read(job)) if taken else 0
-        self._journal.write_submitted(job, kind, message, request.submission, signed, attempts_before=before)
-        if taken:
-            log.warning("job %s takes the name of one that failed; attempts under it so far: %d", job, before)
-            self._metrics.forget("failed")
-        self._metrics.job("interrupted")
-        return self._begin(job, "interrupted", operator)
 
     def _begin(self, job: str, before: str, operator: str) -> str:
         """Begin an attempt, or have the job wait for its turn; serving does not count. `before`: its state so far."""

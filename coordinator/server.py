@@ -18,6 +18,7 @@ from treetap.coordinator.runtime.metrics import CoordinatorMetrics
 from treetap.errors import Refused
 from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
 from treetap.process.limits import collect_rarely, leave_out_pandas, raise_descriptors, share_heaps
+from treetap.protocols.drafts import Request
 from treetap.wire import rpc
 from treetap.wire.callers import Callers, answering, refuse_other_versions
 from treetap.wire.ports import Role, Timeouts
@@ -91,28 +92,22 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
         self._callers, self._jobs = callers, jobs
         self._operators = frozenset(operators)
 
-    async def Submit(self, request: jobs_pb2.SubmitRequest, context: Context) -> jobs_pb2.JobAccepted:
+    async def Submit(self, request: Request, context: Context) -> jobs_pb2.JobAccepted:
         async with answering(context, self._callers):
             return jobs_pb2.JobAccepted(job=self._jobs.submit(request, self._admit(context)))
+
+    Predict = Align = Submit
 
     async def Draft(self, request: jobs_pb2.DraftRequest, context: Context) -> jobs_pb2.Drafted:
         async with answering(context, self._callers):
             self._admit(context)
-            return self._jobs.draft(request)
+            return self._jobs.submissions.draft(request)
 
     async def Check(self, request: jobs_pb2.SubmitRequest, context: Context) -> AsyncIterator[jobs_pb2.CheckReply]:
         async with answering(context, self._callers):
             self._admit(context)
-            async for answer in self._jobs.check(request):
+            async for answer in self._jobs.submissions.check(request):
                 yield answer
-
-    async def Predict(self, request: jobs_pb2.PredictRequest, context: Context) -> jobs_pb2.JobAccepted:
-        async with answering(context, self._callers):
-            return jobs_pb2.JobAccepted(job=self._jobs.predict(request, self._admit(context)))
-
-    async def Align(self, request: jobs_pb2.AlignRequest, context: Context) -> jobs_pb2.JobAccepted:
-        async with answering(context, self._callers):
-            return jobs_pb2.JobAccepted(job=self._jobs.align(request, self._admit(context)))
 
     async def Resume(self, request: jobs_pb2.JobName, context: Context) -> jobs_pb2.JobAccepted:
         async with answering(context, self._callers):

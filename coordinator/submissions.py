@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
+from google.protobuf.message import Message
+
 from treetap.coordinator import retention
 from treetap.coordinator.attempt import Parties
 from treetap.coordinator.prediction import opening_of, preview_of
@@ -27,54 +29,89 @@ from treetap.errors import (
 )
 from treetap.protocols.drafts import Request, new_submission
 from treetap.protocols.job_spec import check_continuation, check_spec, continued_from
-from treetap.wire.v2 import alignment_pb2, jobs_pb2, prediction_pb2, setup_pb2
+from treetap.wire.v2 import jobs_pb2, prediction_pb2, setup_pb2
 
 #: Most digits of a nonce: those of 64 bits.
 LONGEST_NONCE = 20
 
+#: Seconds between two answers to an operator who waits for parties that read their tables.
+SIGN_OF_LIFE_S = 2.0
+
 
 class Submissions:
-    """Openings of one coordinator's jobs. `state`: the status of a job, live where it runs.
+    """Openings of one coordinator's jobs, and checks of trainings, one at a time.
+
+    `state`: the status of a job, live where it runs.
 
     Of what no federation could do, `ConfigError` is raised, and `UnknownJob` for a model that is not there.
     """
 
     def __init__(self, parties: Parties, journal: Journal, state: Callable[[str], jobs_pb2.JobStatus]) -> None:
         self._parties, self._journal, self._state = parties, journal, state
+        self._checking = False
 
-    def training(self, request: jobs_pb2.SubmitRequest) -> setup_pb2.JobSpec:
-        """A training that may begin under its name."""
-        _check_fixed(request)
-        spec = self.continued(request.spec)
-        self.check_free(request.job)
-        return spec
-
-    def prediction(self, request: jobs_pb2.PredictRequest) -> prediction_pb2.OpenModel:
-        """A prediction, or serving, that may begin under its name."""
-        _check_fixed(request)
-        opening = self._opening_of(request)
-        self.check_free(request.job)
-        return opening
-
-    def preview(self, request: jobs_pb2.AlignRequest) -> alignment_pb2.OpenPreview:
-        """A preview of an alignment that may begin under its name."""
-        _check_fixed(request)
-        opening = preview_of(request)
-        self._parties.check(opening.parties)
-        self.check_free(request.job)
-        return opening
+    def submitted(self, request: Request) -> tuple[str, Message]:
+        """The kind of a job that may begin under its name, and the job as its parties are to get it."""
+        if not (request.submission.isdecimal() and len(request.submission) <= LONGEST_NONCE):
+            raise ConfigError(  # its operator fixes name and nonce before it signs
+                "the job has no nonce of its submission: submit it with the coordinator's release of treetap"
+            )
+        message: Message
+        if isinstance(request, jobs_pb2.SubmitRequest):
+            kind, message = "train", self._continued(request.spec)
+        elif isinstance(request, jobs_pb2.PredictRequest):
+            kind, message = "serve" if request.serve else "predict", self._opening_of(request)
+        else:
+            kind, message = "align", preview_of(request)
+            self._parties.check(request.parties)
+        self._check_free(request.job)
+        return kind, message
 
     def draft(self, request: jobs_pb2.DraftRequest) -> jobs_pb2.Drafted:
-        """The opening of a job as its parties would get it."""
+        """The opening of a job as its parties would get it, for the operator to sign; nothing of it is kept.
+
+        Raises as `submitted` does.
+        """
         if request.HasField("train"):
             train = request.train
-            prepare = setup_pb2.Prepare(spec=self.continued(train.spec), submission=train.submission)
+            prepare = setup_pb2.Prepare(spec=self._continued(train.spec), submission=train.submission)
             return jobs_pb2.Drafted(prepare=prepare)
         if request.HasField("align"):
             return jobs_pb2.Drafted(open_preview=preview_of(request.align))
         return jobs_pb2.Drafted(open_model=self._opening_of(request.predict))
 
-    def continued(self, asked: setup_pb2.JobSpec) -> setup_pb2.JobSpec:
+    def check(self, request: jobs_pb2.SubmitRequest) -> AsyncIterator[jobs_pb2.CheckReply]:
+        """Have every party check a training job, and keep nothing of it; raises as `submitted`, but for the name.
+
+        Raises:
+            Overloaded: another job is being checked.
+        """
+        spec, taken, job = self._continued(request.spec), None, request.job
+        try:
+            if job:
+                self._check_free(job)
+        except ConfigError as fault:
+            job, taken = "", fault
+        return self._check(job or retention.made_up("check"), spec, taken)
+
+    async def _check(
+        self, job: str, spec: setup_pb2.JobSpec, taken: TreetapError | None
+    ) -> AsyncIterator[jobs_pb2.CheckReply]:
+        """The answers to a job under a name that is free. `taken`: the fault of the name that was asked for."""
+        if self._checking:
+            raise Overloaded("the coordinator has another job checked; ask again")
+        self._checking = True
+        try:
+            if taken is not None:
+                yield jobs_pb2.CheckReply(answers=[_fault(self._parties.coordinator, taken)])
+            submitted = Submitted(job, "train", new_submission(), to_base64(spec))
+            roster = self._parties.roster(job, 1, submitted, submitted.members, self._parties.byte_counts(), None)
+            async for answers in _answers(roster, spec):
+                yield jobs_pb2.CheckReply(answers=answers)
+        finally:
+            self._checking = False
+
+    def _continued(self, asked: setup_pb2.JobSpec) -> setup_pb2.JobSpec:
         """A copy of a job that some federation could do, with the submission of the model that it continues from."""
         spec = setup_pb2.JobSpec()
         spec.CopyFrom(asked)
@@ -87,7 +124,7 @@ class Submissions:
             spec.base_submission = base.submission
         return spec
 
-    def check_free(self, job: str) -> None:
+    def _check_free(self, job: str) -> None:
         """`ConfigError` for what is no name of a job, or the name of one that keeps it."""
         retention.check_free(job, self._state(job) if self._journal.has(job) else None)
 
@@ -110,45 +147,6 @@ class Submissions:
         if (state := self._state(name).state) != "finished":
             raise UnknownJob(f"there is no model {name!r}: its training is {state}")
         return model
-
-
-def _check_fixed(request: Request) -> None:
-    """`ConfigError` for a job without a nonce of its submission: its operator fixes name and nonce before it signs."""
-    if not (request.submission.isdecimal() and len(request.submission) <= LONGEST_NONCE):
-        raise ConfigError("the job has no nonce of its submission: submit it with the coordinator's release of treetap")
-
-
-#: Seconds between two answers to an operator who waits for parties that read their tables.
-SIGN_OF_LIFE_S = 2.0
-
-
-class Trials:
-    """Has the parties of a coordinator check jobs, one at a time."""
-
-    def __init__(self, parties: Parties) -> None:
-        self._parties = parties
-        self._under_way = False
-
-    async def check(
-        self, job: str, spec: setup_pb2.JobSpec, taken: TreetapError | None
-    ) -> AsyncIterator[jobs_pb2.CheckReply]:
-        """The answers to a job under a name that is free. `taken`: the fault of the name that was asked for.
-
-        Raises:
-            Overloaded: another job is being checked.
-        """
-        if self._under_way:
-            raise Overloaded("the coordinator has another job checked; ask again")
-        self._under_way = True
-        try:
-            if taken is not None:
-                yield jobs_pb2.CheckReply(answers=[_fault(self._parties.coordinator, taken)])
-            submitted = Submitted(job, "train", new_submission(), to_base64(spec))
-            roster = self._parties.roster(job, 1, submitted, submitted.members, self._parties.byte_counts(), None)
-            async for answers in _answers(roster, spec):
-                yield jobs_pb2.CheckReply(answers=answers)
-        finally:
-            self._under_way = False
 
 
 async def _answers(roster: Roster, spec: setup_pb2.JobSpec) -> AsyncIterator[list[jobs_pb2.Checked]]:

@@ -350,14 +350,14 @@ class Federation:
 
     async def predict(self, request: jobs_pb2.PredictRequest) -> jobs_pb2.JobStatus:
         """The same for a prediction."""
-        return await self.jobs.wait(self._told(lambda jobs: jobs.predict(request)))
+        return await self.jobs.wait(self._told(lambda jobs: jobs.submit(request)))
 
     async def preview(
         self, *parties: str, answer: str = "count", table: str = "train", job: str = "p"
     ) -> jobs_pb2.JobStatus:
         """The same for a preview of the alignment, by default of all parties."""
         asked = jobs_pb2.AlignRequest(job=job, answer=answer, table=table, parties=parties or self.tables)
-        return await self.jobs.wait(self._told(lambda jobs: jobs.align(asked)))
+        return await self.jobs.wait(self._told(lambda jobs: jobs.submit(asked)))
 
     async def resume(self, job: str = "job") -> jobs_pb2.JobStatus:
         """Go on with a job and wait."""

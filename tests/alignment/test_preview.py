@@ -257,7 +257,7 @@ async def test_a_damaged_account_is_no_empty_one(tmp_path: Path) -> None:
 async def test_a_preview_that_no_federation_could_do(asked: dict[str, Any], fault: str, tmp_path: Path) -> None:
     federation = Federation(tmp_path, tables([["a"], ["a"]]), policies=COUNTS)
     with pytest.raises(ConfigError, match=fault):
-        federation.jobs.align(jobs_pb2.AlignRequest(job="p", **asked))
+        federation.jobs.submit(jobs_pb2.AlignRequest(job="p", **asked))
     assert federation.log == []
 
 

@@ -282,10 +282,10 @@ def test_a_job_without_a_nonce_is_refused(nonce: str, tmp_path: Any) -> None:
     from treetap.coordinator.runtime.metrics import CoordinatorMetrics
 
     jobs = Jobs("coordinator", {}, None, Journal(tmp_path), 5.0, CoordinatorMetrics("coordinator"))  # type: ignore[arg-type]
-    calls: list[tuple[Callable[[Any], str], Any]] = [(jobs.submit, TRAIN), (jobs.predict, PREDICT), (jobs.align, ALIGN)]
-    for call, request in calls:
+    requests: tuple[Any, ...] = (TRAIN, PREDICT, ALIGN)
+    for request in requests:
         bare = type(request)()
         bare.CopyFrom(request)
         bare.submission = nonce
         with pytest.raises(ConfigError, match="has no nonce of its submission"):
-            call(bare)
+            jobs.submit(bare)

@@ -156,7 +156,7 @@ async def test_jobs_of_a_table_add_up_until_the_budget_is_spent(tmp_path: Path) 
 
         begun, disk = len(federation.log), ledger_of(federation.state(FEATURE)).path.read_bytes()
         asked = jobs_pb2.SubmitRequest(job="three", spec=JOB)
-        replies = [answer async for reply in federation.jobs.check(asked) for answer in reply.answers]
+        replies = [answer async for reply in federation.jobs.submissions.check(asked) for answer in reply.answers]
         said = {answer.party: answer.error for answer in replies}
         status = await federation.train(JOB, "three")
         assert (status.state, status.error) == ("failed", f"Refused: {said[FEATURE]}")

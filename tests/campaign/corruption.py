@@ -258,7 +258,7 @@ async def _go_on(jobs: Jobs, stage: str) -> jobs_pb2.JobStatus:
     """Do as an operator would next: resume the job, or predict with the model."""
     job = {"published": "job", "predicting": "new"}.get(stage, "job")
     if stage == "published":
-        return await jobs.wait(jobs.predict(asked("after", "interactive")))
+        return await jobs.wait(jobs.submit(asked("after", "interactive")))
     return await jobs.wait(jobs.resume(job))
 
 

@@ -188,12 +188,12 @@ async def _ordered(federation: Federation, case: Case) -> Outcome:
         if word == "Status":
             jobs.status(order.job)
         elif word == "Draft":
-            jobs.draft(order)
+            jobs.submissions.draft(order)
         elif word == "Watch":
             async for _ in jobs.watch(order.job):
                 pass
         elif word == "Check":
-            async for _ in jobs.check(order):
+            async for _ in jobs.submissions.check(order):
                 pass
         elif word == "Prune":
             jobs.prune(order.jobs, order.days, dry_run=order.dry_run)

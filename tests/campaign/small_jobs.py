@@ -170,7 +170,7 @@ async def go_on(federation: Federation, story: str) -> jobs_pb2.JobStatus:
 async def served_twice(federation: Federation, protocol: str) -> jobs_pb2.JobStatus:
     """A model served by a protocol answers a client twice and is cancelled; a wrong answer fails."""
     given: dict[str, Any] = {"model": "job", "job": "new", "serve": True, "protocol": protocol}
-    federation.jobs.predict(predict_request(**given))
+    federation.jobs.submit(predict_request(**given))
     for place in (0, 1):
         for _ in range(600):
             (status,) = federation.jobs.status("new")

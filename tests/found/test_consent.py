@@ -219,11 +219,11 @@ async def test_a_prediction_that_is_done_is_not_repeated(
     request = predict_request(protocol="interactive", model="job", table="predict")
     request.job = "new"
     asked = named(request)
-    opening = federation.jobs.draft(jobs_pb2.DraftRequest(predict=asked)).open_model
+    opening = federation.jobs.submissions.draft(jobs_pb2.DraftRequest(predict=asked)).open_model
     asked.signed.CopyFrom(
         signed(certificates["operator"], statement(job_digest("new", opening)), "job", time.time_ns())
     )
-    federation._told(lambda jobs: jobs.predict(asked))
+    federation._told(lambda jobs: jobs.submit(asked))
     assert (await federation.jobs.wait("new")).state == "finished"
     for party in (B, LABEL_HOLDER):
         assert "job new has ended here" in await _ask(federation, party, opened[party], 2.0)

@@ -118,10 +118,10 @@ async def test_a_file_of_predictions(labels: pa.DataType, ids: pa.DataType, tmp_
     assert pacsv.read_csv(written.predictions, convert_options=options).equals(found)
     for form, fault in (("cvs", "must be one of parquet, csv; did you mean 'csv'?"), ("xls", "'xls': must be one")):
         with pytest.raises(ConfigError) as refusal:
-            federation.jobs.predict(predict_request(model="job", format=form))
+            federation.jobs.submit(predict_request(model="job", format=form))
         assert fault in str(refusal.value)
     with pytest.raises(ConfigError, match="format and serve do not go together: a served model writes no file"):
-        federation.jobs.predict(predict_request(model="job", format="csv", serve=True))
+        federation.jobs.submit(predict_request(model="job", format="csv", serve=True))
 
 
 async def test_a_class_in_json(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ async def test_a_job_that_would_wait_for_people_is_said_to(
     policies = {FEATURE: waits_for}
     federation = Federation(tmp_path, HERE.tables, policies=policies)
     asked = jobs_pb2.SubmitRequest(job="job", spec=JOB)
-    answers = [answer async for reply in federation.jobs.check(asked) for answer in reply.answers]
+    answers = [answer async for reply in federation.jobs.submissions.check(asked) for answer in reply.answers]
     assert {answer.party for answer in answers if answer.would_wait} == {FEATURE}
     assert [answer.error for answer in answers] == [""] * 3
     assert sorted(prepared) == sorted(set(PARTIES) - {FEATURE})
@@ -171,7 +171,7 @@ async def test_one_check_at_a_time_and_none_without_room(tmp_path: Path) -> None
     federation.node(FEATURE)._checking = True
     assert (await _checked(federation))[FEATURE] == f"{FEATURE} is checking another job; ask again"
     federation.node(FEATURE)._checking = False
-    first = federation.jobs.check(jobs_pb2.SubmitRequest(spec=JOB))
+    first = federation.jobs.submissions.check(jobs_pb2.SubmitRequest(spec=JOB))
     await anext(first)
     with pytest.raises(Overloaded, match="has another job checked"):
         await _checked(federation)

@@ -138,7 +138,7 @@ async def test_served_models_do_not_count(tmp_path: Path) -> None:
     federation = Federation(tmp_path, HERE.tables, serve={"label-holder": config()})
     assert (await federation.train(JOB)).state == "finished"
     serve = predict_request(job="served", model="job", table="predict", serve=True)
-    federation.jobs.predict(serve, "ann")
+    federation.jobs.submit(serve, "ann")
     for name in ("one", "two"):
         _submit(federation, name)
     assert set(_states(federation).values()) == {"finished", "running"}

@@ -72,7 +72,7 @@ async def phase(federation: Federation, job: str, wanted: str) -> jobs_pb2.JobSt
 async def serve(federation: Federation, job: str = "s", **asked: Any) -> None:
     """Begin to serve the trained model, and wait until that is so."""
     given: dict[str, Any] = {"model": "job", "job": job, "serve": True, **asked}
-    federation.jobs.predict(predict_request(**given))
+    federation.jobs.submit(predict_request(**given))
     status = await phase(federation, job, "serve")
     assert (status.state, status.error) == ("running", "")
     await asyncio.sleep(0.5)  # the first wait for requests has begun

@@ -304,9 +304,9 @@ async def test_only_models_that_were_trained_without_each_party_now_and_then(
     fault = r"without party_dropout of feature-b, .* train it with party_dropout = \{feature-b = 0.1\}, or use retry"
     degraded: dict[str, Any] = {"serve": True, "away_policy": "degrade", "away_deadline_s": DEADLINE_S}
     with pytest.raises(ConfigError, match=fault):
-        federation.jobs.predict(predict_request(model="job", **degraded))
+        federation.jobs.submit(predict_request(model="job", **degraded))
     monkeypatch.setattr("treetap.coordinator.prediction.check_degraded_serving", lambda *_: None)
-    federation.jobs.predict(predict_request(model="job", job="s", **degraded))
+    federation.jobs.submit(predict_request(model="job", job="s", **degraded))
     failed(
         await federation.jobs.wait("s"),
         "label-holder: away = 'degrade': model job was trained without party_dropout of feature-b",
@@ -321,4 +321,4 @@ async def test_trees_are_not_served_without_a_party(tmp_path: Path) -> None:
     for protocol in ("interactive", "eini", "eini-lattice"):
         asked = predict_request(protocol, model="job", serve=True, away_policy="degrade")
         with pytest.raises(ConfigError, match=r"trees send a record both ways .* clients would get guesses; use ret"):
-            federation.jobs.predict(asked)
+            federation.jobs.submit(asked)

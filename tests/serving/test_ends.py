@@ -365,6 +365,6 @@ async def test_preparing_is_not_serving(tmp_path: Path) -> None:
             asyncio.ensure_future(look())  # noqa: RUF006 - it ends at once
 
     federation.hook = hook
-    federation.jobs.predict(predict_request(model="job", job="s", serve=True))
+    federation.jobs.submit(predict_request(model="job", job="s", serve=True))
     await phase(federation, "s", "serve")
     assert set(seen) == {"model job is being prepared; ask again later"}

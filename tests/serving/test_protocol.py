@@ -282,7 +282,7 @@ async def test_what_nobody_can_serve(tmp_path: Path) -> None:
         ({"away_policy": "degrade"}, "clients would get guesses; use retry"),
     ):
         with pytest.raises(BadInput, match=fault):
-            federation.jobs.predict(predict_request(model="job", serve=True, **wrong))  # type: ignore[arg-type]
+            federation.jobs.submit(predict_request(model="job", serve=True, **wrong))  # type: ignore[arg-type]
 
 
 async def test_what_is_told_to_whom(tmp_path: Path) -> None:

@@ -292,7 +292,7 @@ async def serving(folder: Path, params: SplitnnParams, **asked: Any) -> AsyncIte
 
 async def serve(running: Federation, model: str, job: str, **asked: Any) -> None:
     """Serve a model."""
-    running.jobs.predict(predict_request(model=model, job=job, serve=True, **asked))
+    running.jobs.submit(predict_request(model=model, job=job, serve=True, **asked))
     async with asyncio.timeout(60):
         while running.jobs.status(job)[0].phase != "serve":
             assert running.jobs.status(job)[0].state == "running", running.jobs.status(job)[0].error
@@ -353,9 +353,9 @@ async def test_degrade_only_with_dropout_of_every_party(tmp_path: Path, monkeypa
     asked = predict_request(model="job", job="s", serve=True, away_policy="degrade")
     fault = "without party_dropout of feature-c, .* train it with party_dropout = {feature-c = 0.1}, or use retry"
     with pytest.raises(ConfigError, match=fault):
-        running.jobs.predict(asked)
+        running.jobs.submit(asked)
     monkeypatch.setattr("treetap.coordinator.prediction.check_degraded_serving", lambda *_: None)
-    running.jobs.predict(asked)
+    running.jobs.submit(asked)
     failed(
         await running.jobs.wait("s"),
         "label-holder: away = 'degrade': model job was trained without party_dropout of feature-c",
