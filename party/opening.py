@@ -21,7 +21,7 @@ from treetap.party.protocols import role_for_prediction, role_for_training
 from treetap.party.runtime.attempts import Attempts, Session, submission_of
 from treetap.party.runtime.context import Offload, Outbox, Role, Scratch, StepContext, Untried
 from treetap.party.runtime.job_ledger import JobLedger
-from treetap.party.runtime.job_store import Store
+from treetap.party.runtime.job_store import Store, published_trees
 from treetap.party.runtime.ledger import Kind as Charged
 from treetap.party.runtime.ledger import Occasion, ledger_of
 from treetap.party.runtime.mailbox import Mailbox, expected_of
@@ -244,9 +244,7 @@ def _trees_before(config: PartyConfig, spec: setup_pb2.JobSpec) -> int:
     """The number of trees of the model from which a training continues, where a limit counts them; else 0."""
     if config.policy.limits.trees is None or not continued_from(spec):
         return 0
-    from treetap.party.growth.continuation import trees_of_base  # which most jobs do without
-
-    return trees_of_base(config.state, spec)
+    return published_trees(config.state, continued_from(spec), spec.base_submission)
 
 
 def _check_lattice(name: str, policy: Policy) -> None:

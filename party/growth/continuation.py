@@ -11,8 +11,6 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,187 +34,99 @@ from treetap.models.store import (
 )
 from treetap.party.growth.rule import Draft, Part, Rule
 from treetap.party.growth.stored_trees import SIGNATURES, StoredTrees, stored_rounds, stored_trees
-from treetap.party.runtime.context import Rows, StepContext, required
-from treetap.party.runtime.job_store import JobStore, published_trees
+from treetap.party.runtime.context import Rows, required
 from treetap.protocols.job_spec import continued_from
 from treetap.protocols.registry import training_name
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 from treetap.trees.boosting_rounds import Start
-from treetap.trees.params import BoostingParams, TreeParams
-from treetap.wire.v2 import setup_pb2
+from treetap.trees.params import BoostingParams
 
 #: Arrays of `CONTINUATION`: places of the records in the label holder's table, sorted by ids, and their raw scores.
 RECORDS, SCORES = "records", "scores"
-
-
-@dataclass(frozen=True)
-class BaseModel:
-    """A party's part of the base model of a job."""
-
-    name: str
-    folder: Path
-    manifest: Mapping[str, Any]
-
-    @classmethod
-    def of(
-        cls, context: StepContext, spec: setup_pb2.JobSpec, params: TreeParams, *, noisy: bool = False
-    ) -> BaseModel | None:
-        """The base model of a job; None if it has none, or needs it no more since its own model is published.
-
-        `noisy`: the job's labels have the noise of `label_dp`.
-
-        Raises:
-            DataError: it is not there, or the job cannot continue from it.
-        """
-        if not (name := continued_from(spec)) or context.store.published:
-            return None
-        folder = context.store.base(name, spec.base_submission)
-        base = cls(name, folder, read_manifest(folder))
-        faults = [*base._faults(context, spec, params)]
-        if noisy and CLEAN_METRICS not in base.manifest["files"]:
-            faults.append(
-                "its training had the labels as they are, and so would the scores from which the job continues: "
-                "label_dp would not cover them; train the base model with label_dp too"
-            )
-        if faults:
-            raise DataError(f"base_model = {name!r}: {'; '.join(faults)}")
-        return base
-
-    @property
-    def trees(self) -> int:
-        """The number of its trees, also of those that its predictions do not use: XGBoost continues from all."""
-        return int(self.manifest["trees"])
-
-    def check_table(self, table: Table, store: JobStore) -> None:
-        """Check the party's table of the job before anything is sent.
-
-        Raises:
-            DataError: it is not the one that the base model was trained on.
-        """
-        described = json.loads(json.dumps(table.described()))
-        columns = {key: self.manifest.get(key) for key in described} == described
-        if not columns or required(store.noted()) != read_job(self.folder).get("table"):
-            raise DataError(
-                f"{table.path}: is not the table on which base_model {self.name!r} was trained: "
-                f"{'a cell or a constraint differs' if columns else 'its columns or their encodings differ'}. "
-                "Scores of other records under that model would take all parties' directions, which a training does "
-                "not send; restore the table, or train without base_model"
-            )
-
-    def seed(self, store: JobStore, *, kinds: tuple[str, ...]) -> None:
-        """Make the model's lines of these kinds the first of the job's own."""
-        for kind in kinds:
-            lines = read_kind(self.folder, kind)
-            if kind == TREES or lines:
-                store.lines(kind).fill(lines)
-
-    def seed_label_holder(self, store: JobStore, records: Rows) -> None:
-        """The same of all that a label holder stores by tree, and of what the others know of the records."""
-        self.seed(store, kinds=(TREES, HISTORY, LEAKAGE))
-        arrays = self._arrays(records)
-        signatures = {name: array for name, array in arrays.items() if name not in (RECORDS, SCORES)}
-        if signatures:
-            store.save_arrays(SIGNATURES, signatures)
-
-    def start(self, records: Rows, labels: Labels) -> Start:
-        """The beginning of the job's training on the common records (N,), which have these labels.
-
-        Raises:
-            DataError: a record is none of those that the base model was trained on, or their classes differ.
-        """
-        if labels.classes != self.manifest["classes"]:
-            raise DataError(f"base_model = {self.name!r}: the labels of its training had other classes")
-        margin = np.array(self.manifest["base_margin"], dtype=np.float64)
-        return Start(self.trees, margin, self._arrays(records)[SCORES])
-
-    def _arrays(self, records: Rows) -> dict[str, Array]:
-        """The arrays of `CONTINUATION` for these records, in their order."""
-        arrays = read_arrays_of(self.folder, CONTINUATION)[1]
-        order = np.argsort(arrays[RECORDS])
-        known = arrays[RECORDS][order]
-        places = np.searchsorted(known, records)
-        if not len(known) or (known[np.minimum(places, len(known) - 1)] != records).any():
-            raise DataError(
-                f"base_model = {self.name!r}: the parties now have common records on which it was not trained; restore "
-                "the tables of all parties, or train without base_model"
-            )
-        hashed = (keyed_ids.KEY, keyed_ids.IDS)
-        return {name: array[order[places]] for name, array in arrays.items() if name not in hashed}
-
-    def _faults(self, context: StepContext, spec: setup_pb2.JobSpec, params: TreeParams) -> list[str]:
-        manifest, holder = self.manifest, context.party == spec.aggregator
-        role = "label_holder" if holder else "feature_party"
-        trained_by = manifest["protocol"]
-        if (trained_by, manifest["role"]) != (training_name(spec), role):
-            return [f"{context.party} was {manifest['role']} of it, trained by {trained_by}"]
-        faults = []
-        if manifest["missing"] != (None if math.isnan(params.missing) else params.missing):
-            faults.append("missing must be as in its training")
-        if not holder:
-            if manifest["label_holder"] != spec.aggregator:
-                faults.append(f"its label holder was {manifest['label_holder']}")
-            return faults
-        if sorted(manifest["feature_parties"]) != sorted(spec.feature_parties):
-            faults.append(f"its feature parties were {', '.join(manifest['feature_parties'])}")
-        return [*faults, *self._label_holders_faults(params)]
-
-    def _label_holders_faults(self, params: TreeParams) -> list[str]:
-        manifest, classes = self.manifest, len(self.manifest["classes"])
-        assert isinstance(params, BoostingParams)  # the only protocol that continues
-        if manifest["objective"] != params.objective:
-            return [f"objective was {manifest['objective']}"]
-        faults = []
-        if params.trees_per_round(classes) != manifest["trees_per_round"]:
-            faults.append("multi_strategy must be as in its training")
-        before = manifest["params"]["base_score"]
-        if params.base_score is not None and params.base_score != before:
-            faults.append("base_score is the base model's; leave it out")
-        faults += params.continuation_faults(manifest["params"])
-        if VALUES in manifest:
-            faults.append("its values are repaired, and later trees would fit the residuals of others")
-        return faults
 
 
 class FirstTrees(Rule):
     """The trees with which a job begins: those of its base model, where it has one and has not published its own.
 
     Attributes:
-        count: their number.
+        count: their number, also of those that the base model's predictions do not use: XGBoost continues from all.
     """
 
     def __init__(self, part: Part) -> None:
+        """Raises `DataError` if the base model is not there, or the job cannot continue from it."""
         super().__init__(part)
-        noisy = part.labelled and part.config.defences.label_dp is not None
-        self._base, self._store = BaseModel.of(part.context, part.spec, part.params, noisy=noisy), part.context.store
-        self.count = 0 if self._base is None else self._base.trees
+        context, spec = part.context, part.spec
+        self._store, self._name = context.store, continued_from(spec)
+        self._manifest: Mapping[str, Any] = {}  # of the base model; empty without
+        if self._name and not context.store.published:
+            self._folder = context.store.base(self._name, spec.base_submission)
+            self._manifest = read_manifest(self._folder)
+            faults = self._faults()
+            noisy = part.labelled and part.config.defences.label_dp is not None
+            if noisy and CLEAN_METRICS not in self._manifest["files"]:
+                faults.append(
+                    "its training had the labels as they are, and so would the scores from which the job continues: "
+                    "label_dp would not cover them; train the base model with label_dp too"
+                )
+            if faults:
+                raise DataError(f"base_model = {self._name!r}: {'; '.join(faults)}")
+        self.count = int(self._manifest.get("trees", 0))
 
     def check_table(self, table: Table) -> None:
-        """Raise `DataError` for another table than the base model's."""
-        if self._base is not None:
-            self._base.check_table(table, self._store)
+        """Check the party's table of the job before anything is sent.
+
+        Raises:
+            DataError: it is not the one that the base model was trained on.
+        """
+        if not self._manifest:
+            return
+        described = json.loads(json.dumps(table.described()))
+        columns = {key: self._manifest.get(key) for key in described} == described
+        if not columns or required(self._store.noted()) != read_job(self._folder).get("table"):
+            raise DataError(
+                f"{table.path}: is not the table on which base_model {self._name!r} was trained: "
+                f"{'a cell or a constraint differs' if columns else 'its columns or their encodings differ'}. "
+                "Scores of other records under that model would take all parties' directions, which a training does "
+                "not send; restore the table, or train without base_model"
+            )
 
     def rounds(self, stored: int) -> list[dict[str, float | None]]:
         """The metrics of the rounds of the first `stored` trees; if the job has none, of the base model's."""
-        if self._base is not None and not stored:
-            return read_history(self._base.folder)
+        if self._manifest and not stored:
+            return read_history(self._folder)
         return stored_rounds(self._store, stored)
 
     async def seed(self, stored: StoredTrees) -> None:
         """Feature party: store the base model's trees, once."""
-        if (base := self._base) is not None and stored.count < base.trees:
-            await self.part.context.offload(lambda: base.seed(self._store, kinds=(TREES,)), whole=True)
+        if stored.count < self.count:
+            await self.part.context.offload(lambda: self._seed(TREES), whole=True)
             await stored.read()
 
     async def start(self, stored: StoredTrees, records: Rows, labels: Labels) -> Start | None:
-        """Label holder: the beginning on the common records (N,) after the base model's trees, stored once."""
-        if (base := self._base) is None:
+        """Label holder: the beginning on the common records (N,) after the base model's trees, stored once.
+
+        Raises:
+            DataError: a record is none of those that the base model was trained on, or their classes differ.
+        """
+        if not self._manifest:
             return None
         offload = self.part.context.offload
+
+        def seed() -> None:
+            """Store all that a label holder stores by tree, and what the others know of the records."""
+            self._seed(TREES, HISTORY, LEAKAGE)
+            arrays = self._arrays(records).items()
+            if signatures := {name: array for name, array in arrays if name not in (RECORDS, SCORES)}:
+                self._store.save_arrays(SIGNATURES, signatures)
+
         if not stored_trees(self._store):  # which the scores include: they are stored last
-            await offload(lambda: base.seed_label_holder(self._store, records), whole=True)
+            await offload(seed, whole=True)
             await stored.read()
-        return await offload(lambda: base.start(records, labels))
+        if labels.classes != self._manifest["classes"]:
+            raise DataError(f"base_model = {self._name!r}: the labels of its training had other classes")
+        margin = np.array(self._manifest["base_margin"], dtype=np.float64)
+        return Start(self.count, margin, (await offload(lambda: self._arrays(records)))[SCORES])
 
     async def publish(self, draft: Draft) -> None:
         """The base model's name and trees, and how these were grown; the file from which a later training continues.
@@ -224,9 +134,9 @@ class FirstTrees(Rule):
         It has of records (N,) their scores (N, outputs), and by feature party the sets of records that it knows (N,);
         with hashes of their ids, by which one can be forgotten.
         """
-        if (base := self._base) is not None:
-            draft.entries |= {SPACES: base.manifest[SPACES]} if base.manifest.get(SPACES) else {}
-            draft.entries |= {"base_model": {"name": base.name, "trees": base.trees}} if self.part.labelled else {}
+        if self._manifest:
+            draft.entries |= {SPACES: self._manifest[SPACES]} if self._manifest.get(SPACES) else {}
+            draft.entries |= {"base_model": {"name": self._name, "trees": self.count}} if self.part.labelled else {}
         scores = None if draft.state is None or VALUES in draft.entries else draft.state.continuation()
         if scores is None:
             return
@@ -240,6 +150,55 @@ class FirstTrees(Rule):
         await self.part.context.offload(lambda: self._store.write(CONTINUATION, content()), whole=True)
         draft.kinds.append(CONTINUATION)
 
+    def _seed(self, *kinds: str) -> None:
+        """Make the base model's lines of these kinds the first of the job's own."""
+        for kind in kinds:
+            lines = read_kind(self._folder, kind)
+            if kind == TREES or lines:
+                self._store.lines(kind).fill(lines)
+
+    def _arrays(self, records: Rows) -> dict[str, Array]:
+        """The arrays of `CONTINUATION` for these records, in their order."""
+        arrays = read_arrays_of(self._folder, CONTINUATION)[1]
+        order = np.argsort(arrays[RECORDS])
+        known = arrays[RECORDS][order]
+        places = np.searchsorted(known, records)
+        if not len(known) or (known[np.minimum(places, len(known) - 1)] != records).any():
+            raise DataError(
+                f"base_model = {self._name!r}: the parties now have common records on which it was not trained; restore "
+                "the tables of all parties, or train without base_model"
+            )
+        hashed = (keyed_ids.KEY, keyed_ids.IDS)
+        return {name: array[order[places]] for name, array in arrays.items() if name not in hashed}
+
+    def _faults(self) -> list[str]:
+        manifest, spec, params, holder = self._manifest, self.part.spec, self.part.params, self.part.labelled
+        role = "label_holder" if holder else "feature_party"
+        trained_by = manifest["protocol"]
+        if (trained_by, manifest["role"]) != (training_name(spec), role):
+            return [f"{self.part.context.party} was {manifest['role']} of it, trained by {trained_by}"]
+        faults = []
+        if manifest["missing"] != (None if math.isnan(params.missing) else params.missing):
+            faults.append("missing must be as in its training")
+        if not holder:
+            if manifest["label_holder"] != spec.aggregator:
+                faults.append(f"its label holder was {manifest['label_holder']}")
+            return faults
+        if sorted(manifest["feature_parties"]) != sorted(spec.feature_parties):
+            faults.append(f"its feature parties were {', '.join(manifest['feature_parties'])}")
+        assert isinstance(params, BoostingParams)  # the only protocol that continues
+        if manifest["objective"] != params.objective:
+            return [*faults, f"objective was {manifest['objective']}"]
+        if params.trees_per_round(len(manifest["classes"])) != manifest["trees_per_round"]:
+            faults.append("multi_strategy must be as in its training")
+        before = manifest["params"]["base_score"]
+        if params.base_score is not None and params.base_score != before:
+            faults.append("base_score is the base model's; leave it out")
+        faults += params.continuation_faults(manifest["params"])
+        if VALUES in manifest:
+            faults.append("its values are repaired, and later trees would fit the residuals of others")
+        return faults
+
 
 def forgetting(content: bytes, ids: Iterable[str]) -> tuple[bytes, int] | None:
     """The content of a file without these records, the same bytes again for the same ids, and how many it had.
@@ -252,8 +211,3 @@ def forgetting(content: bytes, ids: Iterable[str]) -> tuple[bytes, int] | None:
     gone = keyed_ids.among(arrays, ids)
     kept = {name: of if name == keyed_ids.KEY else of[~gone] for name, of in arrays.items()}
     return content_of(kept), int(gone.sum())
-
-
-def trees_of_base(state: Path, spec: setup_pb2.JobSpec) -> int:
-    """The number of trees of a job's base model, before the job opens; `DataError` if it is not in the state folder."""
-    return published_trees(state, continued_from(spec), spec.base_submission)
