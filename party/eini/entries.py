@@ -30,9 +30,9 @@ from treetap.party.eini.entry_layout import (
     ATTRIBUTIONS,
     SCORES,
     Advance,
+    Branches,
     ChainPlace,
     EntryKind,
-    MemberEntries,
     attribution_layout,
     check_hidden,
     check_hides,
@@ -50,7 +50,7 @@ from treetap.protocols.scoring import BLOCK_BYTES
 from treetap.tables.label_columns import typed
 from treetap.trees.ensemble import Ensemble
 from treetap.trees.leaf_entries import SUM_BITS, LeafEntries
-from treetap.trees.paths import GoesLeft
+from treetap.trees.paths import GoesLeft, reachable
 from treetap.trees.shapley import AttributionEntries, expected_score
 
 #: Relative error of sums of doubles.
@@ -349,12 +349,14 @@ class FeaturePartyEnd:
             messages = context.mailbox.series(place.label_holder, name, 0, 0)
             constants = b"".join([part async for part in ciphertexts_in(messages, name)])
         await member.start(constants)
-        return EntryMasking(context, place, kind, layout, count, member, public.ciphertext_bytes)
+        return EntryMasking(context, place, kind, layout.branches, count, member, public.ciphertext_bytes)
 
 
 @dataclass(frozen=True)
 class EntryMasking:
-    """A feature party's place in the chain: `member` masks, adds up and re-randomises entries as `layout` has them.
+    """A feature party's place in the chain: `member` masks, adds up and re-randomises entries.
+
+    `branches`: the own ones that each entry depends on;
 
     `ciphertexts`: of an entry; `width`: bytes of a ciphertext.
     """
@@ -362,7 +364,7 @@ class EntryMasking:
     context: StepContext
     place: ChainPlace
     kind: EntryKind
-    layout: MemberEntries
+    branches: list[Branches]
     ciphertexts: int
     member: EntryMember
     width: int
@@ -379,7 +381,9 @@ class EntryMasking:
         14: added up, packed, re-randomised.
         """
         context, before = self.context, dict(self.member.operations)
-        masks = await context.offload(lambda: np.repeat(self.layout.masks(goes_left, n), self.ciphertexts, axis=1))
+        masks = await context.offload(
+            lambda: np.repeat(reachable(self.branches, n, goes_left), self.ciphertexts, axis=1)
+        )
         block = self.member.block(masks)
         series = context.outbox.open(self.place.after, self.sends, number)
         try:

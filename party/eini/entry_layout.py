@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from treetap.arrays import Bools, Floats, Ints
+from treetap.arrays import Floats, Ints
 from treetap.errors import DataError, Malformed
 from treetap.party.prediction.opened_model import PredictionJob
 from treetap.party.prediction.tree_scoring import TreeScoring
@@ -22,7 +22,7 @@ from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.prediction import present
 from treetap.protocols.registry import prediction_name
 from treetap.trees.leaf_entries import SUM_BITS, TreeHop
-from treetap.trees.paths import GoesLeft, least_candidate_bits, reachable
+from treetap.trees.paths import GoesLeft, least_candidate_bits
 from treetap.trees.shapley import AttributedHop
 from treetap.wire.frame import content_of
 from treetap.wire.v2 import attributions_pb2, eini_pb2, exchange_pb2, prediction_pb2
@@ -224,10 +224,6 @@ class MemberEntries:
     constant: Ints
     spare: float
     players: int
-
-    def masks(self, goes_left: GoesLeft, n: int) -> Bools:
-        """Equation 9 of Fed-EINI: the entries that n records may be in by the own columns (n, entries)."""
-        return reachable(self.branches, n, goes_left)
 
 
 async def take_layout(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # of the two ciphers a job imports its own
 ATTRIBUTIONS = "attributions"
 
 
-@role({**OPENING_ROWS, NAMES: (Next("make_keys"),)}, BatchPrediction)
+@role({**OPENING_ROWS, NAMES: (Next("make_keys"),), "await_requests": requested_block("score_block")}, BatchPrediction)
 class LabelHolder:
     """The label holder: both ends of the chain."""
 
@@ -59,24 +59,19 @@ class LabelHolder:
         steps = steps_of(
             self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
         )
-        self.steps = steps_asked_for(job.opening, steps, served=["await_requests"], attributed=["attribute_block"])
+        self.steps = steps_asked_for(job.opening, steps, attributed=["attribute_block"])
 
     @step(Next(ALIGNMENT))
     async def open_model(self) -> prediction_pb2.OpenedModel:
         """Lay out what will be sent, outside the event loop because it is slow; load the table, begin to align it."""
         await self._context.offload(self._end.lay_out)
-        return await self._scoring.open()
+        return await self._scoring.opened.open_model()
 
     @step(*first_block("score_block"))
     async def make_keys(self) -> None:
         """Make a key for this prediction, in memory only; send it, and what each feature party needs of the layout."""
         if self._chain:
             await self._end.make_keys()
-
-    @step(*requested_block("score_block"))
-    async def await_requests(self) -> Outcome:
-        """Wait for clients' requests; the records that they ask about are the next block."""
-        return await self._scoring.records.await_requests()
 
     @step(Next("attribute_block", THIS_ROUND, ATTRIBUTED), *after_block("score_block"))
     async def score_block(self, request: control_pb2.StepRequest) -> Outcome:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from treetap.arrays import Bools, Floats, Ints
+from treetap.arrays import Floats, Ints
 from treetap.errors import DataError, Malformed
 from treetap.lattice.columns import Branches, ColumnShape, NodeColumns, Page, TreeShape, shape_of, widest
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
@@ -150,7 +150,8 @@ class FeaturePartyEnd:
     """A feature party's place in the chain: the sizes of the key follow from the layout."""
 
     attributions = None  #: none under this cipher
-    _layout: MemberColumns  #: from `take_key`, as what follows
+    _shape: ColumnShape  #: from `take_key`, as what follows
+    _ways: list[Branches]
     _parameters: Parameters
     _member: LatticeMember
 
@@ -170,10 +171,11 @@ class FeaturePartyEnd:
         """Take the own branches that each column depends on, and a key of the sizes that follow from them."""
         context, sender = self._context, self._place.label_holder
         messages = context.mailbox.series(sender, "column_layout", 0, 0)
-        layout = self._layout = await take_layout(messages, self._place, self._opened.shard, self._parties)
-        parameters = self._parameters = layout.shape.parameters()
+        layout = await take_layout(messages, self._place, self._opened.shard, self._parties)
+        self._shape, self._ways, splits = layout
+        parameters = self._parameters = self._shape.parameters()
         _check_policy(context, parameters)
-        check_hides(context, spare_of(layout.splits, parameters.plain_bits))
+        check_hides(context, spare_of(splits, parameters.plain_bits))
         public = b""
         longest = PARAMETERS_BYTES + parameters.seeded_bytes
         async for message in context.mailbox.series(sender, "lattice_key", 0, 0):
@@ -181,7 +183,7 @@ class FeaturePartyEnd:
             if len(public) > longest:
                 raise Malformed(f"the key of {sender} has more than the {longest} bytes of this job's parameters")
         token = f"{context.job}/{context.attempt}"
-        member = self._member = LatticeMember(context.engine, parameters, public, token, layout.shape.outputs)
+        member = self._member = LatticeMember(context.engine, parameters, public, token, self._shape.outputs)
         context.held.push_async_callback(member.close)
         try:
             await member.start()
@@ -198,7 +200,7 @@ class FeaturePartyEnd:
         context, member, shape, degree = (
             self._context,
             self._member,
-            self._layout.shape,
+            self._shape,
             self._parameters.degree,
         )
         if n > degree:
@@ -244,7 +246,8 @@ class FeaturePartyEnd:
     ) -> list[bytes]:
         """Mask some ciphertexts; returns those to pass on, none at the last of the chain."""
         member, pages = self._member, list(dict.fromkeys(page for page, _ in units))
-        masks = [self._layout.mask(page, left, n) for page in pages]
+        # the pages' masks (columns · n,): 1 where the own splits let a record go with the column
+        masks = [reachable(self._ways[page.first : page.last], n, left).T.reshape(-1) for page in pages]
         owns = [pages.index(page) for page, _ in units]
         if self._place.last:
             places = [(own, output) for own, (_, output) in zip(owns, units, strict=True)]
@@ -315,23 +318,12 @@ def layout_messages(columns: NodeColumns, member: str) -> Iterator[lattice_pb2.C
         yield lattice_pb2.ColumnLayout(trees=batch)
 
 
-@dataclass(frozen=True)
-class MemberColumns:
-    """The columns as one member gets them: its own branches on the way of each, and its own splits."""
-
-    shape: ColumnShape
-    ways: list[Branches]
-    splits: list[TreeSplits]
-
-    def mask(self, page: Page, goes_left: GoesLeft, n: int) -> Bools:
-        """The slots of a page that n records keep: (slots,)."""
-        return reachable(self.ways[page.first : page.last], n, goes_left).T.reshape(-1)
-
-
 async def take_layout(
     messages: AsyncIterator[exchange_pb2.PeerMessage], place: ChainPlace, shard: Sequence[dict[str, Any]], members: int
-) -> MemberColumns:
+) -> tuple[ColumnShape, list[Branches], list[TreeSplits]]:
     """Take the layout for this party and check it against its shard; the chain has `members` feature parties.
+
+    Returns what all parties know of the columns, the own branches that each depends on, and the own splits by tree.
 
     Raises:
         DataError: the trees, leaves or splits differ from those of the shard.
@@ -357,7 +349,7 @@ async def take_layout(
         len(set(t.outputs)) != len(t.outputs) or not t.outputs for t in trees
     ):
         raise Malformed(f"{label_holder} has named columns of the score wrongly")
-    return MemberColumns(ColumnShape(trees, len(columns), members), ways, splits)
+    return ColumnShape(trees, len(columns), members), ways, splits
 
 
 def _check_tree(

@@ -165,8 +165,8 @@ class FirstTrees(Rule):
         places = np.searchsorted(known, records)
         if not len(known) or (known[np.minimum(places, len(known) - 1)] != records).any():
             raise DataError(
-                f"base_model = {self._name!r}: the parties now have common records on which it was not trained; restore "
-                "the tables of all parties, or train without base_model"
+                f"base_model = {self._name!r}: the parties now have common records on which it was not trained; "
+                "restore the tables of all parties, or train without base_model"
             )
         hashed = (keyed_ids.KEY, keyed_ids.IDS)
         return {name: array[order[places]] for name, array in arrays.items() if name not in hashed}

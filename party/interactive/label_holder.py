@@ -23,7 +23,7 @@ import numpy as np
 from treetap.arrays import Bools
 from treetap.errors import Malformed
 from treetap.party.prediction.batch import BatchPrediction
-from treetap.party.prediction.opened_model import PredictionJob
+from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import (
     ANSWERED,
     NAMES,
@@ -38,7 +38,6 @@ from treetap.party.prediction.steps import (
 from treetap.party.prediction.tree_scoring import TreeScoring
 from treetap.party.runtime.context import CountedItem, Rows, counted_bodies, required
 from treetap.party.runtime.step_order import (
-    ALIGNMENT,
     NEXT_ROUND,
     NEXT_STAGE,
     SAME,
@@ -55,7 +54,7 @@ from treetap.trees.ensemble import ROOT, Split, Tree
 from treetap.trees.missing_party import Guesses, Places, Walk
 from treetap.wire import records
 from treetap.wire.records import ChunkCache, most_bytes
-from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2
+from treetap.wire.v2 import control_pb2, interactive_pb2
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,15 @@ Query = tuple[int, Split, Places]
 ASKED = "the stage has splits of other parties"
 
 
-@role({**OPENING_ROWS, NAMES: first_block("ask_directions")}, BatchPrediction)
+@role(
+    {
+        **OPENING_ROWS,
+        NAMES: first_block("ask_directions"),
+        "await_requests": (*requested_block("ask_directions"), Next("route_block", THIS_ROUND, REQUESTED)),
+    },
+    OpenedModel,
+    BatchPrediction,
+)
 class LabelHolder:
     """The label holder: takes records from the roots to the leaves."""
 
@@ -97,19 +104,13 @@ class LabelHolder:
         self.sizes.stages = asked_stages(len(trees))
         self._standing: _Standing | None = None
         steps = steps_of(
-            self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
+            self,
+            self._scoring.opened,
+            self._scoring.records,
+            phases=self._scoring.phases,
+            conditions=conditions_of(job.opening),
         )
-        self.steps = steps_asked_for(job.opening, steps, served=["await_requests", "route_block"])
-
-    @step(Next(ALIGNMENT))
-    async def open_model(self) -> prediction_pb2.OpenedModel:
-        """Load the table and begin to align it; report the number of trees."""
-        return await self._scoring.open()
-
-    @step(*requested_block("ask_directions"), Next("route_block", THIS_ROUND, REQUESTED))
-    async def await_requests(self) -> Outcome:
-        """Wait for clients' requests; the records that they ask about are the next block."""
-        return await self._scoring.records.await_requests()
+        self.steps = steps_asked_for(job.opening, steps, served=["route_block"])
 
     @step(Next("take_directions", SAME, ASKED), *after_block("ask_directions"))
     async def ask_directions(self, request: control_pb2.StepRequest) -> Outcome:

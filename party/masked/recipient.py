@@ -28,10 +28,10 @@ from treetap.party.runtime.step_order import (
 from treetap.privacy.masks import Ring, decode
 from treetap.tables.reading import Floats
 from treetap.trees.job_params import REGRESSIONS
-from treetap.wire.v2 import control_pb2, prediction_pb2
+from treetap.wire.v2 import control_pb2
 
 
-@role({OPENING: (Next("open_model"),), ALIGNMENT: (Next("exchange_mask_keys"),)}, Passing, BatchPrediction)
+@role({OPENING: (Next("open_model"),), ALIGNMENT: (Next("exchange_mask_keys"),)}, OpenedModel, Passing, BatchPrediction)
 class Recipient:
     """The party that gets the scores."""
 
@@ -46,15 +46,12 @@ class Recipient:
         scaled = self._opened.objective in REGRESSIONS
         manifest = self._opened.manifest
         self._unit = (float(manifest["label_scale"]), float(manifest["base_score"])) if scaled else (1.0, 0.0)
+        self._opened.shape = {"trees": self._passing.routes.trees, "levels": self._passing.routes.levels}
         self._records = record_source(job, self._opened)
         self._rows: Rows = np.zeros(0, dtype=np.int64)
-        self.steps = steps_of(self, self._passing, self._records, phases={ALIGNMENT: self._opened.alignment})
-
-    @step(Next(ALIGNMENT))
-    async def open_model(self) -> prediction_pb2.OpenedModel:
-        """Load the table and begin to align it; report the number of trees and their levels."""
-        routes = self._passing.routes
-        return await self._opened.open(self._records.open, trees=routes.trees, levels=routes.levels)
+        self.steps = steps_of(
+            self, self._opened, self._passing, self._records, phases={ALIGNMENT: self._opened.alignment}
+        )
 
     @step(Next("pass_records", NEXT_STAGE, MORE_LEVELS), Next("add_shares", THIS_ROUND, LAST_LEVEL))
     async def pass_records(self, request: control_pb2.StepRequest) -> Outcome:

@@ -21,14 +21,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from treetap.errors import DataError, OutOfOrder
+from treetap.errors import DataError
 from treetap.models.arrays import Arrays
 from treetap.models.durable import write_whole, writing_whole
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.scores_on_disk import AT_ONCE, Imputed, Outcome, ScoreStore
 from treetap.party.prediction.steps import LAST_BLOCK, MORE_BLOCKS
-from treetap.party.runtime import step_order
 from treetap.party.runtime.context import Rows, required
 from treetap.party.runtime.ledger import Kind
 from treetap.party.runtime.step_order import step
@@ -212,10 +211,6 @@ class BatchPrediction:
 
     def leave_out(self, spent: Mapping[int, str]) -> None:
         """Do nothing: a party that permits no further query of a record has ended the step."""
-
-    async def await_requests(self) -> step_order.Outcome:
-        """Raise `OutOfOrder`: nobody asks."""
-        raise OutOfOrder("the records of this prediction are those of a table")
 
     @step()
     async def write_predictions(self) -> prediction_pb2.WrittenPredictions:

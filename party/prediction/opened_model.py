@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -163,6 +164,10 @@ class OpenedModel:
         alignment: this party's part in finding the common records.
     """
 
+    #: What the label holder does with its table before records are aligned, and what it reports of the model.
+    begin: Callable[[Table], Awaitable[None]] | None = None
+    shape: Mapping[str, int] = MappingProxyType({})
+
     #: The values of the compared features at the records that all parties hold; once these are aligned.
     values: RecordValues
 
@@ -241,30 +246,23 @@ class OpenedModel:
             raise failure.at(self._config.name) from None
         return table
 
-    async def open(
-        self, begin: Callable[[Table], Awaitable[None]] | None = None, **shape: int
-    ) -> prediction_pb2.OpenedModel:
-        """Load the table and begin to find the records that all parties hold: steps of the alignment may come.
+    @step(Next(ALIGNMENT))
+    async def open_model(self) -> prediction_pb2.OpenedModel:
+        """Load the table and begin to align it; the label holder reports the number of trees, if these have some.
 
-        `begin`: what the label holder does with the table before. `shape`: of the model, there. Counts of cells go to
-        the coordinator if the policy lets METRIC go there; the columns are in the party's log.
+        Counts of cells go to the coordinator if the policy lets METRIC go there; the columns are in the party's log.
         """
         table = self._table = await self.load()
-        if begin is not None:
-            await begin(table)
+        if self.begin is not None:
+            await self.begin(table)
         self.sizes.records = len(table.ids)
         self.alignment.begin(table.ids, table.rows, table.path, keep=False)
         if self.alignment.known:  # there is no other party
             await self._take_records()
-        answer = prediction_pb2.OpenedModel(**shape)
+        answer = prediction_pb2.OpenedModel(**self.shape)
         if self._context.policy.may_emit(self._context.coordinator, "METRIC"):
             answer.unknown_cells, answer.empty_columns, _ = table.unlike
         return answer
-
-    @step(Next(ALIGNMENT))
-    async def open_model(self) -> prediction_pb2.OpenedModel:
-        """Load the table and begin to align it, at a feature party."""
-        return await self.open()
 
     @property
     def aligned(self) -> Table:

@@ -5,7 +5,7 @@ scores for the answers. The protocols are the same for both. The role of a label
 holder
 
 1. has the rows of `treetap.party.prediction.steps` at its steps: `first_block` before the blocks, `after_block` at the
-   last step of a block, `requested_block` at `await_requests`, where it calls the source's step of that name;
+   last step of a block, and `requested_block` for `await_requests`, which is a step of the source;
 2. lowers `records.size` before its first block if it cannot take as many records;
 3. takes `rows, blocks = records.block(number)`, may call `records.advance(k)` meanwhile, ends the block with
    `records.keep(…)`, by trees through `TreeScoring.keep`, and returns the outcome `records.after_block(number)`;
@@ -36,6 +36,7 @@ from treetap.party.prediction.scores_on_disk import Imputed, Outcome
 from treetap.party.prediction.steps import ANSWERED, REQUESTED, UNREQUESTED
 from treetap.party.runtime import step_order
 from treetap.party.runtime.context import Rows, required
+from treetap.party.runtime.step_order import step
 from treetap.party.serving.request_queue import RequestQueue
 from treetap.protocols.prediction import check_degraded_serving, degrades_serving
 from treetap.protocols.registry import prediction_name
@@ -132,8 +133,9 @@ class ServedPrediction:
         self._expect(ALONE_S)
         return ANSWERED
 
+    @step()
     async def await_requests(self) -> step_order.Outcome:
-        """Wait for requests; the records that they ask about are the next block."""
+        """Wait for requests; the records that they ask about are the next block. A role declares what may follow."""
         if self._places is None:
             self._places = np.full(len(self._own), NOT_COMMON, dtype=np.int64)
             self._places[self._opened.alignment.records] = np.arange(len(self._opened.alignment.records))
@@ -335,4 +337,6 @@ RecordSource = BatchPrediction | ServedPrediction
 
 def record_source(job: PredictionJob, opened: OpenedModel, beside: Sequence[Beside] = ()) -> RecordSource:
     """The records that an opening asks for; `beside`: writers of further files beside the predictions."""
-    return ServedPrediction(job, opened) if job.opening.serve else BatchPrediction(job, opened, beside)
+    source = ServedPrediction(job, opened) if job.opening.serve else BatchPrediction(job, opened, beside)
+    opened.begin = source.open
+    return source

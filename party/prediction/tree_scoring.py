@@ -75,6 +75,7 @@ class TreeScoring:
         self._shows_directions = frozenset(job.chain if shows_directions else ())
         self.opened = OpenedModel(job, sizes)
         self.trees = TreeModel(self.opened)
+        self.opened.shape = {"trees": len(self.trees.ensemble.used_trees)}
         self.names = NamesTaken(job, self.trees.handles_of)
         sizes.named = sum(len(self.trees.handles_of(party)) for party in job.chain)
         self.records = record_source(job, self.opened, [self._write_paths, *beside])
@@ -83,10 +84,6 @@ class TreeScoring:
     def phases(self) -> Mapping[str, Phase]:
         """The alignment, and the names."""
         return {ALIGNMENT: self.opened.alignment, NAMES: self.names}
-
-    async def open(self) -> prediction_pb2.OpenedModel:
-        """Load the own table and begin to align it; report the number of trees that predictions use."""
-        return await self.opened.open(self.records.open, trees=len(self.trees.ensemble.used_trees))
 
     def keep(
         self,

@@ -18,7 +18,6 @@ from treetap.party.prediction.steps import (
     requested_block,
     scored_block,
     send_block,
-    steps_asked_for,
     take_spent,
 )
 from treetap.party.runtime.context import Rows
@@ -28,13 +27,21 @@ from treetap.party.splitnn.numbers import take
 from treetap.party.splitnn.published import trained_top
 from treetap.process.together import together
 from treetap.protocols.splitnn_prediction import NetworkSizes
-from treetap.wire.v2 import control_pb2, prediction_pb2
+from treetap.wire.v2 import control_pb2
 
 #: Most bytes of the embeddings of a block, of all parties together, as the label holder holds them.
 BLOCK_BYTES = 64 * 1024 * 1024
 
 
-@role({OPENING: (Next("open_model"),), ALIGNMENT: first_block("embed_block")}, BatchPrediction)
+@role(
+    {
+        OPENING: (Next("open_model"),),
+        ALIGNMENT: first_block("embed_block"),
+        "await_requests": requested_block("embed_block"),
+    },
+    OpenedModel,
+    BatchPrediction,
+)
 class LabelHolder:
     """The label holder: names the records of a block, and scores them."""
 
@@ -51,18 +58,7 @@ class LabelHolder:
         self.sizes.widths, self.sizes.rows = self._network.widths, self._records.size
         self._taken = False
         phases, conditions = {ALIGNMENT: self._opened.alignment}, conditions_of(job.opening)
-        steps = steps_of(self, self._records, phases=phases, conditions=conditions)
-        self.steps = steps_asked_for(job.opening, steps, served=["await_requests"])
-
-    @step(Next(ALIGNMENT))
-    async def open_model(self) -> prediction_pb2.OpenedModel:
-        """Load the table and begin to align it."""
-        return await self._opened.open(self._records.open)
-
-    @step(*requested_block("embed_block"))
-    async def await_requests(self) -> Outcome:
-        """Wait for clients' requests; the records that they ask about are the next block."""
-        return await self._records.await_requests()
+        self.steps = steps_of(self, self._opened, self._records, phases=phases, conditions=conditions)
 
     @step(*after_block("embed_block"))
     async def embed_block(self, request: control_pb2.StepRequest) -> Outcome:
