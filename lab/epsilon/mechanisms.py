@@ -219,12 +219,13 @@ class _Leaves:
     async def _settled(self, t: int, given: bool, ledger: NoiseLedger, store: JobStore, told: list[float]) -> None:
         """Settle the last level of a tree; `told`: takes the weights of its leaves, in their order."""
 
-        async def send(party: str, kind: str, parts: Any, *, round: int, stage: int) -> None:
-            assert (party, kind, round, stage) == (_LABEL_HOLDER, "leaf_weights", t, level)
+        async def send_each(kind: str, bodies: Any, round: int, stage: int) -> None:
+            assert ([*bodies], kind, round, stage) == ([_LABEL_HOLDER], "leaf_weights", t, level)
+            (parts,) = bodies.values()
             told.extend(number for part in parts for leaf in part.leaves for number in leaf.weight)
 
         context = in_memory(
-            outbox=SimpleNamespace(send=send),
+            outbox=SimpleNamespace(send_each=send_each),
             store=store,
             ledger=SimpleNamespace(ledger=SimpleNamespace(path=Path()), enter=lambda *_, **__: None),
             policy=Policy(),

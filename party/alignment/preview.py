@@ -29,7 +29,6 @@ from treetap.party.runtime.job_store import PREVIEWED
 from treetap.party.runtime.ledger import Kind
 from treetap.party.runtime.step_order import ALIGNMENT, OPENING, Next, role, step, steps_of
 from treetap.party.setup.steps import load_table, table_config
-from treetap.process.together import together
 from treetap.protocols.alignment import MOST_IDS, count_turns
 from treetap.protocols.messages import JobSizes
 from treetap.protocols.preview import check_common, members_of_preview
@@ -62,8 +61,8 @@ class Previewed(RaisedLists):
     async def send_least(self) -> None:
         """Send every other party the number of records below which this one's policy lets no count out."""
         own = alignment_pb2.LeastCount(records=self._context.policy.columns.min_common_records)
-        others = (party for party in self._members if party != self._context.party)
-        await together(*(self._context.outbox.send(party, "least_count", [own]) for party in others))
+        others = [party for party in self._members if party != self._context.party]
+        await self._context.outbox.send_each("least_count", dict.fromkeys(others, (own,)))
 
     @step()
     async def blind_ids(self) -> None:
@@ -108,7 +107,7 @@ class Count(Previewed):
         )
         shared = alignment_pb2.SharedCount(common=self.common)
         self._tell(self.common)
-        await together(*(self._context.outbox.send(party, "shared_count", [shared]) for party in self._members[1:]))
+        await self._context.outbox.send_each("shared_count", dict.fromkeys(self._members[1:], (shared,)))
         return alignment_pb2.CountedIds(common=self.common)
 
     @step()

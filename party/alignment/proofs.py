@@ -54,7 +54,7 @@ class ListProofs:
     async def announce(self) -> None:
         """Send every other party the own key, and whether this party asks."""
         own = alignment_pb2.AlignmentKey(key=self._keys[self._context.party], asks=self.asks)
-        await together(*(self._context.outbox.send(party, "alignment_key", [own]) for party in self._others))
+        await self._context.outbox.send_each("alignment_key", dict.fromkeys(self._others, (own,)))
 
     async def meet(self) -> None:
         """Receive the other parties' keys, and who asks.

@@ -23,7 +23,6 @@ from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.ledger import Kind
 from treetap.party.runtime.step_order import StepId, step
 from treetap.party.setup.labelled_table import check_evaluated
-from treetap.process.together import together
 from treetap.protocols.alignment import owners, turns
 from treetap.protocols.messages import JobSizes
 from treetap.psi.group import Exponent
@@ -142,7 +141,7 @@ class Alignment(RaisedLists):
     async def send_digest(self) -> None:
         """Send the digest of the sorted ids to the label holder, if there are enough, and compare its own."""
         self._enough_of(np.arange(len(self._ids)))
-        await self._send_digest(self._members[0])
+        await self._send_digest(self._members[:1])
         async for party, records in self._differing(self._ids.digest(), self._members[:1]):
             raise self._other_ids(party, records)
         await self._agreed(np.arange(len(self._ids)))
@@ -155,7 +154,7 @@ class Alignment(RaisedLists):
         """
         async for party, records in self._differing(self._ids.digest(), self._members[1:]):
             raise self._other_ids(party, records)
-        await together(*map(self._send_digest, self._members[1:]))
+        await self._send_digest(self._members[1:])
         await self._agreed(np.arange(len(self._ids)))
 
     # ---- psi
@@ -293,9 +292,9 @@ class Alignment(RaisedLists):
             if stage > started and owner not in (None, sender) and self._members[required(owner)] in self._proofs.asking
         ]
 
-    async def _send_digest(self, to: str) -> None:
+    async def _send_digest(self, to: Sequence[str]) -> None:
         digest = alignment_pb2.RecordDigest(digest=self._ids.digest(), records=len(self._ids))
-        await self._context.outbox.send(to, "record_digest", [digest])
+        await self._context.outbox.send_each("record_digest", dict.fromkeys(to, (digest,)))
 
     def _other_ids(self, party: str, records: int) -> DataError:
         return DataError(

@@ -43,7 +43,6 @@ from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.tree_scoring import TreeScoring
 from treetap.party.runtime.context import MESSAGE_BYTES, Series, StepContext, ciphertext_body, ciphertexts_in, required
 from treetap.party.setup.steps import make_key, make_proof, send_key, take_key
-from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.protocols.scoring import BLOCK_BYTES
@@ -101,12 +100,11 @@ class EntrySums:
         constant, lay_out = self._entries.constant.tolist(), cast(Callable[[], Sequence[Any]], self._entries.hops)
         hops = await self._context.offload(lay_out)
         layouts = [layout(hop, [] if number else constant) for number, hop in enumerate(hops)]
-        send, sent = self._context.outbox.send, zip(self._chain, layouts, strict=True)
-        await together(*(send(party, self._kind.layout, messages) for party, messages in sent))
+        await self._context.outbox.send_each(self._kind.layout, dict(zip(self._chain, layouts, strict=True)))
         plain, name = await self._in_slots(await self._context.offload(self._entries.constants)), self._kind.constants
         bodies = [ciphertext_body(name, part) async for part in required(self._owner).encrypt(plain)]
         self._count(name, plain.size // self.slots)
-        await send(self._chain[0], name, bodies)
+        await self._context.outbox.send(self._chain[0], name, bodies)
 
     def values(self, goes_left: GoesLeft, n: int) -> Ints:
         """W_k of the varying entries of n records (n, entries, values)."""

@@ -37,7 +37,6 @@ from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import blaming
 from treetap.party.prediction.tree_scoring import TreeScoring
 from treetap.party.runtime.context import MESSAGE_BYTES, Series, StepContext, batches, required
-from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.scoring import BLOCK_BYTES
 from treetap.trees.paths import GoesLeft, reachable
@@ -102,12 +101,9 @@ class LabelHolderEnd:
         fitting = self._shape.records(parameters.degree, 2 * BLOCK_BYTES // parameters.ciphertext_bytes)
         self._scoring.records.size = min(self._scoring.records.size, fitting)
         public = lattice_pb2.LatticeKey(public=await context.offload(key.public_bytes))
-
-        async def send(party: str) -> None:
-            await context.outbox.send(party, "lattice_key", [public])
-            await context.outbox.send(party, "column_layout", layout_messages(columns, party))
-
-        await together(*map(send, self._chain))
+        await context.outbox.send_each("lattice_key", dict.fromkeys(self._chain, (public,)))
+        layouts = {party: layout_messages(columns, party) for party in self._chain}
+        await context.outbox.send_each("column_layout", layouts)
 
     def values(self, goes_left: GoesLeft, n: int) -> BlockColumns:
         """The columns by the own splits, in the place of W_k: each page is computed when it is encrypted."""

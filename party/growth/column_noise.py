@@ -26,7 +26,6 @@ from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.setup.labelled_table import LabelledTable
 from treetap.privacy.column_privacy import MOST_SUMS, ColumnPrivacy, Draws, drawn_sums
 from treetap.privacy.discrete_gaussian import LARGEST_VARIANCE, discrete_gaussians
-from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import TreeSizes
 from treetap.trees.candidates import Shape
@@ -225,8 +224,7 @@ class ColumnNoise(Rule):
         if sum(shape.sums for shape in shapes) > MOST_SUMS:
             raise ConfigError(f"column_privacy of {party} is for at most {MOST_SUMS} sums of a node")
         others = [self._spec.aggregator, *(name for name in self._spec.feature_parties if name != party)]
-        said = self._context.costs.noised_sums
-        await together(*(self._context.outbox.send(other, "noised_sums", said) for other in others))
+        await self._context.outbox.send_each("noised_sums", dict.fromkeys(others, self._context.costs.noised_sums))
 
     async def take_others(self, records: int) -> None:
         """Receive what other parties say of theirs. `records`: of the training."""

@@ -227,12 +227,9 @@ class LabelHolderGrowth:
         tree.finished = finished
         state.add(finished, values)
         await self._context.offload(lambda: self._tell(tree), whole=True)
-        await together(
-            *(
-                self._context.outbox.send(party, "leaf_paths", leaf_paths(growing.made, number, leaves), round=t)
-                for number, party in enumerate(self._feature_parties, start=1)
-            )
-        )
+        numbers = {party: number for number, party in enumerate(self._feature_parties, start=1)}
+        paths = {party: leaf_paths(growing.made, number, leaves) for party, number in numbers.items()}
+        await self._context.outbox.send_each("leaf_paths", paths, t)
         return growth_pb2.FinishedTree(
             leaves=len(leaves),
             metrics=self._job.data.metrics(state.metrics),

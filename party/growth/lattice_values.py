@@ -133,7 +133,7 @@ class WordsOfNodes:
             keeps_second_halves=needs.kept,
             hiding=parameters.hiding,
         )
-        await together(*(context.outbox.send(party, "public_key", [message]) for party in parties))
+        await context.outbox.send_each("public_key", dict.fromkeys(parties, (message,)))
         seed = await draw_joint_seed(context, [self._spec.aggregator, *parties])
         token = f"{context.job}/{context.attempt}"
         self._holder = HistogramKeyHolder(context.engine, parameters, slots, seed, token)

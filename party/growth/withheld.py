@@ -24,7 +24,6 @@ from treetap.party.growth.feature_party import OwnTree
 from treetap.party.growth.messages import space_messages
 from treetap.party.growth.rule import Draft, Rule, Summed
 from treetap.party.runtime.context import CountedBody, Rows, StepContext
-from treetap.process.together import together
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree
@@ -46,8 +45,7 @@ class ShownSpaces:
     async def show_draw(self, t: int, parties: list[str], bodies: Callable[[], Iterable[CountedBody]]) -> None:
         """Send the parties of tree `t` the records that it draws; `bodies` makes the messages of one series."""
         shown = () if self.of_all else parties
-        sending = (self._context.outbox.send(party, "sampled_records", bodies(), round=t) for party in shown)
-        await together(*sending)
+        await self._context.outbox.send_each("sampled_records", {party: bodies() for party in shown}, t)
 
     async def show(self, t: int, stage: int, growing: GrowingTree, training: int) -> None:
         """Show the parties that take part in tree `t` the stage just begun.
@@ -81,8 +79,7 @@ class ShownSpaces:
                     self._context.policy.check_space(self._context.party, party, child, count)
         spaces = {party: [(node, growing.rows[node]) for node in self._relayed(party, growing)] for party in parties}
         bodies = {party: space_messages(shown, len(growing.values)) for party, shown in spaces.items()}
-        send = self._context.outbox.send
-        await together(*(send(party, "instance_spaces", bodies[party], round=t, stage=stage) for party in parties))
+        await self._context.outbox.send_each("instance_spaces", bodies, t, stage)
 
     def _relayed(self, party: str, growing: GrowingTree) -> list[int]:
         """The nodes of the frontier that a feature party does not know from its own splits."""

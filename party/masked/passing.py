@@ -26,7 +26,6 @@ from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.runtime.context import REMEDY, Rows, batches, required
 from treetap.party.runtime.step_order import Next, step
 from treetap.privacy.masks import MaskKey, PairwiseMasks, Ring, encode
-from treetap.process.together import together
 from treetap.protocols.masked import MaskedSizes
 from treetap.trees.ensemble import ROOT
 from treetap.wire.records import pack_bits, unpack_bits
@@ -219,7 +218,8 @@ class Passing:
         if len(self._parties) == 2:
             log.warning("job %s has two parties: masks do not hide the other's share", self._context.job)
         key, keys = MaskKey(), {}
-        await self._send_all("mask_key", lambda _: iter([masked_pb2.MaskKey(key=key.public)]), 0, 0)
+        own = masked_pb2.MaskKey(key=key.public)
+        await self._context.outbox.send_each("mask_key", dict.fromkeys(self._others, (own,)))
         for party in self._others:
             async for message in self._context.mailbox.series(party, "mask_key", 0, 0):
                 keys[party] = message.protocol.masked.mask_key.key
@@ -243,7 +243,8 @@ class Passing:
             return split.goes_left(values.column(self._rows, split.feature))
 
         await self._context.offload(lambda: standing.split(level, goes_left))
-        await self._send_all("arrived_records", lambda party: self._bodies(party, level), block, level)
+        bodies = {party: self._bodies(party, level) for party in self._others}
+        await self._context.outbox.send_each("arrived_records", bodies, block, level)
         for party in self._others:
             standing.take(party, level, await self._taken(party, block, level))
         standing.check()
@@ -315,14 +316,3 @@ class Passing:
                     raise Malformed(f"{sender}, tree {node.tree}, node {node.node}: {failure}") from failure
                 arrived.append(((node.tree, node.node), bits))
         return arrived
-
-    async def _send_all(
-        self,
-        kind: str,
-        bodies: Callable[[str], Iterator[masked_pb2.MaskKey] | Iterator[masked_pb2.ArrivedRecords]],
-        block: int,
-        level: int,
-    ) -> None:
-        """Send every other party its messages of one kind; none at all is an empty one."""
-        outbox = self._context.outbox
-        await together(*(outbox.send(party, kind, bodies(party), block, level) for party in self._others))

@@ -87,8 +87,7 @@ class Source:
         for node, sums in mine.items():
             to = str(tree.split_party(node, me.name))
             bodies[to] += await self._forwarded(node, to, sums, shares)
-        for to, parts in bodies.items():
-            await me.context.outbox.send(to, "forwarded_sums", parts, round=tree.index, stage=level)
+        await me.context.outbox.send_each("forwarded_sums", bodies, tree.index, level)
 
     async def _received(self, party: str, level: int, expected: bool) -> dict[int, bytes]:
         """Ciphertexts of a party by node."""
@@ -226,9 +225,8 @@ class Divisions:
             if winner.opener == me.name:
                 places = self._split_party.opened[node].best.places
                 bodies[winner.source].append(pivodl_pb2.WinningCandidate(node=node, places=places))
-        for source, nodes in bodies.items():
-            parts = [pivodl_pb2.WinningCandidates(nodes=batch) for batch in batches(nodes)]
-            await me.context.outbox.send(source, "winning_candidates", parts, round=tree.index, stage=level)
+        parts = {to: [pivodl_pb2.WinningCandidates(nodes=batch) for batch in batches(bodies[to])] for to in bodies}
+        await me.context.outbox.send_each("winning_candidates", parts, tree.index, level)
 
     async def _divide_own(self, level: int, winners: Mapping[int, Winner], nodes: list[int]) -> Made:
         me = self._me

@@ -27,7 +27,6 @@ from treetap.party.pivodl.labels import Ownership, OwnLabels
 from treetap.party.pivodl.participant import Participant
 from treetap.party.pivodl.party_keys import PartyKeys
 from treetap.party.runtime.context import MESSAGE_BYTES, batches
-from treetap.process.together import together
 from treetap.protocols.growth import MOST_COLUMNS
 from treetap.protocols.pivodl import CODE_BYTES
 from treetap.trees.candidates import CandidateList, Shape
@@ -199,9 +198,9 @@ async def share_bins(
     bins = {me.name: own_bins(columns, own.rows)}
     if me.params.as_published:
         return bins
-    send, owners = me.context.outbox.send, [party for party in ownership.owners if party != me.name]
-    shapes, codes = columns.candidates.shapes, {party: columns.codes[ownership.rows[party]] for party in owners}
-    await together(*(send(party, "record_bins", _parts(codes[party], shapes)) for party in owners))
+    owners, shapes = [party for party in ownership.owners if party != me.name], columns.candidates.shapes
+    parts = {party: _parts(columns.codes[ownership.rows[party]], shapes) for party in owners}
+    await me.context.outbox.send_each("record_bins", parts)
     if len(own.rows):
         for source in me.others:
             bins[source] = await receive_bins(me, source, len(own.rows))

@@ -100,9 +100,8 @@ class Settlement:
                 if party != me.name:
                     sums = [int(number) for number in tree.sums[child]]
                     bodies[party].append(pivodl_pb2.SumsOfNode(node=child, sums=sums))
-        for party, nodes in bodies.items():
-            parts = [pivodl_pb2.NodeSums(nodes=batch) for batch in batches(nodes)]
-            await me.context.outbox.send(party, "node_sums", parts, round=tree.index, stage=level + 1)
+        parts = {to: [pivodl_pb2.NodeSums(nodes=batch) for batch in batches(bodies[to])] for to in bodies}
+        await me.context.outbox.send_each("node_sums", parts, tree.index, level + 1)
 
     async def _send_weights(self, level: int, leaves: list[int]) -> None:
         me, tree = self._me, self._tree
@@ -120,9 +119,8 @@ class Settlement:
                     self._own.add(self._own.places(tree.rows[leaf]), value)
                 else:
                     bodies[party].append(pivodl_pb2.LeafWeight(node=leaf, weight=[float(number) for number in value]))
-        for party, weights in bodies.items():
-            parts = [pivodl_pb2.LeafWeights(leaves=batch) for batch in batches(weights)]
-            await me.context.outbox.send(party, "leaf_weights", parts, round=tree.index, stage=level)
+        parts = {to: [pivodl_pb2.LeafWeights(leaves=batch) for batch in batches(bodies[to])] for to in bodies}
+        await me.context.outbox.send_each("leaf_weights", parts, tree.index, level)
 
     def _released(self, leaf: int, weight: Floats) -> Floats:
         """The weight with the noise with which the source gets it, drawn once for a leaf of the job."""

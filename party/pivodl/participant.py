@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from treetap.party.runtime.context import Body, StepContext
-from treetap.process.together import together
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.frame import content_of
 from treetap.wire.v2 import setup_pb2
@@ -29,9 +28,7 @@ class Participant:
 
     async def broadcast(self, kind: str, bodies: Iterable[Body], t: int = 0, stage: int = 0) -> None:
         """Send the same series to every other party."""
-        content = list(bodies)
-        send = self.context.outbox.send
-        await together(*(send(party, kind, content, round=t, stage=stage) for party in self.others))
+        await self.context.outbox.send_each(kind, dict.fromkeys(self.others, tuple(bodies)), t, stage)
 
     async def received(self, sender: str, kind: str, t: int = 0, stage: int = 0) -> AsyncIterator[Any]:
         """The contents of a series, in order."""

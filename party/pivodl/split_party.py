@@ -31,7 +31,6 @@ from treetap.party.growth.offered_candidates import RecordedSums
 from treetap.party.pivodl.growing_tree import GrowingTree
 from treetap.party.pivodl.participant import Participant
 from treetap.party.pivodl.party_keys import PartyKeys
-from treetap.process.together import together
 from treetap.protocols.pivodl import PLACES, RANK_BITS, stage_of
 from treetap.trees.pivodl_rules import Best, best_of, least_gain
 from treetap.wire.v2 import pivodl_pb2
@@ -201,15 +200,13 @@ class SplitParty:
         return stays
 
     async def _send_bits(self, stage: int, against: Mapping[str, Sequence[int]], ranks: Mapping[int, int]) -> None:
-        sending = []
+        bodies = {}
         for champion, nodes in against.items():
             bits = await self._comparison.encrypted_bits([ranks[node] for node in nodes])
-            bodies = [
+            bodies[champion] = [
                 pivodl_pb2.GainBits(node=node, ciphertexts=of_node) for node, of_node in zip(nodes, bits, strict=True)
             ]
-            sending.append((champion, bodies))
-        send, t = self._me.context.outbox.send, self._tree.index
-        await together(*(send(champion, "gain_bits", bodies, round=t, stage=stage) for champion, bodies in sending))
+        await self._me.context.outbox.send_each("gain_bits", bodies, self._tree.index, stage)
         self._count("gain_bits", "encryptions", sum(map(len, against.values())))
 
     async def _answer(self, stage: int, challenger: str, nodes: Sequence[int], ranks: Mapping[int, int]) -> None:

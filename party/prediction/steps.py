@@ -27,7 +27,6 @@ from treetap.party.runtime.step_order import (
     StepTable,
     without,
 )
-from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.prediction import present
 from treetap.protocols.registry import prediction
@@ -106,7 +105,7 @@ async def send_block(context: StepContext, parties: Sequence[str], number: int, 
     """Label holder: send the records of a block, of `total` common ones, to every feature party."""
     items = counted_items(as_chunk, rows, total, most_bytes(len(rows), total))
     chunks = list(counted_bodies(lambda chunks: prediction_pb2.BlockRecords(chunks=chunks), items))
-    await together(*(context.outbox.send(party, "block_records", chunks, round=number) for party in parties))
+    await context.outbox.send_each("block_records", dict.fromkeys(parties, chunks), number)
 
 
 class TakenBlocks:

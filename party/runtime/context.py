@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 
 from treetap.errors import Incompatible, Interrupted, Refused, Silent, Unreachable
 from treetap.party.runtime.step_order import Step
+from treetap.process.together import together
 from treetap.protocols.messages import JobSizes
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.frame import content_of, head_of, result, serialised
@@ -269,6 +270,10 @@ class Outbox:
         for body in bodies:
             await series.put(body)
         await series.close()
+
+    async def send_each(self, kind: str, bodies: Mapping[str, Iterable[Body]], round: int = 0, stage: int = 0) -> None:
+        """Send each of these parties its series of a kind, to all at once."""
+        await together(*(self.send(to, kind, own, round, stage) for to, own in bodies.items()))
 
     async def deliver(
         self, to: str, kind: str, round: int, stage: int, part: int, last: bool, body: Body | None

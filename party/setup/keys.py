@@ -104,7 +104,7 @@ async def draw_joint_seed(context: StepContext, parties: Sequence[str]) -> bytes
     own, me = secrets.token_bytes(NONCE_BYTES), context.party
     others = [party for party in parties if party != me]
     committed = setup_pb2.SeedCommitment(commitment=commitment(me, own), self_test=self_test())
-    await together(*(context.outbox.send(party, "seed_commitment", [committed]) for party in others))
+    await context.outbox.send_each("seed_commitment", dict.fromkeys(others, (committed,)))
     commitments = {party: await context.mailbox.only(party, "seed_commitment") for party in others}
     for party, theirs in commitments.items():
         if theirs.self_test != committed.self_test:
@@ -113,7 +113,7 @@ async def draw_joint_seed(context: StepContext, parties: Sequence[str]) -> bytes
                 "'lattice' would be wrong: run the doctor at both, and install treetap again"
             )
     opened = setup_pb2.SeedNonce(nonce=own)
-    await together(*(context.outbox.send(party, "seed_nonce", [opened]) for party in others))
+    await context.outbox.send_each("seed_nonce", dict.fromkeys(others, (opened,)))
     nonces = {me: own}
     for party in others:
         nonce = (await context.mailbox.only(party, "seed_nonce")).nonce

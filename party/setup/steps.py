@@ -21,7 +21,6 @@ from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow, di
 from treetap.names import check_name
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import StepContext, required
-from treetap.process.together import together
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import LATTICE_BINS, PAILLIER, KeyKind
 from treetap.protocols.registry import training_name
@@ -254,7 +253,7 @@ async def send_key(
         own_rounds=own_rounds,
         proof=proof,
     )
-    await together(*(context.outbox.send(party, "public_key", [message]) for party in feature_parties))
+    await context.outbox.send_each("public_key", dict.fromkeys(feature_parties, (message,)))
 
 
 @dataclass(frozen=True)

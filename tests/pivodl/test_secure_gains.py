@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,6 +26,7 @@ from treetap.party.pivodl.growing_tree import GrowingTree
 from treetap.party.pivodl.participant import Participant
 from treetap.party.pivodl.split_party import Opened, SplitParty, Winner, rank_of
 from treetap.party.policy import Policy
+from treetap.party.runtime.context import Outbox
 from treetap.party.runtime.mailbox import Mailbox, expected_of
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import MessageRow, members_of
@@ -88,10 +90,12 @@ class Parties:
         key, members = KeyKind.of(self.spec), members_of(self.spec, "coordinator")
         sizes = PivodlSizes(members=members, key=key, params=PARAMS, records=len(NODES))
         for name in self.names:
+            outbox: Any = SimpleNamespace(send=self._sender(name))
+            outbox.send_each = partial(Outbox.send_each, outbox)
             context = SimpleNamespace(
                 party=name,
                 mailbox=Mailbox(20, self.folder),
-                outbox=SimpleNamespace(send=self._sender(name)),
+                outbox=outbox,
                 costs=SimpleNamespace(operations=Counter(), ciphertexts=Counter()),
                 engine=InProcessEngine(),
                 policy=Policy(),
