@@ -126,7 +126,7 @@ class Parties:
             await holder.start()
             keys = SimpleNamespace(holder=holder, of=lambda party: self.secrets[party].public)
             comparisons.append(SplitParty(me, cast(Any, keys), self.tree, 1.0))
-            comparisons[-1].opened = opened[name]
+            comparisons[-1].opened = dict(opened[name])
         async with asyncio.timeout(50), asyncio.TaskGroup() as group:
             for each in comparisons:
                 group.create_task(each.compare(LEVEL))
