@@ -11,7 +11,7 @@ They are the input of attacks on the feature parties' columns, and are recorded 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -45,11 +45,10 @@ class RecordedSums:
 
     def values(self, t: int, values: Ints) -> None:
         """Record the values (N, S) int64 that tree `t` sums."""
-        if not self._on:
-            return
         records, slots = values.shape
-        for first, part in _parts(values):
-            self._own(t, 0, transcript_pb2.OwnValues(records=records, slots=slots, first=first, values=part))
+        own = transcript_pb2.OwnValues
+        entries = (own(records=records, slots=slots, first=first, values=part) for first, part in _parts(values))
+        self._own(t, 0, entries)
 
     def offered(
         self, t: int, stage: int, party: str, nodes: Sequence[int], sums: Ints, categories: Sequence[int]
@@ -58,10 +57,8 @@ class RecordedSums:
 
         `categories`: the numbers of categories of the columns whose categories are the last candidates.
         """
-        if not self._on:
-            return
-        for first, part in _parts(sums):
-            entry = transcript_pb2.OwnSums(
+        entries = (
+            transcript_pb2.OwnSums(
                 party=party,
                 nodes=nodes,
                 candidates=sums.shape[1],
@@ -70,26 +67,26 @@ class RecordedSums:
                 first=first,
                 sums=part,
             )
-            self._own(t, stage, entry)
+            for first, part in _parts(sums)
+        )
+        self._own(t, stage, entries)
 
     def won(self, t: int, stage: int, won: Mapping[str, Sequence[Choice]]) -> None:
-        """Record which nodes of a stage each feature party won, and by which places among its candidates."""
-        if not self._on:
-            return
-        for party, choices in won.items():
-            if choices:
-                for body in won_messages(party, {choice.node: choice.candidates for choice in choices}):
-                    self._own(t, stage, body.body)
+        """Record the winners of a stage that are feature parties', with all tied places of each."""
+        places = {party: {choice.node: choice.candidates for choice in choices} for party, choices in won.items()}
+        bodies = (body for party, own in places.items() if own for body in won_messages(party, own))
+        self._own(t, stage, (body.body for body in bodies))
 
     def own_split(self, t: int, stage: int, split: OwnSplit, columns: TreeColumns, growing: GrowingTree) -> None:
         """Record a split of the label holder's own, which `growing` has carried out."""
-        if not self._on:
-            return
-        left, right = growing.rows[2 * split.node], growing.rows[2 * split.node + 1]
-        self._own(t, stage, columns.own_record(split, left, right, len(growing.values)))
+        if self._on:
+            left, right = growing.rows[2 * split.node], growing.rows[2 * split.node + 1]
+            self._own(t, stage, [columns.own_record(split, left, right, len(growing.values))])
 
-    def _own(self, t: int, stage: int, entry: Message) -> None:
-        self._context.recorder.own(t, stage, self._context.attempt, entry)
+    def _own(self, t: int, stage: int, entries: Iterable[Message]) -> None:
+        """Write the entries; they are made only if they are wanted."""
+        for entry in entries if self._on else ():
+            self._context.recorder.own(t, stage, self._context.attempt, entry)
 
 
 def _parts(numbers: Ints) -> Iterator[tuple[int, bytes]]:

@@ -1,7 +1,7 @@
 """The role of every party: all parts of PIVODL, in the order of their steps.
 
 step                 as
-exchange_party_keys  every party           keys of this attempt, commitment to the nonce (party_keys.py)
+exchange_party_keys  every party           keys of this attempt, commitment to the nonce (participant.py)
 open_nonces          every party           the nonces, which decide the draws of parties
 share_ownership      every party           which records it labels (labels.py)
 share_moments        owner, the drawn two  scales of a regression (joint_sums.py)
@@ -47,8 +47,7 @@ from treetap.party.pivodl.job import PivodlJob
 from treetap.party.pivodl.label_owner import LabelOwner, share_bins
 from treetap.party.pivodl.labels import Ownership, OwnLabels, share_ownership
 from treetap.party.pivodl.leaf_weights import NoiseLedger, Settlement, received_sums
-from treetap.party.pivodl.participant import Participant
-from treetap.party.pivodl.party_keys import PartyKeys
+from treetap.party.pivodl.participant import Participant, PartyKeys
 from treetap.party.pivodl.split_party import SplitParty
 from treetap.party.runtime.context import StepContext
 from treetap.party.runtime.step_order import (

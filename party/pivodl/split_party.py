@@ -29,8 +29,7 @@ from treetap.arrays import Ints
 from treetap.errors import Malformed
 from treetap.party.growth.offered_candidates import RecordedSums
 from treetap.party.pivodl.growing_tree import GrowingTree
-from treetap.party.pivodl.participant import Participant
-from treetap.party.pivodl.party_keys import PartyKeys
+from treetap.party.pivodl.participant import Participant, PartyKeys
 from treetap.protocols.pivodl import PLACES, RANK_BITS, stage_of
 from treetap.trees.pivodl_rules import Best, best_of, least_gain
 from treetap.wire.v2 import pivodl_pb2

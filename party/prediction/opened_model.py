@@ -141,15 +141,6 @@ class StoredValues:
 RecordValues = HeldValues | StoredValues
 
 
-def values_of(table: Table, compared: Sequence[int], files: Open) -> RecordValues:
-    """The values at aligned records; of a table that is not in memory, the `compared` features alone."""
-    if isinstance(table.values, Held):
-        return HeldValues(table.features)
-    if not compared:
-        return HeldValues(np.empty((len(table.ids), 0)))
-    return StoredValues.of(table.values, table.rows, compared, files)
-
-
 log = logging.getLogger(__name__)
 
 
@@ -302,8 +293,17 @@ class OpenedModel:
         if self._compared is None:
             return
         table, compared, files = self.aligned, sorted(self._compared), self._context.scratch.file
+
+        def values() -> RecordValues:
+            """Of a table that is not in memory the compared features alone."""
+            if isinstance(table.values, Held):
+                return HeldValues(table.features)
+            if not compared:
+                return HeldValues(np.empty((len(table.ids), 0)))
+            return StoredValues.of(table.values, table.rows, compared, files)
+
         try:
-            self.values = await self._context.offload(lambda: values_of(table, compared, files), whole=True)
+            self.values = await self._context.offload(values, whole=True)
         except DataError as failure:
             raise failure.at(self.party) from None
 

@@ -45,12 +45,6 @@ class EvaluatedLabels:
     where: str
     weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
 
-    @classmethod
-    def read(cls, table: Table, column: str, objective: str, classes: list[str], rules: LabelRules) -> EvaluatedLabels:
-        """The labels of an eval table; `DataError` where they do not fit the objective, of one class only they do."""
-        read = read_evaluated(table, column, objective, classes, rules).for_use(Use.EVAL_TABLE)
-        return cls(read, label_column(table, column), table.weights)
-
     def take(self, records: Rows) -> EvaluatedLabels:
         """The labels of the records at these places, in this order, and the classes that they have.
 
@@ -134,9 +128,10 @@ async def load_evaluated(
     own = table_config(config, spec.eval_table)
     check_weights(own, evaluated, spec, bounded=False)
     rules = LabelRules.of(config.name, config.defences, config.policy)
-    read = EvaluatedLabels.read(evaluated, required(own.label), objective, labels.classes, rules)
-    _check_apart(context, spec, table, labels, evaluated, read.labels)
-    return records, read
+    column = required(own.label)
+    read = read_evaluated(evaluated, column, objective, labels.classes, rules).for_use(Use.EVAL_TABLE)
+    _check_apart(context, spec, table, labels, evaluated, read)
+    return records, EvaluatedLabels(read, label_column(evaluated, column), evaluated.weights)
 
 
 def _check_apart(
