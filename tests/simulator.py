@@ -280,13 +280,29 @@ class Federation:
         self.kill(name)
         self.start(name)
 
-    def kill_at(self, name: str, when: Callable[[Message], object], *, back: bool = False) -> None:
-        """Kill a process at the first message of which that holds. `back`: it is started again at once."""
+    def kill_at(
+        self,
+        name: str,
+        when: Callable[[Message], object],
+        *,
+        nth: int = 1,
+        back: bool = False,
+        defences: Defences | None = None,
+    ) -> None:
+        """Kill a process at the nth message of which that holds.
+
+        `back`: it is started again at once, a party with other `defences`, if there are some.
+        """
+        met = 0
 
         def hook(message: Message) -> None:
-            if when(message):
+            nonlocal met
+            met += bool(when(message))
+            if met == nth:
                 self.hook = None
                 self.kill(name)
+                if defences is not None:
+                    self.configs[name] = self.configs[name].model_copy(update={"defences": defences})
                 if back:
                     self.start(name)
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.alignment.test_protocol import NAMES, aligned, job, tables
+from tests.alignment.test_protocol import NAMES, job, tables, watched
 from tests.native.forms import HERE
-from tests.simulator import Federation, Message, finished
+from tests.simulator import Federation, finished
 from treetap.native import arithmetic
 from treetap.workers.engines import InProcessEngine
 
@@ -56,17 +56,11 @@ async def test_parties_with_the_kernels_meet_one_with_libsodium(
     """Every step of the alignment is done with each arithmetic, and all parties name the records that all hold."""
     common = [f"c{number:02d}" for number in range(20)]
     ids = [[*common, *(f"{place}-{number}" for number in range(9 + place))] for place in range(len(names))]
-    found: list[list[str]] = []
     used: list[str] = []
 
     engines = {name: _Engine(which, used) for name, which in zip(NAMES, names, strict=False)}
     federation = Federation(tmp_path, tables(ids), engine=lambda name: engines[name])
-
-    def look(message: Message) -> None:
-        if message.word == "bin" and not found:
-            found.extend(aligned(federation))
-
-    federation.hook = look
+    found = watched(federation)
     finished(await federation.train(job(len(names))))
     await federation.close()
     assert sorted(found[0]) == common

@@ -15,7 +15,7 @@ import pytest
 from nacl import bindings
 
 from tests.alignment.previews import asked
-from tests.alignment.test_protocol import NAMES, PARAMS, aligned, job, tables
+from tests.alignment.test_protocol import NAMES, PARAMS, aligned, job, tables, watched
 from tests.native.forms import HERE
 from tests.simulator import Federation, Message, finished, run
 from treetap.native import arithmetic
@@ -50,20 +50,13 @@ def trained(
     ids: list[list[str]] = IDS,
 ) -> tuple[jobs_pb2.JobStatus, list[list[str]]]:
     """The job's end, and what each party had aligned when the columns were binned, if they were."""
-    found: list[list[str]] = []
 
-    async def main() -> jobs_pb2.JobStatus:
+    async def main() -> tuple[jobs_pb2.JobStatus, list[list[str]]]:
         federation = Federation(folder, tables(ids), policies=policies)
-        federation.tamper = tamper
+        federation.tamper, found = tamper, watched(federation)
+        return await federation.train(job(len(ids), PARAMS)), found
 
-        def look(message: Message) -> None:
-            if message.word == "bin" and not found:
-                found.extend(aligned(federation))
-
-        federation.hook = look
-        return await federation.train(job(len(ids), PARAMS))
-
-    return run(main()), found
+    return run(main())
 
 
 @pytest.mark.second_tier(but=2)

@@ -76,22 +76,28 @@ def aligned(federation: Federation) -> list[list[str]]:
     return found
 
 
-def intersect(folder: Path, ids: list[list[str]], seed: int = 0) -> list[list[str]]:
-    """Train, and return what each party had aligned when the columns were binned."""
+def watched(federation: Federation) -> list[list[str]]:
+    """What each party has aligned when the columns are binned, once they are."""
     found: list[list[str]] = []
 
-    async def main() -> None:
-        federation = Federation(folder, tables(ids, seed))
+    def look(message: Message) -> None:
+        if message.word == "bin" and not found:
+            found.extend(aligned(federation))
 
-        def look(message: Message) -> None:
-            if message.word == "bin" and not found:
-                found.extend(aligned(federation))
-
-        federation.hook = look
-        finished(await federation.train(job(len(ids))))
-
-    run(main())
+    federation.hook = look
     return found
+
+
+def intersect(folder: Path, ids: list[list[str]], seed: int = 0) -> list[list[str]]:
+    """Train, and return what each party had aligned when the columns were binned."""
+
+    async def main() -> list[list[str]]:
+        federation = Federation(folder, tables(ids, seed))
+        found = watched(federation)
+        finished(await federation.train(job(len(ids))))
+        return found
+
+    return run(main())
 
 
 @pytest.mark.second_tier(but=1)

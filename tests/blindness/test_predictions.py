@@ -15,7 +15,7 @@ from tests.blindness.comparison import between_parties, of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed, with_cell
 from tests.needs import needs_library_of
 from tests.serving.served import ask, config, serve
-from tests.simulator import Federation, Message, finished, run
+from tests.simulator import Federation, finished, run
 from tests.worlds import PARTIES, Tables, World, spec, world
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
@@ -68,18 +68,11 @@ def broken(word: str, **asked: Any) -> Act:
     """Predict, and lose a party at its second step of this name; it comes back."""
 
     async def act(federation: Observed) -> Any:
-        met = 0
-
-        def kill(message: Message) -> None:
-            nonlocal met
-            met += (message.word, message.served, message.to) == (word, False, B)
-            if met == 2:
-                met += 1
-                federation.restart(B)
-
-        federation.hook = kill
+        federation.kill_at(
+            B, lambda message: (message.word, message.served, message.to) == (word, False, B), nth=2, back=True
+        )
         found = await predicting(away_policy="retry", away_deadline_s=5, **asked)(federation)
-        assert met > 2
+        assert federation.hook is None
         return found
 
     return act

@@ -224,29 +224,25 @@ async def test_all_trees_of_a_job_have_one_setting(
     first: ColumnPrivacyTable | None, then: ColumnPrivacyTable, fault: str, tmp_path: Path
 ) -> None:
     """Exact sums of an attempt with noised ones of the next would be named as noised; the last ε as that of all."""
-    here, begun = world(60, seed=3), list[Message]()
+    here = world(60, seed=3)
 
     defences = {FEATURE: Defences(column_privacy=first)}
     federation = _federation(tmp_path, here, defences, **{FEATURE: {"columns": {"column_budget": 5000.0}}})
-
-    def kill(message: Message) -> None:
-        if (message.word, message.to, message.served) != ("gradients", FEATURE, False):
-            return
-        begun.append(message)
-        if len(begun) == 2:  # the first tree is stored
-            federation.kill(FEATURE)
-            own = Defences(column_privacy=then)
-            federation.configs[FEATURE] = federation.configs[FEATURE].model_copy(update={"defences": own})
-            federation.start(FEATURE)
-
-    federation.hook = kill
+    sent = ("gradients", FEATURE, False)
+    federation.kill_at(
+        FEATURE,
+        lambda message: (message.word, message.to, message.served) == sent,
+        nth=2,  # the first tree is stored
+        back=True,
+        defences=Defences(column_privacy=then),
+    )
     status = await federation.train(_spec(BASE))
     if status.state == "interrupted" and "column_privacy" not in status.error:
         await asyncio.sleep(200)
         status = await federation.resume("job")
     assert re.search(fault, status.error), status.error
     await federation.close()
-    assert len(begun) == 2
+    assert federation.hook is None
 
 
 def test_jobs_that_begin_at_once_are_charged_one_after_the_other(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 from tests.boosting.lattice_jobs import JOB, OWN
 from tests.lattice_ways import take_way
 from tests.replay import HERE, ORACLE
-from tests.simulator import Faults, Federation, Message, finished, run
+from tests.simulator import Faults, Federation, finished, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec, world
 from treetap.errors import Malformed
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
@@ -166,13 +166,7 @@ async def test_a_resumed_job_draws_kept_halves_anew(tmp_path: Path, monkeypatch:
         take_way(patch, Way.QUERIES)
         federation = Federation(tmp_path, WITH_MISSING.tables, policies={FEATURE: BY_JOB, OTHER: BY_JOB})
         federation.tamper = halves
-
-        def hook(message: Any) -> None:
-            if message.word == "store_tree" and message.to == FEATURE:
-                federation.hook = None
-                federation.restart(FEATURE)
-
-        federation.hook = hook
+        federation.kill_at(FEATURE, lambda message: (message.word, message.to) == ("store_tree", FEATURE), back=True)
         assert (await federation.train(spec(PARAMS, scheme=LATTICE))).state == "interrupted"
         assert (await federation.resume()).state == "finished"
         assert_oracles_model(federation.states, WITH_MISSING.oracle(PARAMS))
@@ -292,12 +286,10 @@ async def test_every_attempt_draws_all_anew(victim: str, way: Way, tmp_path: Pat
             if parcel.growth.candidate_sums.second_halves:
                 halves[parcel.attempt, sender, parcel.round, parcel.stage] = parcel.growth.candidate_sums.second_halves
 
-        def hook(message: Message) -> None:
-            if message.word == "candidate_sums" and len(by_attempt[1]) > 20:
-                federation.hook = None
-                federation.restart(victim)
-
-        federation.tamper, federation.hook = seen, hook
+        federation.tamper = seen
+        federation.kill_at(
+            victim, lambda message: message.word == "candidate_sums" and len(by_attempt[1]) > 20, back=True
+        )
         assert (await federation.train(JOB)).state == "interrupted"
         assert (await federation.resume()).state == "finished"
         assert_oracles_model(federation.states, ORACLE)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulator import Federation, Message, finished
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, manifest, spec, world
 from treetap.models.store import TREES, read_model
 from treetap.party.defences.settings import Defences
@@ -58,18 +58,14 @@ async def test_what_a_tree_withheld_stays_hidden(
     here = world(60, seed=3)
 
     federation = Federation(tmp_path, here.tables, defences={HOLDER: Defences(**before)})
-    seen: list[Message] = []
-
-    def change(message: Message) -> None:
-        if (message.to, message.word, message.served) == (HOLDER, "begin_tree", False):
-            seen.append(message)
-            if len(seen) == 2:
-                federation.kill(HOLDER)
-                config = federation.configs[HOLDER]
-                federation.configs[HOLDER] = config.model_copy(update={"defences": Defences(**after)})
-                federation.start(HOLDER)
-
-    federation.hook = change
+    begins = (HOLDER, "begin_tree", False)
+    federation.kill_at(
+        HOLDER,
+        lambda message: (message.to, message.word, message.served) == begins,
+        nth=2,
+        back=True,
+        defences=Defences(**after),
+    )
     assert (await federation.train(spec(params, key_bits=512))).state == "interrupted"
     await asyncio.sleep(200)
     finished(await federation.resume())

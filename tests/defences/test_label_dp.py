@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.oracle import oracle_predict
-from tests.simulator import Federation, Message, finished, run
+from tests.simulator import Federation, finished, run
 from tests.worlds import PARTIES, World, assert_oracles_model, manifest, spec, world
 from treetap.models.store import read_model
 from treetap.party.defences.budgets import LabelBudget
@@ -146,17 +146,13 @@ def test_a_draw_serves_every_job_on_the_table_and_is_charged_once(tmp_path: Path
 
 async def _killed_and_resumed(federation: Federation) -> None:
     """Train; the label holder dies at its third tree and comes back."""
-    killed = False
-
-    def kill(message: Message) -> None:
-        nonlocal killed
-        if message.word == "store_tree" and message.to == LABEL_HOLDER and not killed and len(federation.log) > 60:
-            killed = True
-            federation.restart(LABEL_HOLDER)
-
-    federation.hook = kill
-    status = await federation.train(spec(BOOSTING), "killed")
-    assert (killed, status.state) == (True, "interrupted")
+    stores = ("store_tree", LABEL_HOLDER)
+    federation.kill_at(
+        LABEL_HOLDER,
+        lambda message: (message.word, message.to) == stores and len(federation.log) > 60,
+        back=True,
+    )
+    assert (await federation.train(spec(BOOSTING), "killed")).state == "interrupted"
     assert (await federation.resume("killed")).state == "finished"
 
 

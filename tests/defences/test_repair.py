@@ -201,18 +201,14 @@ def test_a_job_cannot_be_repaired_from_its_middle_on(tmp_path: Path) -> None:
 
     async def main() -> str:
         federation = Federation(tmp_path, here.tables, defences={HOLDER: NOISY})
-        seen = []
-
-        def kill(message: Message) -> None:
-            if (message.to, message.word, message.served) == (HOLDER, "begin_tree", False):
-                seen.append(message)
-                if len(seen) == 2:
-                    federation.kill(HOLDER)
-                    config = federation.configs[HOLDER]
-                    federation.configs[HOLDER] = config.model_copy(update={"defences": REPAIRED})
-                    federation.start(HOLDER)
-
-        federation.hook = kill
+        begins = (HOLDER, "begin_tree", False)
+        federation.kill_at(
+            HOLDER,
+            lambda message: (message.to, message.word, message.served) == begins,
+            nth=2,
+            back=True,
+            defences=REPAIRED,
+        )
         await federation.train(spec(FOREST, key_bits=512))
         await asyncio.sleep(200)
         status = await federation.resume()

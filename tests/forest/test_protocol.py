@@ -28,7 +28,7 @@ from tests.growth import test_cell_merging, test_eval_table
 from tests.lattice_ways import carry_out, instances, take_way
 from tests.oracle import OracleModel, OracleSplit, OracleTree, oracle_predict
 from tests.prediction import test_evaluate, test_grafted
-from tests.simulator import Federation, Message, failed, finished
+from tests.simulator import Federation, failed, finished
 from tests.tampered import with_fields
 from tests.worlds import World, assert_oracles_model, assert_oracles_scores, manifest, spec, world
 from treetap.errors import TreetapError
@@ -164,13 +164,7 @@ async def test_measures_are_those_of_the_mean_of_the_trees(tmp_path: Path) -> No
     means = np.nansum(np.where(left_out[:, :, None], each, 0), axis=0)[known] / left_out.sum(axis=0)[known, None]
 
     federation = Federation(tmp_path, here.tables)
-
-    def kill(message: Message) -> None:
-        if (message.word, message.served) == ("publish", False):
-            federation.hook = None
-            federation.restart("label-holder")
-
-    federation.hook = kill
+    federation.kill_at("label-holder", lambda message: message.word == "publish" and not message.served, back=True)
     await federation.train(spec(params, len(here.blocks)))
     trained = await federation.resume()
     found = {metric.name: metric.value for metric in trained.metrics}

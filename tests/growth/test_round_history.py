@@ -99,12 +99,7 @@ async def test_metrics_of_spread_labels_lie_at_the_aggregation_party_of_each_tre
         job = small_job.JOB
         federation = federation_of(tmp_path, small_job.HERE, job)
 
-        def kill(message: Message) -> None:
-            if (message.word, message.served) == ("publish", False):
-                federation.hook = None
-                federation.restart("coordinator")
-
-        federation.hook = kill
+        federation.kill_at("coordinator", lambda message: message.word == "publish" and not message.served, back=True)
         await federation.train(job)
         status = finished(await federation.resume())
         rounds = _shown(status)

@@ -66,14 +66,7 @@ async def test_an_attempt_has_masks_of_its_own(tmp_path: Path) -> None:
     """A block that is scored again after a kill has other masks; within an attempt a share is sent once."""
     with transparent():
         federation = await trained(tmp_path, HERE, DEEP)
-        killed = []
-
-        def kill(message: Message) -> None:
-            if (message.word, message.served) == ("add_shares", True) and not killed:
-                killed.append(message)
-                federation.restart(FIRST)
-
-        federation.hook = kill
+        federation.kill_at(FIRST, lambda each: (each.word, each.served) == ("add_shares", True), back=True)
         status = await federation.predict(predict_request(model="job", job="p"))
         if status.state != "finished":
             status = await federation.resume("p")

@@ -324,13 +324,7 @@ async def test_a_job_that_is_resumed_has_the_same_roles(tmp_path: Path) -> None:
     victim = list(here.tables)[2]
 
     with transparent():
-
-        def kill(message: Any) -> None:
-            if (message.word, message.to) == ("close_tree", victim):
-                federation.hook = None
-                federation.restart(victim)
-
-        federation.hook = kill
+        federation.kill_at(victim, lambda message: (message.word, message.to) == ("close_tree", victim), back=True)
         assert (await federation.train(job)).state == "interrupted"
         assert (await federation.resume()).state == "finished"
         await federation.close()

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, run
 from tests.splitnn.jobs import PARAMS
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
 from tests.worlds import PARTIES, manifest, spec, world
@@ -74,17 +74,8 @@ def test_a_resumed_training_has_the_same_draws(tmp_path: Path) -> None:
 
     async def main() -> Federation:
         running = federation(tmp_path, HERE, defences=own)
-        left = 5 + 2
-
-        def hook(message: Message) -> None:
-            nonlocal left
-            if (message.word, message.to, message.served) == ("embedding_gradients", FEATURE, True):
-                left -= 1
-                if left == 0:
-                    running.hook = None
-                    running.kill(FEATURE)
-
-        running.hook = hook
+        taken = ("embedding_gradients", FEATURE, True)
+        running.kill_at(FEATURE, lambda each: (each.word, each.to, each.served) == taken, nth=5 + 2)
         assert (await running.train(spec(PARAMS))).state == "interrupted"
         running.start(FEATURE)
         assert (await running.resume()).state == "finished"

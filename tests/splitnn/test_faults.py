@@ -252,16 +252,9 @@ async def test_an_attempt_begins_while_work_of_the_one_before_goes_on(
     monkeypatch.setattr(tests.simulator, "in_place", _like_threads(0.7))
 
     running = federation(tmp_path, TWO)
-    gradients = 0
-
-    def hook(message: Message) -> None:
-        nonlocal gradients
-        gradients += (message.word, message.served) == ("embedding_gradients", True)
-        if gradients == 3:
-            running.hook = None
-            running.restart(COORDINATOR)
-
-    running.hook = hook
+    running.kill_at(
+        COORDINATOR, lambda each: (each.word, each.served) == ("embedding_gradients", True), nth=3, back=True
+    )
     assert (await running.train(spec(TINY, parties=2))).state == "interrupted"
     finished(await running.resume())
     _assert_whole(running, TWO, TINY)

@@ -126,20 +126,13 @@ def test_an_interrupted_job_goes_on_with_its_own_labels_or_not_at_all(after: Lab
     here = world(N, (2, 2), seed=4)
 
     async def interrupted(running: Federation, params: SplitnnParams, job: str) -> jobs_pb2.JobStatus:
-        def kill(message: Message) -> None:
-            if message.word == "store_epoch" and message.to == HOLDER and message.served:
-                running.hook = None
-                running.kill(HOLDER)
-
-        running.hook = kill
-        status = await running.train(spec(params, parties=2), job)
-        assert status.state == "interrupted"
-        return status
+        running.kill_at(HOLDER, _stores)
+        return await running.train(spec(params, parties=2), job)
 
     async def resumed(running: Federation, params: SplitnnParams, job: str) -> jobs_pb2.JobStatus:
         return await running.resume(job)
 
-    _federated(tmp_path, here, ONE, interrupted)
+    assert _federated(tmp_path, here, ONE, interrupted).state == "interrupted"
     status = _federated(tmp_path, here, after, resumed)
     assert status.state == "interrupted"
     assert "label_dp under [defences] has changed since" in status.error
@@ -199,15 +192,13 @@ async def _refused(running: Federation, params: SplitnnParams, job: str) -> jobs
     return status
 
 
+def _stores(message: Message) -> bool:
+    return (message.word, message.to, message.served) == ("store_epoch", HOLDER, True)
+
+
 async def _killed(running: Federation, params: SplitnnParams, job: str) -> jobs_pb2.JobStatus:
     """Train; the label holder dies when it has stored the first epoch, and comes back."""
-
-    def kill(message: Message) -> None:
-        if message.word == "store_epoch" and message.to == HOLDER and message.served:
-            running.hook = None
-            running.restart(HOLDER)
-
-    running.hook = kill
+    running.kill_at(HOLDER, _stores, back=True)
     assert (await running.train(spec(params, parties=2), job)).state == "interrupted"
     status = await running.resume(job)
     assert (status.state, running.hook) == ("finished", None)

@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 from tests.blindness.comparison import PLAIN, shown
 from tests.blindness.observed import Observed, observed
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, run
 from tests.splitnn.jobs import EMITS, PARAMS, spec
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
 from tests.worlds import PARTIES, World, manifest, world
@@ -108,16 +108,8 @@ def test_a_job_goes_on_with_the_defences_of_its_time(case: str, tmp_path: Path) 
 
     async def main() -> None:
         running = federation(tmp_path / "changed", HERE, defences={HOLDER: before})
-
-        def change(message: Message) -> None:
-            if message.word == "store_epoch" and message.to == HOLDER and message.served:
-                running.hook = None
-                running.kill(HOLDER)
-                config = running.configs[HOLDER]
-                running.configs[HOLDER] = config.model_copy(update={"defences": after})
-                running.start(HOLDER)
-
-        running.hook = change
+        stored = ("store_epoch", HOLDER, True)
+        running.kill_at(HOLDER, lambda each: (each.word, each.to, each.served) == stored, back=True, defences=after)
         assert (await running.train(spec(LONGER))).state == "interrupted"
         status = await running.resume()
         assert (status.state, running.hook) == ("finished", None), status.error
