@@ -11,7 +11,7 @@ import pytest
 from tests.campaign.fuzz_cases import intercept
 from tests.campaign.small_jobs import FOREST
 from tests.replay import HERE, JOB, ORACLE, PARAMS
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.trainings import oracle
 from tests.worlds import PARTIES, assert_oracles_model, spec
 from treetap.trees.params import TreeParams
@@ -90,44 +90,63 @@ async def test_more_bytes_than_a_status_can_hold(tmp_path: Path) -> None:
     assert_oracles_model(federation.states, ORACLE)
 
 
-def _error_of(folder: Path, answer: str, untrue: Callable[[Any], None]) -> str:
-    """The error with which a job fails where the label holder's answers of a kind are made untrue."""
-
-    async def main() -> str:
-        federation = Federation(folder, HERE.tables)
-
-        def alter(way: str, sender: str, to: str, message: object) -> object:
-            if way == "event" and name_of(message.result) == answer:
-                untrue(getattr(message.result.growth, answer))
-            return message
-
-        intercept(federation, alter)
-        status = await federation.train(JOB)
-        assert status.state == "failed"
-        return status.error
-
-    return run(main())
+def _stranger(message: Any) -> None:
+    for decision in message.result.growth.chosen_splits.decisions:
+        decision.owner = "stranger"
 
 
-def test_an_owner_that_is_no_party(tmp_path: Path) -> None:
-    """A job ends with an error if the label holder names a split's owner that is no party of the job; it names both."""
-
-    def untrue(chosen: Any) -> None:
-        for decision in chosen.decisions:
-            decision.owner = "stranger"
-
-    error = _error_of(tmp_path, "chosen_splits", untrue)
-    assert "apply_splits is to be done by 'stranger', which is no party of job job" in error
+def _node_zero(message: Any) -> None:
+    message.result.growth.relayed_children.build[:] = [0]
 
 
-def test_a_node_that_no_tree_has(tmp_path: Path) -> None:
-    """A job ends with an error that names the label holder, if that has node 0 built."""
+def _another_content(message: Any) -> None:
+    message.result.setup.done.SetInParent()
 
-    def untrue(children: Any) -> None:
-        children.build[:] = [0]
 
-    error = _error_of(tmp_path, "relayed_children", untrue)
-    assert "label-holder has node 0 of tree 0 built, but a tree begins with node 1" in error
+def _no_nodes(message: Any) -> None:
+    del message.growth.build_histograms.nodes[:]
+
+
+def _a_node_twice(message: Any) -> None:
+    message.growth.build_histograms.nodes[:] = [1, 1]
+
+
+NO_NODES = "build_histograms asks for no nodes, or for one of them twice"
+
+
+@pytest.mark.parametrize(
+    ("params", "kind", "change", "error"),
+    [
+        (PARAMS, "chosen_splits", _stranger, "apply_splits is to be done by 'stranger', which is no party of job job"),
+        (
+            PARAMS,
+            "relayed_children",
+            _node_zero,
+            "label-holder has node 0 of tree 0 built, but a tree begins",
+        ),
+        # it counts as nothing, and is not read as one of zeros
+        (PARAMS, "binned", _another_content, "label-holder answered with done, not with binned"),
+        (PARAMS, "build_histograms", _no_nodes, NO_NODES),
+        (FOREST, "build_histograms", _no_nodes, NO_NODES),
+        (PARAMS, "build_histograms", _a_node_twice, NO_NODES),
+        (FOREST, "build_histograms", _a_node_twice, NO_NODES),
+    ],
+)
+async def test_what_no_job_has_is_named(
+    params: TreeParams, kind: str, change: Callable[[Any], None], error: str, tmp_path: Path
+) -> None:
+    """A stranger as a split's owner, a node that no tree has, the answer to another step, a request for no sums."""
+    federation = Federation(tmp_path, HERE.tables)
+
+    def alter(way: str, sender: str, to: str, message: Any) -> object:
+        if (way == "request" and name_of(message) == kind) or (way == "event" and name_of(message.result) == kind):
+            change(message)
+        return message
+
+    intercept(federation, alter)
+    status = await federation.train(spec(params, obfuscation="standard"))
+    assert status.state == "failed"
+    assert error in status.error
 
 
 async def test_a_coordinator_that_changes_who_won_gets_no_set(tmp_path: Path) -> None:
@@ -153,33 +172,3 @@ async def test_a_coordinator_that_changes_who_won_gets_no_set(tmp_path: Path) ->
     await federation.close()
     assert not growth_pb2.ApplySplits.DESCRIPTOR.fields
     assert [field.name for field in growth_pb2.Decision.DESCRIPTOR.fields] == ["node", "owner"]
-
-
-async def test_an_answer_to_another_step(tmp_path: Path) -> None:
-    """A result without the content that its step has counts as nothing: it is not read as one of zeros."""
-    federation = Federation(tmp_path, HERE.tables)
-
-    def alter(way: str, sender: str, to: str, message: object) -> object:
-        if way == "event" and name_of(message.result) == "binned":
-            message.result.setup.done.SetInParent()
-        return message
-
-    intercept(federation, alter)
-    status = await federation.train(JOB)
-    assert status.error == "Malformed: label-holder answered with done, not with binned"
-
-
-@pytest.mark.parametrize("nodes", [[], [1, 1]])
-@pytest.mark.parametrize("params", [PARAMS, FOREST], ids=["boosting", "forest"])
-async def test_sums_of_no_nodes(params: TreeParams, nodes: list[int], tmp_path: Path) -> None:
-    """A step that asks for the sums of no nodes, or of one twice, is refused by name."""
-    federation = Federation(tmp_path, HERE.tables)
-
-    def alter(way: str, sender: str, to: str, message: object) -> object:
-        if way == "request" and name_of(message) == "build_histograms":
-            message.growth.build_histograms.nodes[:] = nodes
-        return message
-
-    intercept(federation, alter)
-    status = await federation.train(spec(params, obfuscation="standard"))
-    assert "Malformed: build_histograms asks for no nodes, or for one of them twice" in status.error
