@@ -19,7 +19,7 @@ from tests.pivodl.worlds import binned
 from tests.simulator import Faults, Federation
 from tests.worlds import World, spec
 from treetap.models.store import read_model
-from treetap.party.pivodl import division, party_keys
+from treetap.party.pivodl import division, participant
 from treetap.party.pivodl.leaf_weights import NoiseLedger
 from treetap.trees.centralised_pivodl import CentralPivodlModel, CentralPivodlTree, train
 from treetap.trees.pivodl_params import PivodlParams
@@ -45,7 +45,7 @@ def repeatable(seed: int = 0) -> Iterator[None]:
     draw = random.Random(seed)
     drawn = SimpleNamespace(token_bytes=draw.randbytes, SystemRandom=lambda: draw)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(party_keys, "secrets", drawn)
+        patch.setattr(participant, "secrets", drawn)
         patch.setattr(division, "secrets", drawn)
         patch.setattr(NoiseLedger.__init__, "__defaults__", (draw.randrange,))
         yield

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from tests.trainings import oracle
 from tests.worlds import spec, spread, world
-from treetap.party.pivodl import party_keys
+from treetap.party.pivodl import participant
 from treetap.trees.pivodl_params import PivodlParams
 
 #: A regression, so that the mean and the spread of its labels are added up too.
@@ -32,5 +32,5 @@ JOB = spec(PARAMS, obfuscation="standard")
 def nonces(seed: int) -> Iterator[None]:
     """Within the block, the nonces of parties follow from a seed, and with them who opens whose sums."""
     drawn = SimpleNamespace(token_bytes=random.Random(f"nonces {seed}").randbytes)
-    with patch.object(party_keys, "secrets", drawn):
+    with patch.object(participant, "secrets", drawn):
         yield

@@ -20,7 +20,7 @@ from tests.worlds import PARTIES, spec
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
-from treetap.party.pivodl import party_keys
+from treetap.party.pivodl import participant
 from treetap.party.setup import steps
 from treetap.party.setup.steps import check_key_proof, make_proof
 from treetap.protocols.prediction import predict_request
@@ -112,13 +112,13 @@ async def test_no_training_uses_a_key_without_its_proof(begin: Any, alter: Any, 
     sender = FIRST if begin is not _pivodl else B
 
     def keep(by: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-        if name_of(parcel) in ("public_key", "party_keys"):
+        if name_of(parcel) in ("public_key", "participant"):
             seen["before" if by == sender else by] = _proof(parcel)
         return parcel
 
     def tamper(by: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
         kinds.add(name_of(parcel))
-        if by == sender and name_of(parcel) in ("public_key", "party_keys"):
+        if by == sender and name_of(parcel) in ("public_key", "participant"):
             alter(_proof(parcel), seen)
         return parcel
 
@@ -166,7 +166,7 @@ def test_a_lying_modulus_is_used_only_where_nobody_checks(
 ) -> None:
     """A key with p | q − 1 and the best proof of it: refused by name; without the check the job ends as any other."""
     liar = FIRST if begin is _boosting else B
-    honest = {module: module.make_key for module in (steps, party_keys)}
+    honest = {module: module.make_key for module in (steps, participant)}
 
     def lying(make_key: Any) -> Any:
         async def made(context: Any, key: Any) -> Any:
@@ -197,7 +197,7 @@ def test_a_lying_modulus_is_used_only_where_nobody_checks(
         status = await federation.train(job, "checked")
         assert f"{liar} sent a Paillier modulus that its proof does not fit: an n-th root is none" in status.error
         with monkeypatch.context() as unchecked:
-            for module in (steps, party_keys):
+            for module in (steps, participant):
                 unchecked.setattr(module, "check_key_proof", _no_check)
             status = await federation.train(job, "unchecked")
         assert (status.state, status.error) == ("finished", "")
