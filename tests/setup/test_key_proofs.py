@@ -112,13 +112,13 @@ async def test_no_training_uses_a_key_without_its_proof(begin: Any, alter: Any, 
     sender = FIRST if begin is not _pivodl else B
 
     def keep(by: str, _: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-        if name_of(parcel) in ("public_key", "participant"):
+        if name_of(parcel) in ("public_key", "party_keys"):
             seen["before" if by == sender else by] = _proof(parcel)
         return parcel
 
     def tamper(by: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
         kinds.add(name_of(parcel))
-        if by == sender and name_of(parcel) in ("public_key", "participant"):
+        if by == sender and name_of(parcel) in ("public_key", "party_keys"):
             alter(_proof(parcel), seen)
         return parcel
 
