@@ -127,10 +127,6 @@ class Alignment(RaisedLists):
         return int(stored["attempt"])
 
     @property
-    def known(self) -> bool:
-        return self._records is not None
-
-    @property
     def records(self) -> Rows:
         """The places of the common records in the party's own table, in the common order; the eval table's last."""
         return required(self._records)

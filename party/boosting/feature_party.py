@@ -11,7 +11,7 @@ from treetap.party.growth.feature_party import SITS_OUT, TAKES_PART, FeaturePart
 from treetap.party.growth.feature_party_job import FeaturePartyJob, TreeFeatureParty
 from treetap.party.growth.messages import take_sampled
 from treetap.party.runtime.context import StepContext
-from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, role, step
+from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, role
 from treetap.party.setup.labelled_table import check_drawn
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as
@@ -19,8 +19,27 @@ from treetap.trees.ensemble import ROOT
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import setup_pb2
 
+#: After the key.
+FIRST_TREE = (
+    Next("build_histograms", RESUMED, TAKES_PART),
+    Next("store_tree", RESUMED, SITS_OUT),
+    Next("publish"),
+)
 
-@role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("bin"),)}, FeaturePartyJob, FeaturePartyGrowth)
+
+@role(
+    {
+        OPENING: (Next("prepare"),),
+        ALIGNMENT: (Next("bin"),),
+        "take_key": (
+            Next("build_histograms", RESUMED, TAKES_PART),
+            Next("store_tree", RESUMED, SITS_OUT),
+            Next("publish"),
+        ),
+    },
+    FeaturePartyJob,
+    FeaturePartyGrowth,
+)
 class FeatureParty(TreeFeatureParty):
     """Sums the ciphertexts of each tree's gradients while they arrive."""
 
@@ -30,11 +49,6 @@ class FeatureParty(TreeFeatureParty):
         super().__init__(config, context, spec, params, trees, BoostingLayout(params))
         self._sums = summed_values(SumsOfCiphertexts, context, spec, self._job, self._noise)
         context.held.push_async_callback(self._sums.drop)
-
-    @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT), Next("publish"))
-    async def take_key(self) -> None:
-        """Receive the public key of the label holder."""
-        await super().take_key()
 
     async def _begin_tree(self, t: int) -> OwnTree:
         split_table, mailbox, sender = self._job.split_table, self._context.mailbox, self._spec.aggregator

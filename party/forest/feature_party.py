@@ -24,7 +24,11 @@ from treetap.trees.params import ForestParams
 from treetap.wire.v2 import setup_pb2
 
 
-@role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("bin"),)}, FeaturePartyJob, FeaturePartyGrowth)
+@role(
+    {OPENING: (Next("prepare"),), ALIGNMENT: (Next("bin"),), "take_key": (Next("take_labels"), Next("publish"))},
+    FeaturePartyJob,
+    FeaturePartyGrowth,
+)
 class FeatureParty(TreeFeatureParty):
     """Sums over the records that a tree draws, with their multiplicities: the same ciphertexts for every tree."""
 
@@ -36,11 +40,6 @@ class FeatureParty(TreeFeatureParty):
         self._sums = summed_values(of_shared, context, spec, self._job, self._noise, once=once)
         self._drawn: Rows
         self._sums_of_all = False  # of the current tree
-
-    @step(Next("take_labels"), Next("publish"))
-    async def take_key(self) -> None:
-        """Receive the public key of the label holder."""
-        await super().take_key()
 
     @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT))
     async def take_labels(self) -> None:

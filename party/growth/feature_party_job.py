@@ -285,6 +285,7 @@ class TreeFeatureParty(ABC):
         await self._noise.announce(self._job.shapes)
         return outcome
 
+    @step()
     async def take_key(self) -> None:
         """Receive the public key of the label holder."""
         await self._noise.take_others(self._job.split_table.training)

@@ -155,7 +155,7 @@ class LabelHolderGrowth:
             offers.append(await self._taken(tree, party, stage) if party in there else own[:, :0])
         if stage == 0:
             self._constrain(tree)
-        groups = [tree.columns.candidates.groups, *map(tree.offered.groups_of, self._feature_parties)]
+        groups = [tree.columns.candidates.groups, *(tree.offered.groups[party] for party in self._feature_parties)]
         growing.take_candidates(offers, groups)
         choices = await self._context.offload(growing.choose)
         won = {party: [c for c in choices if self._parties[c.party] == party] for party in self._feature_parties}
@@ -256,7 +256,7 @@ class LabelHolderGrowth:
     async def _taken(self, tree: PlantedTree, party: str, stage: int) -> Ints:
         """The decrypted candidate sums of a feature party at a stage."""
         sums = await tree.offered.take(party, tree.index, stage)
-        sizes = [group.size for group in tree.offered.groups_of(party)]
+        sizes = [group.size for group in tree.offered.groups[party]]
         self._recorded.offered(tree.index, stage, party, tree.growing.build, sums, sizes)
         return sums
 

@@ -197,15 +197,6 @@ class LabelHolderJob:
         state = required(self._state)
         if state.trees < state.planned and not state.stopped:
             raise OutOfOrder(f"publish cannot come now: {state.trees} of {state.planned} trees are stored")
-        await self._publish(state)
-        await self._context.held.aclose()
-        return published_model(self._context.store.manifest())
-
-    @property
-    def _alone(self) -> int:
-        return max(rule.alone for rule in self.rules)
-
-    async def _publish(self, state: LabelState) -> None:
         lines = await self.stored.read()
         trees = [Tree.from_dict(line["tree"]) for line in lines]
         entries = {
@@ -228,3 +219,9 @@ class LabelHolderJob:
             name: {"weight": part.weight, "gain": part.gain, "cover": part.cover} for name, part in owners.items()
         }
         self._context.store.publish(entries, draft.kinds)
+        await self._context.held.aclose()
+        return published_model(self._context.store.manifest())
+
+    @property
+    def _alone(self) -> int:
+        return max(rule.alone for rule in self.rules)

@@ -78,6 +78,7 @@ class WordsOfNodes:
         self._asked = 0  # nodes of the tree
         self._keeping: set[str] = set()  # parties whose second halves serve all trees
         self._kept: set[str] = set()  # of these, those that have sent them
+        context.held.callback(self._forget_secrets)
 
     def fit(self, slots: Slots, labels: Labels, remedy: str) -> None:
         """`BadInput` if not even one candidate's sums can be hidden and opened, or not in a further attempt."""
@@ -138,7 +139,6 @@ class WordsOfNodes:
         token = f"{context.job}/{context.attempt}"
         self._holder = HistogramKeyHolder(context.engine, parameters, slots, seed, token)
         context.held.push_async_callback(self._holder.close)
-        context.held.callback(self._forget_secrets)
         await self._holder.start()
         return self._planned(parameters, needs)
 

@@ -11,6 +11,7 @@ They are the input of attacks on the feature parties' columns, and are recorded 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -150,7 +151,7 @@ class OfferedCandidates:
 
     def __init__(self, context: StepContext, sizes: TreeSizes, open_sums: OpenSums, growing: GrowingTree) -> None:
         self._context, self._sizes, self._open_sums, self._growing = context, sizes, open_sums, growing
-        self._groups: dict[str, list[Group]] = {}
+        self.groups: defaultdict[str, list[Group]] = defaultdict(list)
         self.marks: dict[str, Ints] = {}
         self.cells: dict[str, int] = {}
 
@@ -194,10 +195,6 @@ class OfferedCandidates:
         """What the parties say of the tree's sums, as it is stored beside the tree."""
         return {CELLS: self.cells} if self.cells else {}
 
-    def groups_of(self, party: str) -> Sequence[Group]:
-        """The places of a party's sums over categories."""
-        return self._groups.get(party, ())
-
     async def send_won(self, party: str, t: int, stage: int, won: Sequence[Choice]) -> None:
         """Send a party the candidates of its nodes of a stage that won, and partitions if it has sums over categories.
 
@@ -206,8 +203,7 @@ class OfferedCandidates:
         send = self._context.outbox.send
         places = won_messages(party, {choice.node: choice.candidates for choice in won})
         sending = [send(party, "won_splits", places, round=t, stage=stage)]
-        if party in self._groups:
-            sizes = [group.size for group in self._groups[party]]
+        if sizes := [group.size for group in self.groups[party]]:
             bodies = partition_messages({choice.node: choice.partitions for choice in won}, sizes)
             sending.append(send(party, "chosen_partitions", bodies, round=t, stage=stage))
         await together(*sending)
@@ -225,7 +221,7 @@ class OfferedCandidates:
         deed = f"partition the categories of {party}, which would learn in what order the labels put them"
         self._context.policy.check(self._context.party, "category_partitions", True, deed=deed, instead="")
         starts = accumulate(sizes, initial=first)
-        self._groups[party] = [Group(start, size) for start, size in zip(starts, sizes, strict=False)]
+        self.groups[party] = [Group(start, size) for start, size in zip(starts, sizes, strict=False)]
 
     def _take_cells(self, party: str, t: int, stage: int, least: int) -> None:
         """Note that a party merges its bins, so that its sums of a node do not follow from those of its sibling."""

@@ -65,6 +65,7 @@ class PartyKeys:
     """This party's keys, and the public halves of the others'."""
 
     #: The layout of one candidate's sums in a plaintext: g of each output, then h.
+    holder: KeyHolder
     slots: Slots
 
     #: Masks that cancel in the sum over parties.
@@ -78,7 +79,6 @@ class PartyKeys:
         self._public: dict[str, PublicKey] = {}
         self._commitments: dict[str, bytes] = {}
         self._nonce = b""
-        self._holder: KeyHolder | None = None
 
     async def exchange(self, records: int) -> None:
         """Make this attempt's keys; send the public halves and the commitment, receive and check the others'.
@@ -96,20 +96,20 @@ class PartyKeys:
         token = f"{me.context.job}/{me.context.attempt}"
         try:
             self.slots = slots = slots_of(me.params, records)
-            self._holder = KeyHolder(me.context.engine, secret, slots, me.spec.obfuscation, token)
+            self.holder = KeyHolder(me.context.engine, secret, slots, me.spec.obfuscation, token)
         except PlaintextOverflow as failure:
             raise BadInput(
                 f"{len(me.params.class_names)} classes of {records} records do not fit a plaintext of a key of "
                 f"{me.spec.key_bits} bits: use a longer key ({failure})"
             ) from failure
-        me.context.held.push_async_callback(self._holder.close)
-        await self._holder.start()
+        me.context.held.push_async_callback(self.holder.close)
+        await self.holder.start()
         mask_key = MaskKey()
         body = pivodl_pb2.PartyKeys(
             modulus=secret.public.to_bytes(),
             mask_key=mask_key.public,
             nonce_commitment=commitment(me.name, self._nonce),
-            proof=await make_proof(me.context, self._holder.prove),
+            proof=await make_proof(me.context, self.holder.prove),
         )
         self._public[me.name] = self._read(me.name, body.modulus)
         await me.broadcast("party_keys", [body])
@@ -147,11 +147,6 @@ class PartyKeys:
 
     def of(self, party: str) -> PublicKey:
         return self._public[party]
-
-    @property
-    def holder(self) -> KeyHolder:
-        """This party's key, in the workers."""
-        return required(self._holder)
 
     def _read(self, party: str, modulus: bytes) -> PublicKey:
         key = KeyKind.of(self._me.spec)

@@ -248,7 +248,7 @@ class OpenedModel:
             await self.begin(table)
         self.sizes.records = len(table.ids)
         self.alignment.begin(table.ids, table.rows, table.path, keep=False)
-        if self.alignment.known:  # there is no other party
+        if not self.alignment.sequence:  # there is no other party
             await self._take_records()
         answer = prediction_pb2.OpenedModel(**self.shape)
         if self._context.policy.may_emit(self._context.coordinator, "METRIC"):

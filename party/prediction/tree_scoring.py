@@ -78,12 +78,8 @@ class TreeScoring:
         self.opened.shape = {"trees": len(self.trees.ensemble.used_trees)}
         self.names = NamesTaken(job, self.trees.handles_of)
         sizes.named = sum(len(self.trees.handles_of(party)) for party in job.chain)
+        self.phases: Mapping[str, Phase] = {ALIGNMENT: self.opened.alignment, NAMES: self.names}
         self.records = record_source(job, self.opened, [self._write_paths, *beside])
-
-    @property
-    def phases(self) -> Mapping[str, Phase]:
-        """The alignment, and the names."""
-        return {ALIGNMENT: self.opened.alignment, NAMES: self.names}
 
     def keep(
         self,
@@ -113,7 +109,7 @@ class TreeScoring:
         shown = known[: self._opening.explain_limit or len(known)]
         target = path.with_name(f"{self._context.job}.explained.parquet")
         trees = self.trees.ensemble.used_trees
-        at_once = records_at_once(trees)
+        at_once = max(1, PATHS_AT_ONCE // max(1, sum(len(tree.leaves) for tree in trees)))
         ids = (own.at(shown[first : first + at_once]) for first in range(0, len(shown), at_once))
         leaves = (part[OPEN_LEAVES] for part in scored.in_order([OPEN_LEAVES], shown, at_once))
         parts = zip(ids, leaves, strict=True)
@@ -134,11 +130,6 @@ def foreign(split: Split, names: Mapping[int, str], left: bool | None) -> str:
     name = names.get(split.handle)
     what = f"{split.owner}#{split.handle}" if name is None else f"{split.owner}: {name}"
     return what if left is None else f"{what} ({'left' if left else 'right'})"
-
-
-def records_at_once(trees: Sequence[Tree]) -> int:
-    """The number of records whose paths are in memory at a time."""
-    return max(1, PATHS_AT_ONCE // max(1, sum(len(tree.leaves) for tree in trees)))
 
 
 def write_paths(

@@ -217,7 +217,8 @@ def step(*following: Next) -> Callable[[Method], Method]:
 def role(rows: StepTable, *parts: type) -> Callable[[Declaring], Declaring]:
     """Declare a class as a role, which has the steps of its own and of its parts.
 
-    `rows`: those that are no steps', of `OPENING` and of phases.
+    `rows`: those that are no steps', of `OPENING` and of phases, and those of steps that say nothing themselves of what
+    may follow, as a part of several roles cannot.
 
     Raises:
         ValueError: two steps have one name, one that may come has no row, or a row is never reached.
@@ -227,6 +228,8 @@ def role(rows: StepTable, *parts: type) -> Callable[[Declaring], Declaring]:
         table, whole = dict(rows), tuple[type, ...]((declaring, *parts))
         for part in whole:
             for name, following in declared_steps(part).items():
+                if name in rows and not following:
+                    continue
                 if name in table:
                     raise ValueError(f"{declaring.__name__} has two steps {name}")
                 table[name] = following

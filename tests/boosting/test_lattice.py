@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -327,12 +329,13 @@ async def test_the_end_of_an_attempt_forgets_what_others_sums_still_need(
     async def refused(*_: Any) -> Any:
         raise Malformed("no sum")
 
-    values = WordsOfNodes(None, None, None, None)  # type: ignore[arg-type]
+    context: Any = SimpleNamespace(held=AsyncExitStack())
+    values = WordsOfNodes(context, None, None, None)  # type: ignore[arg-type]
     values._queries[1] = Query(0, b"\x5a" * 32, {"feature-b"})
     values._shared = b"\x5a" * 32
     offer = Offer("feature-b", 0, 0, [1], 1, b"")
     if end == "close":
-        await values.close()
+        await context.held.aclose()
     else:
         monkeypatch.setattr(WordsOfNodes, "_opened", refused)
         with pytest.raises(Malformed, match="no sum"):
