@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -20,8 +19,7 @@ from treetap.coordinator.runtime.job_record import for_a_list
 from treetap.coordinator.runtime.journal import Journal
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.waiting import Waiting
-from treetap.errors import BadInput, ConfigError, Conflict, TreetapError
-from treetap.names import NAME
+from treetap.errors import BadInput, Conflict, TreetapError
 from treetap.wire.status_parts import UNDER_WAY
 from treetap.wire.v2 import jobs_pb2
 
@@ -75,24 +73,7 @@ def is_over(status: jobs_pb2.JobStatus) -> bool:
     return status.state in ("finished", "cancelled") or (status.state == "failed" and nothing_kept)
 
 
-def made_up(prefix: str) -> str:
-    """A name that no job has."""
-    return f"{prefix}-{secrets.token_hex(4)}"
-
-
-def check_free(job: str, holder: jobs_pb2.JobStatus | None) -> None:
-    """Raise unless a new job may have a name. `holder`: the job that has it, which may give it back.
-
-    Raises:
-        ConfigError: it is no name, or that job keeps it.
-    """
-    if not NAME.match(job):
-        raise ConfigError(f"{job!r} is not a name for a job: lower-case letters, digits and inner hyphens, at most 63")
-    if holder is not None and not holder.released:
-        raise ConfigError(f"there is a job {job!r} already ({holder.state}); {_cure(holder)}")
-
-
-def _cure(status: jobs_pb2.JobStatus) -> str:
+def cure(status: jobs_pb2.JobStatus) -> str:
     """The commands that free the name of a job that keeps it."""
     other, job = "choose another name", status.job
     if status.state in UNDER_WAY or (status.kind, status.state) == ("train", "finished"):

@@ -7,13 +7,14 @@ party keeps anything. A party that refuses, or whose table has a fault, keeps no
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable
 
 from google.protobuf.message import Message
 
-from treetap.coordinator import retention
 from treetap.coordinator.attempt import Parties
 from treetap.coordinator.prediction import opening_of, preview_of
+from treetap.coordinator.retention import cure
 from treetap.coordinator.runtime.job_record import Submitted, to_base64
 from treetap.coordinator.runtime.journal import Journal
 from treetap.coordinator.runtime.roster import Roster, answered
@@ -27,6 +28,7 @@ from treetap.errors import (
     UnknownJob,
     did_you_mean,
 )
+from treetap.names import NAME
 from treetap.protocols.drafts import Request, new_submission
 from treetap.protocols.job_spec import check_continuation, check_spec, continued_from
 from treetap.wire.v2 import jobs_pb2, prediction_pb2, setup_pb2
@@ -92,7 +94,7 @@ class Submissions:
                 self._check_free(job)
         except ConfigError as fault:
             job, taken = "", fault
-        return self._check(job or retention.made_up("check"), spec, taken)
+        return self._check(job or f"check-{secrets.token_hex(4)}", spec, taken)
 
     async def _check(
         self, job: str, spec: setup_pb2.JobSpec, taken: TreetapError | None
@@ -126,7 +128,12 @@ class Submissions:
 
     def _check_free(self, job: str) -> None:
         """`ConfigError` for what is no name of a job, or the name of one that keeps it."""
-        retention.check_free(job, self._state(job) if self._journal.has(job) else None)
+        if not NAME.match(job):
+            raise ConfigError(
+                f"{job!r} is not a name for a job: lower-case letters, digits and inner hyphens, at most 63"
+            )
+        if self._journal.has(job) and not (holder := self._state(job)).released:
+            raise ConfigError(f"there is a job {job!r} already ({holder.state}); {cure(holder)}")
 
     def _opening_of(self, request: jobs_pb2.PredictRequest) -> prediction_pb2.OpenModel:
         model = self._trained(request.model)
