@@ -120,26 +120,6 @@ def test_every_network_on_the_table_has_the_same_labels_for_one_charge(tmp_path:
     assert _spent(tmp_path) == 1.0
 
 
-@pytest.mark.parametrize("after", [None, LabelDp(epsilon=2.0)])
-def test_an_interrupted_job_goes_on_with_its_own_labels_or_not_at_all(after: LabelDp | None, tmp_path: Path) -> None:
-    """Without label_dp, or with another one, later epochs would be trained on other labels: clean ones too."""
-    here = world(N, (2, 2), seed=4)
-
-    async def interrupted(running: Federation, params: SplitnnParams, job: str) -> jobs_pb2.JobStatus:
-        running.kill_at(HOLDER, _stores)
-        return await running.train(spec(params, parties=2), job)
-
-    async def resumed(running: Federation, params: SplitnnParams, job: str) -> jobs_pb2.JobStatus:
-        return await running.resume(job)
-
-    assert _federated(tmp_path, here, ONE, interrupted).state == "interrupted"
-    status = _federated(tmp_path, here, after, resumed)
-    assert status.state == "interrupted"
-    assert "label_dp under [defences] has changed since" in status.error
-    assert _federated(tmp_path, here, ONE, resumed).state == "finished"
-    assert _spent(tmp_path) == 1.0
-
-
 def test_figures_by_clean_labels_are_those_of_the_best_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same scores as the published ones; under fixed noisy labels, by which the last epoch is not the best."""
     here = world(N, (2, 2), seed=4)
