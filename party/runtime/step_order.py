@@ -228,7 +228,7 @@ def role(rows: StepTable, *parts: type) -> Callable[[Declaring], Declaring]:
         table, whole = dict(rows), tuple[type, ...]((declaring, *parts))
         for part in whole:
             for name, following in declared_steps(part).items():
-                if name in rows and not following:
+                if rows.get(name) and not following:
                     continue
                 if name in table:
                     raise ValueError(f"{declaring.__name__} has two steps {name}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,12 +43,6 @@ def _grow(book: MeasuredRounds, weights: np.ndarray) -> None:
     book.add(Tree(book.trees, book.outputs(book.trees), (), (leaf,)), np.asarray(weights, dtype=np.float64)[:, None])
 
 
-def _logloss(scores: np.ndarray, rows: np.ndarray) -> float:
-    """Of a logistic model, by a loop."""
-    chances = [1 / (1 + math.exp(-score)) for score in scores[rows]]
-    return -sum(math.log(p if y else 1 - p) for p, y in zip(chances, BINARY[rows], strict=True)) / len(chances)
-
-
 def test_a_round_that_is_only_as_good_is_no_better(store: JobStore) -> None:
     """Trees that change nothing leave the first round the best, and the second after it is the last."""
     book = _book(STOPPING, store)
@@ -73,27 +66,6 @@ def test_a_better_round_starts_the_count_again(store: JobStore) -> None:
     _grow(book, -good)
     assert book.stopped
     assert book.summary()["best_round"] == 2
-
-
-def test_train_and_validation_are_measured_apart(store: JobStore) -> None:
-    """Each name's measures are those of its own records and of no others."""
-    book = _book(STOPPING, store)
-    scores = RNG.normal(size=N)
-    _grow(book, scores)
-    assert 0 < HELD.sum() < N
-    assert book.metrics["train_logloss"] == pytest.approx(_logloss(scores, ~HELD), abs=1e-12)
-    assert book.metrics["validation_logloss"] == pytest.approx(_logloss(scores, HELD), abs=1e-12)
-    assert book.metrics["train_accuracy"] == pytest.approx(np.mean((scores > 0) == BINARY, where=~HELD))
-
-
-def test_gradients_are_those_of_training_records_only(store: JobStore) -> None:
-    """No tree sums over a record that was set aside, nor over one that it did not sample."""
-    book = _book(replace(STOPPING, subsample=0.7), store)
-    for tree in range(4):
-        values, _, sampled = book.derivatives(tree)
-        assert not (sampled & HELD).any()
-        assert (values[~sampled] == 0).all()
-        assert (values[sampled, -1] == 1).all()
 
 
 def test_the_summary_measures_the_model_that_is_published(store: JobStore) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from treetap.errors import Malformed
 from treetap.lattice.histogram_scheme import NONCE_BYTES, commitment
-from treetap.party.runtime.context import StepContext
+from treetap.party.runtime.context import Outbox, StepContext
 from treetap.party.setup.keys import draw_joint_seed
 from treetap.process.together import together
 
@@ -52,7 +52,9 @@ class Party:
         self.outbox = self.mailbox = self
         self._sending: list[asyncio.Task[None]] = []
 
-    async def send(self, to: str, kind: str, contents: Sequence[Any]) -> None:
+    send_each = Outbox.send_each
+
+    async def send(self, to: str, kind: str, contents: Sequence[Any], *_: int) -> None:
         (content,) = contents
         self._sending.append(asyncio.ensure_future(self._wire.send(kind, self.party, to, content)))
 
