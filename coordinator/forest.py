@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treetap.coordinator.growth import grow_tree
-from treetap.coordinator.protocols import Plan, TrainingCourse, bin_columns, exchange_keys
+from treetap.coordinator.protocols import Plan, TrainingCourse, exchange_keys, plan_rounds
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster
 from treetap.process.together import together
@@ -27,4 +27,4 @@ async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: P
         await grow_tree(roster, spec, tree, progress, alone=tree < plan.own_rounds)
 
 
-TRAINING = TrainingCourse(bin_columns, train)
+TRAINING = TrainingCourse(plan_rounds, train)

@@ -6,7 +6,7 @@ the draws. It sees nodes, and the metrics that a tree's aggregation party publis
 
 from __future__ import annotations
 
-from treetap.coordinator.protocols import Plan, TrainingCourse, bin_columns
+from treetap.coordinator.protocols import Plan, TrainingCourse, plan_rounds
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster, answered
 from treetap.errors import Malformed, ProtocolError
@@ -71,4 +71,4 @@ async def _close_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progre
             progress.measured(metrics)
 
 
-TRAINING = TrainingCourse(bin_columns, train)
+TRAINING = TrainingCourse(plan_rounds, train)

@@ -12,8 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from google.protobuf.message import Message
-
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster, answered
 from treetap.errors import ConfigError, Malformed, ProtocolError
@@ -109,19 +107,13 @@ async def exchange_keys(roster: Roster, spec: setup_pb2.JobSpec, progress: Progr
         progress.planned(answered(spec.aggregator, made[spec.aggregator], "planned_traffic"))
 
 
-async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, state: Found, progress: Progress) -> Plan:
-    """Have every party bin its columns of the aligned records; the label holder answers with the number of rounds."""
-    return await plan_rounds(roster, spec, state, progress, "bin", "bin", setup_pb2.Bin())
-
-
 async def plan_rounds(
     roster: Roster,
     spec: setup_pb2.JobSpec,
     state: Found,
     progress: Progress,
-    phase: str,
-    step: str,
-    body: Message,
+    phase: str = "bin",
+    step: str = "bin",
 ) -> Plan:
     """Have every party do the step before the first round; the label holder answers with the number of rounds.
 
@@ -130,7 +122,7 @@ async def plan_rounds(
     """
     progress.phase(phase)
     names = [party for party in roster.names if party not in state.published]
-    answers = await roster.ask_all(names, step, body)
+    answers = await roster.ask_all(names, step)
     binned = answered(spec.aggregator, answers[spec.aggregator], "binned")
     if not binned.rounds:
         raise Malformed(f"{spec.aggregator} says that the job has no rounds")

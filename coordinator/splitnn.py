@@ -7,17 +7,14 @@ score.
 
 from __future__ import annotations
 
+from functools import partial
+
 from treetap.coordinator.prediction import open_models, score_block
-from treetap.coordinator.protocols import Found, Plan, PredictionCourse, TrainingCourse, plan_rounds
+from treetap.coordinator.protocols import Plan, PredictionCourse, TrainingCourse, plan_rounds
 from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster, answered
 from treetap.protocols.prediction import present
 from treetap.wire.v2 import prediction_pb2, setup_pb2, splitnn_pb2
-
-
-async def fit(roster: Roster, spec: setup_pb2.JobSpec, state: Found, progress: Progress) -> Plan:
-    """Have every party fit its scalers on the aligned records; the label holder answers with the number of epochs."""
-    return await plan_rounds(roster, spec, state, progress, "fit", "fit_inputs", splitnn_pb2.FitInputs())
 
 
 async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: Progress) -> None:
@@ -55,5 +52,5 @@ async def score(
     return await score_block(roster, opening.recipient, "embed_block", block, embedding, progress)
 
 
-TRAINING = TrainingCourse(fit, train)
+TRAINING = TrainingCourse(partial(plan_rounds, phase="fit", step="fit_inputs"), train)
 PREDICTION = PredictionCourse(open_models, score)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NoReturn
 
 from treetap.errors import ConfigError, Refused
-from treetap.models.store import CELLS
 from treetap.party.defences.clean_labels import LabelRules, Use
 from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy
-from treetap.party.runtime.context import Rows, StepContext
 from treetap.protocols.exclusions import Feature, between
 from treetap.protocols.job_spec import broken_by, features_of, params_of
 from treetap.protocols.registry import training, training_name
@@ -108,39 +106,10 @@ def _of_columns(party: str, defences: Defences, policy: Policy, spec: setup_pb2.
     return used | ({Feature.BATCH_NORM} if params.norms_batches(party) else set())
 
 
-def check_cells(context: StepContext, least: int, drawn: Rows) -> None:
-    """Check `min_cell_records` of this party, `least` (0: none), against the draws (N,) of a first tree.
-
-    An interrupted tree is grown again: its sums by two settings together would show smaller groups.
-
-    Raises:
-        ConfigError: no column of so few records has two cells; or an earlier attempt at the job had another setting.
-    """
-    before, records = context.store.noted(CELLS), int((drawn > 0).sum())
-    if 2 * least > records:
-        raise ConfigError(
-            f"min_cell_records = {least} under [defences]: a tree draws {records} of the common records, and a split "
-            f"has {least} on either side; write at most {records // 2} in {context.party}'s file, or leave it out"
-        )
-    if before is None and least and context.store.bind(str(least), CELLS):
-        return
-    if before != (str(least) if least else None):
-        raise ConfigError(
-            f"min_cell_records of {context.party} is {least or 'not there'} and was {before or 'not there'} when job "
-            f"{context.job} began; bring that back under [defences] of {context.party}'s file, or cancel the job and "
-            "train again"
-        )
-
-
 def refuse_classes(label_holder: str, feature: Feature) -> NoReturn:
     """Refuse sums with classes of records, some not drawn by the tree, at a party with this defence of its columns."""
     rows = [between(feature, other) for other in (Feature.ID_LMID, Feature.WITHDRAW)]
     raise ConfigError(f"{label_holder} withholds sets of records by one of these:\n" + "\n".join(map(str, rows)))
-
-
-def refuse_repair(parties: Sequence[str]) -> NoReturn:
-    """Refuse constraints of these parties in trees whose leaves get new weights."""
-    raise ConfigError(f"{', '.join(parties)}: {between(Feature.REFIT, Feature.MONOTONE)}")
 
 
 def check_noised_trees(party: str, most: int, params: TreeParams, trees: Iterable[int]) -> None:
@@ -151,12 +120,6 @@ def check_noised_trees(party: str, most: int, params: TreeParams, trees: Iterabl
             f"column_privacy of {party} is for {most} trees, and the job has {planned} with sums of it; lower "
             f"n_estimators, or raise trees under [defences] of {party}'s file, which makes the noise larger"
         )
-
-
-def refuse_noise(noised: Iterable[str], constrained: Sequence[str]) -> NoReturn:
-    """Refuse constraints of parties in trees that are grown by noised sums of others."""
-    row = between(Feature.COLUMN_PRIVACY, Feature.MONOTONE)
-    raise ConfigError(f"{', '.join(noised)} and {', '.join(constrained)}: {row}")
 
 
 def check_own_trees(party: str, defences: Defences, params: JobParams, classes: int, before: int = 0) -> None:

@@ -19,14 +19,14 @@ from treetap.models.line_file import Line
 from treetap.models.store import COLUMN_PRIVACY, TREES
 from treetap.party.config import PartyConfig
 from treetap.party.defences.budgets import ColumnBudget
-from treetap.party.defences.checks import check_noised_trees, refuse_classes, refuse_noise
+from treetap.party.defences.checks import check_noised_trees, refuse_classes
 from treetap.party.growth.feature_party import OwnTree
 from treetap.party.growth.rule import Part, Rule
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.setup.labelled_table import LabelledTable
 from treetap.privacy.column_privacy import MOST_SUMS, ColumnPrivacy, Draws, drawn_sums
 from treetap.privacy.discrete_gaussian import LARGEST_VARIANCE, discrete_gaussians
-from treetap.protocols.exclusions import Feature
+from treetap.protocols.exclusions import Feature, between
 from treetap.protocols.growth import TreeSizes
 from treetap.trees.candidates import Shape
 from treetap.trees.ensemble import ROOT
@@ -154,7 +154,8 @@ class NoisedParties(Rule):
     def constrained(self, parties: Sequence[str]) -> None:
         """Bounds of weights would follow from noised sums."""
         if self._noises:
-            refuse_noise(self._noises, parties)
+            row = between(Feature.COLUMN_PRIVACY, Feature.MONOTONE)
+            raise ConfigError(f"{', '.join(self._noises)} and {', '.join(parties)}: {row}")
 
     def kept(self) -> Line:
         return {COLUMN_PRIVACY: self._entries} if self._entries else {}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from treetap.errors import ConfigError
 from treetap.models.store import CELLS
-from treetap.party.defences.checks import check_cells, refuse_classes
+from treetap.party.defences.checks import refuse_classes
 from treetap.party.growth.rule import Draft, Part, Rule
 from treetap.party.growth.split_table import SplitTable
 from treetap.party.runtime.context import Rows
@@ -19,8 +20,26 @@ class Merged(Rule):
         self._least = part.config.defences.min_cell_records or 0
 
     def drawn(self, first: Rows) -> None:
-        """Refuse draws of which no column can have two cells, and another setting than an earlier attempt had."""
-        check_cells(self.part.context, self._least, first)
+        """Refuse draws (N,) of which no column can have two cells, and another setting than an earlier attempt had.
+
+        An interrupted tree is grown again: its sums by two settings together would show smaller groups.
+        """
+        context, least = self.part.context, self._least
+        before, records = context.store.noted(CELLS), int((first > 0).sum())
+        if 2 * least > records:
+            raise ConfigError(
+                f"min_cell_records = {least} under [defences]: a tree draws {records} of the common records, and a "
+                f"split has {least} on either side; write at most {records // 2} in {context.party}'s file, or leave "
+                "it out"
+            )
+        if before is None and least and context.store.bind(str(least), CELLS):
+            return
+        if before != (str(least) if least else None):
+            raise ConfigError(
+                f"min_cell_records of {context.party} is {least or 'not there'} and was {before or 'not there'} when "
+                f"job {context.job} began; bring that back under [defences] of {context.party}'s file, or cancel the "
+                "job and train again"
+            )
 
     def binned(self, table: SplitTable) -> None:
         table.min_cell_records = self._least

@@ -15,15 +15,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from treetap.arrays import Ints
-from treetap.errors import DataError
+from treetap.errors import ConfigError, DataError
 from treetap.models.line_file import Line
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import CLEAN_METRICS, HIDES_CONSTANTS, REPAIRED, VALUES
-from treetap.party.defences.checks import refuse_repair
 from treetap.party.growth.rule import Draft, Rule
 from treetap.party.growth.split_table import SplitTable
 from treetap.party.runtime.context import required
 from treetap.party.setup.labelled_table import LabelledTable
+from treetap.protocols.exclusions import Feature, between
 from treetap.trees.ensemble import Tree
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.metrics import finite
@@ -60,7 +60,7 @@ class Repair(Rule):
 
     def constrained(self, parties: Sequence[str]) -> None:
         """New weights do not fit the bounds of the old ones."""
-        refuse_repair(parties)
+        raise ConfigError(f"{', '.join(parties)}: {between(Feature.REFIT, Feature.MONOTONE)}")
 
     def finish(self, tree: int, growing: GrowingTree) -> None:
         """Store the leaf of each record, a heap number of the shape that all parties know, before the tree."""
