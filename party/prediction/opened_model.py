@@ -42,7 +42,6 @@ from treetap.tables.features import Features, Held
 from treetap.tables.label_columns import named_type
 from treetap.tables.reading import Floats, Table
 from treetap.tables.record_ids import check_values
-from treetap.trees.job_params import absence_of
 from treetap.wire.ports import Timeouts
 from treetap.wire.v2 import prediction_pb2
 
@@ -273,19 +272,9 @@ class OpenedModel:
         return list(self.manifest["classes"])
 
     @property
-    def outputs(self) -> int:
-        """Columns of a score, which the label holder knows: of trees those of the base margin."""
-        trees = "base_margin" in self.manifest
-        return len(self.manifest["base_margin"]) if trees else int(self.manifest["target"]["outputs"])
-
-    @property
     def class_type(self) -> pa.DataType:
         """The type of the label in its table, which the label holder knows."""
         return named_type(self.manifest["class_type"])
-
-    def absence(self, party: str) -> float:
-        """The share of the training that a feature party sat out on average, which the label holder knows."""
-        return absence_of(self.manifest.get("params", {}), party)
 
     async def _take_records(self) -> None:
         """Take the common records, and read the values of the features that are compared."""

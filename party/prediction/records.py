@@ -22,7 +22,7 @@ import logging
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,7 @@ from treetap.protocols.prediction import check_degraded_serving, degrades_servin
 from treetap.protocols.registry import prediction_name
 from treetap.tables.reading import Floats, Table
 from treetap.tables.record_ids import Ids
+from treetap.trees.job_params import absence_of
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.v2 import serving_pb2
 
@@ -68,7 +69,7 @@ class ServedPrediction:
         self._context, self._opening, self._opened = context, opening, opened
         self._served_models = served_models
         if degrades_serving(opening):
-            check_degraded_serving(opening, opened.absence)
+            check_degraded_serving(opening, partial(absence_of, opened.manifest.get("params", {})))
         self.model, self.job = opening.model, context.job
         metrics = served_models.metrics
         self._queue = RequestQueue(self.config.queue, self.config.window_ms / 1000, metrics.waiting_records.inc)
@@ -237,7 +238,7 @@ class _Answers:
     """Answers to clients: predictions by the model's scores, and the bytes that an answer counts as in the account."""
 
     def __init__(self, opened: OpenedModel, model: str, job: str, away: Sequence[str]) -> None:
-        self._opened, self._outputs = opened, opened.outputs
+        self._opened = opened
         self._model, self._job, self._away = model, job, away
         self._frame: Counter[str] | None = None  # bytes that count for an answer without its predictions
         self._entries: dict[int, dict[str, int]] = {}  # length of an id → bytes that count for its prediction
@@ -300,7 +301,10 @@ class _Answers:
     @cached_property
     def _longest(self) -> serving_pb2.RecordPrediction:
         """The prediction that counts in every other's place, without its id."""
-        (longest,) = self.predictions(np.zeros((1, self._outputs)))
+        manifest = self._opened.manifest  # of trees an output has a base margin
+        of_trees = "base_margin" in manifest
+        outputs = len(manifest["base_margin"]) if of_trees else int(manifest["target"]["outputs"])
+        (longest,) = self.predictions(np.zeros((1, outputs)))
         if classes := self._opened.classes:
             longest.label = max(classes, key=lambda name: len(name.encode()))
         return longest
