@@ -144,10 +144,11 @@ def _measured(
     batches = -(-row.runs // (2 * row.batch))
 
     def played(chance: random.Random) -> dict[str, Any]:
-        pair, noise = row.neighbours(chance), Whitening.from_plain(learned[0])
-        change = noise.change if pair.change is None else pair.change
-        numbers = {"without": pair.play(False, row.batch, chance), "given": pair.play(True, row.batch, chance)}
-        return {name: noise.scores(of, change).tolist() for name, of in numbers.items()}
+        (change, play), noise = row.neighbours(chance), Whitening.from_plain(learned[0])
+        numbers = {"without": play(False, row.batch, chance), "given": play(True, row.batch, chance)}
+        return {
+            name: noise.scores(of, noise.change if change is None else change).tolist() for name, of in numbers.items()
+        }
 
     def once(chance: random.Random) -> dict[str, Any]:
         coins = [chance.random() < 0.5 for _ in range(row.canaries)]
@@ -193,10 +194,10 @@ def _noise(row: Measured, chance: random.Random) -> dict[str, Any]:
     """The noise of a mechanism, by plays of their own: as many canaries as batches; a line of its file."""
     without, given = list[Floats](), [np.empty((0, row.numbers))]
     while sum(map(len, without)) < max(FEWEST, LEARNING * row.numbers):
-        pair = row.neighbours(chance)
-        without.append(pair.play(False, row.batch, chance))
-        if pair.change is None:
-            given.append(pair.play(True, row.batch, chance))
+        change, play = row.neighbours(chance)
+        without.append(play(False, row.batch, chance))
+        if change is None:
+            given.append(play(True, row.batch, chance))
     return Whitening.of(np.concatenate(without), np.concatenate(given)).plain()
 
 
