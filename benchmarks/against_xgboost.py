@@ -188,7 +188,7 @@ def read(frame: Frame, case: Case) -> list[tuple[str, BinnedTable]]:
             keep_table(records, path)
             signs = {names[j]: case.directions[j] for j in case.parties[party] if case.directions[j]}
             keys = {"path": str(path), "id": ID, "columns": columns[party], "monotone_constraints": signs}
-            table = read_as_party({**keys, **party_tables.keys_of(records)}, missing)
+            table = read_as_party({**keys, **data.keys(party)}, missing)
             made.append((party, bin_columns(table, case.params.max_bin, case.params.one_hot_below)))
     return made
 

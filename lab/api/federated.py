@@ -15,13 +15,13 @@ from sklearn.utils.validation import (
 
 from treetap.commands.jobs.job_file import JobTable
 from treetap.lab.api import loopback, party_tables, simulated
-from treetap.lab.api.caller_records import OF_PARTIES, is_label
+from treetap.lab.api.caller_records import OF_PARTIES, by_party, is_label
 from treetap.lab.api.client import Client
 from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.fitted import CLASSES, OTHERS_PREDICTED, Fitted, add_history, pairs_of, read_shards, write_shards
 from treetap.lab.api.frames import Rows, column_in, library_of, like
 from treetap.lab.api.insights import Insights
-from treetap.lab.api.loopback import ID, Loopback, Settings
+from treetap.lab.api.loopback import ID, Loopback
 from treetap.lab.api.models import Connection, RemoteFitted, connect
 from treetap.lab.api.parameters import changed, job_table
 from treetap.party.policy import PERMISSIVE, merged
@@ -105,8 +105,8 @@ class FederatedEstimator(Insights):
                 "leave it out, or have validation_share of the records set aside"
             )
         several = party_tables.are_frames(X)
-        data, given = self._of_frames(X, y) if several else self._of_one(X, y)
-        labels, objective = self._labels(given.targets)
+        data, targets, places = self._of_frames(X, y) if several else self._of_one(X, y)
+        labels, objective = self._labels(targets)
         names = list(data.tables)
         holder = self._holder(names)
         job = self._job(objective, "psi" if several else "sorted-ids")
@@ -122,7 +122,7 @@ class FederatedEstimator(Insights):
         if sample_weight is not None:
             weights = self._weights(data, sample_weight)
             job = changed(job, max_sample_weight=max(float(weights.max()), job.max_sample_weight or 1.0))
-        tables = self._labelled(data, given.by_party(labels, holder), weights, holder)
+        tables = self._labelled(data, by_party(labels, places, holder), weights, holder)
         sets = [self._eval_set(*pair, data, holder) for pair in pairs_of(eval_set, sample_weight_eval_set)]
         evaluated = sets[-1] if sets else None
         if self.simulate:
@@ -141,7 +141,7 @@ class FederatedEstimator(Insights):
         add_history(fitted, sets)
         self._fitted = fitted
         self.label_holder_, self.columns_, self.constant_columns_ = holder, data.columns, fitted.dropped
-        self.encodings_ = {party: party_tables.keys_of(records) for party, records in data.tables.items()}
+        self.encodings_ = {party: data.keys(party) for party in data.tables}
         self.n_iter_ = fitted.rounds
         return self
 
@@ -196,9 +196,9 @@ class FederatedEstimator(Insights):
             raise InvalidInput("the federation of this model does not run here: fit in a block of treetap.federation")
         with checked():
             data = self._party_tables(X).by_names()
-            tables = {party: self._own_table(records) for party, records in data.tables.items()}
+            tables = self._own_tables(data)
         with running.serve(self._fitted.job, tables, self._protocol) as address:
-            yield Served(f"http://{address}", {NAME_KEY: running.settings.client}, list(data.rows.ids))
+            yield Served(f"http://{address}", {NAME_KEY: running.client}, list(data.rows.ids))
 
     @checked()
     def save(self, folder: str | Path) -> Path:
@@ -291,8 +291,7 @@ class FederatedEstimator(Insights):
             predicted = self._fitted.predict(X, protocol, verbose=bool(self.verbose))
             return predicted.rename_columns([ID, *predicted.column_names[1:]]), None
         data = self._party_tables(X)
-        tables = {party: self._own_table(records) for party, records in data.tables.items()}
-        return self._fitted.predict(tables, protocol, verbose=bool(self.verbose)), data.rows
+        return self._fitted.predict(self._own_tables(data), protocol, verbose=bool(self.verbose)), data.rows
 
     @property
     def _protocol(self) -> str:
@@ -332,7 +331,7 @@ class FederatedEstimator(Insights):
 
     def _splits_categories(self, job: JobTable) -> bool:
         """True if trees may split columns by sets of their categories."""
-        policy = self.federation.settings.policy if isinstance(self.federation, Loopback) else self.policy
+        policy = self.federation.policy if isinstance(self.federation, Loopback) else self.policy
         columns = merged(PERMISSIVE, policy or {})["columns"]
         return job.params().splits_categories and bool(columns["category_partitions"])
 
@@ -346,12 +345,11 @@ class FederatedEstimator(Insights):
             for key in ("defences", "policy", "workdir"):
                 if getattr(self, key):
                     raise InvalidInput(f"{key}: those of a federation that runs are given to treetap.federation")
-            if set(self.federation.settings.parties) != set(names):
+            if set(self.federation.parties) != set(names):
                 raise InvalidInput(
-                    f"federation has parties {', '.join(self.federation.settings.parties)}, the data has "
-                    f"{', '.join(names)}"
+                    f"federation has parties {', '.join(self.federation.parties)}, the data has {', '.join(names)}"
                 )
             return self.federation
         defences = {self._holder(names): dict(self.defences or {})}
         workdir = None if self.workdir is None else Path(self.workdir)
-        return loopback.kept(Settings(tuple(names), defences, dict(self.policy or {}), self.workers, workdir))
+        return loopback.kept(Loopback(tuple(names), defences, self.policy, self.workers, workdir))

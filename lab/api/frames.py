@@ -113,14 +113,9 @@ def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     return plain_column(_FRAME, f"column {name!r}", column)
 
 
-def place_name(place: int) -> str:
-    """The name of a column of an array, which has places alone, from 0."""
-    return f"x{place}"
-
-
 def of_array(values: Floats, names: Sequence[str] | None = None) -> pa.Table:
-    """Numbers (n, d) as a table; `names`: of the columns, by default those of their places."""
-    own = map(place_name, range(values.shape[1])) if names is None else names
+    """Numbers (n, d) as a table; `names`: of the columns, by default those of their places, from 0."""
+    own = [f"x{place}" for place in range(values.shape[1])] if names is None else names
     return pa.table({name: np.ascontiguousarray(values[:, place]) for place, name in enumerate(own)})
 
 

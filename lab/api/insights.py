@@ -149,7 +149,7 @@ class Insights(CallerRecords):
             return of_sums(told, self._fitted.label_holder)
         data = self._party_tables(X)
         check_explained(self._fitted.manifest["protocol"])
-        tables = {party: self._own_table(records) for party, records in data.tables.items()}
+        tables = self._own_tables(data)
         if not federated:
             forms = {party: own.keys.get("date_format") for party, own in tables.items()}
             with written(self._fitted.shards) as folders:

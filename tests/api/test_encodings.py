@@ -36,7 +36,7 @@ def _keys(frame: Any, encode: Any = "auto", date_format: Any = None, *, categori
     """The keys that say the encodings of each party's columns."""
     data = party_tables.of_one(frame, arrow_of(frame), PARTIES)
     made = party_tables.settled(data, encode, date_format, missing=float("nan"), categorical=categorical, has_ids=False)
-    return {party: party_tables.keys_of(table) for party, table in made.tables.items()}
+    return {party: made.keys(party) for party in made.tables}
 
 
 def test_types_of_every_library_are_as_they_are() -> None:

@@ -261,7 +261,7 @@ def test_ctrl_c_cancels_the_job(looped: bool, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(progress_view, "live", live)
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(cell()) if looped else model.fit(X, TRUE)
-    running = loopback.kept(loopback.Settings(("party-1", "party-2"), {"party-1": {}}, {}, 1))
+    running = loopback.kept(loopback.Loopback(("party-1", "party-2"), {"party-1": {}}, {}, 1))
     last = max(running.start().status(), key=lambda status: int(status.job.rpartition("-")[2]))
     assert last.state == "cancelled"
     assert treetap.FederatedClassifier(**SMALL).fit(X, TRUE).score(X, TRUE) > 0.7
@@ -292,7 +292,7 @@ def test_a_federation_whose_process_died_is_replaced() -> None:
     """A model that it trained predicts in this process; the next fit has a federation again."""
     model = treetap.FederatedClassifier(**SMALL).fit(X, TRUE)
     before = model.predict(X)
-    running = loopback.kept(loopback.Settings(("party-1", "party-2"), {"party-1": {}}, {}, 1))
+    running = loopback.kept(loopback.Loopback(("party-1", "party-2"), {"party-1": {}}, {}, 1))
     pid = running.pids["party-2"]
     os.kill(pid, signal.SIGKILL)
     while running.running:

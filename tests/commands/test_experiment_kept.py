@@ -17,6 +17,7 @@ from treetap.lab.experiment import all_runs
 from treetap.lab.experiment.all_runs import run_experiment
 from treetap.lab.experiment.command import run_file
 from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.kept import Kept, opened
 from treetap.lab.experiment.results import RunResult
 
 FILE = """[data]\npath = "t.csv"\nlabel = "y"\n{data}
@@ -226,14 +227,15 @@ def test_a_table_in_memory(tmp_path: Path, made: list[str]) -> None:
     experiment = ExperimentFile.model_validate(content)
     table = pa.table({"a": range(20), "b": range(20), "y": ["no", "yes"] * 10})
     ended: list[int] = []
-    found = run_experiment(experiment, tmp_path / "kept", table=table, on_run=lambda each: ended.append(each.seed))
+    kept = opened(experiment, tmp_path / "kept", table=table)
+    found = run_experiment(kept, on_run=lambda each: ended.append(each.seed))
     assert (ended, found.folder) == ([4, 5], str(tmp_path / "kept"))
     assert pq.read_table(tmp_path / "kept" / "table.parquet") == table
     assert "n_estimators = 3" in (tmp_path / "kept" / "experiment.toml").read_text()
-    assert run_experiment(experiment, tmp_path / "kept", table=table, place="resumed") == found
+    assert run_experiment(opened(experiment, tmp_path / "kept", table=table, place="resumed")) == found
     assert made == ["seed-4", "seed-5"]
     with pytest.raises(BadInput, match=r"table\.parquet: row 2, column 'b': the cell is infinite"):
-        run_experiment(experiment, tmp_path / "no", table=table.set_column(1, "b", [[0.0, float("inf"), *range(18)]]))
+        opened(experiment, tmp_path / "no", table=table.set_column(1, "b", [[0.0, float("inf"), *range(18)]]))
     assert not (tmp_path / "no").exists()
 
 
@@ -250,6 +252,6 @@ def test_a_full_disk_is_an_error_with_its_file(file: Path, made: list[str], monk
     def full(self: Any, run: RunResult) -> None:
         raise OSError(28, "No space left on device", "results.json")
 
-    monkeypatch.setattr(all_runs.Kept, "add", full)
+    monkeypatch.setattr(Kept, "add", full)
     with pytest.raises(TreetapError, match=r"results\.json: No space left on device"):
         run_file(file, as_json=True)

@@ -450,9 +450,9 @@ def test_the_label_holder_alone(folder: Path, encoded: str) -> None:
         path = _file(folder, data=encoded, rows=("id_lmid = { xi = 1 }",))
         path.write_text(path.read_text().replace('["a", "kind"]', columns))
         experiment = load(path, ExperimentFile)
-        known = opened(experiment, folder / f"kept-{number}", base=folder, place="empty", name="sweep")
+        kept = opened(experiment, folder / f"kept-{number}", base=folder, place="empty", name="sweep")
         (tables := folder / f"tables-{number}").mkdir()
-        result = defence_points.trained(known.experiment, known.table, Plan(), 0, tables, "centralised")
+        result = defence_points.trained(kept.experiment, kept.table, Plan(), 0, tables, "centralised")
         auc = result.test[ALONE]["auc"]
         assert auc is not None
         assert (auc == 0.5) == (columns == "[]")
