@@ -87,7 +87,7 @@ def test_a_federation_that_nobody_ends_goes_with_its_last_user() -> None:
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     program = (
-        "from treetap.lab.api.loopback import Loopback, Settings\n"
+        "from treetap.lab.api.loopback import Loopback\n"
         "running = Loopback(('a', 'b'), workers=1)\nrunning.start()\nprint(running.folder)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)

@@ -214,8 +214,7 @@ def _set(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def test_a_running_federation_and_a_base_model_are_refused() -> None:
     """Neither takes part in a training without processes."""
-    settings = loopback.Settings(("party-1", "party-2"))
-    given = {**SMALL, "federation": loopback.Loopback(settings)}
+    given = {**SMALL, "federation": loopback.Loopback(("party-1", "party-2"))}
     with pytest.raises(ValueError, match="federation and simulate do not go together: no federation trains"):
         treetap.FederatedClassifier(**given, simulate=True).fit(X[["a", "b"]], Y)
     model = treetap.FederatedClassifier(**SMALL, simulate=True).fit(X[["a", "b"]], Y)
