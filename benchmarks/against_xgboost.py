@@ -29,8 +29,7 @@ import xgboost
 from tests.campaign.drawn_frames import Frame, drawn_frame
 from treetap.errors import TreetapError
 from treetap.lab.api import party_tables
-from treetap.lab.api.frames import arrow_of
-from treetap.lab.api.loopback import ID
+from treetap.lab.api.frames import ID, arrow_of
 from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.local_federation import keep_table
 from treetap.tables.binned import bin_columns

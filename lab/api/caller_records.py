@@ -24,9 +24,8 @@ from sklearn.utils.validation import (
 from treetap.arrays import Array, Bools
 from treetap.errors import BadInput
 from treetap.lab.api import party_tables
-from treetap.lab.api.errors import InvalidInput
 from treetap.lab.api.fitted import marked
-from treetap.lab.api.frames import Rows, array_of, column_in, library_of, of_array
+from treetap.lab.api.frames import InvalidInput, Rows, array_of, column_in, library_of, of_array
 from treetap.lab.api.loopback import OwnTable
 from treetap.lab.api.parameters import Parameters, plain
 from treetap.lab.api.party_tables import LABEL, WEIGHT, PartyTables, framed

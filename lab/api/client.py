@@ -15,8 +15,7 @@ from urllib.parse import quote, urlsplit
 import pyarrow as pa
 
 from treetap.errors import NotServed, Overloaded, Refused, Silent, TreetapError, UnknownJob, Unreachable, visible
-from treetap.lab.api.errors import InvalidInput, checked
-from treetap.lab.api.frames import column_of, data_frame
+from treetap.lab.api.frames import InvalidInput, checked, column_of, data_frame
 from treetap.wire.certificates import NoIdentity, identity, read_certificates
 from treetap.wire.ports import Identity, Role
 from treetap.wire.tls import NAME_KEY, TlsFiles

@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from treetap import terminal
 from treetap.commands.jobs import progress_view
-from treetap.lab.api.errors import InvalidInput, checked
-from treetap.lab.api.frames import arrow_of, data_frame, frame_of
+from treetap.lab.api.frames import InvalidInput, arrow_of, checked, data_frame, frame_of
 from treetap.lab.api.models import LoadedModel, PartyModel, load_model
 from treetap.lab.experiment.all_runs import PAGE, run_experiment
 from treetap.lab.experiment.experiment_file import ExperimentFile

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from treetap.arrays import Array
 from treetap.errors import did_you_mean
-from treetap.lab.api.errors import InvalidInput
 from treetap.lab.api.fitted import on_disk, warn_unlike
-from treetap.lab.api.frames import Rows
+from treetap.lab.api.frames import InvalidInput, Rows
 from treetap.lab.api.party_tables import PartyTables
 from treetap.lab.experiment.joint_model import JointModel
 from treetap.lab.experiment.results import Importance

@@ -17,11 +17,10 @@ from treetap.commands.jobs.job_file import JobTable
 from treetap.lab.api import loopback, party_tables, simulated
 from treetap.lab.api.caller_records import OF_PARTIES, by_party, is_label
 from treetap.lab.api.client import Client
-from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.fitted import CLASSES, OTHERS_PREDICTED, Fitted, add_history, pairs_of, read_shards, write_shards
-from treetap.lab.api.frames import Rows, column_in, library_of, like
+from treetap.lab.api.frames import ID, InvalidInput, Rows, checked, column_in, library_of, like
 from treetap.lab.api.insights import Insights
-from treetap.lab.api.loopback import ID, Loopback
+from treetap.lab.api.loopback import Loopback
 from treetap.lab.api.models import Connection, RemoteFitted, connect
 from treetap.lab.api.parameters import changed, job_table
 from treetap.party.policy import PERMISSIVE, merged

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from treetap.commands.jobs.progress_view import counted
 from treetap.errors import BadInput
-from treetap.lab.api.errors import InvalidInput
-from treetap.lab.api.loopback import ID, Loopback, OwnTable, to_caller
+from treetap.lab.api.frames import ID, InvalidInput
+from treetap.lab.api.loopback import Loopback, OwnTable, to_caller
 from treetap.lab.experiment.joint_model import JointModel, traffic
 from treetap.lab.experiment.results import Importance
 from treetap.models.store import read_history, read_manifest

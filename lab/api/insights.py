@@ -13,10 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from treetap.arrays import Array
 from treetap.commands.jobs.progress_view import backends, rounds
 from treetap.lab.api.caller_records import CallerRecords
-from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.explanations import by_shards, check_explained, of_sums, plot_history, plot_importance
 from treetap.lab.api.fitted import results, written
-from treetap.lab.api.frames import frame_of, importances_of
+from treetap.lab.api.frames import InvalidInput, checked, frame_of, importances_of
 from treetap.lab.api.models import RemoteFitted
 from treetap.lab.api.party_tables import PartyTables
 from treetap.lab.experiment.joint_model import JointModel

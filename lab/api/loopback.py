@@ -28,7 +28,7 @@ from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.client import Operator
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput, Interrupted, TreetapError
-from treetap.lab.api.errors import InvalidInput
+from treetap.lab.api.frames import ID, InvalidInput
 from treetap.lab.experiment.file_tables import RESERVED
 from treetap.lab.local_federation import LocalFederation, empty_folder, keep_table, to_toml
 from treetap.models.durable import make_folder, write_whole
@@ -37,8 +37,6 @@ from treetap.party.policy import PERMISSIVE, merged
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2
 
-#: Name of the id column in the parties' tables.
-ID = "treetap_id"
 #: Where a party answers its gateway.
 _SERVED = {"listen": "127.0.0.1:0", "gateway": "gateway"}
 #: Federations that stay up for later trainings; of more the one that was used longest ago ends.

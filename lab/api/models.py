@@ -19,10 +19,9 @@ from treetap.commands.jobs.client import Operator, OperatorConfig, read
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import TreetapError
 from treetap.lab.api import party_tables
-from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.explanations import by_shards, plot_history, plot_importance
 from treetap.lab.api.fitted import CLASSES, OTHERS_PREDICTED, cells_of, predict_jointly, sent_in, warn_unlike
-from treetap.lab.api.frames import Rows, array_of, importances_of, library_of, probabilities_of
+from treetap.lab.api.frames import InvalidInput, Rows, array_of, checked, importances_of, library_of, probabilities_of
 from treetap.lab.api.loopback import watched
 from treetap.lab.api.party_tables import PartyTables
 from treetap.lab.experiment.joint_model import JointModel, shards_in

@@ -13,10 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import did_you_mean
-from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.frames import (
+    ID,
+    InvalidInput,
     Rows,
     arrow_of,
+    checked,
     column_of,
     ids_in,
     ids_of_index,
@@ -24,7 +26,7 @@ from treetap.lab.api.frames import (
     of_array,
     only_numbers,
 )
-from treetap.lab.api.loopback import ID
+from treetap.lab.experiment.joined_table import numbered
 from treetap.tables.asked_columns import OF_ESTIMATOR
 from treetap.tables.auto_encoding import Cells, Rules, Settled, settle
 from treetap.tables.categories import are_plain, different_texts, merges
@@ -278,12 +280,6 @@ def _all_pandas(frames: Mapping[str, Any]) -> bool:
 
 def _called(party: str) -> str:
     return f"the frame of {party}"
-
-
-def numbered(count: int) -> list[str]:
-    """Ids of n records, in the order of the records."""
-    width = len(str(count))
-    return [f"{row:0{width}d}" for row in range(count)]
 
 
 def _arrow(party: str, frame: Any) -> pa.Table:

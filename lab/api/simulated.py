@@ -16,8 +16,8 @@ import numpy as np
 
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.lab.api.errors import InvalidInput
-from treetap.lab.api.loopback import ID, OwnTable, to_caller
+from treetap.lab.api.frames import ID, InvalidInput
+from treetap.lab.api.loopback import OwnTable, to_caller
 from treetap.lab.api.parameters import Parameters
 from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.local_federation import keep_table

@@ -91,7 +91,11 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     used = {data.label, *(name for config in configs for name in config.columns)}
     columns = {name: _column(source, name, table.column(name), plain=name in used) for name in kept}
     weights = {} if data.weight is None else {data.weight: _column(source, data.weight, columns[data.weight])}
-    ids = _row_numbers(table.num_rows) if data.id is None else _column(source, data.id, table.column(data.id))
+    ids = (
+        pa.chunked_array([numbered(table.num_rows)], pa.string())
+        if data.id is None
+        else _column(source, data.id, table.column(data.id))
+    )
     settled = settled_in(experiment, source, configs, columns)
     for place, config in enumerate(configs):
         encode = with_taken(config.encode or AUTO, config.columns, settled.taken)
@@ -173,10 +177,10 @@ def _column(source: Source, name: str, column: pa.ChunkedArray, *, plain: bool =
     return column
 
 
-def _row_numbers(count: int) -> pa.ChunkedArray:
+def numbered(count: int) -> list[str]:
     """Ids for rows without one: their numbers, in the order of texts."""
     width = len(str(count))
-    return pa.chunked_array([[f"{row:0{width}d}" for row in range(count)]], pa.string())
+    return [f"{row:0{width}d}" for row in range(count)]
 
 
 def _source(experiment: ExperimentFile, base: Path, file: Path | None) -> Source:

@@ -12,9 +12,7 @@ import pyarrow as pa
 import pytest
 
 import treetap
-from treetap.lab.api.errors import InvalidInput
-from treetap.lab.api.frames import arrow_of
-from treetap.lab.api.loopback import ID
+from treetap.lab.api.frames import ID, InvalidInput, arrow_of
 from treetap.lab.api.party_tables import of_several
 
 pytestmark = pytest.mark.xdist_group("api")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import treetap
-from treetap.lab.api.errors import InvalidInput, checked
+from treetap.lab.api.frames import InvalidInput, checked
 from treetap.lab.api.models import LoadedModel
 
 pytestmark = pytest.mark.xdist_group("api")

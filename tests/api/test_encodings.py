@@ -12,8 +12,7 @@ import pytest
 
 import treetap
 from treetap.lab.api import party_tables
-from treetap.lab.api.errors import InvalidInput
-from treetap.lab.api.frames import arrow_of, column_in
+from treetap.lab.api.frames import InvalidInput, arrow_of, column_in
 
 pytestmark = pytest.mark.xdist_group("api")
 ROWS = 90

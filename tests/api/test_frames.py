@@ -11,9 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from treetap.lab.api.errors import InvalidInput
-from treetap.lab.api.frames import arrow_of, column_of, library_of, like
-from treetap.lab.api.loopback import ID
+from treetap.lab.api.frames import ID, InvalidInput, arrow_of, column_of, library_of, like
 from treetap.lab.api.party_tables import are_frames, of_one, of_several, split
 
 COLUMNS: dict[str, list[Any]] = {

@@ -22,8 +22,7 @@ import pytest
 
 import treetap
 from treetap.lab.api.fitted import Fitted
-from treetap.lab.api.frames import Library
-from treetap.lab.api.loopback import ID
+from treetap.lab.api.frames import ID, Library
 
 COUNT = 16
 DRAW = np.random.default_rng(5)
