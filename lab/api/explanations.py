@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def by_shards(model: JointModel, data: PartyTables, date_formats: Mapping[str, A
         InvalidInput: a table cannot be read as in the training, or a party lacks records.
         ImportError: shap is not installed.
     """
-    explanation = _shap()
+    explanation = _imported("shap", "explain", "explain needs").Explanation
     with on_disk(data.tables, date_formats) as configs:
         ids, features = model.records(configs)
     warn_unlike(model.unlike)
@@ -61,7 +62,7 @@ def of_sums(written: pa.Table, label_holder: str, rows: Rows | None = None) -> A
 
     Raises as `by_shards`.
     """
-    explanation = _shap()
+    explanation = _imported("shap", "explain", "explain needs").Explanation
     players = [name for name in written.column_names if name.startswith((_OWN, _PARTY))]
     classes: list[Any] = []
     if "class" in written.column_names:
@@ -92,17 +93,18 @@ def check_explained(protocol: str) -> None:
         raise InvalidInput(f"explain: the leaf weights of a model of protocol {protocol!r} lie at several parties")
 
 
-def _shap() -> Any:
+def _imported(module: str, extra: str, needed: str) -> Any:
+    """A module of an extra. Raises ImportError where its library is missing; `needed`: the message's first words."""
+    library = module.partition(".")[0]
     try:
         with warnings.catch_warnings():
-            # of its bars of progress, which nothing here draws
+            # of shap's bars of progress, which nothing here draws
             warnings.filterwarnings("ignore", message="IProgress not found", category=Warning)
-            from shap import Explanation
+            return import_module(module)
     except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] != "shap":
+        if (missing.name or "").partition(".")[0] != library:
             raise
-        raise ImportError(f"explain needs shap: {install('explain')}", name="shap") from None
-    return Explanation
+        raise ImportError(f"{needed} {library}: {install(extra)}", name=library) from None
 
 
 def _shaped(values: Array, expected: Array) -> dict[str, Array]:
@@ -217,12 +219,7 @@ def _split(name: str) -> tuple[str, str]:
 def _axes(ax: Any, height: float) -> Any:
     if ax is not None:
         return ax
-    try:
-        from matplotlib import pyplot
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] != "matplotlib":
-            raise
-        raise ImportError(f"pictures need matplotlib: {install('plot')}", name="matplotlib") from None
+    pyplot = _imported("matplotlib.pyplot", "plot", "pictures need")
     return pyplot.subplots(figsize=(7.0, height), layout="constrained")[1]
 
 

@@ -24,8 +24,8 @@ from treetap.errors import BadInput, Malformed
 from treetap.lab.experiment.baselines import ALONE, UNDEFENDED
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import AuditTable
-from treetap.lab.experiment.joined_table import ID, Split, content_digest
-from treetap.lab.experiment.party_tables import labels_file
+from treetap.lab.experiment.joined_table import content_digest
+from treetap.lab.experiment.party_tables import ID, Split, labels_file
 from treetap.lab.experiment.results import Measures, RunResult
 from treetap.lab.local_federation import keep_table, to_toml
 from treetap.models.durable import write_whole

@@ -21,9 +21,7 @@ from treetap.errors import ConfigError, DataError, Defect
 from treetap.lab.experiment import joint_model
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.headline import Gain, conclusion, gain_of
-from treetap.lab.experiment.held_out import truth
-from treetap.lab.experiment.joined_table import ID, Split
-from treetap.lab.experiment.party_tables import read_as_party
+from treetap.lab.experiment.party_tables import ID, Split, read_as_party, truth
 from treetap.lab.experiment.results import Defended, Measures, RunResult
 from treetap.models.durable import parse_json
 from treetap.models.store import CLEAN_METRICS, COLUMN_PRIVACY, read_manifest

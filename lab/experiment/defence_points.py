@@ -38,9 +38,9 @@ from treetap.lab.experiment.baselines import Comparison
 from treetap.lab.experiment.defence_rows import REFERENCE, Cells, Guess, Plan, Trainer, TrainingResult
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import AuditTable
-from treetap.lab.experiment.joined_table import Split as Drawn
 from treetap.lab.experiment.joined_table import labels_of, split
 from treetap.lab.experiment.joint_model import REPAIRED, Meaning
+from treetap.lab.experiment.party_tables import Split as Drawn
 from treetap.lab.experiment.party_tables import read_as_party, write_tables
 from treetap.lab.experiment.results import OF_COLUMNS
 from treetap.lab.experiment.run import run_seed

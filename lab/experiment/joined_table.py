@@ -10,7 +10,6 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +20,8 @@ from treetap import terminal
 from treetap.arrays import Ints
 from treetap.errors import ConfigError, DataError, did_you_mean
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.held_out import OWNER, check_positive, dealt, draw_owners, named_owners
 from treetap.lab.experiment.joined_encodings import codes, encode_in, noted, settled_in, time_ranks_in
+from treetap.lab.experiment.party_tables import ID, OWNER, Split, check_positive, dealt, draw_owners, named_owners
 from treetap.lab.experiment.results import PlannedRun
 from treetap.protocols.registry import training
 from treetap.tables.binned import directions_of, refuse_cuts, refuse_tensors
@@ -40,26 +39,12 @@ from treetap.tables.source import Source, is_number, is_text
 from treetap.trees import sampling
 from treetap.trees.job_params import REGRESSIONS
 
-ID = "treetap_id"
 #: Entry of the metadata of this column: the type that ids have in the joined table's own column.
 ID_TYPE = b"type"
 #: Column of the joined table: each row's place by the time column.
 TIME = "treetap_time"
 #: The columns of the joined table that an experiment adds, and what they hold.
 ADDED = {ID: "ids", OWNER: "owners of labels", TIME: "order by time"}
-
-
-@dataclass(frozen=True)
-class Split:
-    """Rows and columns of one run: record positions of training and test, columns by party.
-
-    `labels`: where labels are spread, the training rows that each party labels; parties without labels are left out.
-    """
-
-    train: Ints
-    test: Ints
-    columns: dict[str, list[str]]
-    labels: dict[str, Ints] = field(default_factory=dict)
 
 
 def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None) -> pa.Table:

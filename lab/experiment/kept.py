@@ -25,8 +25,8 @@ from treetap.lab.experiment.baselines import check
 from treetap.lab.experiment.defence_rows import Trainer, TrainingResult, TrainingResults
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import AuditTable, lacking
-from treetap.lab.experiment.held_out import with_classes, with_positive
-from treetap.lab.experiment.joined_table import Split, content_digest, labels_of, read_table, refuse_constant, split
+from treetap.lab.experiment.joined_table import content_digest, labels_of, read_table, refuse_constant, split
+from treetap.lab.experiment.party_tables import Split, with_classes, with_positive
 from treetap.lab.experiment.results import Logged, PlannedRun, Results, RunResult
 from treetap.lab.local_federation import empty_folder, keep_table, to_toml
 from treetap.models.durable import ignored_by_git, make_folder, make_ignored_folder, write_whole

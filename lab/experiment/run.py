@@ -29,9 +29,9 @@ from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.lab.experiment.baselines import Comparison, defended, true_metrics
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joined_encodings import codes_in, leaks
-from treetap.lab.experiment.joined_table import ID, ID_TYPE, Split, split
+from treetap.lab.experiment.joined_table import ID_TYPE, split
 from treetap.lab.experiment.joint_model import collect, traffic
-from treetap.lab.experiment.party_tables import write_tables
+from treetap.lab.experiment.party_tables import ID, Split, write_tables
 from treetap.lab.experiment.results import Evaluation, Measures, PlannedRun, Prediction, RunResult
 from treetap.lab.local_federation import LocalFederation
 from treetap.models.durable import write_whole

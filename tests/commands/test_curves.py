@@ -10,8 +10,8 @@ from sklearn import metrics as sk
 
 from tests.commands.experiment_documents import TWO, experiment, run
 from treetap.lab.experiment.curves import COSTS, FEW, class_curves, ranked_rows, thresholds
-from treetap.lab.experiment.held_out import with_positive
 from treetap.lab.experiment.page import html
+from treetap.lab.experiment.party_tables import with_positive
 from treetap.lab.experiment.results import Evaluation, RunResult
 from treetap.tables.labels import Labels
 from treetap.trees.evaluation import evaluate
@@ -69,7 +69,7 @@ def test_bins_of_few_rows_are_hollow_and_off_the_line() -> None:
     chance = np.r_[np.full(50, 0.1), np.full(40, 0.5), np.full(3, 0.95)]
     (it,) = class_curves([_run(chance, np.arange(93) % 2)]).values()
     (curve,) = it[3].curves
-    assert [mark.hollow for mark in curve.points] == [False, False, True]
+    assert [hollow for *_, hollow in curve.points] == [False, False, True]
     assert curve.path.count("L") == 1, "the line ends before the hollow mark"
     assert FEW == 20
 

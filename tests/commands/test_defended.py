@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from treetap.errors import ConfigError
 from treetap.lab.experiment.baselines import Comparison, check, defended, says, says_of_cells
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.joined_table import ID, Split
-from treetap.lab.experiment.party_tables import write_tables
+from treetap.lab.experiment.party_tables import ID, Split, write_tables
 from treetap.lab.local_federation import to_toml
 from treetap.party.defences.settings import Defences
 from treetap.strict import load

@@ -18,8 +18,7 @@ from treetap.attacks.report.verdict import lines
 from treetap.attacks.verdict import Compared, judged
 from treetap.lab.experiment.audited import _explained
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.joined_table import ID, Split
-from treetap.lab.experiment.party_tables import write_tables
+from treetap.lab.experiment.party_tables import ID, Split, write_tables
 from treetap.lab.local_federation import to_toml
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import read_table

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.joined_table import ID, Split
-from treetap.lab.experiment.party_tables import write_tables
+from treetap.lab.experiment.party_tables import ID, Split, write_tables
 from treetap.lab.local_federation import to_toml
 from treetap.party.config import PartyConfig
 

@@ -14,9 +14,8 @@ import pytest
 from tests.commands.command import treetap
 from treetap.lab.experiment.baselines import joined_labels
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.held_out import truth, with_classes
 from treetap.lab.experiment.joined_table import labels_of, read_table, split
-from treetap.lab.experiment.party_tables import labels_file, write_tables
+from treetap.lab.experiment.party_tables import labels_file, truth, with_classes, write_tables
 from treetap.tables import reading
 from treetap.tables.config import TableConfig
 
