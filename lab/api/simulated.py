@@ -27,8 +27,7 @@ from treetap.party.defences.checks import check_own, check_own_trees
 from treetap.party.defences.settings import Defences
 from treetap.party.growth.withheld import mode_of
 from treetap.party.policy import Policy
-from treetap.party.setup.labelled_table import EvaluatedLabels, LabelledTable
-from treetap.party.setup.labelled_table import described as entry_of_evaluated
+from treetap.party.setup import labelled_table
 from treetap.party.setup.steps import refuse_bins
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
@@ -171,12 +170,14 @@ def _params(job: JobTable, spec: setup_pb2.JobSpec) -> TreeParams:
     return params
 
 
-def _read(tables: Tables, spec: setup_pb2.JobSpec, params: TreeParams) -> tuple[dict[str, JobRecords], LabelledTable]:
+def _read(
+    tables: Tables, spec: setup_pb2.JobSpec, params: TreeParams
+) -> tuple[dict[str, JobRecords], labelled_table.LabelledTable]:
     """The records of all parties as they read them, and the label holder's with their labels."""
     holder = spec.aggregator
     column = str(tables[holder][TRAIN]["label"])
     records: dict[str, JobRecords] = {}
-    data: LabelledTable | None = None
+    data: labelled_table.LabelledTable | None = None
     for party, own in tables.items():
         try:
             table = read_as_party(own[TRAIN], params.missing)
@@ -194,10 +195,10 @@ def _read(tables: Tables, spec: setup_pb2.JobSpec, params: TreeParams) -> tuple[
                     if params.objective in REGRESSIONS
                     else read_classes(further, column, labels.classes)  # by the classes of the training
                 )
-                measured = EvaluatedLabels(targets, label_column(further, column), further.weights)
+                measured = labelled_table.EvaluatedLabels(targets, label_column(further, column), further.weights)
                 behind = records[party]
             bare = replace(table, label=None)
-            data = LabelledTable(party, bare, labels, column, params.objective, None, behind, measured)
+            data = labelled_table.LabelledTable(party, bare, labels, column, params.objective, None, behind, measured)
         except DataError as failure:
             raise failure.at(party) from None
     assert data is not None
@@ -205,8 +206,8 @@ def _read(tables: Tables, spec: setup_pb2.JobSpec, params: TreeParams) -> tuple[
 
 
 def _aligned(
-    records: Mapping[str, JobRecords], data: LabelledTable, alignment: str, params: TreeParams
-) -> tuple[LabelledTable, dict[str, JobRecords]]:
+    records: Mapping[str, JobRecords], data: labelled_table.LabelledTable, alignment: str, params: TreeParams
+) -> tuple[labelled_table.LabelledTable, dict[str, JobRecords]]:
     """The common records, in the order of their ids."""
     common = records[data.party].ids
     for party, own in records.items():
@@ -254,7 +255,7 @@ def _shards(
     model: CentralTrees,
     rounds: Rounds,
     spec: setup_pb2.JobSpec,
-    data: LabelledTable,
+    data: labelled_table.LabelledTable,
     aligned: Mapping[str, JobRecords],
     *,
     hides: bool,
@@ -270,7 +271,7 @@ def _shards(
             "protocol": training_name(spec),
             "missing": None if np.isnan(params.missing) else params.missing,
             **(data.table if party == data.party else records.table).described(),
-            **entry_of_evaluated(spec),
+            **labelled_table.described(spec),
             **mode_of(params, None),
             "trees": len(trees),
         }

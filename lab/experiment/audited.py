@@ -17,7 +17,7 @@ from treetap.attacks.audit_file import FILE, AuditFile, audited_runs, known_atta
 from treetap.attacks.case import ByTree
 from treetap.attacks.document import parse
 from treetap.attacks.files import AuditedParty, LabelTable, Victim
-from treetap.attacks.report.verdict import to_do
+from treetap.attacks.report.verdict import short_form, to_do
 from treetap.attacks.verdict import Verdict
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput, Malformed
@@ -70,9 +70,6 @@ def run_audit(folder: Path, file: AuditFile, *, by_tree: ByTree) -> dict[str, An
 
 def verdict_lines(document: Mapping[str, Any]) -> list[str]:
     """Say what each side learned, by an audit's document."""
-    from treetap.attacks.document import parse
-    from treetap.attacks.report.verdict import short_form
-
     return [str(part) for part in Section("", short_form(parse(document))).shown("terminal")]
 
 

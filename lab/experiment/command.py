@@ -20,8 +20,7 @@ from treetap.errors import BadInput, Interrupted
 from treetap.lab.experiment.all_runs import PAGE, run_experiment
 from treetap.lab.experiment.baselines import concluded
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.headline import compared, headline
-from treetap.lab.experiment.headline import written as worth
+from treetap.lab.experiment.headline import compared, headline, stated
 from treetap.lab.experiment.joint_model import (
     predict_table,
     written,
@@ -49,7 +48,7 @@ def run_line(run: RunResult) -> str:
     if run.gain is not None:
         figures = {"together": run.gain.together, **{f"{name} alone": it for name, it in run.gain.alone.items()}}
         shown = [
-            f"{name} {worth(run.gain.measure, value, unit=not k)}" for k, (name, value) in enumerate(figures.items())
+            f"{name} {stated(run.gain.measure, value, unit=not k)}" for k, (name, value) in enumerate(figures.items())
         ]
     else:
         shown = [f"{name} {written(value)}" for name, value in run.metrics["test"].items()]

@@ -34,7 +34,7 @@ RECORDS = {
 
 
 class Curve(NamedTuple):
-    """A line of one run. `points`: its dots, (x, y, radius, hollow: of few records). `title`: the run and its figure."""
+    """A line of one run. `points`: dots, (x, y, radius, hollow: of few records). `title`: the run and its figure."""
 
     style: str
     path: str

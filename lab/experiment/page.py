@@ -23,8 +23,7 @@ from treetap.lab.experiment.curves import (
     thresholds,
 )
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.headline import Gain, compared, headline
-from treetap.lab.experiment.headline import written as worth
+from treetap.lab.experiment.headline import Gain, compared, headline, stated
 from treetap.lab.experiment.joint_model import received
 from treetap.lab.experiment.results import (
     RunResult,
@@ -295,7 +294,7 @@ def beside(gains: Sequence[Gain | None]) -> Bars | None:
         Bar(
             name,
             "",
-            [worth(means.measure, value, unit=True)],
+            [stated(means.measure, value, unit=True)],
             percent(max(0.0, value - low), whole),
             "graph" if name == "together" else "alone",
         )
