@@ -209,7 +209,7 @@ def test_a_library_that_is_missing() -> None:
         "for call in (\n"
         "    lambda: plot_importance(rows, 'gain', 2, None),\n"
         "    lambda: plot_history([{'train_auc': 1.0}], None, None, None),\n"
-        "    explanations._shap,\n"
+        "    lambda: explanations._imported('shap', 'explain', 'explain needs'),\n"
         "):\n"
         "    try:\n        call()\n    except ImportError as missing:\n        print(missing)\n"
     )
@@ -228,12 +228,15 @@ def test_models_without_shares_of_a_score(protocol: str, said: str) -> None:
         check_explained(other)
 
 
-def test_what_no_picture_shows() -> None:
+@pytest.mark.parametrize(
+    ("draw", "said"),
+    [
+        (lambda rows: plot_importance(rows, "gain", None, None), "no party of this model keeps it; try 'weight'"),
+        (lambda _: plot_history([], None, None, None), "has kept no metrics"),
+        (lambda _: plot_importance([], "gain", None, None), "no splits but those that its label holder grew alone"),
+    ],
+)
+def test_what_no_picture_shows(draw: Any, said: str) -> None:
     """Met before matplotlib is asked for."""
-    nothing = [Importance(party="a", feature="b", weight=1, gain=None, cover=None)]
-    with pytest.raises(ValueError, match="no party of this model keeps it; try 'weight'"):
-        plot_importance(nothing, "gain", None, None)
-    with pytest.raises(ValueError, match="has kept no metrics"):
-        plot_history([], None, None, None)
-    with pytest.raises(ValueError, match="no splits but those that its label holder grew alone"):
-        plot_importance([], "gain", None, None)
+    with pytest.raises(ValueError, match=said):
+        draw([Importance(party="a", feature="b", weight=1, gain=None, cover=None)])

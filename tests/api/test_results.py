@@ -166,14 +166,18 @@ def test_a_saved_estimator_is_loaded_as_a_model(tmp_path: Path) -> None:
         model.save(tmp_path / "model")
 
 
-def test_experiments_that_cannot_be() -> None:
+@pytest.mark.parametrize(
+    ("changes", "frame", "fault"),
+    [
+        ({"party": [{"name": "a", "share": 0.5}, {"name": "b", "share": 0.5}]}, X, "exactly one"),
+        ({"data": {"lable": "y"}}, X, r"data\.lable: unknown key; did you mean 'label'"),
+        ({}, None, "data: give either path"),
+    ],
+)
+def test_experiments_that_cannot_be(changes: dict[str, Any], frame: Any, fault: str) -> None:
     """Faults of the content are named before a process starts."""
-    with pytest.raises(ValueError, match="exactly one"):
-        treetap.experiment({**CONTENT, "party": [{"name": "a", "share": 0.5}, {"name": "b", "share": 0.5}]}, frame=X)
-    with pytest.raises(ValueError, match=r"data\.lable: unknown key; did you mean 'label'"):
-        treetap.experiment({**CONTENT, "data": {"lable": "y"}}, frame=X)
-    with pytest.raises(ValueError, match="data: give either path"):
-        treetap.experiment(CONTENT)
+    with pytest.raises(ValueError, match=fault):
+        treetap.experiment({**CONTENT, **changes}, frame=frame)
 
 
 @pytest.mark.second_tier

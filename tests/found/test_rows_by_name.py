@@ -325,7 +325,7 @@ def test_a_served_record_is_asked_for_by_its_name(kind: Kind, trial: str, monkey
         served.append(dict(zip(*(column.to_pylist() for column in records.columns[:2]), strict=True)))
         yield "127.0.0.1:1"
 
-    fake = SimpleNamespace(serve=serve, settings=SimpleNamespace(client="app"))
+    fake = SimpleNamespace(serve=serve, client="app")
     model = _fitted("FederatedClassifier", kind)
     monkeypatch.setattr(Fitted, "loopback", fake)
     with getattr(model, trial)(kind.of(TABLE.iloc[ORDER])) as found:
