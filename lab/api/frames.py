@@ -226,11 +226,6 @@ class Rows:
     index: Any = None
     joined: bool = False
 
-    @property
-    def indexed(self) -> bool:
-        """True if the frame has an index, which pandas alone gives it."""
-        return library_of(self.data) == "pandas"
-
     def names(self) -> Ids | None:
         """The caller's names of the rows: their ids of a column, else of the index; None where nothing has names.
 
@@ -316,7 +311,7 @@ class Rows:
                 name = _IDS
             table = table.add_column(0, name, column.take(pa.array(rows)))
         frame = like(table, library_of(self.data))
-        if self.indexed:
+        if library_of(self.data) == "pandas":
             index = frame.index = self.data.index.take(rows)
             numbers = self.data.index.equals(sys.modules["pandas"].RangeIndex(len(self.data)))
             if self.id_column is None and index.nlevels == 1 and index.name is None and not numbers:

@@ -57,22 +57,6 @@ class OwnTable:
     keys: Mapping[str, Any]
 
 
-def _check_parties(names: Sequence[str]) -> None:
-    if len(names) < 2:
-        raise InvalidInput(f"parties: {', '.join(names) or 'none'}: a federation has at least two parties")
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise InvalidInput(f"parties: {names!r}: must be a list of names, or their number")
-    if len(set(names)) < len(names):
-        raise InvalidInput(f"parties: {', '.join(names)}: each needs a name of its own")
-    for name in names:
-        try:
-            check_process_name(check_name(name))
-        except ValueError as failure:
-            raise InvalidInput(f"parties: {name!r}: {failure}") from None
-        if name in RESERVED:
-            raise InvalidInput(f"parties: {name!r}: the federation has this name itself, as {', '.join(RESERVED)}")
-
-
 class Loopback:
     """Parties and a coordinator, started by the first job, ended by `close`.
 
@@ -98,7 +82,19 @@ class Loopback:
         workdir: Path | None = None,
         serve: bool = False,
     ) -> None:
-        _check_parties(parties)
+        if len(parties) < 2:
+            raise InvalidInput(f"parties: {', '.join(parties) or 'none'}: a federation has at least two parties")
+        if isinstance(parties, str) or not all(isinstance(name, str) for name in parties):
+            raise InvalidInput(f"parties: {parties!r}: must be a list of names, or their number")
+        if len(set(parties)) < len(parties):
+            raise InvalidInput(f"parties: {', '.join(parties)}: each needs a name of its own")
+        for name in parties:
+            try:
+                check_process_name(check_name(name))
+            except ValueError as failure:
+                raise InvalidInput(f"parties: {name!r}: {failure}") from None
+            if name in RESERVED:
+                raise InvalidInput(f"parties: {name!r}: the federation has this name itself, as {', '.join(RESERVED)}")
         given, self.client = dict(defences or {}), f"app-{secrets.token_hex(16)}"
         if unknown := [name for name in given if name not in parties]:
             raise InvalidInput(f"defences of {unknown[0]!r}, which is none of {', '.join(parties)}")

@@ -221,3 +221,40 @@ def _estimates(
         figures = {"canaries": row.canaries, "guesses": guesses, "right": right}
         estimates.append(Estimate("one_run", at_least, surely, figures))
     return estimates
+
+
+#: Way to a bound → its words.
+_WAYS = {
+    "runs": "repeated runs",
+    "gaussian": "repeated runs, noise taken for Gaussian",
+    "one_run": "one run",
+}
+
+
+def print_result(asked: MeasureFile, result: Result, *, details: bool) -> None:
+    """Say what is claimed of a mechanism and what it has at least; `details`: also each way to a bound."""
+    of_delta = f" at δ = {result.delta:g}" if result.delta else ""
+    slack = f", {result.by_noise:.3g} by its noise" if result.by_noise < 0.999 * result.claimed else ""
+    said = [
+        f"{result.mechanism}: claimed {result.claimed:.4g}{of_delta}{slack}; at least {result.at_least:.3g} "
+        f"({100 * asked.confidence:g} %)"
+    ]
+    if result.broken:
+        said.append(f"BROKEN: ε is at least {result.surely:.3g}, but for one in {1 / asked.false_alarm:,.0f}")
+    elif result.at_least > min(result.claimed, result.by_noise):
+        said.append("above the claim, but not beyond chance: measure with more runs and another seed")
+    if not result.finished:
+        said.append(f"after {result.runs} runs the time was over: the same command goes on")
+    for line in said:
+        terminal.out.print(terminal.text(line), soft_wrap=True)
+    if details:
+        table = terminal.table("way", "at least", "but for false alarms", "figures")
+        for it in result.estimates:
+            figures = ", ".join(
+                f"{name} {number:,}" if isinstance(number, int) else f"{name} {number:.4g}"
+                for name, number in it.figures.items()
+            )
+            table.add_row(_WAYS[it.way], f"{it.at_least:.3f}", f"{it.surely:.3f}", figures)
+        terminal.out.print(table)
+        terminal.out.print(f"{result.runs} runs, {result.canaries} canaries, {result.seconds:.1f} s", soft_wrap=True)
+        terminal.out.print(f"carried out: {', '.join(result.carried_out)}", soft_wrap=True)

@@ -276,7 +276,7 @@ def run_experiment(
                     federation,
                     fold=run.fold,
                     live=live,
-                    predictions=kept.predictions(run, given.format),
+                    predictions=kept.predictions(run),
                 )
             finally:
                 if not keep_keys:

@@ -86,8 +86,15 @@ class Comparison:
 
     @cached_property
     def _joined(self) -> tuple[Floats, Floats]:
-        """Raw scores and outcome by all columns."""
-        return self._predict(self._names, self._of_defences())
+        """Raw scores and outcome by all columns, with the parties' defences."""
+        given = self._experiment
+        if not given.defended:
+            return self._predict(self._names)
+        if self._protocol.grows_trees:
+            own = {"withholding": given.defences.withholding, "min_cell_records": given.min_cell_records}
+            return self._predict(self._names, own)
+        of_columns = {name: own.of_columns for name, own in given.of_columns.items()}
+        return self._predict(self._names, {"defences": given.defences.of_networks, "of_columns": of_columns})
 
     @property
     def comparable(self) -> bool:
@@ -138,16 +145,6 @@ class Comparison:
         """Measures of an outcome of the test rows, which their weights weigh."""
         weights = self.asked[self._names[0]].weights
         return defined(metrics.evaluate(self.params.objective, outcome, self.truth, weights))
-
-    def _of_defences(self) -> dict[str, Any]:
-        """Arguments by which the centralised model of all columns has the parties' defences."""
-        given = self._experiment
-        if not given.defended:
-            return {}
-        if self._protocol.grows_trees:
-            return {"withholding": given.defences.withholding, "min_cell_records": given.min_cell_records}
-        of_columns = {name: own.of_columns for name, own in given.of_columns.items()}
-        return {"defences": given.defences.of_networks, "of_columns": of_columns}
 
     def _predict(self, parties: Sequence[str], more: Mapping[str, Any] | None = None) -> tuple[Floats, Floats]:
         """Raw scores (n, outputs) and outcome of the test rows, by a model of the training rows and these columns.

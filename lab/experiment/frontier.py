@@ -219,29 +219,10 @@ def run_file(file: Path, *, as_json: bool, trainer: Trainer, workdir: Path | Non
 
 
 def compare_rows(kept: Kept, trainer: Trainer, say: Callable[[FrontierDocument], None] = lambda _: None) -> None:
-    """Train what is missing of the rows, write their document and their page. `say`: prints it before it is drawn."""
-    experiment = kept.experiment
-    _train_missing(kept, trainer)
-    # the rarest class of the held-out rows is what differences of AUC hang on
-    classes = kept.labels.values
-    rarest = min(np.unique(classes[rows.test], return_counts=True)[1].min() for _, rows in kept.splits)
-    by_plan = {
-        plan: [kept.points[training_name(plan, seed)] for seed in experiment.data.seeds] for plan in experiment.plans
-    }
-    made = document(experiment, content_digest(kept.table), trainer, by_plan, int(rarest))
-    write_whole(kept.folder / DOCUMENT, made.model_dump_json(indent=1).encode(), mode=0o644)
-    say(made)
-    if (page := drawn(kept.folder / PAGE, lambda: html(made))) is not None:
-        write_whole(kept.folder / PAGE, page.encode(), mode=0o644)
+    """Train what the folder lacks of the rows, write their document and their page.
 
-
-def training_name(plan: Plan, seed: int) -> str:
-    """The name of a training among those of a folder."""
-    return f"{plan.word}-seed-{seed}"
-
-
-def _train_missing(kept: Kept, trainer: Trainer) -> None:
-    """Train what the folder lacks; each result is on disk before the next training begins."""
+    Each result is on disk before the next training begins. `say`: prints the document before it is drawn.
+    """
     experiment = kept.experiment
     every = [
         (training_name(plan, seed), plan, seed)  # seeds of one plan together
@@ -259,6 +240,22 @@ def _train_missing(kept: Kept, trainer: Trainer) -> None:
             result = defence_points.trained(experiment, kept.table, plan, seed, folder, trainer)
         kept.add_point(name, result)
         terminal.err.print(f"{number}/{len(every)} {_line(name, result)}", soft_wrap=True)
+    # the rarest class of the held-out rows is what differences of AUC hang on
+    classes = kept.labels.values
+    rarest = min(np.unique(classes[rows.test], return_counts=True)[1].min() for _, rows in kept.splits)
+    by_plan = {
+        plan: [kept.points[training_name(plan, seed)] for seed in experiment.data.seeds] for plan in experiment.plans
+    }
+    made = document(experiment, content_digest(kept.table), trainer, by_plan, int(rarest))
+    write_whole(kept.folder / DOCUMENT, made.model_dump_json(indent=1).encode(), mode=0o644)
+    say(made)
+    if (page := drawn(kept.folder / PAGE, lambda: html(made))) is not None:
+        write_whole(kept.folder / PAGE, page.encode(), mode=0o644)
+
+
+def training_name(plan: Plan, seed: int) -> str:
+    """The name of a training among those of a folder."""
+    return f"{plan.word}-seed-{seed}"
 
 
 def _line(name: str, result: TrainingResult) -> str:

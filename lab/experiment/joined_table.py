@@ -20,6 +20,7 @@ from treetap import terminal
 from treetap.arrays import Ints
 from treetap.errors import ConfigError, DataError, did_you_mean
 from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.file_tables import PartyTable
 from treetap.lab.experiment.joined_encodings import codes, encode_in, noted, settled_in, time_ranks_in
 from treetap.lab.experiment.party_tables import ID, OWNER, Split, check_positive, dealt, draw_owners, named_owners
 from treetap.lab.experiment.results import PlannedRun
@@ -68,7 +69,7 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     left = {data.id, *data.drop}
     kept = [name for name in names if name not in left and (name != data.time or name in claimed)]
     own_ids = [] if data.id is None else [data.id]
-    by_name = {*experiment.encoded_by_name, *data.dated_by_name}
+    by_name = {*data.dated_by_name, *(name for it in (data, *experiment.party) for name in encoded_by_name(it.encode))}
     texts = [*own_ids, *(name for name in kept if name in by_name)]
     times = [data.time] if data.time is not None and data.time not in kept else []
     table = read_columns(source, [*own_ids, *kept, *times], texts, own_ids)
@@ -345,7 +346,7 @@ def refuse_constant(experiment: ExperimentFile, table: pa.Table, runs: Sequence[
         return
     faults, titles = dict[str, dict[str, str]](), list[str]()
     for run, drawn in runs:
-        said = {party.name: _unusable(experiment, table, drawn, party.name) for party in experiment.party}
+        said = {party.name: _unusable(experiment, table, drawn, party) for party in experiment.party}
         titles += [run.title] if any(said.values()) else []
         for name, columns in said.items():
             if columns:
@@ -360,22 +361,19 @@ def refuse_constant(experiment: ExperimentFile, table: pa.Table, runs: Sequence[
         )
 
 
-def _unusable(experiment: ExperimentFile, table: pa.Table, drawn: Split, name: str) -> dict[str, str]:
-    """A party's constant columns in a run; where they are dropped only if it needs a column and keeps none."""
-    constant = _constant(experiment, table, drawn, name)
-    if not experiment.data.drop_constant:
-        return constant
-    return constant if constant and experiment.spread and len(constant) == len(drawn.columns[name]) else {}
+def _unusable(experiment: ExperimentFile, table: pa.Table, drawn: Split, party: PartyTable) -> dict[str, str]:
+    """A party's constant columns in a run, as it would find them in its own table.
 
-
-def _constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, name: str) -> dict[str, str]:
-    """Those of a party, as it would find them in its own table."""
-    party = next(column for column in experiment.party if column.name == name)
-    names = [column for column in drawn.columns[name] if not is_tensor(table.column(column).type)]
+    Where they are dropped only if it needs a column and keeps none.
+    """
+    own = drawn.columns[party.name]
+    names = [column for column in own if not is_tensor(table.column(column).type)]
     rows, path = pa.array(drawn.train), Path(experiment.data.title)
     columns = {column: table.column(column).take(rows) for column in names}
     missing = experiment.job.params().missing
     made = encoded(path, columns, len(rows), encode_in(experiment, table, party, names), None, missing)
     extents = dict(zip(made.names, Held(made.values).extents(np.arange(len(rows))), strict=True))
     names = [column for column in names if column not in party.cuts]
-    return constant_columns(names, extents, made.categories, one_hot=experiment.data.drop_constant)
+    dropped = experiment.data.drop_constant
+    constant = constant_columns(names, extents, made.categories, one_hot=dropped)
+    return {} if dropped and not (experiment.spread and len(constant) == len(own)) else constant

@@ -8,7 +8,7 @@ accounts.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -355,22 +355,19 @@ class JointModel:
         players = [f"{party}.{name}" for party, name in self.features]
         return attributions(published, player, goes_left, players, len(next(iter(features.values()))))
 
-    def after_rounds(self, tables: Mapping[str, TableConfig]) -> tuple[Ids, Iterator[Floats]]:
+    def after_rounds(self, tables: Mapping[str, TableConfig]) -> tuple[Ids, list[Floats]]:
         """The records that all tables have, and their outcome after each round of the training, the best or not.
 
         Raises as `predict`.
         """
-        read = self.tables(tables)
-        return read[self.label_holder].ids, self._outcomes(_features(read))
-
-    def _outcomes(self, features: Mapping[str, Floats]) -> Iterator[Floats]:
-        model, meaning = self.opened.published, self.opened.meaning
-        n, goes_left = router(meaning, features)
+        read, model, outcomes = self.tables(tables), self.opened.published, list[Floats]()
+        n, goes_left = router(self.opened.meaning, _features(read))
         sums = np.tile(np.array(model.base_margin, dtype=np.float64), (n, 1))
         for number, tree in enumerate(model.trees, start=1):
             sums[:, list(tree.outputs)] += reached_values(tree, route(tree.splits, n, goes_left), goes_left)
             if number % model.trees_per_round == 0:
-                yield model.outcome(sums / number if model.averaged else sums.copy())
+                outcomes.append(model.outcome(sums / number if model.averaged else sums.copy()))
+        return read[self.label_holder].ids, outcomes
 
     def tables(self, tables: Mapping[str, TableConfig]) -> dict[str, Table]:
         """The records that all tables have, in the order of ids, as each party encodes its own. Raises as `predict`."""

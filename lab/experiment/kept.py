@@ -30,6 +30,7 @@ from treetap.lab.experiment.party_tables import Split, with_classes, with_positi
 from treetap.lab.experiment.results import Logged, PlannedRun, Results, RunResult
 from treetap.lab.local_federation import empty_folder, keep_table, to_toml
 from treetap.models.durable import ignored_by_git, make_folder, make_ignored_folder, write_whole
+from treetap.protocols.prediction import FORMATS
 from treetap.protocols.registry import training
 from treetap.tables.labels import Labels
 from treetap.tables.source_keys import SourceKeys
@@ -120,8 +121,10 @@ class Kept:
     runs: list[RunResult]
     points: dict[str, TrainingResult]
 
-    def predictions(self, run: PlannedRun, form: str) -> Path:
-        """The file of a run's predictions in a format."""
+    def predictions(self, run: PlannedRun) -> Path:
+        """The file of a run's predictions."""
+        asked = self.experiment.predict
+        form = FORMATS[0] if asked is None else asked.format
         make_folder(self.folder / PREDICTIONS)
         return self.folder / PREDICTIONS / f"{run.name}.{form}"
 

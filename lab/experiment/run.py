@@ -227,22 +227,17 @@ def _compare(
     if experiment.data.compare:
         run.metrics = {**run.metrics, **central.metrics()}
         run.gain = central.gain(outcome)
-    if experiment.predict is not None:
-        run.predict = _compared(central, done)
-
-
-def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, Prediction]:
-    """Per protocol a prediction's costs and disclosures, and its raw scores' distance from the centralised model's."""
-    compared = {}
-    for protocol, status in done.items():
-        rows = traffic([status])
-        compared[protocol] = Prediction(
-            seconds=status.seconds,
-            bytes=sum(row.bytes for row in rows),
-            max_difference=central.difference(pq.read_table(status.predictions)) if central.comparable else None,
-            traffic=rows,
-        )
-    return compared
+    if experiment.predict is not None:  # costs, disclosures, and raw scores' distance from the centralised model's
+        compared = {}
+        for protocol, status in done.items():
+            rows = traffic([status])
+            compared[protocol] = Prediction(
+                seconds=status.seconds,
+                bytes=sum(row.bytes for row in rows),
+                max_difference=central.difference(pq.read_table(status.predictions)) if central.comparable else None,
+                traffic=rows,
+            )
+        run.predict = compared
 
 
 def _finished(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
