@@ -15,7 +15,7 @@ from treetap.arrays import Array
 from treetap.errors import did_you_mean
 from treetap.lab.api.fitted import on_disk, warn_unlike
 from treetap.lab.api.frames import InvalidInput, Rows
-from treetap.lab.api.party_tables import PartyTables
+from treetap.lab.api.loopback import OwnTable
 from treetap.lab.experiment.joint_model import JointModel
 from treetap.lab.experiment.results import Importance
 from treetap.models.store import names_in
@@ -30,20 +30,18 @@ _OWN, _PARTY = "own:", "party:"
 _LEAVE_OUT = "leave them out"
 
 
-def by_shards(model: JointModel, data: PartyTables, date_formats: Mapping[str, Any] | None = None) -> Any:
+def by_shards(model: JointModel, tables: Mapping[str, OwnTable], rows: Rows) -> Any:
     """The Shapley value of every feature of every party, in the order of the caller's rows; no message is sent.
-
-    `date_formats`: as of `predict_jointly`.
 
     Raises:
         InvalidInput: a table cannot be read as in the training, or a party lacks records.
         ImportError: shap is not installed.
     """
     explanation = _imported("shap", "explain", "explain needs").Explanation
-    with on_disk(data.tables, date_formats) as configs:
+    with on_disk(tables) as configs:
         ids, features = model.records(configs)
     warn_unlike(model.unlike)
-    places = data.rows.all_in(pa.table(ids), _LEAVE_OUT)
+    places = rows.all_in(pa.table(ids), _LEAVE_OUT)
     attributed = model.attributions({party: columns[places] for party, columns in features.items()})
     values = np.hstack([features[party][places] for party in dict.fromkeys(party for party, _ in model.features)])
     return explanation(

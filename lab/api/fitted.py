@@ -63,17 +63,13 @@ def written(shards: Shards) -> Iterator[dict[str, Path]]:
         yield write_shards(shards, Path(folder))
 
 
-def predict_jointly(
-    model: JointModel, tables: Mapping[str, pa.Table], date_formats: Mapping[str, Any] | None = None
-) -> pa.Table:
-    """Predictions of tables by party, with a column `ID`, as a label holder's file has them; no message is sent.
-
-    `date_formats`: by party, that of its table's description.
+def predict_jointly(model: JointModel, tables: Mapping[str, OwnTable]) -> pa.Table:
+    """Predictions of tables by party, as a label holder's file has them; no message is sent.
 
     Raises:
         InvalidInput: a table cannot be read as in the training; the message names the party.
     """
-    with on_disk(tables, date_formats) as configs:
+    with on_disk(tables) as configs:
         predictions = model.predict(configs)
     warn_unlike(model.unlike)
     for sentence in model.says:
@@ -82,18 +78,15 @@ def predict_jointly(
 
 
 @contextmanager
-def on_disk(
-    tables: Mapping[str, pa.Table], date_formats: Mapping[str, Any] | None = None
-) -> Iterator[dict[str, TableConfig]]:
-    """Tables by party, with a column `ID`, as a joint model reads them. Raises as `predict_jointly`."""
+def on_disk(tables: Mapping[str, OwnTable]) -> Iterator[dict[str, TableConfig]]:
+    """Tables by party as a joint model reads them, whose own encodings they have. Raises as `predict_jointly`."""
     with tempfile.TemporaryDirectory(prefix="treetap-tables-") as folder:
         configs = {}
-        for party, table in tables.items():
+        for party, own in tables.items():
             path = Path(folder) / f"{party}.parquet"
-            pq.write_table(table, path)
-            form = (date_formats or {}).get(party)
-            own = [name for name in table.column_names if name != ID]
-            configs[party] = TableConfig(path=path, id=ID, columns=own, date_format=form)
+            pq.write_table(own.records, path)
+            names = [name for name in own.records.column_names if name != ID]
+            configs[party] = TableConfig(path=path, id=ID, columns=names, date_format=own.keys.get("date_format"))
         try:
             yield configs
         except BadInput as failure:
@@ -270,9 +263,7 @@ class Fitted:
             )
         else:
             with written(self.shards) as folders:
-                records = {party: own.records for party, own in tables.items()}
-                forms = {party: own.keys.get("date_format") for party, own in tables.items()}
-                predicted = predict_jointly(JointModel(folders), records, forms)
+                predicted = predict_jointly(JointModel(folders), tables)
             self._predicted = None
         self._last = digest, predicted
         return predicted
@@ -285,10 +276,7 @@ class Fitted:
         """
         classes = {name: number for number, name in enumerate(self.manifest["classes"])}
         objective, own = str(self.manifest["objective"]), tables[self.label_holder]
-        with (
-            written(self.shards) as folders,
-            on_disk({party: table.records for party, table in tables.items()}) as configs,
-        ):
+        with written(self.shards) as folders, on_disk(tables) as configs:
             ids, outcomes = JointModel(folders).after_rounds(configs)
             records = own.records.take(pa.array(Ids.of_column(own.records.column(ID)).places_of(ids)))
             labels = records.column(own.keys["label"]).to_pylist()

@@ -150,9 +150,8 @@ class Insights(CallerRecords):
         check_explained(self._fitted.manifest["protocol"])
         tables = self._own_tables(data)
         if not federated:
-            forms = {party: own.keys.get("date_format") for party, own in tables.items()}
             with written(self._fitted.shards) as folders:
-                return by_shards(JointModel(folders), data, forms)
+                return by_shards(JointModel(folders), tables, data.rows)
         if (running := self._fitted.loopback) is None:
             raise InvalidInput("federated: the federation of this model does not run here; leave it out")
         told, _ = running.predict(self._fitted.job, tables, "eini", verbose=bool(self.verbose), attributed=True)

@@ -44,6 +44,15 @@ from treetap.trees.params import BoostingParams, TreeParams
 from treetap.trees.withholding import NOTHING
 from treetap.wire.v2 import setup_pb2
 
+#: Names of a job's tables, the training's and, where there is one, the eval table.
+TRAIN, EVAL = "train", "eval"
+#: The job's name in the manifests of its shards.
+JOB_NAME = "simulated"
+#: Party → name of a file of its shard → content.
+Shards = dict[str, dict[str, bytes]]
+#: Party → name of a table → its settings in a party's file.
+Tables = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
 
 def check(given: Parameters, base_model: Any) -> None:
     """Raise InvalidInput for what a training without processes cannot have."""
@@ -92,16 +101,6 @@ def train(
             raise InvalidInput(to_caller(said)) from None
 
 
-#: Names of a job's tables, the training's and, where there is one, the eval table.
-TRAIN, EVAL = "train", "eval"
-#: The job's name in the manifests of its shards.
-JOB_NAME = "simulated"
-#: Party → name of a file of its shard → content.
-Shards = dict[str, dict[str, bytes]]
-#: Party → name of a table → its settings in a party's file.
-Tables = Mapping[str, Mapping[str, Mapping[str, Any]]]
-
-
 def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any]) -> Shards:
     """The shards of all parties of a training.
 
@@ -119,7 +118,11 @@ def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any]) -> Sha
     spec = job.spec(holder, others, TRAIN, EVAL if further else "")
     params = _params(job, spec)
     own = Defences.model_validate(defences)
-    refuse_noise(own)
+    if own.label_dp is not None:  # noise that no other training repeats
+        raise ConfigError(
+            "label_dp and simulate do not go together: noisy labels are drawn once, in secret, and charged to the "
+            "label holder's ledger; leave one of them out"
+        )
     for party in tables:
         configs = {name: TableConfig.model_validate(given) for name, given in tables[party].items()}
         rules = Policy.permissive({"people": {"label_holders": [name for name in tables if name != party]}})
@@ -143,15 +146,6 @@ def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any]) -> Sha
     before = [(party, own.table) for party, own in aligned.items()]
     model = centrally.train(before, labels, len(classes), params, own.withholding, rounds=rounds, **given)
     return _shards(model, rounds, spec, data, aligned, hides=own.withholding != NOTHING)
-
-
-def refuse_noise(defences: Defences) -> None:
-    """Raise `ConfigError` for a defence that draws noise, which no other training repeats."""
-    if defences.label_dp is not None:
-        raise ConfigError(
-            "label_dp and simulate do not go together: noisy labels are drawn once, in secret, and charged to the "
-            "label holder's ledger; leave one of them out"
-        )
 
 
 def _params(job: JobTable, spec: setup_pb2.JobSpec) -> TreeParams:

@@ -177,7 +177,7 @@ def test_an_id_column_is_kept_and_is_no_feature(library: str) -> None:
         assert "key" not in [name for own in model.columns_.values() for name in own]
         found = model.predict_frame(data)
         assert type(found) is type(made(plain))
-        assert (model.n_features_in_, model.feature_names_in_.tolist()) == (4, list("0123"))
+        assert (model.n_features_in_, model.feature_names_in_.tolist()) == (4, list("3210"))
         assert np.asarray(found["key"]).tolist() == plain["key"].tolist()
         assert np.asarray(found["key"]).dtype.kind == "i"
         assert (np.asarray(found["probability_1"]) == model.predict_proba(data)[:, 1]).all()

@@ -107,7 +107,7 @@ FAULTS: list[tuple[list[tuple[str, ...]], dict[str, str], str]] = [
         {"data": 'weight = "a"', "parties": PARTIES.replace('columns = ["a"]', "share = 0.0")},
         "line 4, weight column 'a': the",
     ),
-    (ROWS, {"parties": PARTIES.replace("lab", "clinic")}, "two parties have one name"),
+    (ROWS, {"parties": PARTIES.replace('"lab"', '"clinic"')}, "two parties have one name"),
     (ROWS, {"parties": PARTIES.replace("labels = true\n", "")}, "exactly one [[party]] has labels = true"),
     (ROWS, {"parties": PARTIES[: PARTIES.rindex("[[party]]")]}, "party: "),
     (

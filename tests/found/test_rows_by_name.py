@@ -295,7 +295,9 @@ def _plain(found: Any) -> Any:
 @_tried(["FederatedClassifier", "FederatedRegressor", "LoadedModel"])
 def test_records_to_predict(kind: Kind, trial: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer for each row of X in its order, whatever the order of other parties; ids are kept, or missed."""
-    monkeypatch.setattr("treetap.lab.api.explanations._shap", lambda: SimpleNamespace)
+    monkeypatch.setattr(
+        "treetap.lab.api.explanations._imported", lambda *_: SimpleNamespace(Explanation=SimpleNamespace)
+    )
     model, given = (_loaded(kind), kind.given) if trial == "LoadedModel" else (_fitted(trial, kind), {})
     if trial == "LoadedModel" and kind.libraries == "array":
         with pytest.raises(ValueError, match="X must be a data frame"):
