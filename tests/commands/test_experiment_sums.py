@@ -144,7 +144,6 @@ def test_the_audit_file_names_the_victims(record: str | None, tmp_path: Path) ->
     assert found["audit"]["clinic"]["columns_read"]["lab"]["columns"] == 1
     assert label_holder(file) == "clinic"
     opened = read_holder(file, next(party for party in file.party if party.name == "clinic")).opened
-    assert opened is not None
     assert (len(opened.trees), opened.parties) == (2, ("lab", "shop"))
     for victim in file.victim:
         assert victim.truth is not None

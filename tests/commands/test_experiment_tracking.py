@@ -73,7 +73,6 @@ def test_mlflow_has_what_was_measured(made: list[int], capsys: pytest.CaptureFix
 
     client = MlflowClient(tracking_uri=f"sqlite:///{Path('tracked').resolve()}/mlflow.db")
     found = client.get_experiment_by_name("exp")
-    assert found is not None
     runs = {each.info.run_name: each for each in client.search_runs([found.experiment_id])}
     assert set(runs) == {"exp", "seed-4", "seed-5", "seed-6"}
     assert {each.info.status for each in runs.values()} == {"FINISHED"}
@@ -174,7 +173,6 @@ def test_a_server_that_is_not_there(made: list[int], monkeypatch: pytest.MonkeyP
         given = experiment().model_copy(update={"output": experiment_file.OutputTable(mlflow=address)})
         mlflow = given.output.mlflow_address(Path())
         found = run_experiment(opened(given, Path("kept")), mlflow=mlflow)
-    assert found.mlflow is not None
     assert (found.mlflow.fault or "").startswith(f"MLflow at {address}: ")
     assert len(found.runs) == 1
 

@@ -384,7 +384,6 @@ def test_no_text_of_a_panel_lies_under_a_line() -> None:
     """At the right, where the line without a defence would cross it, the text of the level gives way."""
     points = [at("id_lmid", {"xi": xi, "counts": "shown"}, 0.9, 0.6 - 0.02 * k) for k, xi in enumerate((1, 0.5, 0.1))]
     panel = of_guesses(_by_hand(*points))
-    assert panel.limit is not None
     assert panel.alone is not None
     assert len(panel.values) > 4
     for it in panel.values:
@@ -502,7 +501,6 @@ def test_both_directions_of_a_document(folder: Path, tmp_path: Path, capsys: pyt
     assert load_frontier(path) == document
     (point,) = document.points
     assert ({name: it.mean for name, it in point.v_measure.items()}, point.seeds) == ({"uni": 0.4, "cl": 0.2}, [0, 1])
-    assert point.cells is not None
     assert point.cells.read.mean == pytest.approx(0.4)
     assert (point.added.mean, point.gain.mean, document.before.mean) == pytest.approx((0.3, 0.2, 0.4))
     assert point.cells.explained.mean == pytest.approx(0.8)

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from tests.commands.experiment_documents import experiment, run
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import AuditTable
-from treetap.lab.experiment.headline import Compared, Gain, compared, gain_of, headline
+from treetap.lab.experiment.headline import Gain, compared, gain_of, headline
 from treetap.lab.experiment.kept import MOST_RECORDS, with_usual
 from treetap.lab.experiment.results import Results
 from treetap.trees import metrics
 from treetap.version import install
-
-
-def gained(*given: Any) -> Gain:
-    """The gain of outcomes, which there is; `given`: those of `gain_of` but for the seed."""
-    gain = gain_of(*given, 0)
-    assert gain is not None
-    return gain
-
-
-def means_of(*gains: Gain | None) -> Compared:
-    """What there is to say of these runs."""
-    means = compared(gains)
-    assert means is not None
-    return means
 
 
 def test_a_gain_is_of_the_same_rows_and_its_interval_covers_what_redrawing_them_does() -> None:
@@ -37,7 +21,7 @@ def test_a_gain_is_of_the_same_rows_and_its_interval_covers_what_redrawing_them_
     draw = np.random.default_rng(3)
     truth = np.arange(400) % 2
     clear, vague = (1 / (1 + np.exp(-draw.normal(strength * (truth - 0.5)))) for strength in (2.0, 0.7))
-    gain = gained("binary:logistic", clear, {"bank": vague}, truth, None)
+    gain = gain_of("binary:logistic", clear, {"bank": vague}, truth, None, 0)
     assert (gain.measure, gain.best) == ("auc", "bank")
     assert (gain.together, gain.alone["bank"]) == (metrics.auc(clear, truth), metrics.auc(vague, truth))
     # DeLong, DeLong and Clarke-Pearson 1988: each row's share of the difference
@@ -45,10 +29,9 @@ def test_a_gain_is_of_the_same_rows_and_its_interval_covers_what_redrawing_them_
     of_rows = [wins[0].mean(axis=k) - wins[1].mean(axis=k) for k in (1, 0)]
     half = 1.96 * sum(it.var(ddof=1) / len(it) for it in of_rows) ** 0.5
     assert gain.low is not None
-    assert gain.high is not None
     assert (gain.high - gain.low) / 2 == pytest.approx(half, rel=0.15)
     assert gain.low > 0
-    same = gained("binary:logistic", vague, {"bank": vague}, truth, None)
+    same = gain_of("binary:logistic", vague, {"bank": vague}, truth, None, 0)
     assert (same.low, same.high) == (0.0, 0.0)
 
 
@@ -56,11 +39,11 @@ def test_the_measure_fits_the_labels() -> None:
     """Accuracy of three classes, RMSE of numbers, of which less is better; rows count by their weights."""
     truth = np.array([0, 1, 2, 2])
     right, wrong = np.eye(3)[truth], np.eye(3)[[0, 1, 2, 0]]
-    gain = gained("multi:softprob", right, {"a": wrong, "b": np.eye(3)[[1, 1, 1, 1]]}, truth, None)
+    gain = gain_of("multi:softprob", right, {"a": wrong, "b": np.eye(3)[[1, 1, 1, 1]]}, truth, None, 0)
     assert (gain.measure, gain.together, gain.alone, gain.best) == ("accuracy", 1.0, {"a": 0.75, "b": 0.25}, "a")
-    weighed = gained("multi:softprob", right, {"a": wrong}, truth, np.array([1.0, 1.0, 1.0, 0.0]))
+    weighed = gain_of("multi:softprob", right, {"a": wrong}, truth, np.array([1.0, 1.0, 1.0, 0.0]), 0)
     assert weighed.alone == {"a": 1.0}
-    numbers = gained("reg:squarederror", np.zeros(4), {"a": np.ones(4)}, np.zeros(4), None)
+    numbers = gain_of("reg:squarederror", np.zeros(4), {"a": np.ones(4)}, np.zeros(4), None, 0)
     assert (numbers.measure, numbers.together, numbers.low, numbers.high) == ("rmse", 0.0, 1.0, 1.0)
     assert gain_of("binary:logistic", np.ones(4), {"a": np.ones(4)}, np.zeros(4), None, 0) is None, "no AUC"
 
@@ -73,10 +56,10 @@ def test_few_rows_tell_nothing_for_certain() -> None:
         truth, certain = np.repeat([0, 1], [60 - rare, rare]), 0
         for seed in range(60):
             first, second = (1 / (1 + np.exp(-truth - draw.normal(size=60))) for _ in range(2))
-            means = means_of(gain_of("binary:logistic", first, {"bank": second}, truth, None, seed))
+            means = compared([gain_of("binary:logistic", first, {"bank": second}, truth, None, seed)])
             certain += means.certain
         assert certain <= most, rare
-    alone = gained("binary:logistic", np.array([0.1, 0.9]), {"bank": np.array([0.9, 0.1])}, np.array([0, 1]), None)
+    alone = gain_of("binary:logistic", np.array([0.1, 0.9]), {"bank": np.array([0.9, 0.1])}, np.array([0, 1]), None, 0)
     assert (alone.together, alone.alone, alone.low, alone.high) == (1.0, {"bank": 0.0}, -1.0, 1.0)
     one = np.array([1.0, 0.0])
     assert gain_of("reg:squarederror", np.zeros(2), {"bank": np.ones(2)}, np.zeros(2), one, 0) is None
@@ -100,7 +83,7 @@ def test_the_line_says_what_a_federation_is_worth() -> None:
     assert headline([none]) == "Together 0.730 AUC; the label holder has no columns to predict by alone"
     assert headline([first, None]) is None
     assert headline([]) is None
-    partly = means_of(several, several.model_copy(update={"alone": {"north": 0.6}}))
+    partly = compared([several, several.model_copy(update={"alone": {"north": 0.6}})])
     assert partly.alone == pytest.approx({"north": 0.7})
 
 
@@ -111,10 +94,10 @@ def test_a_gain_and_its_interval_are_of_the_same_comparison() -> None:
     assert headline([first, second]) == (
         "Together 0.800 AUC, the best alone of each run (north or south) 0.730 (gain +0.070, +0.035 to +0.105)"
     )
-    means = means_of(first, second)
+    means = compared([first, second])
     assert (means.low + means.high) / 2 == pytest.approx(means.gain)
     assert means.alone == pytest.approx({"north": 0.65, "south": 0.68})
-    nothing = means_of(first, second.model_copy(update={"alone": {}}))
+    nothing = compared([first, second.model_copy(update={"alone": {}})])
     assert (nothing.best, nothing.certain) == (None, False)
 
 
