@@ -137,7 +137,7 @@ class Fitted:
         """`trained`: the federation and its job; None: the training was simulated."""
         self.shards, self.label_holder = shards, label_holder
         self._loopback: Loopback | None = trained[0] if trained else None
-        self._training: jobs_pb2.JobStatus | None = trained[1] if trained else None
+        self._training = trained[1].SerializeToString() if trained else None
         self._folder = None if self._loopback is None else self._loopback.folder
         with written(shards) as folders:
             manifests = {party: read_manifest(folder) for party, folder in folders.items()}
@@ -159,16 +159,11 @@ class Fitted:
         return self._training is None
 
     @property
-    def trees(self) -> int:
-        """The number of trees, also of those after the best round."""
-        return int(self.manifest["trees"])
-
-    @property
     def training(self) -> jobs_pb2.JobStatus:
         """The training's status. Raises InvalidInput: it was simulated."""
         if self._training is None:
             raise InvalidInput("simulate = True: no party sent anything; fit without it to see what is sent")
-        return self._training
+        return jobs_pb2.JobStatus.FromString(self._training)
 
     @property
     def job(self) -> str:
@@ -176,14 +171,7 @@ class Fitted:
         return str(self.manifest["job"])
 
     def __getstate__(self) -> dict[str, Any]:
-        trained = None if self._training is None else self._training.SerializeToString()
-        kept = {"_loopback": None, "_last": None, "_predicted": None, "_training": trained}
-        return {**self.__dict__, **kept}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        trained = state["_training"]
-        own = None if trained is None else jobs_pb2.JobStatus.FromString(trained)
-        self.__dict__ |= {**state, "_training": own}
+        return {**self.__dict__, "_loopback": None, "_last": None, "_predicted": None}
 
     @property
     def rounds(self) -> int:

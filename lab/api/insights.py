@@ -84,7 +84,7 @@ class Insights(CallerRecords):
         """The training's cost and outcome: seconds by phase, bytes, ciphertext arithmetic by party, metrics, trees."""
         check_is_fitted(self)
         if self._fitted.simulated:
-            return {"metrics": self._fitted.metrics, "trees": self._fitted.trees, "federated": False}
+            return {"metrics": self._fitted.metrics, "trees": self._fitted.manifest["trees"], "federated": False}
         status = self._fitted.training
         return {
             "job": status.job,

@@ -303,8 +303,7 @@ class JointModel:
 
     def columns(self, party: str) -> list[str]:
         """The columns that a party's table must have."""
-        manifest = self.manifests[party]
-        return list(manifest["source_columns"])
+        return list(self.manifests[party]["source_columns"])
 
     def importances(self) -> list[Importance]:
         """Gain, cover and number of splits by party and feature, the largest total gain first."""
