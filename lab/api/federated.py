@@ -9,9 +9,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
-from sklearn.utils.validation import (
-    check_is_fitted,
-)
 
 from treetap.commands.jobs.job_file import JobTable
 from treetap.lab.api import loopback, party_tables, simulated
@@ -47,7 +44,6 @@ class FederatedEstimator(Insights):
 
     #: The objective where the targets are not seen here.
     _usual_objective = "binary:logistic"
-    _fitted: Any
 
     @checked()
     def fit(
@@ -189,14 +185,13 @@ class FederatedEstimator(Insights):
         TreetapError
             The federation failed.
         """
-        check_is_fitted(self)
-        running = self._fitted.loopback if isinstance(self._fitted, Fitted) else None
+        running = self._model.loopback if isinstance(self._model, Fitted) else None
         if running is None:
             raise InvalidInput("the federation of this model does not run here: fit in a block of treetap.federation")
         with checked():
             data = self._party_tables(X).by_names()
             tables = self._own_tables(data)
-        with running.serve(self._fitted.job, tables, self._protocol) as address:
+        with running.serve(self._model.job, tables, self._protocol) as address:
             yield Served(f"http://{address}", {NAME_KEY: running.client}, list(data.rows.ids))
 
     @checked()
@@ -218,8 +213,7 @@ class FederatedEstimator(Insights):
         ValueError
             The folder holds something.
         """
-        check_is_fitted(self)
-        place, shards = Path(folder), self._fitted.shards
+        place, shards = Path(folder), self._model.shards
         try:
             if place.exists() and any(place.iterdir()):
                 raise InvalidInput(f"{place}: is not empty; name another folder")
@@ -282,15 +276,14 @@ class FederatedEstimator(Insights):
 
     def _predictions(self, X: Any) -> tuple[pa.Table, Rows | None]:
         """Predictions as the label holder's file has them, and the rows of `X`; None where it has its own."""
-        check_is_fitted(self)
-        protocol = self._protocol
-        if isinstance(self._fitted, RemoteFitted):
+        model, protocol = self._model, self._protocol
+        if isinstance(model, RemoteFitted):
             if not isinstance(X, str):
                 raise InvalidInput("the federation has its own tables: X is their name")
-            predicted = self._fitted.predict(X, protocol, verbose=bool(self.verbose))
+            predicted = model.predict(X, protocol, verbose=bool(self.verbose))
             return predicted.rename_columns([ID, *predicted.column_names[1:]]), None
         data = self._party_tables(X)
-        return self._fitted.predict(self._own_tables(data), protocol, verbose=bool(self.verbose)), data.rows
+        return model.predict(self._own_tables(data), protocol, verbose=bool(self.verbose)), data.rows
 
     @property
     def _protocol(self) -> str:
@@ -313,8 +306,7 @@ class FederatedEstimator(Insights):
 
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Labels and weights for `score`, in the order of the rows of `X`; `y` may name a column as in `fit`."""
-        check_is_fitted(self)
-        if isinstance(self._fitted, RemoteFitted):
+        if isinstance(self._model, RemoteFitted):
             return y, sample_weight
         rows = self._party_tables(X).rows
         if is_label(y) and library_of(rows.data) is not None:

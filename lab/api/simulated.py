@@ -211,8 +211,6 @@ def _aligned(
                 "set alignment = 'psi'"
             )
         common = common.take(np.flatnonzero(own.ids.places_of(common) >= 0))
-    if not len(common):
-        raise DataError("no record is common to all parties: do all of them hold the same ids?")
     places = {party: own.ids.places_of(common) for party, own in records.items()}
     taken = {party: own.take(places[party]) for party, own in records.items()}
     if not taken[data.party].training:

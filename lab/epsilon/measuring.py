@@ -88,12 +88,12 @@ class Result:
 
 def _kept(
     folder: Path,
+    code: str,
+    until: float,
     kind: str,
     identity: dict[str, Any],
-    code: str,
     count: int,
     made: Callable[[random.Random], dict[str, Any]],
-    until: float,
     told: Callable[[int], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
     """The lines of one kind of draws of a mechanism, kept under what they depend on, `identity` and `code`.
@@ -157,19 +157,11 @@ def _measured(
 
     has_one = bool(row.canaries) and not row.no_one_run
     progress(0, batches, "one run" if has_one else "")
-    of_one = {**identity, "canaries": row.canaries}
-    one = _kept(folder, "one-run", of_one, row.code(), int(has_one), once, until)
-    noise = partial(_noise, row)
-    learned = _kept(folder, "noise", identity, row.code(), int(bool(batches)), noise, until)
-    games = _kept(
-        folder,
-        "runs",
-        identity,
-        row.code(),
-        batches,
-        played,
-        until,
-        lambda done: progress(done, batches, f"{2 * row.batch * done} runs"),
+    keep = partial(_kept, folder, row.code(), until)
+    one = keep("one-run", {**identity, "canaries": row.canaries}, int(has_one), once)
+    learned = keep("noise", identity, int(bool(batches)), partial(_noise, row))
+    games = keep(
+        "runs", identity, batches, played, lambda done: progress(done, batches, f"{2 * row.batch * done} runs")
     )
     lines = games[:batches]
     estimates = _estimates(row, lines, one if has_one else [], asked)
@@ -224,11 +216,7 @@ def _estimates(
 
 
 #: Way to a bound → its words.
-_WAYS = {
-    "runs": "repeated runs",
-    "gaussian": "repeated runs, noise taken for Gaussian",
-    "one_run": "one run",
-}
+_WAYS = {"runs": "repeated runs", "gaussian": "repeated runs, noise taken for Gaussian", "one_run": "one run"}
 
 
 def print_result(asked: MeasureFile, result: Result, *, details: bool) -> None:

@@ -236,9 +236,7 @@ async def _settled(
         opened[node] = SimpleNamespace(left={0: sums[2 * place]})
         tree.sums[node] = sums[2 * place] + sums[2 * place + 1]
     divisions: Any = SimpleNamespace(
-        place=dict.fromkeys(nodes, 0),
-        open=[],
-        ended=[child for node in nodes for child in (2 * node, 2 * node + 1)],
+        place=dict.fromkeys(nodes, 0), open=[], ended=[child for node in nodes for child in (2 * node, 2 * node + 1)]
     )
     slots: Any = None
     own: Any = SimpleNamespace(loss=SimpleNamespace(scale=1.0))

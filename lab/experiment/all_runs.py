@@ -270,13 +270,7 @@ def run_experiment(
             remove_folder(federation)  # what an earlier attempt left
             try:
                 result = run_seed(
-                    given,
-                    kept.table,
-                    run.seed,
-                    federation,
-                    fold=run.fold,
-                    live=live,
-                    predictions=kept.predictions(run),
+                    given, kept.table, run.seed, federation, fold=run.fold, live=live, predictions=kept.predictions(run)
                 )
             finally:
                 if not keep_keys:

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
@@ -23,6 +25,7 @@ from sklearn.model_selection import GridSearchCV
 import treetap
 from treetap.commands.jobs import progress_view
 from treetap.lab.api import loopback
+from treetap.lab.local_federation import to_toml
 from treetap.tables.binned import bin_columns
 from treetap.tables.features import Held
 from treetap.tables.reading import Table
@@ -42,6 +45,15 @@ PARTIES = {"party-1": ["a", "c"], "party-2": ["d", "b"]}
 def _table(columns: list[str]) -> Table:
     ids = [f"{row:02d}" for row in range(len(X))]
     return Table(Path("x"), Ids.of(ids), columns, Held(X[columns].to_numpy()), None, np.arange(len(X)))
+
+
+def place_tables(running: loopback.Loopback, name: str, frames: dict[str, pd.DataFrame]) -> None:
+    """Write frames where the parties of a federation read their own tables; ids are `id`, a label is `owes`."""
+    for party, frame in frames.items():
+        place = running.folder / party / "tables"
+        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), place / f"{name}.parquet")
+        keys = {"path": f"{name}.parquet", "id": "id", "columns": [key for key in frame if key not in ("id", "owes")]}
+        (place / f"{name}.toml").write_text(to_toml({**keys, "label": "owes"} if "owes" in frame else keys))
 
 
 @pytest.mark.parametrize("scheme", [{}, {"scheme": "lattice", "key_bits": None}], ids=["with a key", "on a lattice"])
