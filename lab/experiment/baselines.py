@@ -21,7 +21,7 @@ from treetap.errors import ConfigError, DataError, Defect
 from treetap.lab.experiment import joint_model
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.headline import Gain, conclusion, gain_of
-from treetap.lab.experiment.party_tables import ID, Split, read_as_party, truth
+from treetap.lab.experiment.party_tables import ID, Split, places, read_as_party, truth
 from treetap.lab.experiment.results import Defended, Measures, RunResult
 from treetap.models.durable import parse_json
 from treetap.models.store import CLEAN_METRICS, COLUMN_PRIVACY, read_manifest
@@ -75,14 +75,13 @@ class Comparison:
             for name in self._names
         }
         self._ids, self._seed = self.asked[self._names[0]].ids, seed
-        place = {str(record): row for row, record in enumerate(rows.column(ID).to_pylist())}
-        self._rows = [place[record] for record in self._ids]
+        self._rows = places(rows, self._ids)
         self._ownership: dict[str, Rows] | None = None
         if experiment.spread:
             self.learned, self._ownership = joined_labels(self.trained, label, self.params)
         else:
             self.learned = read_labels(self.trained[self._names[0]], label, self.params.objective)
-        self.truth = truth(rows, ID, label, self._ids, self.learned)
+        self.truth = truth(rows, label, self._ids, self.learned)
 
     @cached_property
     def _joined(self) -> tuple[Floats, Floats]:

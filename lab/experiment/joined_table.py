@@ -69,10 +69,11 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     left = {data.id, *data.drop}
     kept = [name for name in names if name not in left and (name != data.time or name in claimed)]
     own_ids = [] if data.id is None else [data.id]
-    encodes = [data.encode, *(party.encode for party in experiment.party)]
-    by_name = {*data.dated_by_name, *(name for encode in encodes for name in encoded_by_name(encode))}
-    texts = [*own_ids, *(name for name in kept if name in by_name)]
+    by_name = set(data.dated_by_name).union(
+        *map(encoded_by_name, [data.encode, *(party.encode for party in experiment.party)])
+    )
     times = [data.time] if data.time is not None and data.time not in kept else []
+    texts = [*own_ids, *(name for name in kept if name in by_name)]
     table = read_columns(source, [*own_ids, *kept, *times], texts, own_ids)
     configs = _configs(experiment, kept)
     used = {data.label, *(name for config in configs for name in config.columns)}

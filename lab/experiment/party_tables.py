@@ -6,7 +6,7 @@ Labels may be spread over the parties: by files of ids, the other rows by shares
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -121,10 +121,15 @@ def with_classes(experiment: ExperimentFile, labels: Labels) -> ExperimentFile:
     return experiment
 
 
-def truth(rows: pa.Table, id_column: str, label: str, ids: Sequence[str], labels: Labels) -> np.ndarray[Any, Any]:
+def places(records: pa.Table, ids: Iterable[Any]) -> list[int]:
+    """The places of the records with these ids."""
+    place = {str(record): row for row, record in enumerate(records.column(ID).to_pylist())}
+    return [place[str(record)] for record in ids]
+
+
+def truth(rows: pa.Table, label: str, ids: Sequence[str], labels: Labels) -> np.ndarray[Any, Any]:
     """Labels of the records with these ids: targets, or classes by the numbers that they have in `labels`."""
-    place = {str(record): row for row, record in enumerate(rows.column(id_column).to_pylist())}
-    cells = [rows.column(label)[place[record]].as_py() for record in ids]
+    cells = rows.column(label).take(pa.array(places(rows, ids), pa.int64())).to_pylist()
     if not labels.classes:
         return np.asarray(cells, dtype=np.float64)
     number = {name: k for k, name in enumerate(labels.classes)}

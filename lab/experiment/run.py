@@ -31,7 +31,7 @@ from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joined_encodings import codes_in, leaks
 from treetap.lab.experiment.joined_table import ID_TYPE, split
 from treetap.lab.experiment.joint_model import collect, traffic
-from treetap.lab.experiment.party_tables import ID, Split, write_tables
+from treetap.lab.experiment.party_tables import ID, Split, places, write_tables
 from treetap.lab.experiment.results import Evaluation, Measures, PlannedRun, Prediction, RunResult
 from treetap.lab.local_federation import LocalFederation
 from treetap.models.durable import write_whole
@@ -277,7 +277,7 @@ def keep_predictions(experiment: ExperimentFile, scores: pa.Table, rows: pa.Tabl
     """
     own = experiment.data.label
     label = own if own not in scores.column_names else f"label {own}"
-    table = scores.take(pa.array(_order(scores, rows))).append_column(label, rows.column(own))
+    table = scores.take(pa.array(places(scores, rows.column(ID).to_pylist()))).append_column(label, rows.column(own))
     kind = named_type(rows.schema.field(ID).metadata[ID_TYPE].decode())
     own_ids = typed(table.column(ID).to_pylist(), kind)
     name = experiment.data.id
@@ -301,7 +301,7 @@ def _outcome(
     experiment: ExperimentFile, manifest: Mapping[str, Any], scores: pa.Table, rows: pa.Table
 ) -> tuple[str, Array, Array, Sequence[str]]:
     """Objective, predictions as `Ensemble.outcome` has them, labels by number or targets, names of the classes."""
-    order = _order(scores, rows)
+    order = places(scores, rows.column(ID).to_pylist())
     label = rows.column(experiment.data.label).to_pylist()
     objective = experiment.job.params().objective
     if objective in REGRESSIONS:
@@ -313,9 +313,3 @@ def _outcome(
         return objective, scores.column(of_class("probability", classes[1])).to_numpy()[order], labels, classes
     columns = [scores.column(of_class("probability", name)).to_numpy()[order] for name in classes]
     return objective, np.stack(columns, axis=1), labels, classes
-
-
-def _order(scores: pa.Table, rows: pa.Table) -> list[int]:
-    """The place of each row among the predictions."""
-    place = {str(value): i for i, value in enumerate(scores.column(ID).to_pylist())}
-    return [place[str(value)] for value in rows.column(ID).to_pylist()]

@@ -89,9 +89,7 @@ def test_each_party_gets_its_own_labels_and_no_other(tmp_path: Path, classes: li
     assert {name: len(rows) for name, rows in ownership.items()} == {"a": 24, "b": 24}
     assert pq.read_table(labels_file(experiment, tmp_path / "run")).num_rows == len(drawn.train)
     rows = table.take(pa.array(drawn.test))
-    assert truth(rows, "treetap_id", "y", [f"r{i:02}" for i in drawn.test], joined).tolist() == [
-        i % 2 for i in drawn.test
-    ]
+    assert truth(rows, "y", [f"r{i:02}" for i in drawn.test], joined).tolist() == [i % 2 for i in drawn.test]
 
 
 def _files(folder: Path) -> Path:
