@@ -241,9 +241,8 @@ class Fitted:
         if (running := self.loopback) is not None:
             predicted, self._predicted = running.predict(self.job, tables, protocol, verbose=verbose)
             warn_unlike(cells_of(self._predicted))
-            predicted = predicted.filter(
-                predicted.column("prediction").is_valid()
-            )  # it lists records that a party lacks
+            # it lists records that a party lacks
+            predicted = predicted.filter(predicted.column("prediction").is_valid())
         elif not self._joint:
             raise InvalidInput(
                 f"a model of protocol {self._protocol!r} predicts with its federation alone, which has ended: fit and "

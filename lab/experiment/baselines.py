@@ -121,9 +121,7 @@ class Comparison:
         """
         if self._ids != predictions.column(ID).to_pylist():
             raise DataError("the predictions are of other records than the centralised model's")
-        names = [name for name in predictions.column_names if name == "score" or name.startswith("score_")]
-        scores = np.column_stack([predictions.column(name).to_numpy() for name in names])
-        return float(np.abs(scores - self._joined[0]).max())
+        return _apart(predictions, self._joined[0])
 
     def metrics(self) -> dict[str, Measures]:
         """Test metrics with all parties' columns, and with those and the labels of each party that has both alone."""
@@ -270,8 +268,7 @@ def defended(
     features = {name: table.features for name, table in central.asked.items()}
     model = joint_model.open_shards(models)
     scores = joint_model.scores(model.published, model.meaning, features)
-    names = [name for name in predictions.column_names if name == "score" or name.startswith("score_")]
-    difference = float(np.abs(np.column_stack([predictions.column(name) for name in names]) - scores).max())
+    difference = _apart(predictions, scores)
     if not difference <= TOLERANCE * max(1.0, float(np.abs(scores).max())):
         raise Defect(f"the federation's scores differ by {difference:g} from those of its parties' shards together")
     asked |= {**joint_model.hidden(model.published), "max_difference": difference}
@@ -283,6 +280,12 @@ def defended(
             for name, variant in {joint_model.AS_TRAINED: model.trained, **model.repairs}.items()
         }
     return Defended(**asked)
+
+
+def _apart(predictions: pa.Table, scores: Floats) -> float:
+    """The largest difference of raw scores between a file of predictions and these of the same records."""
+    names = [name for name in predictions.column_names if name == "score" or name.startswith("score_")]
+    return float(np.abs(np.column_stack([predictions.column(name) for name in names]) - scores).max())
 
 
 def true_metrics(models: Mapping[str, Path], first: str) -> dict[str, float] | None:
