@@ -182,7 +182,7 @@ class Client:
             connection = kept or HTTPConnection(self._host, self._port, timeout=self._timeout)
             connection.auto_open = 0  # never without TLS, should the party have closed it
             try:
-                if connection.sock is None:
+                if kept is None:
                     connection.connect()
                     if self._context is not None:  # the party is compared with a name that need not be the host's
                         connection.sock = self._context.wrap_socket(connection.sock, server_hostname=self._expected)
