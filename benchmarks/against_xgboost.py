@@ -29,8 +29,7 @@ import xgboost
 from tests.campaign.drawn_frames import Frame, drawn_frame
 from treetap.errors import TreetapError
 from treetap.lab.api import party_tables
-from treetap.lab.api.frames import arrow_of
-from treetap.lab.api.loopback import ID
+from treetap.lab.api.frames import ID, arrow_of
 from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.local_federation import keep_table
 from treetap.tables.binned import bin_columns
@@ -188,7 +187,7 @@ def read(frame: Frame, case: Case) -> list[tuple[str, BinnedTable]]:
             keep_table(records, path)
             signs = {names[j]: case.directions[j] for j in case.parties[party] if case.directions[j]}
             keys = {"path": str(path), "id": ID, "columns": columns[party], "monotone_constraints": signs}
-            table = read_as_party({**keys, **party_tables.keys_of(records)}, missing)
+            table = read_as_party({**keys, **data.keys(party)}, missing)
             made.append((party, bin_columns(table, case.params.max_bin, case.params.one_hot_below)))
     return made
 

@@ -111,17 +111,17 @@ def experiment(name: str, path: Path, protocol: str, classes: int, job: dict[str
 def measure(asked: ExperimentFile, folder: Path) -> FrontierDocument:
     """All points of a frontier; each training is on disk before the next one begins."""
     place: Place = "resumed" if folder.exists() else "empty"
-    known = opened(asked, folder, base=Path(), place=place, name=folder.name, trainer="centralised")
-    kept, found = known.kept, dict[Plan, list[TrainingResult]]()
+    kept = opened(asked, folder, base=Path(), place=place, name=folder.name, trainer="centralised")
+    found = dict[Plan, list[TrainingResult]]()
     for plan in asked.plans:
         for seed in SEEDS:
             name = training_name(plan, seed)
             if name not in kept.points:
                 with tempfile.TemporaryDirectory(prefix="treetap-frontiers-") as held:
-                    kept.add_point(name, trained(known.experiment, known.table, plan, seed, Path(held), "centralised"))
+                    kept.add_point(name, trained(kept.experiment, kept.table, plan, seed, Path(held), "centralised"))
                 print(f"{folder.name}: {name}", file=sys.stderr, flush=True)
             found.setdefault(plan, []).append(kept.points[name])
-    return document(known.experiment, content_digest(known.table), "centralised", found)
+    return document(kept.experiment, content_digest(kept.table), "centralised", found)
 
 
 def points(name: str, path: Path, protocol: str, classes: int, kept: Path) -> FrontierDocument:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,9 +12,6 @@ from treetap import logs
 from treetap.commands.options import Json, needs, reading
 from treetap.errors import BadInput
 from treetap.process.limits import import_numpy, leave_out_pandas
-
-if TYPE_CHECKING:
-    from treetap.lab.epsilon.measuring import MeasureFile, Result
 
 
 def demo(
@@ -154,13 +151,6 @@ def model_xgboost(
     typer.echo(f"{out}: the part of {party}, which stands alone{more}")
 
 
-_WAYS = {
-    "runs": "repeated runs",
-    "gaussian": "repeated runs, noise taken for Gaussian",
-    "one_run": "one run",
-}
-
-
 def measure_epsilon(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Mechanisms to measure: tables [[measure]].")],
     as_json: Json = False,
@@ -198,43 +188,13 @@ def measure_epsilon(
     treetap measure-epsilon noise.toml --details
     """
     with needs("audit"):
-        from treetap.lab.epsilon.measuring import document, measured
+        from treetap.lab.epsilon.measuring import document, measured, print_result
 
     asked, results = measured(file, workdir or Path("runs", file.stem))
     if as_json:
         print(json.dumps(document(asked, results), indent=1, allow_nan=False), flush=True)
     else:
         for result in results:
-            _print(asked, result, details=details)
+            print_result(asked, result, details=details)
     if any(result.broken for result in results):
         raise typer.Exit(1)
-
-
-def _print(asked: MeasureFile, result: Result, *, details: bool) -> None:
-    from treetap import terminal
-
-    of_delta = f" at δ = {result.delta:g}" if result.delta else ""
-    slack = f", {result.by_noise:.3g} by its noise" if result.by_noise < 0.999 * result.claimed else ""
-    said = [
-        f"{result.mechanism}: claimed {result.claimed:.4g}{of_delta}{slack}; at least {result.at_least:.3g} "
-        f"({100 * asked.confidence:g} %)"
-    ]
-    if result.broken:
-        said.append(f"BROKEN: ε is at least {result.surely:.3g}, but for one in {1 / asked.false_alarm:,.0f}")
-    elif result.at_least > min(result.claimed, result.by_noise):
-        said.append("above the claim, but not beyond chance: measure with more runs and another seed")
-    if not result.finished:
-        said.append(f"after {result.runs} runs the time was over: the same command goes on")
-    for line in said:
-        terminal.out.print(terminal.text(line), soft_wrap=True)
-    if details:
-        table = terminal.table("way", "at least", "but for false alarms", "figures")
-        for it in result.estimates:
-            figures = ", ".join(
-                f"{name} {number:,}" if isinstance(number, int) else f"{name} {number:.4g}"
-                for name, number in it.figures.items()
-            )
-            table.add_row(_WAYS[it.way], f"{it.at_least:.3f}", f"{it.surely:.3f}", figures)
-        terminal.out.print(table)
-        terminal.out.print(f"{result.runs} runs, {result.canaries} canaries, {result.seconds:.1f} s", soft_wrap=True)
-        terminal.out.print(f"carried out: {', '.join(result.carried_out)}", soft_wrap=True)

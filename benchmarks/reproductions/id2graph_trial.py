@@ -26,7 +26,8 @@ from treetap.attacks.scores import score
 from treetap.attacks.view.known_trees import expected_views
 from treetap.attacks.view.view import read_view
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.joined_table import ID, Split, read_table, split
+from treetap.lab.experiment.joined_table import read_table, split
+from treetap.lab.experiment.party_tables import ID, Split
 from treetap.lab.experiment.run import run_seed
 from treetap.lab.local_federation import clean_end, working_folder
 from treetap.tables.features import Held

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,39 +24,32 @@ from sklearn.utils.validation import (
 from treetap.arrays import Array, Bools
 from treetap.errors import BadInput
 from treetap.lab.api import party_tables
-from treetap.lab.api.errors import InvalidInput
 from treetap.lab.api.fitted import marked
-from treetap.lab.api.frames import Rows, array_of, column_in, library_of, of_array
-from treetap.lab.api.loopback import ID, OwnTable
+from treetap.lab.api.frames import InvalidInput, Rows, array_of, column_in, library_of, of_array
+from treetap.lab.api.loopback import OwnTable
 from treetap.lab.api.parameters import Parameters, plain
 from treetap.lab.api.party_tables import LABEL, WEIGHT, PartyTables, framed
 from treetap.protocols.registry import training
 from treetap.tables.config import OTHERS
 
-
-@dataclass(frozen=True)
-class SpreadTargets:
-    """`targets` (n,): the labels. `places`: party → the number of its rows, and those of them that it labels, in the
-    order of `targets`; None: the label holder labels all rows.
-    """
-
-    targets: Array
-    places: Mapping[str, tuple[int, Array]] | None = None
-
-    def by_party(self, column: pa.Array, label_holder: str) -> dict[str, pa.Array]:
-        """The labels (n,) as the column of each party that has some, null where it has none."""
-        if self.places is None:
-            return {label_holder: column}
-        columns, start = {}, 0
-        for party, (count, rows) in self.places.items():
-            at = np.full(count, -1, dtype=np.int64)
-            at[rows] = np.arange(start, start + len(rows))
-            start += len(rows)
-            columns[party] = column.take(pa.array(at, mask=at < 0))
-        return columns
+#: Where labels are spread: party → the number of its rows, and those that it labels, in the order of the labels.
+Places = Mapping[str, tuple[int, Array]]
 
 
-def spread(labels: Mapping[str, Any], rows_of: Mapping[str, Rows]) -> tuple[Array, dict[str, tuple[int, Array]]]:
+def by_party(column: pa.Array, places: Places | None, label_holder: str) -> dict[str, pa.Array]:
+    """The labels (n,) as the column of each party that has some, null where it has none; None: the label holder's."""
+    if places is None:
+        return {label_holder: column}
+    columns, start = {}, 0
+    for party, (count, rows) in places.items():
+        at = np.full(count, -1, dtype=np.int64)
+        at[rows] = np.arange(start, start + len(rows))
+        start += len(rows)
+        columns[party] = column.take(pa.array(at, mask=at < 0))
+    return columns
+
+
+def spread(labels: Mapping[str, Any], rows_of: Mapping[str, Rows]) -> tuple[Array, Places]:
     """The labels (n,) of all parties, one after the other, and where they belong.
 
     `labels`: by party, an empty cell where it labels no record. `rows_of`: by party.
@@ -130,17 +123,15 @@ class CallerRecords(Parameters, ABC):
             weights = None if weight is None else self._weights(data, weight)
         except BadInput as failure:
             raise InvalidInput(f"eval_set: {failure}") from None
-        tables = {
-            party: party_tables.encoded_as(marked(records), trained.tables[party])
-            for party, records in data.tables.items()
-        }
-        return self._labelled(replace(data, tables=tables), {holder: labels}, weights, holder)
+        tables = {party: marked(records) for party, records in data.tables.items()}
+        encoded = replace(data, tables=tables, encodings=trained.encodings)
+        return self._labelled(encoded, {holder: labels}, weights, holder)
 
     def _labelled(
         self, data: PartyTables, labels: Mapping[str, pa.Array], weights: Array | None, holder: str
     ) -> dict[str, OwnTable]:
         """The parties' own tables, with labels by party, and weights at the label holder."""
-        tables = {party: self._own_table(records) for party, records in data.tables.items()}
+        tables = self._own_tables(data)
         further = [(party, "label", LABEL, column) for party, column in labels.items()]
         if weights is not None:
             further.append((holder, "weight", WEIGHT, pa.array(weights)))
@@ -155,7 +146,7 @@ class CallerRecords(Parameters, ABC):
         checked_weights = _check_sample_weight(own, np.empty((len(data.rows.ids), 1)), ensure_non_negative=True)
         return np.asarray(checked_weights, dtype=np.float64)
 
-    def _of_one(self, X: Any, y: Any) -> tuple[PartyTables, SpreadTargets]:
+    def _of_one(self, X: Any, y: Any) -> tuple[PartyTables, Array, Places | None]:
         """One table split by columns, and its labels."""
         self._by_place, id_column = library_of(X) is None, self._id_column
         if self._by_place:
@@ -174,9 +165,9 @@ class CallerRecords(Parameters, ABC):
         columns = party_tables.split(self._names_in, apart, self._names(), by_place=self._by_place)
         self._label_column: str | None = None
         data = party_tables.of_one(X, table, columns, id_column)
-        return data, self._spread(data, y)
+        return data, *self._spread(data, y)
 
-    def _of_frames(self, X: Any, y: Any) -> tuple[PartyTables, SpreadTargets]:
+    def _of_frames(self, X: Any, y: Any) -> tuple[PartyTables, Array, Places | None]:
         """A table of each party, and the labels of the label holder's rows."""
         frames = self._by_party(X)
         self._by_place = any(library_of(frame) is None for frame in frames.values())
@@ -195,22 +186,22 @@ class CallerRecords(Parameters, ABC):
             if y.get(holder, 0) is None:
                 raise InvalidInput(f"y = {self._label_column!r}: the frame of {holder} has no such column")
             y = y[holder] if labelled == [holder] else y
-        return data, self._spread(data, y)
+        return data, *self._spread(data, y)
 
     def _label_of(self, frame: Any) -> Any:
         """The column of labels in a party's frame; None where it has none."""
         return column_in(frame, str(self._label_column)) if library_of(frame) is not None else None
 
-    def _spread(self, data: PartyTables, y: Any) -> SpreadTargets:
+    def _spread(self, data: PartyTables, y: Any) -> tuple[Array, Places | None]:
         """The labels of the label holder's rows, or of each party's own where the protocol has no label holder."""
         if not isinstance(y, Mapping):
-            return SpreadTargets(self._targets_of(data, y))
+            return self._targets_of(data, y), None
         if not training(self.protocol).one_role:
             raise InvalidInput(
                 f"y: with protocol = {self.protocol!r} one party has all labels: give them as one column"
             )
         targets, places = spread(y, data.rows_of)
-        return SpreadTargets(self._targets(targets, len(targets)), places)
+        return self._targets(targets, len(targets)), places
 
     def _remember(self, names: list[str], frames: Sequence[Any]) -> None:
         """Keep the names of the columns; `feature_names_in_` as scikit-learn has it, of labels that are text alone."""
@@ -302,19 +293,18 @@ class CallerRecords(Parameters, ABC):
             raise InvalidInput(f"label_holder = {holder!r}: must be one of the parties, {', '.join(names)}")
         return holder
 
-    def _own_table(self, records: pa.Table) -> OwnTable:
-        columns = [name for name in records.column_names if name != ID]
-        wanted = self._by_name("monotone_constraints") or {}
-        constrained = {name: plain(sign) for name, sign in wanted.items() if name in columns}
-        return OwnTable(
-            records,
-            {
+    def _own_tables(self, data: PartyTables) -> dict[str, OwnTable]:
+        """The parties' own tables, without labels."""
+        wanted, tables = self._by_name("monotone_constraints"), {}
+        for party, columns in data.columns.items():
+            keys = {
                 "columns": columns,
                 "drop_constant": True,
-                "monotone_constraints": constrained,
-                **party_tables.keys_of(records, self._dated),
-            },
-        )
+                "monotone_constraints": {name: plain(sign) for name, sign in wanted.items() if name in columns},
+                **data.keys(party, self._dated),
+            }
+            tables[party] = OwnTable(data.tables[party], keys)
+        return tables
 
     @property
     def _dated(self) -> str | dict[str, str] | None:

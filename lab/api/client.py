@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import ssl
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +14,7 @@ from urllib.parse import quote, urlsplit
 import pyarrow as pa
 
 from treetap.errors import NotServed, Overloaded, Refused, Silent, TreetapError, UnknownJob, Unreachable, visible
-from treetap.lab.api.errors import InvalidInput, checked
-from treetap.lab.api.frames import column_of, data_frame
+from treetap.lab.api.frames import InvalidInput, checked, column_of, data_frame
 from treetap.wire.certificates import NoIdentity, identity, read_certificates
 from treetap.wire.ports import Identity, Role
 from treetap.wire.tls import NAME_KEY, TlsFiles
@@ -181,8 +179,13 @@ class Client:
         """Status and JSON of an answer. A connection that the party closed meanwhile is replaced once."""
         while True:
             kept = self._idle.pop() if self._idle else None
-            connection = kept or _Connection(self._host, self._port, self._timeout, self._context, self._expected)
+            connection = kept or HTTPConnection(self._host, self._port, timeout=self._timeout)
+            connection.auto_open = 0  # never without TLS, should the party have closed it
             try:
+                if kept is None:
+                    connection.connect()
+                    if self._context is not None:  # the party is compared with a name that need not be the host's
+                        connection.sock = self._context.wrap_socket(connection.sock, server_hostname=self._expected)
                 headers = dict(self._headers)
                 if body is not None:
                     headers["Content-Type"] = "application/json"
@@ -218,23 +221,6 @@ class Client:
         if self._context is not None and closed:
             said += "; a gateway closes the connection of a certificate that is revoked or of another authority"
         return said
-
-
-class _Connection(HTTPConnection):
-    """A connection whose party is compared with a name that need not be the host's."""
-
-    def __init__(self, host: str, port: int, timeout: float, context: ssl.SSLContext | None, expected: str) -> None:
-        super().__init__(host, port, timeout=timeout)
-        self._context, self._expected = context, expected
-
-    def connect(self) -> None:
-        super().connect()
-        if self._context is not None:
-            try:
-                self.sock: socket.socket = self._context.wrap_socket(self.sock, server_hostname=self._expected)
-            except BaseException:
-                self.close()
-                raise
 
 
 def _read(response: HTTPResponse) -> dict[str, Any]:

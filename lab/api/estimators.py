@@ -10,9 +10,8 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from treetap.arrays import Array
-from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.federated import FederatedEstimator
-from treetap.lab.api.frames import array_of, probabilities_of
+from treetap.lab.api.frames import InvalidInput, array_of, checked, probabilities_of
 from treetap.tables.labels import class_name
 from treetap.trees.job_params import BINARY
 

@@ -9,6 +9,7 @@ import os
 import sys
 import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,13 +17,11 @@ import pyarrow as pa
 
 from treetap import terminal
 from treetap.commands.jobs import progress_view
-from treetap.lab.api.errors import InvalidInput, checked
-from treetap.lab.api.frames import arrow_of, data_frame, frame_of
-from treetap.lab.api.loopback import quiet
+from treetap.lab.api.frames import InvalidInput, arrow_of, checked, data_frame, frame_of
 from treetap.lab.api.models import LoadedModel, PartyModel, load_model
 from treetap.lab.experiment.all_runs import PAGE, run_experiment
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.kept import RUNS, TABLE
+from treetap.lab.experiment.kept import RUNS, TABLE, opened
 from treetap.lab.experiment.results import OF_COLUMNS, Results, RunResult
 from treetap.strict import load, text_of
 from treetap.tables.written import written
@@ -58,16 +57,19 @@ def experiment(
             usual = {} if frame is None else {"path": TABLE}
             given = ExperimentFile.model_validate({**file, "data": {**usual, **file.get("data", {})}})
         name = "experiment" if place is None else place.stem
-        results = run_experiment(
+        base = Path() if place is None else place.absolute().parent
+        mlflow = given.output.mlflow_address(base)
+        kept = opened(
             given,
             RUNS / name if workdir is None else Path(workdir),
-            base=Path() if place is None else place.absolute().parent,
+            base=base,
             table=None if frame is None else arrow_of(frame),
             file=None if place is None else text_of(place),
             name=name if place is None else str(place),
             place="numbered" if workdir is None else "empty",
-            live=progress_view.live if verbose else lambda _: quiet(),
         )
+        live = progress_view.live if verbose else lambda _: nullcontext(lambda _: None)
+        results = run_experiment(kept, name=name, mlflow=mlflow, live=live)
     return ExperimentResult(results, Path(results.folder or ""))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,9 @@ import pyarrow as pa
 
 from treetap.arrays import Array
 from treetap.errors import did_you_mean
-from treetap.lab.api.errors import InvalidInput
 from treetap.lab.api.fitted import on_disk, warn_unlike
-from treetap.lab.api.frames import Rows
-from treetap.lab.api.party_tables import PartyTables
+from treetap.lab.api.frames import InvalidInput, Rows
+from treetap.lab.api.loopback import OwnTable
 from treetap.lab.experiment.joint_model import JointModel
 from treetap.lab.experiment.results import Importance
 from treetap.models.store import names_in
@@ -30,20 +30,18 @@ _OWN, _PARTY = "own:", "party:"
 _LEAVE_OUT = "leave them out"
 
 
-def by_shards(model: JointModel, data: PartyTables, date_formats: Mapping[str, Any] | None = None) -> Any:
+def by_shards(model: JointModel, tables: Mapping[str, OwnTable], rows: Rows) -> Any:
     """The Shapley value of every feature of every party, in the order of the caller's rows; no message is sent.
-
-    `date_formats`: as of `predict_jointly`.
 
     Raises:
         InvalidInput: a table cannot be read as in the training, or a party lacks records.
         ImportError: shap is not installed.
     """
-    explanation = _shap()
-    with on_disk(data.tables, date_formats) as configs:
+    explanation = _imported("shap", "explain", "explain needs").Explanation
+    with on_disk(tables) as configs:
         ids, features = model.records(configs)
     warn_unlike(model.unlike)
-    places = data.rows.all_in(pa.table(ids), _LEAVE_OUT)
+    places = rows.all_in(pa.table(ids), _LEAVE_OUT)
     attributed = model.attributions({party: columns[places] for party, columns in features.items()})
     values = np.hstack([features[party][places] for party in dict.fromkeys(party for party, _ in model.features)])
     return explanation(
@@ -62,7 +60,7 @@ def of_sums(written: pa.Table, label_holder: str, rows: Rows | None = None) -> A
 
     Raises as `by_shards`.
     """
-    explanation = _shap()
+    explanation = _imported("shap", "explain", "explain needs").Explanation
     players = [name for name in written.column_names if name.startswith((_OWN, _PARTY))]
     classes: list[Any] = []
     if "class" in written.column_names:
@@ -93,17 +91,18 @@ def check_explained(protocol: str) -> None:
         raise InvalidInput(f"explain: the leaf weights of a model of protocol {protocol!r} lie at several parties")
 
 
-def _shap() -> Any:
+def _imported(module: str, extra: str, needed: str) -> Any:
+    """A module of an extra. Raises ImportError where its library is missing; `needed`: the message's first words."""
+    library = module.partition(".")[0]
     try:
         with warnings.catch_warnings():
-            # of its bars of progress, which nothing here draws
+            # of shap's bars of progress, which nothing here draws
             warnings.filterwarnings("ignore", message="IProgress not found", category=Warning)
-            from shap import Explanation
+            return import_module(module)
     except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] != "shap":
+        if (missing.name or "").partition(".")[0] != library:
             raise
-        raise ImportError(f"explain needs shap: {install('explain')}", name="shap") from None
-    return Explanation
+        raise ImportError(f"{needed} {library}: {install(extra)}", name=library) from None
 
 
 def _shaped(values: Array, expected: Array) -> dict[str, Array]:
@@ -218,12 +217,7 @@ def _split(name: str) -> tuple[str, str]:
 def _axes(ax: Any, height: float) -> Any:
     if ax is not None:
         return ax
-    try:
-        from matplotlib import pyplot
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] != "matplotlib":
-            raise
-        raise ImportError(f"pictures need matplotlib: {install('plot')}", name="matplotlib") from None
+    pyplot = _imported("matplotlib.pyplot", "plot", "pictures need")
     return pyplot.subplots(figsize=(7.0, height), layout="constrained")[1]
 
 

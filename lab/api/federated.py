@@ -9,19 +9,15 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
-from sklearn.utils.validation import (
-    check_is_fitted,
-)
 
 from treetap.commands.jobs.job_file import JobTable
 from treetap.lab.api import loopback, party_tables, simulated
-from treetap.lab.api.caller_records import OF_PARTIES, is_label
+from treetap.lab.api.caller_records import OF_PARTIES, by_party, is_label
 from treetap.lab.api.client import Client
-from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.fitted import CLASSES, OTHERS_PREDICTED, Fitted, add_history, pairs_of, read_shards, write_shards
-from treetap.lab.api.frames import Rows, column_in, library_of, like
+from treetap.lab.api.frames import ID, InvalidInput, Rows, checked, column_in, library_of, like
 from treetap.lab.api.insights import Insights
-from treetap.lab.api.loopback import ID, Loopback, Settings
+from treetap.lab.api.loopback import Loopback
 from treetap.lab.api.models import Connection, RemoteFitted, connect
 from treetap.lab.api.parameters import changed, job_table
 from treetap.party.policy import PERMISSIVE, merged
@@ -48,7 +44,6 @@ class FederatedEstimator(Insights):
 
     #: The objective where the targets are not seen here.
     _usual_objective = "binary:logistic"
-    _fitted: Any
 
     @checked()
     def fit(
@@ -105,8 +100,8 @@ class FederatedEstimator(Insights):
                 "leave it out, or have validation_share of the records set aside"
             )
         several = party_tables.are_frames(X)
-        data, given = self._of_frames(X, y) if several else self._of_one(X, y)
-        labels, objective = self._labels(given.targets)
+        data, targets, places = self._of_frames(X, y) if several else self._of_one(X, y)
+        labels, objective = self._labels(targets)
         names = list(data.tables)
         holder = self._holder(names)
         job = self._job(objective, "psi" if several else "sorted-ids")
@@ -122,7 +117,7 @@ class FederatedEstimator(Insights):
         if sample_weight is not None:
             weights = self._weights(data, sample_weight)
             job = changed(job, max_sample_weight=max(float(weights.max()), job.max_sample_weight or 1.0))
-        tables = self._labelled(data, given.by_party(labels, holder), weights, holder)
+        tables = self._labelled(data, by_party(labels, places, holder), weights, holder)
         sets = [self._eval_set(*pair, data, holder) for pair in pairs_of(eval_set, sample_weight_eval_set)]
         evaluated = sets[-1] if sets else None
         if self.simulate:
@@ -141,7 +136,7 @@ class FederatedEstimator(Insights):
         add_history(fitted, sets)
         self._fitted = fitted
         self.label_holder_, self.columns_, self.constant_columns_ = holder, data.columns, fitted.dropped
-        self.encodings_ = {party: party_tables.keys_of(records) for party, records in data.tables.items()}
+        self.encodings_ = {party: data.keys(party) for party in data.tables}
         self.n_iter_ = fitted.rounds
         return self
 
@@ -190,15 +185,14 @@ class FederatedEstimator(Insights):
         TreetapError
             The federation failed.
         """
-        check_is_fitted(self)
-        running = self._fitted.loopback if isinstance(self._fitted, Fitted) else None
+        running = self._model.loopback if isinstance(self._model, Fitted) else None
         if running is None:
             raise InvalidInput("the federation of this model does not run here: fit in a block of treetap.federation")
         with checked():
             data = self._party_tables(X).by_names()
-            tables = {party: self._own_table(records) for party, records in data.tables.items()}
-        with running.serve(self._fitted.job, tables, self._protocol) as address:
-            yield Served(f"http://{address}", {NAME_KEY: running.settings.client}, list(data.rows.ids))
+            tables = self._own_tables(data)
+        with running.serve(self._model.job, tables, self._protocol) as address:
+            yield Served(f"http://{address}", {NAME_KEY: running.client}, list(data.rows.ids))
 
     @checked()
     def save(self, folder: str | Path) -> Path:
@@ -219,8 +213,7 @@ class FederatedEstimator(Insights):
         ValueError
             The folder holds something.
         """
-        check_is_fitted(self)
-        place, shards = Path(folder), self._fitted.shards
+        place, shards = Path(folder), self._model.shards
         try:
             if place.exists() and any(place.iterdir()):
                 raise InvalidInput(f"{place}: is not empty; name another folder")
@@ -283,16 +276,14 @@ class FederatedEstimator(Insights):
 
     def _predictions(self, X: Any) -> tuple[pa.Table, Rows | None]:
         """Predictions as the label holder's file has them, and the rows of `X`; None where it has its own."""
-        check_is_fitted(self)
-        protocol = self._protocol
-        if isinstance(self._fitted, RemoteFitted):
+        model, protocol = self._model, self._protocol
+        if isinstance(model, RemoteFitted):
             if not isinstance(X, str):
                 raise InvalidInput("the federation has its own tables: X is their name")
-            predicted = self._fitted.predict(X, protocol, verbose=bool(self.verbose))
+            predicted = model.predict(X, protocol, verbose=bool(self.verbose))
             return predicted.rename_columns([ID, *predicted.column_names[1:]]), None
         data = self._party_tables(X)
-        tables = {party: self._own_table(records) for party, records in data.tables.items()}
-        return self._fitted.predict(tables, protocol, verbose=bool(self.verbose)), data.rows
+        return model.predict(self._own_tables(data), protocol, verbose=bool(self.verbose)), data.rows
 
     @property
     def _protocol(self) -> str:
@@ -315,8 +306,7 @@ class FederatedEstimator(Insights):
 
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
         """Labels and weights for `score`, in the order of the rows of `X`; `y` may name a column as in `fit`."""
-        check_is_fitted(self)
-        if isinstance(self._fitted, RemoteFitted):
+        if isinstance(self._model, RemoteFitted):
             return y, sample_weight
         rows = self._party_tables(X).rows
         if is_label(y) and library_of(rows.data) is not None:
@@ -332,7 +322,7 @@ class FederatedEstimator(Insights):
 
     def _splits_categories(self, job: JobTable) -> bool:
         """True if trees may split columns by sets of their categories."""
-        policy = self.federation.settings.policy if isinstance(self.federation, Loopback) else self.policy
+        policy = self.federation.policy if isinstance(self.federation, Loopback) else self.policy
         columns = merged(PERMISSIVE, policy or {})["columns"]
         return job.params().splits_categories and bool(columns["category_partitions"])
 
@@ -346,12 +336,11 @@ class FederatedEstimator(Insights):
             for key in ("defences", "policy", "workdir"):
                 if getattr(self, key):
                     raise InvalidInput(f"{key}: those of a federation that runs are given to treetap.federation")
-            if set(self.federation.settings.parties) != set(names):
+            if set(self.federation.parties) != set(names):
                 raise InvalidInput(
-                    f"federation has parties {', '.join(self.federation.settings.parties)}, the data has "
-                    f"{', '.join(names)}"
+                    f"federation has parties {', '.join(self.federation.parties)}, the data has {', '.join(names)}"
                 )
             return self.federation
         defences = {self._holder(names): dict(self.defences or {})}
         workdir = None if self.workdir is None else Path(self.workdir)
-        return loopback.kept(Settings(tuple(names), defences, dict(self.policy or {}), self.workers, workdir))
+        return loopback.kept(Loopback(tuple(names), defences, self.policy, self.workers, workdir))

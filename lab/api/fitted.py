@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from treetap.commands.jobs.progress_view import counted
 from treetap.errors import BadInput
-from treetap.lab.api.errors import InvalidInput
-from treetap.lab.api.loopback import ID, Loopback, OwnTable, to_caller
+from treetap.lab.api.frames import ID, InvalidInput
+from treetap.lab.api.loopback import Loopback, OwnTable, to_caller
 from treetap.lab.experiment.joint_model import JointModel, traffic
 from treetap.lab.experiment.results import Importance
 from treetap.models.store import read_history, read_manifest
@@ -63,17 +63,13 @@ def written(shards: Shards) -> Iterator[dict[str, Path]]:
         yield write_shards(shards, Path(folder))
 
 
-def predict_jointly(
-    model: JointModel, tables: Mapping[str, pa.Table], date_formats: Mapping[str, Any] | None = None
-) -> pa.Table:
-    """Predictions of tables by party, with a column `ID`, as a label holder's file has them; no message is sent.
-
-    `date_formats`: by party, that of its table's description.
+def predict_jointly(model: JointModel, tables: Mapping[str, OwnTable]) -> pa.Table:
+    """Predictions of tables by party, as a label holder's file has them; no message is sent.
 
     Raises:
         InvalidInput: a table cannot be read as in the training; the message names the party.
     """
-    with on_disk(tables, date_formats) as configs:
+    with on_disk(tables) as configs:
         predictions = model.predict(configs)
     warn_unlike(model.unlike)
     for sentence in model.says:
@@ -82,18 +78,15 @@ def predict_jointly(
 
 
 @contextmanager
-def on_disk(
-    tables: Mapping[str, pa.Table], date_formats: Mapping[str, Any] | None = None
-) -> Iterator[dict[str, TableConfig]]:
-    """Tables by party, with a column `ID`, as a joint model reads them. Raises as `predict_jointly`."""
+def on_disk(tables: Mapping[str, OwnTable]) -> Iterator[dict[str, TableConfig]]:
+    """Tables by party as a joint model reads them, whose own encodings they have. Raises as `predict_jointly`."""
     with tempfile.TemporaryDirectory(prefix="treetap-tables-") as folder:
         configs = {}
-        for party, table in tables.items():
+        for party, own in tables.items():
             path = Path(folder) / f"{party}.parquet"
-            pq.write_table(table, path)
-            form = (date_formats or {}).get(party)
-            own = [name for name in table.column_names if name != ID]
-            configs[party] = TableConfig(path=path, id=ID, columns=own, date_format=form)
+            pq.write_table(own.records, path)
+            names = [name for name in own.records.column_names if name != ID]
+            configs[party] = TableConfig(path=path, id=ID, columns=names, date_format=own.keys.get("date_format"))
         try:
             yield configs
         except BadInput as failure:
@@ -144,7 +137,7 @@ class Fitted:
         """`trained`: the federation and its job; None: the training was simulated."""
         self.shards, self.label_holder = shards, label_holder
         self._loopback: Loopback | None = trained[0] if trained else None
-        self._training: jobs_pb2.JobStatus | None = trained[1] if trained else None
+        self._training = trained[1].SerializeToString() if trained else None
         self._folder = None if self._loopback is None else self._loopback.folder
         with written(shards) as folders:
             manifests = {party: read_manifest(folder) for party, folder in folders.items()}
@@ -166,16 +159,11 @@ class Fitted:
         return self._training is None
 
     @property
-    def trees(self) -> int:
-        """The number of trees, also of those after the best round."""
-        return int(self.manifest["trees"])
-
-    @property
     def training(self) -> jobs_pb2.JobStatus:
         """The training's status. Raises InvalidInput: it was simulated."""
         if self._training is None:
             raise InvalidInput("simulate = True: no party sent anything; fit without it to see what is sent")
-        return self._training
+        return jobs_pb2.JobStatus.FromString(self._training)
 
     @property
     def job(self) -> str:
@@ -183,14 +171,7 @@ class Fitted:
         return str(self.manifest["job"])
 
     def __getstate__(self) -> dict[str, Any]:
-        trained = None if self._training is None else self._training.SerializeToString()
-        kept = {"_loopback": None, "_last": None, "_predicted": None, "_training": trained}
-        return {**self.__dict__, **kept}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        trained = state["_training"]
-        own = None if trained is None else jobs_pb2.JobStatus.FromString(trained)
-        self.__dict__ |= {**state, "_training": own}
+        return {**self.__dict__, "_loopback": None, "_last": None, "_predicted": None}
 
     @property
     def rounds(self) -> int:
@@ -260,9 +241,8 @@ class Fitted:
         if (running := self.loopback) is not None:
             predicted, self._predicted = running.predict(self.job, tables, protocol, verbose=verbose)
             warn_unlike(cells_of(self._predicted))
-            predicted = predicted.filter(
-                predicted.column("prediction").is_valid()
-            )  # it lists records that a party lacks
+            # it lists records that a party lacks
+            predicted = predicted.filter(predicted.column("prediction").is_valid())
         elif not self._joint:
             raise InvalidInput(
                 f"a model of protocol {self._protocol!r} predicts with its federation alone, which has ended: fit and "
@@ -270,9 +250,7 @@ class Fitted:
             )
         else:
             with written(self.shards) as folders:
-                records = {party: own.records for party, own in tables.items()}
-                forms = {party: own.keys.get("date_format") for party, own in tables.items()}
-                predicted = predict_jointly(JointModel(folders), records, forms)
+                predicted = predict_jointly(JointModel(folders), tables)
             self._predicted = None
         self._last = digest, predicted
         return predicted
@@ -285,10 +263,7 @@ class Fitted:
         """
         classes = {name: number for number, name in enumerate(self.manifest["classes"])}
         objective, own = str(self.manifest["objective"]), tables[self.label_holder]
-        with (
-            written(self.shards) as folders,
-            on_disk({party: table.records for party, table in tables.items()}) as configs,
-        ):
+        with written(self.shards) as folders, on_disk(tables) as configs:
             ids, outcomes = JointModel(folders).after_rounds(configs)
             records = own.records.take(pa.array(Ids.of_column(own.records.column(ID)).places_of(ids)))
             labels = records.column(own.keys["label"]).to_pylist()

@@ -1,4 +1,7 @@
-"""Tables of the caller in and out: pandas, polars and Arrow, without importing a library that is not in use."""
+"""Tables of the caller in and out: pandas, polars and Arrow, without importing a library that is not in use.
+
+What of them, and of other input, cannot be used is `InvalidInput`.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +10,61 @@ import importlib.util
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from pydantic import BaseModel, ValidationError
 
 from treetap.arrays import Array, Floats, Ints
-from treetap.errors import DataError
-from treetap.lab.api.errors import InvalidInput, checked
-from treetap.lab.api.loopback import ID
+from treetap.errors import BadInput, DataError
 from treetap.lab.experiment.results import Importance
 from treetap.names import of_class
 from treetap.protocols.prediction import id_column_fault
+from treetap.strict import WHOLE, faults_of
 from treetap.tables.categories import category_texts, order_of
 from treetap.tables.cells import plain_column
 from treetap.tables.labels import class_name
 from treetap.tables.record_ids import Ids, ids_of
 from treetap.tables.source import is_number, is_text
 
+#: Name of the id column in the parties' tables.
+ID = "treetap_id"
 #: A library of data frames.
 Library = Literal["pandas", "polars", "arrow"]
 #: Types of polars that Arrow has not.
 _NOT_IN_ARROW = ("Int128", "UInt128")
 #: The place of faults in messages.
 _FRAME = Path("the data frame")
+
+
+class InvalidInput(BadInput, ValueError):
+    """A table, a label or a parameter of the caller that cannot be used: a ValueError, as scikit-learn asks."""
+
+
+@contextmanager
+def checked(schema: type[BaseModel] = BaseModel) -> Iterator[None]:
+    """Raise wrong input, which commands report as `BadInput` or the schema or Arrow refuses, as `InvalidInput`.
+
+    Of what the Python API calls, this is all that its callers see beside `TreetapError`: also as a decorator.
+    """
+    try:
+        yield
+    except ValidationError as failure:
+        faults = [fault.removeprefix(f"{WHOLE}: ") for fault in faults_of(failure, schema)]
+        raise InvalidInput("; ".join(faults)) from None
+    except InvalidInput:
+        raise
+    except BadInput as failure:
+        raise InvalidInput(str(failure)) from failure
+    except pa.ArrowException as failure:
+        raise InvalidInput(
+            f"Arrow cannot take this data: {next(iter(str(failure).splitlines()), 'no reason')}"
+        ) from None
 
 
 def library_of(data: object) -> Library | None:
@@ -113,14 +143,9 @@ def _plain(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     return plain_column(_FRAME, f"column {name!r}", column)
 
 
-def place_name(place: int) -> str:
-    """The name of a column of an array, which has places alone, from 0."""
-    return f"x{place}"
-
-
 def of_array(values: Floats, names: Sequence[str] | None = None) -> pa.Table:
-    """Numbers (n, d) as a table; `names`: of the columns, by default those of their places."""
-    own = map(place_name, range(values.shape[1])) if names is None else names
+    """Numbers (n, d) as a table; `names`: of the columns, by default those of their places, from 0."""
+    own = [f"x{place}" for place in range(values.shape[1])] if names is None else names
     return pa.table({name: np.ascontiguousarray(values[:, place]) for place, name in enumerate(own)})
 
 
@@ -200,11 +225,6 @@ class Rows:
     id_column: tuple[str, pa.ChunkedArray] | None = None
     index: Any = None
     joined: bool = False
-
-    @property
-    def indexed(self) -> bool:
-        """True if the frame has an index, which pandas alone gives it."""
-        return library_of(self.data) == "pandas"
 
     def names(self) -> Ids | None:
         """The caller's names of the rows: their ids of a column, else of the index; None where nothing has names.
@@ -291,7 +311,7 @@ class Rows:
                 name = _IDS
             table = table.add_column(0, name, column.take(pa.array(rows)))
         frame = like(table, library_of(self.data))
-        if self.indexed:
+        if library_of(self.data) == "pandas":
             index = frame.index = self.data.index.take(rows)
             numbers = self.data.index.equals(sys.modules["pandas"].RangeIndex(len(self.data)))
             if self.id_column is None and index.nlevels == 1 and index.name is None and not numbers:

@@ -13,10 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from treetap.arrays import Array
 from treetap.commands.jobs.progress_view import backends, rounds
 from treetap.lab.api.caller_records import CallerRecords
-from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.explanations import by_shards, check_explained, of_sums, plot_history, plot_importance
 from treetap.lab.api.fitted import results, written
-from treetap.lab.api.frames import frame_of, importances_of
+from treetap.lab.api.frames import InvalidInput, checked, frame_of, importances_of
 from treetap.lab.api.models import RemoteFitted
 from treetap.lab.api.party_tables import PartyTables
 from treetap.lab.experiment.joint_model import JointModel
@@ -32,11 +31,10 @@ class Insights(CallerRecords):
     @property
     def feature_importances_(self) -> Array:
         """Mean gain of the splits at each feature (d,), adding up to 1, as XGBoost's; 0 of a feature without splits."""
-        check_is_fitted(self)
-        rows = self._fitted.importances  # refused by a federation elsewhere, before columns that it has not
+        rows = self._model.importances  # refused by a federation elsewhere, before columns that it has not
         gained = dict.fromkeys(((party, name) for party, own in self.columns_.items() for name in own), (0.0, 0))
         for row in rows:
-            place = row.party, self._fitted.sources[row.party][row.feature]
+            place = row.party, self._model.sources[row.party][row.feature]
             total, count = gained[place]
             gained[place] = total + row.size, count + row.weight
         order = self._feature_order
@@ -46,20 +44,17 @@ class Insights(CallerRecords):
     @property
     def importances_(self) -> Any:
         """Gain, cover and number of splits by party and feature, as a data frame."""
-        check_is_fitted(self)
-        return importances_of(self._fitted.importances)
+        return importances_of(self._model.importances)
 
     @property
     def history_(self) -> Any:
         """Metrics after each round, from round 0, as a data frame."""
-        check_is_fitted(self)
-        return frame_of([{"round": number, **row} for number, row in enumerate(self._fitted.history)], ("round",))
+        return frame_of([{"round": number, **row} for number, row in enumerate(self._model.history)], ("round",))
 
     @property
     def best_iteration_(self) -> int:
         """The best round, from 0, the last one that predictions use; an AttributeError without early stopping."""
-        check_is_fitted(self)
-        if not self._fitted.stops or (best := self._fitted.best_round) is None:
+        if not self._model.stops or (best := self._model.best_round) is None:
             raise AttributeError("best_iteration_: there is one with early_stopping_rounds alone")
         return int(best)
 
@@ -71,30 +66,27 @@ class Insights(CallerRecords):
         results : dict
             "validation_0" and so on, in the order of `eval_set` → measure → a value for each round, from round 0.
         """
-        check_is_fitted(self)
-        return results(self._fitted.history)
+        return results(self._model.history)
 
     @property
     def disclosure_(self) -> Any:
         """Bytes by sender, receiver and disclosure class, in the training and the last prediction."""
-        check_is_fitted(self)
-        return frame_of(self._fitted.sent(), ("job", "from", "to", "step", "class", "messages", "bytes"))
+        return frame_of(self._model.sent(), ("job", "from", "to", "step", "class", "messages", "bytes"))
 
     @property
     def report_(self) -> dict[str, Any]:
         """The training's cost and outcome: seconds by phase, bytes, ciphertext arithmetic by party, metrics, trees."""
-        check_is_fitted(self)
-        if self._fitted.simulated:
-            return {"metrics": self._fitted.metrics, "trees": self._fitted.trees, "federated": False}
-        status = self._fitted.training
+        if self._model.simulated:
+            return {"metrics": self._model.metrics, "trees": self._model.manifest["trees"], "federated": False}
+        status = self._model.training
         return {
             "job": status.job,
             "seconds": {row.name: row.amount for row in status.phases},
-            "bytes": sum(row["bytes"] for row in self._fitted.sent() if row["job"] == "train"),
+            "bytes": sum(row["bytes"] for row in self._model.sent() if row["job"] == "train"),
             "arithmetic": backends(status),
-            "metrics": self._fitted.metrics,
+            "metrics": self._model.metrics,
             "trees": rounds(status),
-            "federated": self._fitted.federated,
+            "federated": self._model.federated,
         }
 
     @property
@@ -104,6 +96,12 @@ class Insights(CallerRecords):
         if len(owners) == len(self._names_in):
             return [(owners[name], name) for name in self._names_in]
         return [(party, name) for party, own in self.columns_.items() for name in own]
+
+    @property
+    def _model(self) -> Any:
+        """What a fit has left. Raises NotFittedError: there was none."""
+        check_is_fitted(self)
+        return self._fitted
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fitted")
@@ -141,23 +139,21 @@ class Insights(CallerRecords):
         ImportError
             shap is missing, of the extra `explain`.
         """
-        check_is_fitted(self)
-        if isinstance(self._fitted, RemoteFitted):
+        if isinstance(self._model, RemoteFitted):
             if not isinstance(X, str):
                 raise InvalidInput("the federation has its own tables: X is their name")
-            told = self._fitted.predict(X, "eini", verbose=bool(self.verbose), attributed=True)
-            return of_sums(told, self._fitted.label_holder)
+            told = self._model.predict(X, "eini", verbose=bool(self.verbose), attributed=True)
+            return of_sums(told, self._model.label_holder)
         data = self._party_tables(X)
-        check_explained(self._fitted.manifest["protocol"])
-        tables = {party: self._own_table(records) for party, records in data.tables.items()}
+        check_explained(self._model.manifest["protocol"])
+        tables = self._own_tables(data)
         if not federated:
-            forms = {party: own.keys.get("date_format") for party, own in tables.items()}
-            with written(self._fitted.shards) as folders:
-                return by_shards(JointModel(folders), data, forms)
-        if (running := self._fitted.loopback) is None:
+            with written(self._model.shards) as folders:
+                return by_shards(JointModel(folders), tables, data.rows)
+        if (running := self._model.loopback) is None:
             raise InvalidInput("federated: the federation of this model does not run here; leave it out")
-        told, _ = running.predict(self._fitted.job, tables, "eini", verbose=bool(self.verbose), attributed=True)
-        return of_sums(told, self._fitted.label_holder, data.rows)
+        told, _ = running.predict(self._model.job, tables, "eini", verbose=bool(self.verbose), attributed=True)
+        return of_sums(told, self._model.label_holder, data.rows)
 
     def plot_importance(
         self, *, importance_type: str = "gain", max_num_features: int | None = 20, ax: Any = None
@@ -186,8 +182,7 @@ class Insights(CallerRecords):
         ImportError
             matplotlib is missing, of the extra `plot`.
         """
-        check_is_fitted(self)
-        return plot_importance(self._fitted.importances, importance_type, max_num_features, ax)
+        return plot_importance(self._model.importances, importance_type, max_num_features, ax)
 
     def plot_history(self, *, metric: str | None = None, ax: Any = None) -> Any:
         """Draw a metric after each round, of the records of the training and of those that are set aside.
@@ -211,9 +206,8 @@ class Insights(CallerRecords):
         ImportError
             matplotlib is missing, of the extra `plot`.
         """
-        check_is_fitted(self)
         best = getattr(self, "best_iteration_", None)
-        return plot_history(self._fitted.history, best, metric, ax)
+        return plot_history(self._model.history, best, metric, ax)
 
     def _party_tables(self, X: Any) -> PartyTables:
         """Records to predict, as a table of each party."""

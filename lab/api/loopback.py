@@ -14,9 +14,9 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.client import Operator
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput, Interrupted, TreetapError
-from treetap.lab.api.errors import InvalidInput
+from treetap.lab.api.frames import ID, InvalidInput
 from treetap.lab.experiment.file_tables import RESERVED
 from treetap.lab.local_federation import LocalFederation, empty_folder, keep_table, to_toml
 from treetap.models.durable import make_folder, write_whole
@@ -37,8 +37,6 @@ from treetap.party.policy import PERMISSIVE, merged
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2
 
-#: Name of the id column in the parties' tables.
-ID = "treetap_id"
 #: Where a party answers its gateway.
 _SERVED = {"listen": "127.0.0.1:0", "gateway": "gateway"}
 #: Federations that stay up for later trainings; of more the one that was used longest ago ends.
@@ -59,65 +57,59 @@ class OwnTable:
     keys: Mapping[str, Any]
 
 
-@dataclass
-class Settings:
-    """The configuration of a loopback federation: two with the same text may share their processes.
+class Loopback:
+    """Parties and a coordinator, started by the first job, ended by `close`.
 
-    `defences`: party → its table of defences; `policy`: tables of every party's policy; `workers`: of each party;
-    `serve`: a client of the name `client` may ask each party about records, over HTTP on loopback, of its gateway. The
-    name is drawn, since it is all that a client shows there.
+    Args:
+        parties: their names.
+        defences: party → its table of defences.
+        policy: tables of every party's policy.
+        workers: of each party.
+        workdir: a folder that keeps its files.
+        serve: a client of the name `client` may ask each party about records, over HTTP on loopback, of its gateway.
+            The name is drawn, since it is all that a client shows there.
+
+    Raises:
+        InvalidInput: there is one party only, or a name is none for a party.
     """
 
-    parties: Sequence[str]
-    defences: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    policy: Mapping[str, Any] = field(default_factory=dict)
-    workers: int | None = None
-    workdir: Path | None = None
-    serve: bool = False
-    client: str = field(default_factory=lambda: f"app-{secrets.token_hex(16)}")
-
-    def of(self, party: str) -> dict[str, Any]:
-        """The keys of a party's configuration file."""
-        others = [name for name in self.parties if name != party]
-        return {
-            "policy": merged(PERMISSIVE, {"people": {"label_holders": others}}, self.policy),
-            "workers": self.workers,
-            "tables_folder": "tables",
-            **({"serve": {"clients": [self.client], **_SERVED}} if self.serve else {}),
-            **({"defences": dict(self.defences[party])} if self.defences.get(party) else {}),
-        }
-
-    @property
-    def text(self) -> str:
-        """All of it, in one order."""
-        return to_toml({name: self.of(name) for name in sorted(self.parties)}) + str(self.workdir)
-
-
-def _check_parties(names: Sequence[str]) -> None:
-    if len(names) < 2:
-        raise InvalidInput(f"parties: {', '.join(names) or 'none'}: a federation has at least two parties")
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise InvalidInput(f"parties: {names!r}: must be a list of names, or their number")
-    if len(set(names)) < len(names):
-        raise InvalidInput(f"parties: {', '.join(names)}: each needs a name of its own")
-    for name in names:
-        try:
-            check_process_name(check_name(name))
-        except ValueError as failure:
-            raise InvalidInput(f"parties: {name!r}: {failure}") from None
-        if name in RESERVED:
-            raise InvalidInput(f"parties: {name!r}: the federation has this name itself, as {', '.join(RESERVED)}")
-
-
-class Loopback:
-    """Parties and a coordinator, started by the first job, ended by `close`."""
-
-    def __init__(self, settings: Settings) -> None:
-        """Start nothing. Raises InvalidInput: there is one party only, or a name is none for a party."""
-        _check_parties(settings.parties)
-        if unknown := [name for name in settings.defences if name not in settings.parties]:
-            raise InvalidInput(f"defences of {unknown[0]!r}, which is none of {', '.join(settings.parties)}")
-        self.settings = settings
+    def __init__(
+        self,
+        parties: Sequence[str],
+        defences: Mapping[str, Mapping[str, Any]] | None = None,
+        policy: Mapping[str, Any] | None = None,
+        workers: int | None = None,
+        workdir: Path | None = None,
+        serve: bool = False,
+    ) -> None:
+        if len(parties) < 2:
+            raise InvalidInput(f"parties: {', '.join(parties) or 'none'}: a federation has at least two parties")
+        if isinstance(parties, str) or not all(isinstance(name, str) for name in parties):
+            raise InvalidInput(f"parties: {parties!r}: must be a list of names, or their number")
+        if len(set(parties)) < len(parties):
+            raise InvalidInput(f"parties: {', '.join(parties)}: each needs a name of its own")
+        for name in parties:
+            try:
+                check_process_name(check_name(name))
+            except ValueError as failure:
+                raise InvalidInput(f"parties: {name!r}: {failure}") from None
+            if name in RESERVED:
+                raise InvalidInput(f"parties: {name!r}: the federation has this name itself, as {', '.join(RESERVED)}")
+        given, self.client = dict(defences or {}), f"app-{secrets.token_hex(16)}"
+        if unknown := [name for name in given if name not in parties]:
+            raise InvalidInput(f"defences of {unknown[0]!r}, which is none of {', '.join(parties)}")
+        self.parties, self.policy, self._workdir = parties, policy or {}, workdir
+        self._configured = {}
+        for party in parties:
+            others = [name for name in parties if name != party]
+            self._configured[party] = {
+                "policy": merged(PERMISSIVE, {"people": {"label_holders": others}}, self.policy),
+                "workers": workers,
+                "tables_folder": "tables",
+                **({"serve": {"clients": [self.client], **_SERVED}} if serve else {}),
+                **({"defences": dict(given[party])} if given.get(party) else {}),
+            }
+        self._serves = serve
         self._owner = os.getpid()
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
@@ -134,7 +126,12 @@ class Loopback:
 
     def __reduce__(self) -> Any:
         """Elsewhere it has ended: its processes, and their keys, stay here."""
-        return _copied, (self.settings,)
+        return _copied, (self.parties,)
+
+    @property
+    def text(self) -> str:
+        """Its configuration, in one order: two with the same text may share their processes."""
+        return to_toml({name: self._configured[name] for name in sorted(self.parties)}) + str(self._workdir)
 
     @property
     def owned(self) -> bool:
@@ -162,7 +159,7 @@ class Loopback:
     def pids(self) -> dict[str, int]:
         """The processes of its parties."""
         federation = self._federation
-        return {} if federation is None else {name: federation.pid(name) for name in self.settings.parties}
+        return {} if federation is None else {name: federation.pid(name) for name in self.parties}
 
     def start(self) -> Operator:
         """Start the processes if they do not run; returns the operator.
@@ -180,21 +177,20 @@ class Loopback:
             if self.running and self._operator is not None:
                 return self._operator
             self.close()
-            workdir, self._owner = self.settings.workdir, os.getpid()
-            if workdir is None:
+            self._owner = os.getpid()
+            if self._workdir is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="treetap-")).resolve()
             else:
                 try:
-                    self._folder = empty_folder(workdir)
+                    self._folder = empty_folder(self._workdir)
                 except BadInput as failure:
                     raise InvalidInput(str(failure).removeprefix("--")) from None
-            configured = {name: self.settings.of(name) for name in self.settings.parties}
-            self._federation = LocalFederation(self._folder, configured)
+            self._federation = LocalFederation(self._folder, self._configured)
             # a folder of the caller stays
-            temporary = self._folder if workdir is None else None
+            temporary = self._folder if self._workdir is None else None
             self._end = weakref.finalize(self, _end, self._owner, self._federation, temporary)
             try:
-                for name in self.settings.parties:
+                for name in self.parties:
                     make_folder(self._folder / name / "tables")
                 self._federation.__enter__()
                 self._operator = self._federation.operator
@@ -239,11 +235,11 @@ class Loopback:
             TreetapError: the job failed otherwise.
         """
         operator = self.start()
-        others = [name for name in self.settings.parties if name != label_holder]
+        others = [name for name in self.parties if name != label_holder]
         with self._placed(tables) as name, nullcontext() if evaluated is None else self._placed(evaluated) as further:
             request = jobs_pb2.SubmitRequest(job=name, spec=job.spec(label_holder, others, name, further or ""))
             status = watched(operator, operator.submit(request), verbose=verbose)
-        return status, {party: self.folder / party / "state" / "models" / name for party in self.settings.parties}
+        return status, {party: self.folder / party / "state" / "models" / name for party in self.parties}
 
     def predict(
         self, model: str, tables: Mapping[str, OwnTable], protocol: str, *, verbose: bool, attributed: bool = False
@@ -269,7 +265,7 @@ class Loopback:
             InvalidInput: the parties have no address for clients, or a table cannot be used.
             TreetapError: the job failed.
         """
-        if not self.settings.serve:
+        if not self._serves:
             raise InvalidInput("the parties have no address for clients: treetap.federation(…, serve=True)")
         operator = self.start()
         with self._placed(tables) as name:
@@ -329,7 +325,7 @@ def _taken(file: str) -> pa.Table:
 def watched(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobStatus:
     """Watch a job to its end, which must be a good one; Ctrl-C cancels it. Raises as `Loopback.train`."""
     try:
-        with progress_view.live(job) if verbose else quiet() as update:
+        with progress_view.live(job) if verbose else nullcontext(lambda _: None) as update:
             status = operator.watch(job, update)
     except KeyboardInterrupt:
         with suppress(TreetapError):
@@ -340,25 +336,19 @@ def watched(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobStatu
     raise (InvalidInput if status.bad_input else Interrupted)(status.error or f"job {job} is {status.state}")
 
 
-@contextmanager
-def quiet() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
-    """No progress line."""
-    yield lambda _: None
-
-
 _kept: dict[str, Loopback] = {}
 _keeping = threading.RLock()
 
 
-def kept(settings: Settings) -> Loopback:
-    """The running federation with these settings, which stays up for the next training until the interpreter ends."""
+def kept(wanted: Loopback) -> Loopback:
+    """The running federation as the wanted one, which stays up for the next training until the interpreter ends."""
     with _keeping:
         if not all(loopback.owned for loopback in _kept.values()):
             _kept.clear()  # they belong to the process of which this is a fork
-        running = _kept.pop(settings.text, None) or Loopback(settings)
+        running = _kept.pop(wanted.text, wanted)
         for text in [text for text, loopback in _kept.items() if loopback.idle][: len(_kept) + 1 - MOST_KEPT]:
             _kept.pop(text).close()
-        _kept[settings.text] = running  # the one used last is at the end
+        _kept[wanted.text] = running  # the one used last is at the end
         return running
 
 
@@ -370,8 +360,8 @@ def _end(owner: int, federation: LocalFederation, temporary: Path | None) -> Non
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _copied(settings: Settings) -> Loopback:
-    copy = Loopback(settings)
+def _copied(parties: Sequence[str]) -> Loopback:
+    copy = Loopback(parties)
     copy.end()
     return copy
 
@@ -405,8 +395,7 @@ def federation(
         names: Sequence[str] = [f"party-{number}" for number in range(1, int(parties) + 1)]
     else:
         names = parties if isinstance(parties, str) else tuple(parties)
-    kept = None if workdir is None else Path(workdir)
-    running = Loopback(Settings(names, dict(defences or {}), dict(policy or {}), workers, kept, serve))
+    running = Loopback(names, defences, policy, workers, None if workdir is None else Path(workdir), serve)
     try:
         running.start()
         yield running

@@ -19,12 +19,10 @@ from treetap.commands.jobs.client import Operator, OperatorConfig, read
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import TreetapError
 from treetap.lab.api import party_tables
-from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.explanations import by_shards, plot_history, plot_importance
 from treetap.lab.api.fitted import CLASSES, OTHERS_PREDICTED, cells_of, predict_jointly, sent_in, warn_unlike
-from treetap.lab.api.frames import Rows, array_of, importances_of, library_of, probabilities_of
-from treetap.lab.api.loopback import watched
-from treetap.lab.api.party_tables import PartyTables
+from treetap.lab.api.frames import InvalidInput, Rows, array_of, checked, importances_of, library_of, probabilities_of
+from treetap.lab.api.loopback import OwnTable, watched
 from treetap.lab.experiment.joint_model import JointModel, shards_in
 from treetap.models.store import MANIFEST, read_history, read_manifest
 from treetap.protocols.prediction import predict_request
@@ -83,7 +81,7 @@ class LoadedModel:
 
         Raises as `predict`, and ImportError without the extra `explain`.
         """
-        return by_shards(self._joint, self._tables(X, id_column))
+        return by_shards(self._joint, *self._tables(X, id_column))
 
     def plot_importance(
         self, *, importance_type: str = "gain", max_num_features: int | None = 20, ax: Any = None
@@ -116,17 +114,19 @@ class LoadedModel:
         return predicted.take(pa.array(rows.all_in(predicted, OTHERS_PREDICTED)))
 
     def _predictions(self, X: Any, id_column: str | None) -> tuple[pa.Table, Rows]:
-        data = self._tables(X, id_column)
+        tables, rows = self._tables(X, id_column)
         with checked():
-            return predict_jointly(self._joint, data.tables), data.rows
+            return predict_jointly(self._joint, tables), rows
 
-    def _tables(self, X: Any, id_column: str | None) -> PartyTables:
+    def _tables(self, X: Any, id_column: str | None) -> tuple[dict[str, OwnTable], Rows]:
         columns = self.columns_
         if isinstance(X, Mapping):
-            return party_tables.of_several(X, self.label_holder, id_column, columns=columns)
-        if library_of(X) is None:
+            data = party_tables.of_several(X, self.label_holder, id_column, columns=columns)
+        elif library_of(X) is None:
             raise InvalidInput("X must be a data frame with the columns of all parties, or one of each party")
-        return party_tables.of_one(X, party_tables.framed(X), columns, id_column)
+        else:
+            data = party_tables.of_one(X, party_tables.framed(X), columns, id_column)
+        return {party: OwnTable(records, {}) for party, records in data.tables.items()}, data.rows
 
 
 class PartyModel:

@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator
 
 from treetap.commands.jobs.job_file import JobTable, unknown_parameter
 from treetap.errors import did_you_mean
-from treetap.lab.api.errors import InvalidInput, checked
+from treetap.lab.api.frames import InvalidInput, checked
 from treetap.protocols.key_options import KEY_FIELDS
 from treetap.protocols.registry import TRAINING, training
 from treetap.trees.job_params import REGRESSIONS

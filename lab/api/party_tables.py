@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import warnings
 from collections.abc import Collection, Mapping, Sequence
@@ -14,10 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import did_you_mean
-from treetap.lab.api.errors import InvalidInput, checked
 from treetap.lab.api.frames import (
+    ID,
+    InvalidInput,
     Rows,
     arrow_of,
+    checked,
     column_of,
     ids_in,
     ids_of_index,
@@ -25,7 +26,7 @@ from treetap.lab.api.frames import (
     of_array,
     only_numbers,
 )
-from treetap.lab.api.loopback import ID
+from treetap.lab.experiment.joined_table import numbered
 from treetap.tables.asked_columns import OF_ESTIMATOR
 from treetap.tables.auto_encoding import Cells, Rules, Settled, settle
 from treetap.tables.categories import are_plain, different_texts, merges
@@ -40,10 +41,14 @@ LABEL, WEIGHT = "treetap_label", "treetap_weight"
 
 @dataclass(frozen=True)
 class PartyTables:
-    """Records by party, the id column first. `rows_of`: as the caller has them, by party, the label holder first."""
+    """Records by party, the id column first. `rows_of`: as the caller has them, by party, the label holder first.
+
+    `encodings`: of tables of a training by party the keys of its description that say how its columns are encoded.
+    """
 
     tables: dict[str, pa.Table]
     rows_of: dict[str, Rows]
+    encodings: dict[str, dict[str, Any]] | None = None
 
     @property
     def rows(self) -> Rows:
@@ -63,6 +68,18 @@ class PartyTables:
     def columns(self) -> dict[str, list[str]]:
         """The columns of each party, without the ids."""
         return {party: [name for name in table.column_names if name != ID] for party, table in self.tables.items()}
+
+    def keys(self, party: str, date_format: str | Mapping[str, str] | None = None) -> dict[str, Any]:
+        """The keys of a table's description that say how its columns are encoded.
+
+        A table to predict is encoded as the training's was; `date_format`: of its dates in text.
+        """
+        if self.encodings is not None:
+            return self.encodings[party]
+        own = date_format
+        if isinstance(own, Mapping):
+            own = {name: form for name, form in own.items() if name in self.columns[party]}
+        return {"date_format": own} if own else {}
 
 
 def are_frames(data: Any) -> bool:
@@ -265,12 +282,6 @@ def _called(party: str) -> str:
     return f"the frame of {party}"
 
 
-def numbered(count: int) -> list[str]:
-    """Ids of n records, in the order of the records."""
-    width = len(str(count))
-    return [f"{row:0{width}d}" for row in range(count)]
-
-
 def _arrow(party: str, frame: Any) -> pa.Table:
     if library_of(frame) is not None:
         return arrow_of(frame)
@@ -290,8 +301,6 @@ def _refuse_own(names: Sequence[str]) -> None:
 
 
 log = logging.getLogger(__name__)
-#: Entry of the metadata of a party's table: keys of its description.
-_KEYS = b"keys"
 
 
 def settled(
@@ -316,10 +325,12 @@ def settled(
     names = [name for own in data.columns.values() for name in own]
     # one message names the columns of all parties, unless two of them have one name
     groups = [list(data.tables)] if len(set(names)) == len(names) else [[party] for party in data.tables]
-    tables = dict(data.tables)
+    encodings = {}
     for parties in groups:
         place, cells, declared = Path(f"the columns of {' and '.join(parties)}"), dict[str, Cells](), set[str]()
-        for name, column in ((name, tables[party].column(name)) for party in parties for name in data.columns[party]):
+        for name, column in (
+            (name, data.tables[party].column(name)) for party in parties for name in data.columns[party]
+        ):
             declared |= {name} if pa.types.is_dictionary(column.type) else set()
             with checked():
                 cells[name] = Cells(place, plain_column(place, f"column {name!r}", column), len(column))
@@ -333,9 +344,8 @@ def settled(
         for sentence in merges(place, numbers, {}):
             warnings.warn(f"{place}: {sentence}", UserWarning, stacklevel=2)
         for party in parties:
-            keys = _described(own, data.columns[party])
-            tables[party] = tables[party].replace_schema_metadata({_KEYS: json.dumps(keys)})
-    return replace(data, tables=tables)
+            encodings[party] = _described(own, data.columns[party])
+    return replace(data, encodings=encodings)
 
 
 def _described(own: Settled, columns: Sequence[str]) -> dict[str, Any]:
@@ -345,21 +355,3 @@ def _described(own: Settled, columns: Sequence[str]) -> dict[str, Any]:
         encode = {name: encoding for name, encoding in encode.items() if name in (OTHERS, *columns)}
     dated = {name: form for name, form in own.date_formats.items() if name in columns}
     return {key: value for key, value in (("encode", encode), ("date_format", dated)) if value}
-
-
-def encoded_as(records: pa.Table, trained: pa.Table) -> pa.Table:
-    """A party's further records whose columns are encoded as those of its table of the training."""
-    return records.replace_schema_metadata(trained.schema.metadata)
-
-
-def keys_of(records: pa.Table, date_format: str | Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The keys of a table's description that say how its columns are encoded.
-
-    A table to predict is encoded as the training's was; `date_format`: of its dates in text.
-    """
-    if held := (records.schema.metadata or {}).get(_KEYS):
-        return dict(json.loads(held))
-    own = date_format
-    if isinstance(own, Mapping):
-        own = {name: form for name, form in own.items() if name in records.column_names}
-    return {"date_format": own} if own else {}

@@ -16,8 +16,8 @@ import numpy as np
 
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.lab.api.errors import InvalidInput
-from treetap.lab.api.loopback import ID, OwnTable, to_caller
+from treetap.lab.api.frames import ID, InvalidInput
+from treetap.lab.api.loopback import OwnTable, to_caller
 from treetap.lab.api.parameters import Parameters
 from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.local_federation import keep_table
@@ -26,8 +26,7 @@ from treetap.models.store import HIDES_CONSTANTS, HISTORY, SPACES, TREES, descri
 from treetap.party.defences.checks import check_own, check_own_trees
 from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy
-from treetap.party.setup.labelled_table import EvaluatedLabels, LabelledTable
-from treetap.party.setup.labelled_table import described as entry_of_evaluated
+from treetap.party.setup import labelled_table
 from treetap.party.setup.steps import refuse_bins
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
@@ -43,6 +42,15 @@ from treetap.trees.metrics import finite
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.trees.withholding import NOTHING
 from treetap.wire.v2 import setup_pb2
+
+#: Names of a job's tables, the training's and, where there is one, the eval table.
+TRAIN, EVAL = "train", "eval"
+#: The job's name in the manifests of its shards.
+JOB_NAME = "simulated"
+#: Party → name of a file of its shard → content.
+Shards = dict[str, dict[str, bytes]]
+#: Party → name of a table → its settings in a party's file.
+Tables = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 def check(given: Parameters, base_model: Any) -> None:
@@ -92,16 +100,6 @@ def train(
             raise InvalidInput(to_caller(said)) from None
 
 
-#: Names of a job's tables, the training's and, where there is one, the eval table.
-TRAIN, EVAL = "train", "eval"
-#: The job's name in the manifests of its shards.
-JOB_NAME = "simulated"
-#: Party → name of a file of its shard → content.
-Shards = dict[str, dict[str, bytes]]
-#: Party → name of a table → its settings in a party's file.
-Tables = Mapping[str, Mapping[str, Mapping[str, Any]]]
-
-
 def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any]) -> Shards:
     """The shards of all parties of a training.
 
@@ -119,7 +117,11 @@ def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any]) -> Sha
     spec = job.spec(holder, others, TRAIN, EVAL if further else "")
     params = _params(job, spec)
     own = Defences.model_validate(defences)
-    refuse_noise(own)
+    if own.label_dp is not None:  # noise that no other training repeats
+        raise ConfigError(
+            "label_dp and simulate do not go together: noisy labels are drawn once, in secret, and charged to the "
+            "label holder's ledger; leave one of them out"
+        )
     for party in tables:
         configs = {name: TableConfig.model_validate(given) for name, given in tables[party].items()}
         rules = Policy.permissive({"people": {"label_holders": [name for name in tables if name != party]}})
@@ -145,15 +147,6 @@ def simulated(job: JobTable, tables: Tables, defences: Mapping[str, Any]) -> Sha
     return _shards(model, rounds, spec, data, aligned, hides=own.withholding != NOTHING)
 
 
-def refuse_noise(defences: Defences) -> None:
-    """Raise `ConfigError` for a defence that draws noise, which no other training repeats."""
-    if defences.label_dp is not None:
-        raise ConfigError(
-            "label_dp and simulate do not go together: noisy labels are drawn once, in secret, and charged to the "
-            "label holder's ledger; leave one of them out"
-        )
-
-
 def _params(job: JobTable, spec: setup_pb2.JobSpec) -> TreeParams:
     """The parameters of a job that can be simulated."""
     params, protocol = params_of(spec), training(job.protocol)
@@ -170,12 +163,14 @@ def _params(job: JobTable, spec: setup_pb2.JobSpec) -> TreeParams:
     return params
 
 
-def _read(tables: Tables, spec: setup_pb2.JobSpec, params: TreeParams) -> tuple[dict[str, JobRecords], LabelledTable]:
+def _read(
+    tables: Tables, spec: setup_pb2.JobSpec, params: TreeParams
+) -> tuple[dict[str, JobRecords], labelled_table.LabelledTable]:
     """The records of all parties as they read them, and the label holder's with their labels."""
     holder = spec.aggregator
     column = str(tables[holder][TRAIN]["label"])
     records: dict[str, JobRecords] = {}
-    data: LabelledTable | None = None
+    data: labelled_table.LabelledTable | None = None
     for party, own in tables.items():
         try:
             table = read_as_party(own[TRAIN], params.missing)
@@ -193,10 +188,10 @@ def _read(tables: Tables, spec: setup_pb2.JobSpec, params: TreeParams) -> tuple[
                     if params.objective in REGRESSIONS
                     else read_classes(further, column, labels.classes)  # by the classes of the training
                 )
-                measured = EvaluatedLabels(targets, label_column(further, column), further.weights)
+                measured = labelled_table.EvaluatedLabels(targets, label_column(further, column), further.weights)
                 behind = records[party]
             bare = replace(table, label=None)
-            data = LabelledTable(party, bare, labels, column, params.objective, None, behind, measured)
+            data = labelled_table.LabelledTable(party, bare, labels, column, params.objective, None, behind, measured)
         except DataError as failure:
             raise failure.at(party) from None
     assert data is not None
@@ -204,8 +199,8 @@ def _read(tables: Tables, spec: setup_pb2.JobSpec, params: TreeParams) -> tuple[
 
 
 def _aligned(
-    records: Mapping[str, JobRecords], data: LabelledTable, alignment: str, params: TreeParams
-) -> tuple[LabelledTable, dict[str, JobRecords]]:
+    records: Mapping[str, JobRecords], data: labelled_table.LabelledTable, alignment: str, params: TreeParams
+) -> tuple[labelled_table.LabelledTable, dict[str, JobRecords]]:
     """The common records, in the order of their ids."""
     common = records[data.party].ids
     for party, own in records.items():
@@ -215,8 +210,6 @@ def _aligned(
                 "set alignment = 'psi'"
             )
         common = common.take(np.flatnonzero(own.ids.places_of(common) >= 0))
-    if not len(common):
-        raise DataError("no record is common to all parties: do all of them hold the same ids?")
     places = {party: own.ids.places_of(common) for party, own in records.items()}
     taken = {party: own.take(places[party]) for party, own in records.items()}
     if not taken[data.party].training:
@@ -253,7 +246,7 @@ def _shards(
     model: CentralTrees,
     rounds: Rounds,
     spec: setup_pb2.JobSpec,
-    data: LabelledTable,
+    data: labelled_table.LabelledTable,
     aligned: Mapping[str, JobRecords],
     *,
     hides: bool,
@@ -269,7 +262,7 @@ def _shards(
             "protocol": training_name(spec),
             "missing": None if np.isnan(params.missing) else params.missing,
             **(data.table if party == data.party else records.table).described(),
-            **entry_of_evaluated(spec),
+            **labelled_table.described(spec),
             **({SPACES: "withheld"} if params.withheld else {}),
             "trees": len(trees),
         }

@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.arrays import Array, Floats, Ints, Words
 from treetap.errors import Malformed
-from treetap.lab.epsilon.games import MOST_NUMBERS, OfBudget, finish, in_memory
+from treetap.lab.epsilon.games import MOST_NUMBERS, Neighbours, OfBudget, finish, in_memory
 from treetap.lattice.histogram_parameters import MODULUS_BITS, HistogramParameters
 from treetap.lattice.histogram_scheme import Opener, added, kernels, parameters_of, radices
 from treetap.lattice.histogram_sets import HistogramSets
@@ -107,8 +107,9 @@ class SumNoiseMeasured(OfBudget):
     def numbers(self) -> int:
         return self.trees * (2 * self.max_depth - 1) * _COLUMNS * (self.bins - 1) * _CLASSES
 
-    def neighbours(self, chance: random.Random) -> _Job:
-        return _Job(self, chance)
+    def neighbours(self, chance: random.Random) -> Neighbours:
+        job = _Job(self, chance)
+        return job.change, job.play
 
 
 class _Job:

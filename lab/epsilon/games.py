@@ -19,7 +19,7 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, ClassVar, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -36,22 +36,11 @@ MOST_PLAYS = 20
 MOST_NUMBERS, LEARNING, FEWEST = 256, 10, 100
 
 
-class Neighbours(Protocol):
-    """Two neighbours: one has a canary and the other has not.
-
-    Attributes:
-        change: (d,) what the canary adds to the numbers that an attacker sees; None: it is measured.
-    """
-
-    @property
-    def change(self) -> Floats | None: ...
-
-    def play(self, given: bool, plays: int, chance: random.Random) -> Floats:
-        """The numbers (plays, d) that an attacker sees of the neighbour with the canary (`given`), or without.
-
-        Less those that are expected without it, where these depend on what is drawn.
-        """
-        ...
+#: Given whether it is of the neighbour with the canary, how many plays and their chance: the numbers (plays, d) that an
+#: attacker sees, less those that are expected without the canary, where these depend on what is drawn.
+Play = Callable[[bool, int, random.Random], Floats]
+#: Two neighbours, one with a canary: (d,) what it adds to these numbers, or None: it is measured; and their plays.
+Neighbours = tuple[Floats | None, Play]
 
 
 class Measured(Strict):

@@ -88,12 +88,12 @@ class Result:
 
 def _kept(
     folder: Path,
+    code: str,
+    until: float,
     kind: str,
     identity: dict[str, Any],
-    code: str,
     count: int,
     made: Callable[[random.Random], dict[str, Any]],
-    until: float,
     told: Callable[[int], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
     """The lines of one kind of draws of a mechanism, kept under what they depend on, `identity` and `code`.
@@ -144,10 +144,11 @@ def _measured(
     batches = -(-row.runs // (2 * row.batch))
 
     def played(chance: random.Random) -> dict[str, Any]:
-        pair, noise = row.neighbours(chance), Whitening.from_plain(learned[0])
-        change = noise.change if pair.change is None else pair.change
-        numbers = {"without": pair.play(False, row.batch, chance), "given": pair.play(True, row.batch, chance)}
-        return {name: noise.scores(of, change).tolist() for name, of in numbers.items()}
+        (change, play), noise = row.neighbours(chance), Whitening.from_plain(learned[0])
+        numbers = {"without": play(False, row.batch, chance), "given": play(True, row.batch, chance)}
+        return {
+            name: noise.scores(of, noise.change if change is None else change).tolist() for name, of in numbers.items()
+        }
 
     def once(chance: random.Random) -> dict[str, Any]:
         coins = [chance.random() < 0.5 for _ in range(row.canaries)]
@@ -156,19 +157,11 @@ def _measured(
 
     has_one = bool(row.canaries) and not row.no_one_run
     progress(0, batches, "one run" if has_one else "")
-    of_one = {**identity, "canaries": row.canaries}
-    one = _kept(folder, "one-run", of_one, row.code(), int(has_one), once, until)
-    noise = partial(_noise, row)
-    learned = _kept(folder, "noise", identity, row.code(), int(bool(batches)), noise, until)
-    games = _kept(
-        folder,
-        "runs",
-        identity,
-        row.code(),
-        batches,
-        played,
-        until,
-        lambda done: progress(done, batches, f"{2 * row.batch * done} runs"),
+    keep = partial(_kept, folder, row.code(), until)
+    one = keep("one-run", {**identity, "canaries": row.canaries}, int(has_one), once)
+    learned = keep("noise", identity, int(bool(batches)), partial(_noise, row))
+    games = keep(
+        "runs", identity, batches, played, lambda done: progress(done, batches, f"{2 * row.batch * done} runs")
     )
     lines = games[:batches]
     estimates = _estimates(row, lines, one if has_one else [], asked)
@@ -193,10 +186,10 @@ def _noise(row: Measured, chance: random.Random) -> dict[str, Any]:
     """The noise of a mechanism, by plays of their own: as many canaries as batches; a line of its file."""
     without, given = list[Floats](), [np.empty((0, row.numbers))]
     while sum(map(len, without)) < max(FEWEST, LEARNING * row.numbers):
-        pair = row.neighbours(chance)
-        without.append(pair.play(False, row.batch, chance))
-        if pair.change is None:
-            given.append(pair.play(True, row.batch, chance))
+        change, play = row.neighbours(chance)
+        without.append(play(False, row.batch, chance))
+        if change is None:
+            given.append(play(True, row.batch, chance))
     return Whitening.of(np.concatenate(without), np.concatenate(given)).plain()
 
 
@@ -220,3 +213,36 @@ def _estimates(
         figures = {"canaries": row.canaries, "guesses": guesses, "right": right}
         estimates.append(Estimate("one_run", at_least, surely, figures))
     return estimates
+
+
+#: Way to a bound → its words.
+_WAYS = {"runs": "repeated runs", "gaussian": "repeated runs, noise taken for Gaussian", "one_run": "one run"}
+
+
+def print_result(asked: MeasureFile, result: Result, *, details: bool) -> None:
+    """Say what is claimed of a mechanism and what it has at least; `details`: also each way to a bound."""
+    of_delta = f" at δ = {result.delta:g}" if result.delta else ""
+    slack = f", {result.by_noise:.3g} by its noise" if result.by_noise < 0.999 * result.claimed else ""
+    said = [
+        f"{result.mechanism}: claimed {result.claimed:.4g}{of_delta}{slack}; at least {result.at_least:.3g} "
+        f"({100 * asked.confidence:g} %)"
+    ]
+    if result.broken:
+        said.append(f"BROKEN: ε is at least {result.surely:.3g}, but for one in {1 / asked.false_alarm:,.0f}")
+    elif result.at_least > min(result.claimed, result.by_noise):
+        said.append("above the claim, but not beyond chance: measure with more runs and another seed")
+    if not result.finished:
+        said.append(f"after {result.runs} runs the time was over: the same command goes on")
+    for line in said:
+        terminal.out.print(terminal.text(line), soft_wrap=True)
+    if details:
+        table = terminal.table("way", "at least", "but for false alarms", "figures")
+        for it in result.estimates:
+            figures = ", ".join(
+                f"{name} {number:,}" if isinstance(number, int) else f"{name} {number:.4g}"
+                for name, number in it.figures.items()
+            )
+            table.add_row(_WAYS[it.way], f"{it.at_least:.3f}", f"{it.surely:.3f}", figures)
+        terminal.out.print(table)
+        terminal.out.print(f"{result.runs} runs, {result.canaries} canaries, {result.seconds:.1f} s", soft_wrap=True)
+        terminal.out.print(f"carried out: {', '.join(result.carried_out)}", soft_wrap=True)

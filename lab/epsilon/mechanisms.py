@@ -96,8 +96,18 @@ class LabelNoise(Measured):
         return 2
 
     def neighbours(self, chance: random.Random) -> Neighbours:
+        """Records of which the last has the second class, or the first: its score, and how far others' labels agree."""
         del chance  # the canary is the last record, which was of the first class
-        return _LabelledTable(self)
+        labels, features = np.ones(max(_FEW, self.stages), dtype=np.int64), np.zeros((max(_FEW, self.stages), 3))
+        features[0], features[-1] = -1.0, 1.0
+        labels[0] = 0
+
+        def play(given: bool, plays: int, chance: random.Random) -> Floats:
+            labels[-1] = int(given)
+            scores = np.array([self.noisy(labels, features, chance, by_trees=2.0) for _ in range(plays)])
+            return np.column_stack([scores[:, -1], np.sign(scores[:, -1]) * np.sign(scores[:, 1:-1]).mean(axis=1)])
+
+        return None, play
 
     def play_once(self, coins: Sequence[bool], chance: random.Random) -> list[float]:
         features = np.random.default_rng(len(coins)).normal(size=(len(coins), 3))
@@ -125,23 +135,6 @@ class LabelNoise(Measured):
 
         noisy = staged(labels, self.classes, self.epsilon, self.stages, priors, chance.randrange)
         return np.where(noisy == 1, 1.0, np.where(noisy == 0, -1.0, 0.0)) * factors
-
-
-class _LabelledTable:
-    """Records of which the last one has the second class, or the first: its score, and how far others' labels agree."""
-
-    change: None = None
-
-    def __init__(self, row: LabelNoise) -> None:
-        self._row = row
-
-    def play(self, given: bool, plays: int, chance: random.Random) -> Floats:
-        records = max(_FEW, self._row.stages)
-        labels, features = np.ones(records, dtype=np.int64), np.zeros((records, 3))
-        features[0], features[-1] = -1.0, 1.0
-        labels[0], labels[-1] = 0, int(given)
-        scores = np.array([self._row.noisy(labels, features, chance, by_trees=2.0) for _ in range(plays)])
-        return np.column_stack([scores[:, -1], np.sign(scores[:, -1]) * np.sign(scores[:, 1:-1]).mean(axis=1)])
 
 
 class LeafWeightNoise(OfBudget):
@@ -184,76 +177,72 @@ class LeafWeightNoise(OfBudget):
         return _OUTPUTS * (self.n_estimators << self.max_depth)
 
     def neighbours(self, chance: random.Random) -> Neighbours:
+        """A job whose leaves have been opened, at the party that keeps them: `Settlement` sends their weights."""
         keys = self.model_dump(exclude={"mechanism", "runs", "canaries"})
         classes = [str(number) for number in range(_OUTPUTS)]
-        return _Leaves(PivodlParams(**keys, objective="multi:softprob", classes=classes), chance)
-
-
-class _Leaves:
-    """A job whose leaves have been opened, at the party that keeps them: `Settlement` sends their weights."""
-
-    def __init__(self, params: PivodlParams, chance: random.Random) -> None:
+        params = PivodlParams(**keys, objective="multi:softprob", classes=classes)
         privacy = LeafWeightPrivacy.of(params)
         assert privacy is not None  # there is an epsilon
-        self._params, self._privacy = params, privacy
         # (trees, leaves, outputs): the sign of the weight of the neighbour with the canary
-        self._signs = signs(_OUTPUTS * privacy.leaves, chance).reshape(params.n_estimators, -1, _OUTPUTS)
-        self.change: Floats = 2 * self._signs.reshape(-1) / math.sqrt(_OUTPUTS)
+        drawn = signs(_OUTPUTS * privacy.leaves, chance).reshape(params.n_estimators, -1, _OUTPUTS)
+        change: Floats = 2 * drawn.reshape(-1) / math.sqrt(_OUTPUTS)
 
-    def play(self, given: bool, plays: int, chance: random.Random) -> Floats:
-        seen = np.array([finish(self._job(given, chance)) for _ in range(plays)])
-        averaged = [[np.mean(np.unique(asked)) for asked in of_play.T] for of_play in seen]
-        # less the exact weights of the neighbour without the canary, which lie at the clip
-        return np.asarray(np.array(averaged) / self._privacy.sent_clip + self.change / 2)
+        def play(given: bool, plays: int, chance: random.Random) -> Floats:
+            seen = [finish(_told(params, privacy, drawn if given else -drawn, chance)) for _ in range(plays)]
+            averaged = [[np.mean(np.unique(asked)) for asked in of_play.T] for of_play in seen]
+            # less the exact weights of the neighbour without the canary, which lie at the clip
+            return np.asarray(np.array(averaged) / privacy.sent_clip + change / 2)
 
-    async def _job(self, given: bool, chance: random.Random) -> Floats:
-        """The weights (3, d) that the source gets: of a tree, of the tree again, and after a restart."""
-        store, told = _InMemory(Path(), Path()), list[list[float]]()
-        kept = NoiseLedger(store, self._privacy, chance.randrange)
-        for ledger in (kept, kept, NoiseLedger(store, self._privacy, chance.randrange)):
-            told.append([])
-            for tree in range(self._params.n_estimators):
-                await self._settled(tree, given, ledger, store, told[-1])
-        return np.array(told)
+        return change, play
 
-    async def _settled(self, t: int, given: bool, ledger: NoiseLedger, store: JobStore, told: list[float]) -> None:
-        """Settle the last level of a tree; `told`: takes the weights of its leaves, in their order."""
 
-        async def send_each(kind: str, bodies: Any, round: int, stage: int) -> None:
-            assert ([*bodies], kind, round, stage) == ([_LABEL_HOLDER], "leaf_weights", t, level)
-            (parts,) = bodies.values()
-            told.extend(number for part in parts for leaf in part.leaves for number in leaf.weight)
+async def _told(params: PivodlParams, privacy: LeafWeightPrivacy, signs: Floats, chance: random.Random) -> Floats:
+    """The weights (3, d) that the source gets: of a tree, of the tree again, and after a restart."""
+    store, told = _InMemory(Path(), Path()), list[list[float]]()
+    kept = NoiseLedger(store, privacy, chance.randrange)
+    for ledger in (kept, kept, NoiseLedger(store, privacy, chance.randrange)):
+        told.append([])
+        for tree, of_leaves in enumerate(signs):
+            await _settled(params, tree, of_leaves, ledger, store, told[-1])
+    return np.array(told)
 
-        context = in_memory(
-            outbox=SimpleNamespace(send_each=send_each),
-            store=store,
-            ledger=SimpleNamespace(ledger=SimpleNamespace(path=Path()), enter=lambda *_, **__: None),
-            policy=Policy(),
-        )
-        parties, level = [_PARTY, _LABEL_HOLDER], self._params.max_depth - 1
-        me: Any = SimpleNamespace(
-            name=_PARTY, params=self._params, parties=parties, others=[_LABEL_HOLDER], context=context
-        )
-        draws = RoleDraws(0, parties, dict.fromkeys(parties, b""))
-        tree, nodes = GrowingTree(t, 1, draws, guarded=True), range(1 << level, 2 << level)
-        # G of each leaf beyond what the clip allows: the weight is −G / (H + λ) with H = 1
-        far = -_FAR * self._params.clip * (1 + self._params.reg_lambda) * UNIT * (1 if given else -1)
-        G = np.rint(far * self._signs[t]).astype(np.int64)
-        sums = np.concatenate([G, np.full_like(G, UNIT)], axis=1)
-        opened: Any = {}
-        for place, node in enumerate(nodes):
-            tree.divisions[node] = Division(_LABEL_HOLDER, 0, _PARTY)
-            opened[node] = SimpleNamespace(left={0: sums[2 * place]})
-            tree.sums[node] = sums[2 * place] + sums[2 * place + 1]
-        divisions: Any = SimpleNamespace(
-            place=dict.fromkeys(nodes, 0),
-            open=[],
-            ended=[child for node in nodes for child in (2 * node, 2 * node + 1)],
-        )
-        slots: Any = None
-        own: Any = SimpleNamespace(loss=SimpleNamespace(scale=1.0))
-        settlement = Settlement(me, slots, own, [_LABEL_HOLDER], ledger, tree)
-        await settlement.settle(level, divisions, opened)
+
+async def _settled(
+    params: PivodlParams, t: int, signs: Floats, ledger: NoiseLedger, store: JobStore, told: list[float]
+) -> None:
+    """Settle the last level of a tree, whose leaves' weights have these signs; `told`: takes these, in their order."""
+
+    async def send_each(kind: str, bodies: Any, round: int, stage: int) -> None:
+        assert ([*bodies], kind, round, stage) == ([_LABEL_HOLDER], "leaf_weights", t, level)
+        (parts,) = bodies.values()
+        told.extend(number for part in parts for leaf in part.leaves for number in leaf.weight)
+
+    context = in_memory(
+        outbox=SimpleNamespace(send_each=send_each),
+        store=store,
+        ledger=SimpleNamespace(ledger=SimpleNamespace(path=Path()), enter=lambda *_, **__: None),
+        policy=Policy(),
+    )
+    parties, level = [_PARTY, _LABEL_HOLDER], params.max_depth - 1
+    me: Any = SimpleNamespace(name=_PARTY, params=params, parties=parties, others=[_LABEL_HOLDER], context=context)
+    draws = RoleDraws(0, parties, dict.fromkeys(parties, b""))
+    tree, nodes = GrowingTree(t, 1, draws, guarded=True), range(1 << level, 2 << level)
+    # G of each leaf beyond what the clip allows: the weight is −G / (H + λ) with H = 1
+    far = -_FAR * params.clip * (1 + params.reg_lambda) * UNIT
+    G = np.rint(far * signs).astype(np.int64)
+    sums = np.concatenate([G, np.full_like(G, UNIT)], axis=1)
+    opened: Any = {}
+    for place, node in enumerate(nodes):
+        tree.divisions[node] = Division(_LABEL_HOLDER, 0, _PARTY)
+        opened[node] = SimpleNamespace(left={0: sums[2 * place]})
+        tree.sums[node] = sums[2 * place] + sums[2 * place + 1]
+    divisions: Any = SimpleNamespace(
+        place=dict.fromkeys(nodes, 0), open=[], ended=[child for node in nodes for child in (2 * node, 2 * node + 1)]
+    )
+    slots: Any = None
+    own: Any = SimpleNamespace(loss=SimpleNamespace(scale=1.0))
+    settlement = Settlement(me, slots, own, [_LABEL_HOLDER], ledger, tree)
+    await settlement.settle(level, divisions, opened)
 
 
 class _InMemory(JobStore):
@@ -326,7 +315,7 @@ class GradientNoise(Measured):
 
     def neighbours(self, chance: random.Random) -> Neighbours:
         with needs("neural"):
-            return _Batch(self, chance)
+            return _batch(self, chance)
 
     def play_once(self, coins: Sequence[bool], chance: random.Random) -> list[float]:
         with needs("neural"):
@@ -353,46 +342,40 @@ class GradientNoise(Measured):
         return dict.fromkeys(order[:half], False) | dict.fromkeys(order[-half:], True)
 
 
-class _Batch:
+def _batch(row: GradientNoise, chance: random.Random) -> Neighbours:
     """A batch of a small network, in which a record has a gradient far above the clip, or none."""
+    import torch
 
-    def __init__(self, row: GradientNoise, chance: random.Random) -> None:
-        import torch
+    from treetap.neural import own_step
+    from treetap.neural.architectures import InputShape, bottom_model
+    from treetap.neural.params import Bottom
 
-        from treetap.neural.architectures import InputShape, bottom_model
-        from treetap.neural.own_step import clipped_sum
-        from treetap.neural.params import Bottom
+    defence = DpSgd(row.clip, row.noise)
+    model = bottom_model(Bottom(hidden=(3,), width=2), InputShape(3), Draws(b"canaries"), "bottom")
+    inputs = torch.linspace(-1.0, 1.0, 24).reshape(8, 3)
+    parts = np.array_split(np.arange(row.epochs), min(row.epochs, _PARTS))
+    without, canary = torch.full((8, 2), 0.01), chance.randrange(8)
+    without[canary] = 0.0
+    with_canary = [without.clone() for _ in parts]
+    for gradient in with_canary:
+        gradient[canary] = 1e3 * row.clip * torch.from_numpy(signs(2, chance)).float()
+    exact, *changed = [
+        _flat(own_step.clipped_sum(model, inputs, gradient, row.clip, defence.grid)) / row.clip
+        for gradient in (without, *with_canary)
+    ]
 
-        self._defence, self._epochs = DpSgd(row.clip, row.noise), row.epochs
-        self._model = bottom_model(Bottom(hidden=(3,), width=2), InputShape(3), Draws(b"canaries"), "bottom")
-        self._inputs = torch.linspace(-1.0, 1.0, 24).reshape(8, 3)
-        self._parts = np.array_split(np.arange(self._epochs), min(self._epochs, _PARTS))
-        self._without, canary = torch.full((8, 2), 0.01), chance.randrange(8)
-        self._without[canary] = 0.0
-        self._given = [self._without.clone() for _ in self._parts]
-        for gradient in self._given:
-            gradient[canary] = 1e3 * row.clip * torch.from_numpy(signs(2, chance)).float()
-        self._exact, *given = [
-            _flat(clipped_sum(self._model, self._inputs, gradient, row.clip, self._defence.grid)) / row.clip
-            for gradient in (self._without, *self._given)
-        ]
-        changes = [len(part) * (of - self._exact) for part, of in zip(self._parts, given, strict=True)]
-        self.change: Floats = np.concatenate(changes)
-
-    def play(self, given: bool, plays: int, chance: random.Random) -> Floats:
-        from treetap.neural import own_step
-
-        numbers = np.zeros((plays, len(self._parts), len(self._exact)))
+    def play(given: bool, plays: int, chance: random.Random) -> Floats:
+        numbers = np.zeros((plays, len(parts), len(exact)))
         for play in range(plays):
             draws = Draws(chance.randbytes(32))
-            for place, epochs in enumerate(self._parts):
-                gradient = self._given[place] if given else self._without
+            for place, epochs in enumerate(parts):
+                gradient = with_canary[place] if given else without
                 for epoch in epochs.tolist():
-                    sent = own_step.noised_gradients(
-                        self._model, self._inputs, gradient, self._defence, draws, "dp_sgd", epoch
-                    )
-                    numbers[play, place] += len(self._inputs) * _flat(sent) / self._defence.clip - self._exact
+                    sent = own_step.noised_gradients(model, inputs, gradient, defence, draws, "dp_sgd", epoch)
+                    numbers[play, place] += len(inputs) * _flat(sent) / defence.clip - exact
         return numbers.reshape(plays, -1)
+
+    return np.concatenate([len(part) * (of - exact) for part, of in zip(parts, changed, strict=True)]), play
 
 
 def _flat(of_weights: Any) -> Floats:

@@ -19,12 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import pyarrow as pa
-
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput, TreetapError, visible
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.kept import MODELS, Kept, Place, opened, remove_private_keys
+from treetap.lab.experiment.kept import MODELS, Kept, remove_private_keys
 from treetap.lab.experiment.page import html
 from treetap.lab.experiment.results import Logged, Results, RunResult, Summary, histories_csv, summary
 from treetap.lab.experiment.run import Live, run_seed
@@ -234,52 +232,36 @@ HISTORY, PAGE = "history.csv", "report.html"
 
 
 def run_experiment(
-    experiment: ExperimentFile,
-    folder: Path,
+    kept: Kept,
     *,
-    base: Path = Path(),
-    table: pa.Table | None = None,
-    file: str | None = None,
     name: str = "the experiment",
-    place: Place = "empty",
+    mlflow: str | None = None,
     keep_keys: bool = False,
     export: bool = False,
-    on_start: Callable[[Kept, int], None] = lambda *_: None,
     on_run: Callable[[RunResult], None] = lambda _: None,
     live: Live = progress_view.live,
 ) -> Results:
     """Run an experiment, or what is missing of it, and keep its results; prints nothing but a progress line.
 
     Args:
-        experiment: the checked file; `ExperimentFile.model_validate` makes one of a dictionary.
-        folder: of the results. It gets `results.json`, the document that is returned, `report.html`,
-            `predictions/` and a federation's folder for each run (docs/experiment.md has them all).
-        base: folder from which relative paths in the experiment start.
-        table: in the place of the source that `[data]` names, which is ignored: the joined table, kept as
-            `table.parquet`. Relative paths of `label_rows` are not for such an experiment.
-        file: text of the experiment's file, of which the folder gets a copy; by default one is made of `experiment`.
-        name: of the experiment in messages about it.
-        place: "empty": the folder is new or empty; "numbered": take the first of FOLDER, FOLDER-2, … that is not there;
-            "resumed": it has results of the same experiment: run only the seeds and folds that it lacks.
+        kept: the checked experiment with its folder, which gets `results.json`, the document that is returned,
+            `report.html`, `predictions/` and a federation's folder for each run (docs/experiment.md has them all).
+        name: of MLflow's experiment.
+        mlflow: address of its server, or the folder, that gets the results too: `OutputTable.mlflow_address`.
         keep_keys: leave the private keys of the federations' authorities and processes, which are else deleted.
         export: write each run's model as XGBoost's JSON, `models/RUN.json`.
-        on_start: called with the folder and the number of all runs, once all is checked.
         on_run: called with the result of each run as it ends; not with those that were there already.
         live: shows the progress of a run: given its title, a context that yields a function which takes statuses of
             jobs. By default a line on standard error where that is a terminal.
 
     Returns:
         The document of `treetap experiment --json`, with the absolute path of the results. A failed audit leaves
-        `audit_fault` in its run; `mlflow` is there if `[output]` says so, with `fault` if MLflow did not take all.
+        `audit_fault` in its run; `mlflow` is there if it is asked for, with `fault` if MLflow did not take all.
 
     Raises:
-        BadInput: the experiment, its table or the folder cannot be used: raised before a process starts.
         TreetapError: a run failed; the results of those that finished are in the folder.
     """
-    mlflow = experiment.output.mlflow_address(base)
-    known = opened(experiment, folder, base=base, place=place, name=name, file=file, table=table)
-    given, kept = known.experiment, known.kept
-    on_start(kept, len(given.runs))
+    given = kept.experiment
     try:
         for run in given.runs:
             if any(finished.planned == run for finished in kept.runs):
@@ -288,18 +270,12 @@ def run_experiment(
             remove_folder(federation)  # what an earlier attempt left
             try:
                 result = run_seed(
-                    given,
-                    known.table,
-                    run.seed,
-                    federation,
-                    fold=run.fold,
-                    live=live,
-                    predictions=kept.predictions(run, given.format),
+                    given, kept.table, run.seed, federation, fold=run.fold, live=live, predictions=kept.predictions(run)
                 )
             finally:
                 if not keep_keys:
                     remove_private_keys(federation)
-            result.left_out = known.left_out
+            result.left_out = kept.left_out
             if export:
                 _export(kept, result)
             kept.add(result)
@@ -310,13 +286,13 @@ def run_experiment(
         if given.defence:
             from treetap.lab.experiment.frontier import compare_rows  # the attacks need an extra
 
-            compare_rows(known, "federation")
+            compare_rows(kept, "federation")
         if mlflow is None:
             return kept.write(None)
         beside = [name for name in (PAGE, HISTORY) if (kept.folder / name).exists()]
-        return kept.write(log_to_mlflow(given, Path(name).stem, mlflow, kept, beside))
+        return kept.write(log_to_mlflow(given, name, mlflow, kept, beside))
     except OSError as failure:
-        raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
+        raise TreetapError(f"{failure.filename or kept.folder}: {failure.strerror or failure}") from failure
 
 
 def _export(kept: Kept, run: RunResult) -> None:

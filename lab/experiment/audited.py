@@ -17,15 +17,15 @@ from treetap.attacks.audit_file import FILE, AuditFile, audited_runs, known_atta
 from treetap.attacks.case import ByTree
 from treetap.attacks.document import parse
 from treetap.attacks.files import AuditedParty, LabelTable, Victim
-from treetap.attacks.report.verdict import to_do
+from treetap.attacks.report.verdict import short_form, to_do
 from treetap.attacks.verdict import Verdict
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput, Malformed
 from treetap.lab.experiment.baselines import ALONE, UNDEFENDED
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import AuditTable
-from treetap.lab.experiment.joined_table import ID, Split, content_digest
-from treetap.lab.experiment.party_tables import labels_file
+from treetap.lab.experiment.joined_table import content_digest
+from treetap.lab.experiment.party_tables import ID, Split, labels_file
 from treetap.lab.experiment.results import Measures, RunResult
 from treetap.lab.local_federation import keep_table, to_toml
 from treetap.models.durable import write_whole
@@ -70,9 +70,6 @@ def run_audit(folder: Path, file: AuditFile, *, by_tree: ByTree) -> dict[str, An
 
 def verdict_lines(document: Mapping[str, Any]) -> list[str]:
     """Say what each side learned, by an audit's document."""
-    from treetap.attacks.document import parse
-    from treetap.attacks.report.verdict import short_form
-
     return [str(part) for part in Section("", short_form(parse(document))).shown("terminal")]
 
 

@@ -21,9 +21,7 @@ from treetap.errors import ConfigError, DataError, Defect
 from treetap.lab.experiment import joint_model
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.headline import Gain, conclusion, gain_of
-from treetap.lab.experiment.held_out import truth
-from treetap.lab.experiment.joined_table import ID, Split
-from treetap.lab.experiment.party_tables import read_as_party
+from treetap.lab.experiment.party_tables import ID, Split, places, read_as_party, truth
 from treetap.lab.experiment.results import Defended, Measures, RunResult
 from treetap.models.durable import parse_json
 from treetap.models.store import CLEAN_METRICS, COLUMN_PRIVACY, read_manifest
@@ -77,19 +75,25 @@ class Comparison:
             for name in self._names
         }
         self._ids, self._seed = self.asked[self._names[0]].ids, seed
-        place = {str(record): row for row, record in enumerate(rows.column(ID).to_pylist())}
-        self._rows = [place[record] for record in self._ids]
+        self._rows = places(rows, self._ids)
         self._ownership: dict[str, Rows] | None = None
         if experiment.spread:
             self.learned, self._ownership = joined_labels(self.trained, label, self.params)
         else:
             self.learned = read_labels(self.trained[self._names[0]], label, self.params.objective)
-        self.truth = truth(rows, ID, label, self._ids, self.learned)
+        self.truth = truth(rows, label, self._ids, self.learned)
 
     @cached_property
     def _joined(self) -> tuple[Floats, Floats]:
-        """Raw scores and outcome by all columns."""
-        return self._predict(self._names, self._of_defences())
+        """Raw scores and outcome by all columns, with the parties' defences."""
+        given = self._experiment
+        if not given.defended:
+            return self._predict(self._names)
+        if self._protocol.grows_trees:
+            own = {"withholding": given.defences.withholding, "min_cell_records": given.min_cell_records}
+            return self._predict(self._names, own)
+        of_columns = {name: own.of_columns for name, own in given.of_columns.items()}
+        return self._predict(self._names, {"defences": given.defences.of_networks, "of_columns": of_columns})
 
     @property
     def comparable(self) -> bool:
@@ -117,9 +121,7 @@ class Comparison:
         """
         if self._ids != predictions.column(ID).to_pylist():
             raise DataError("the predictions are of other records than the centralised model's")
-        names = [name for name in predictions.column_names if name == "score" or name.startswith("score_")]
-        scores = np.column_stack([predictions.column(name).to_numpy() for name in names])
-        return float(np.abs(scores - self._joined[0]).max())
+        return _apart(predictions, self._joined[0])
 
     def metrics(self) -> dict[str, Measures]:
         """Test metrics with all parties' columns, and with those and the labels of each party that has both alone."""
@@ -140,16 +142,6 @@ class Comparison:
         """Measures of an outcome of the test rows, which their weights weigh."""
         weights = self.asked[self._names[0]].weights
         return defined(metrics.evaluate(self.params.objective, outcome, self.truth, weights))
-
-    def _of_defences(self) -> dict[str, Any]:
-        """Arguments by which the centralised model of all columns has the parties' defences."""
-        given = self._experiment
-        if not given.defended:
-            return {}
-        if self._protocol.grows_trees:
-            return {"withholding": given.defences.withholding, "min_cell_records": given.min_cell_records}
-        of_columns = {name: own.of_columns for name, own in given.of_columns.items()}
-        return {"defences": given.defences.of_networks, "of_columns": of_columns}
 
     def _predict(self, parties: Sequence[str], more: Mapping[str, Any] | None = None) -> tuple[Floats, Floats]:
         """Raw scores (n, outputs) and outcome of the test rows, by a model of the training rows and these columns.
@@ -276,8 +268,7 @@ def defended(
     features = {name: table.features for name, table in central.asked.items()}
     model = joint_model.open_shards(models)
     scores = joint_model.scores(model.published, model.meaning, features)
-    names = [name for name in predictions.column_names if name == "score" or name.startswith("score_")]
-    difference = float(np.abs(np.column_stack([predictions.column(name) for name in names]) - scores).max())
+    difference = _apart(predictions, scores)
     if not difference <= TOLERANCE * max(1.0, float(np.abs(scores).max())):
         raise Defect(f"the federation's scores differ by {difference:g} from those of its parties' shards together")
     asked |= {**joint_model.hidden(model.published), "max_difference": difference}
@@ -289,6 +280,12 @@ def defended(
             for name, variant in {joint_model.AS_TRAINED: model.trained, **model.repairs}.items()
         }
     return Defended(**asked)
+
+
+def _apart(predictions: pa.Table, scores: Floats) -> float:
+    """The largest difference of raw scores between a file of predictions and these of the same records."""
+    names = [name for name in predictions.column_names if name == "score" or name.startswith("score_")]
+    return float(np.abs(np.column_stack([predictions.column(name) for name in names]) - scores).max())
 
 
 def true_metrics(models: Mapping[str, Path], first: str) -> dict[str, float] | None:

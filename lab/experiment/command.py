@@ -20,13 +20,12 @@ from treetap.errors import BadInput, Interrupted
 from treetap.lab.experiment.all_runs import PAGE, run_experiment
 from treetap.lab.experiment.baselines import concluded
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.headline import compared, headline
-from treetap.lab.experiment.headline import written as worth
+from treetap.lab.experiment.headline import compared, headline, stated
 from treetap.lab.experiment.joint_model import (
     predict_table,
     written,
 )
-from treetap.lab.experiment.kept import RUNS, Kept, shown
+from treetap.lab.experiment.kept import RUNS, opened, shown
 from treetap.lab.experiment.page import metric_table, phases, traffic
 from treetap.lab.experiment.results import (
     OF_COLUMNS,
@@ -49,7 +48,7 @@ def run_line(run: RunResult) -> str:
     if run.gain is not None:
         figures = {"together": run.gain.together, **{f"{name} alone": it for name, it in run.gain.alone.items()}}
         shown = [
-            f"{name} {worth(run.gain.measure, value, unit=not k)}" for k, (name, value) in enumerate(figures.items())
+            f"{name} {stated(run.gain.measure, value, unit=not k)}" for k, (name, value) in enumerate(figures.items())
         ]
     else:
         shown = [f"{name} {written(value)}" for name, value in run.metrics["test"].items()]
@@ -206,100 +205,72 @@ def run_file(
 
     Raises:
         BadInput: options that exclude each other, a fault of the file or its table, or an audit that failed.
+        Interrupted: MLflow did not take the results.
     """
     given = {"--workdir": workdir is not None, "--resume": resume is not None, "--discard": discard}
     if sum(given.values()) > 1:
         raise BadInput(f"{' and '.join(name for name, there in given.items() if there)} exclude each other: give one")
-    if keep_keys and discard:
-        raise BadInput("--keep-keys keeps files, and --discard none: give one")
-    if export and discard:
-        raise BadInput("--export keeps a file of each model, and --discard none: give one")
+    kept_by = {"--keep-keys keeps files": keep_keys, "--export keeps a file of each model": export}
+    if discard and (keeps := [said for said, there in kept_by.items() if there]):
+        raise BadInput(f"{keeps[0]}, and --discard none: give one")
     experiment = load(file, ExperimentFile)
     if export:
         check_exportable(experiment.job.protocol)
-    output = _Output(file, as_json=as_json, discard=discard, details=details)
+    base, again = file.absolute().parent, f"treetap experiment {file} --resume"
+    mlflow = experiment.output.mlflow_address(base)
     # what has finished is kept, also where a run fails or Ctrl-C ends it
     with clean_end(), working_folder(None, "treetap-") if discard else nullcontext() as temporary:
-        try:
-            made = run_experiment(
-                experiment,
-                resume or workdir or temporary or RUNS / file.stem,
-                base=file.absolute().parent,
-                file=text_of(file),
-                name=str(file),
-                place="resumed" if resume else "empty" if workdir or discard else "numbered",
-                on_start=output.start,
-                on_run=output.add,
-                keep_keys=keep_keys,
-                export=export,
-            )
-        except BaseException:
-            output.stop()
-            raise
-    output.finish(made)
-
-
-class _Output:
-    """Output of the command."""
-
-    def __init__(self, file: Path, *, as_json: bool, discard: bool, details: bool) -> None:
-        self._file, self._as_json, self._discard, self._details = file, as_json, discard, details
-        self._kept: Kept | None = None
-        self._planned = 0
-
-    def start(self, kept: Kept, planned: int) -> None:
-        """All is checked, and the folder is there."""
-        self._kept, self._planned = kept, planned
+        kept = opened(
+            experiment,
+            resume or workdir or temporary or RUNS / file.stem,
+            base=base,
+            file=text_of(file),
+            name=str(file),
+            place="resumed" if resume else "empty" if workdir or discard else "numbered",
+        )
+        planned = len(kept.experiment.runs)
         if kept.runs:
             terminal.err.print(f"{planned} runs, {len(kept.runs)} of them finished already", soft_wrap=True)
 
-    def add(self, run: RunResult) -> None:
-        """A run has ended; a single one is not told apart from its report."""
-        if not self._as_json and self._planned > 1:
-            terminal.err.print(terminal.text(run_line(run)), soft_wrap=True)
+        def add(run: RunResult) -> None:
+            if not as_json and planned > 1:  # a single one is not told apart from its report
+                terminal.err.print(terminal.text(run_line(run)), soft_wrap=True)
 
-    def stop(self) -> None:
-        """A run failed, or the command is ended."""
-        if self._kept is None:
-            return
-        if self._as_json and self._kept.runs:
-            print(Results.of(self._kept.runs, None if self._discard else self._kept.folder).written())
-        elif self._kept.runs:
-            print_report(self._kept.runs, details=self._details)
-        if not self._discard:
-            folder = self._kept.folder
-            done = f"{len(self._kept.runs)} of {self._planned} runs"
-            terminal.err.print(
-                f"stopped: {shown(folder)} has {done}; go on with the others: {self._resume(folder)}", soft_wrap=True
-            )
+        try:
+            made = run_experiment(kept, name=file.stem, mlflow=mlflow, keep_keys=keep_keys, export=export, on_run=add)
+        except BaseException:
+            if kept.runs and as_json:
+                print(Results.of(kept.runs, None if discard else kept.folder).written())
+            elif kept.runs:
+                print_report(kept.runs, details=details)
+            if not discard:
+                folder = shown(kept.folder)
+                done = f"{folder} has {len(kept.runs)} of {planned} runs"
+                terminal.err.print(f"stopped: {done}; go on with the others: {again} {folder}", soft_wrap=True)
+            raise
+    if as_json:
+        print((made.model_copy(update={"folder": None}) if discard else made).written())
+    else:
+        print_report(made.runs, details=details)
+        _print_places(made, None if discard else kept.folder)
+    # the results are printed before: the exit status alone says that an audit failed
+    faults = [(run.planned.title, run.audit_fault) for run in made.runs if run.audit_fault is not None]
+    if faults:
+        raise BadInput("; ".join(f"{title}: the audit failed: {fault}" for title, fault in faults))
+    if made.mlflow is not None and made.mlflow.fault is not None:
+        folder = shown(kept.folder)
+        more = "" if discard else f"; the results are in {folder}; to log them: {again} {folder}"
+        raise Interrupted(f"{made.mlflow.fault}{more}")
 
-    def finish(self, results: Results) -> None:
-        """All runs have ended.
 
-        Raises:
-            BadInput: the audit of a run failed.
-            Interrupted: MLflow did not take the results.
-        """
-        runs, folder, logged = results.runs, Path(results.folder or ""), results.mlflow
-        if self._as_json:
-            print((results.model_copy(update={"folder": None}) if self._discard else results).written())
-        else:
-            print_report(runs, details=self._details)
-            if logged is not None and logged.fault is None:
-                terminal.out.print(f"MLflow: {logged.address}, run {logged.run}", soft_wrap=True)
-            if not self._discard:
-                if (folder / PAGE).exists():
-                    terminal.out.print(f"report: {shown(folder / PAGE)}", soft_wrap=True)
-                if len(runs) == 1 and runs[0].audit_report is not None:
-                    terminal.out.print(f"audit: {shown(Path(runs[0].audit_report))}", soft_wrap=True)
-                terminal.out.print(f"results: {shown(folder)}", soft_wrap=True)
-        # the results are printed before: the exit status alone says that an audit failed
-        faults = [(run.planned.title, run.audit_fault) for run in runs if run.audit_fault is not None]
-        if faults:
-            raise BadInput("; ".join(f"{title}: the audit failed: {fault}" for title, fault in faults))
-        if logged is not None and logged.fault is not None:
-            again = f"; the results are in {shown(folder)}; to log them: {self._resume(folder)}"
-            raise Interrupted(f"{logged.fault}{'' if self._discard else again}")
-
-    def _resume(self, folder: Path) -> str:
-        return f"treetap experiment {self._file} --resume {shown(folder)}"
+def _print_places(made: Results, folder: Path | None) -> None:
+    """Say where the results are. `folder`: of all files, if they are kept."""
+    if made.mlflow is not None and made.mlflow.fault is None:
+        terminal.out.print(f"MLflow: {made.mlflow.address}, run {made.mlflow.run}", soft_wrap=True)
+    if folder is None:
+        return
+    if (folder / PAGE).exists():
+        terminal.out.print(f"report: {shown(folder / PAGE)}", soft_wrap=True)
+    if len(made.runs) == 1 and made.runs[0].audit_report is not None:
+        terminal.out.print(f"audit: {shown(Path(made.runs[0].audit_report))}", soft_wrap=True)
+    terminal.out.print(f"results: {shown(folder)}", soft_wrap=True)

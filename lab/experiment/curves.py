@@ -33,21 +33,12 @@ RECORDS = {
 }
 
 
-class Mark(NamedTuple):
-    """A dot on a curve; `hollow`: of few records."""
-
-    x: str
-    y: str
-    radius: str
-    hollow: bool = False
-
-
 class Curve(NamedTuple):
-    """A line of one run. `title`: the run and its figure."""
+    """A line of one run. `points`: dots, (x, y, radius, hollow: of few records). `title`: the run and its figure."""
 
     style: str
     path: str
-    points: list[Mark]
+    points: list[tuple[str, str, str, bool]]
     title: str
 
 
@@ -205,7 +196,7 @@ def calibration_picture(runs: Sequence[RunResult], name: str) -> Picture:
     marks, solid, rows = [], [], []
     for low, high, records, mean, share in bins:
         x, y = frame.x(mean), frame.y(share)
-        marks.append(Mark(short(x), short(y), short(2 + 6 * (records / most) ** 0.5), hollow=records < FEW))
+        marks.append((short(x), short(y), short(2 + 6 * (records / most) ** 0.5), records < FEW))
         # a bin of few rows is a mark beside the line
         solid += [(x, y)] if records >= FEW else []
         rows.append([f"{low:.1f} to {high:.1f}", counted(records), f"{mean:.3f}", f"{share:.3f}"])
@@ -290,7 +281,7 @@ def _course(run: RunResult, name: str, frame: Frame) -> Curve:
         for number, row in enumerate(run.history)
     ]
     end = next((place for place in reversed(places) if place is not None), None)
-    marks = [] if end is None else [Mark(short(end[0]), short(end[1]), "3")]
+    marks = [] if end is None else [(short(end[0]), short(end[1]), "3", False)]
     last = next((row[name] for row in reversed(run.history) if row.get(name) is not None), None)
     return Curve(
         RECORDS[prefix][1], polyline(places), marks, f"{run.planned.title}, {name}: {written(last)} at its end"

@@ -32,16 +32,12 @@ from treetap.attacks.verdict import Compared, Verdict, unbalanced
 from treetap.attacks.view.known_trees import TreeView, expected_views
 from treetap.attacks.view.own_table import one_hot
 from treetap.errors import TreetapError
-from treetap.lab.experiment import joint_model
-from treetap.lab.experiment.baselines import ALONE as ALONE_ROW
-from treetap.lab.experiment.baselines import Comparison
+from treetap.lab.experiment import baselines, joint_model, party_tables
 from treetap.lab.experiment.defence_rows import REFERENCE, Cells, Guess, Plan, Trainer, TrainingResult
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import AuditTable
-from treetap.lab.experiment.joined_table import Split as Drawn
 from treetap.lab.experiment.joined_table import labels_of, split
 from treetap.lab.experiment.joint_model import REPAIRED, Meaning
-from treetap.lab.experiment.party_tables import read_as_party, write_tables
 from treetap.lab.experiment.results import OF_COLUMNS
 from treetap.lab.experiment.run import run_seed
 from treetap.models.durable import make_folder
@@ -132,7 +128,13 @@ def by_shares(train: Ints, test: Ints, params: JobParams) -> dict[str, float]:
 
 
 def trained_by_federation(
-    experiment: ExperimentFile, table: pa.Table, plan: Plan, seed: int, folder: Path, drawn: Drawn, labels: Labels
+    experiment: ExperimentFile,
+    table: pa.Table,
+    plan: Plan,
+    seed: int,
+    folder: Path,
+    drawn: party_tables.Split,
+    labels: Labels,
 ) -> TrainingResult:
     """One training with its prediction and audit. `folder`: empty; gets all files of the federation."""
     names, of_file = attacks_of(experiment, len(drawn.train)), audit_of(experiment)
@@ -149,8 +151,8 @@ def trained_by_federation(
     }
     tested = {plan.name: run.metrics["test"]} | ({} if defended is None else defended.variants)
     test = {name: measured(tested[name]) for name in plan.points}
-    if ALONE_ROW in run.metrics:
-        test[ALONE] = measured(run.metrics[ALONE_ROW])
+    if baselines.ALONE in run.metrics:
+        test[ALONE] = measured(run.metrics[baselines.ALONE])
     trained_on = labels.values[drawn.train]
     on_labels = {party: it for party, it in (run.audit or {}).items() if not it.keys() & set(OF_COLUMNS)}
     measure = measure_of(trained_on)
@@ -238,13 +240,19 @@ def attacked(
 
 
 def trained_centrally(
-    experiment: ExperimentFile, table: pa.Table, plan: Plan, seed: int, folder: Path, drawn: Drawn, labels: Labels
+    experiment: ExperimentFile,
+    table: pa.Table,
+    plan: Plan,
+    seed: int,
+    folder: Path,
+    drawn: party_tables.Split,
+    labels: Labels,
 ) -> TrainingResult:
     """One training. `folder`: empty; gets the tables of the parties, which are read as parties read them."""
     experiment = experiment.planned(plan)
     holder, *others = experiment.in_order
-    settings = write_tables(experiment, table, drawn, folder)
-    tables = Comparison(experiment, settings, seed, table.take(pa.array(drawn.test)))
+    settings = party_tables.write_tables(experiment, table, drawn, folder)
+    tables = baselines.Comparison(experiment, settings, seed, table.take(pa.array(drawn.test)))
     before, labels, params = tables.trained, tables.learned, tables.params
     assert isinstance(params, TreeParams)  # a check of the file
     count = len(labels.classes)
@@ -280,7 +288,7 @@ def trained_centrally(
     for name in others:
         given = settings[name]["tables"]["train"]
         encode = text_as("ordinal", given.get("encode"))
-        own[name] = one_hot(read_as_party(given | {"encode": encode}, params.missing)).features
+        own[name] = one_hot(party_tables.read_as_party(given | {"encode": encode}, params.missing)).features
     names = attacks_of(experiment, len(labels.values))
     scores, measure = attacked(experiment, names, views, own, labels.values, count), measure_of(labels.values)
     return TrainingResult(

@@ -28,10 +28,10 @@ from treetap.party.defences.settings import Defences
 from treetap.privacy.frontiers import NO_DEFENCE
 from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
 from treetap.protocols.libraries import missing_library
-from treetap.protocols.prediction import FORMATS, predicting
+from treetap.protocols.prediction import predicting
 from treetap.protocols.registry import TRAINING, training
 from treetap.strict import Strict, faults_of
-from treetap.tables.config import OTHERS, Direction, auto_for_others, encoded_by_name
+from treetap.tables.config import OTHERS, Direction, auto_for_others
 from treetap.trees.job_params import REGRESSIONS
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
@@ -136,11 +136,6 @@ class ExperimentFile(Strict):
         params = self.job.params()
         return isinstance(params, TreeParams) and params.withheld
 
-    @property
-    def format(self) -> str:
-        """The format of the file of predictions."""
-        return FORMATS[0] if self.predict is None else str(self.predict.format)
-
     def encode(self, party: PartyTable, columns: Sequence[str]) -> str | dict[str, str]:
         """The encodings of these columns at a party, its own or those of `[data]`; `AUTO` where neither says one."""
         given = auto_for_others(self.data.encode if party.encode is None else party.encode)
@@ -176,17 +171,6 @@ class ExperimentFile(Strict):
         return {name: direction for name, direction in given.items() if name in columns}
 
     @property
-    def constrained(self) -> set[str]:
-        """The columns with a monotone constraint, whichever party has them."""
-        return {*self.data.directions, *(name for party in self.party for name in party.directions)}
-
-    @property
-    def encoded_by_name(self) -> set[str]:
-        """The columns that some table of encodings names."""
-        given = [self.data.encode, *(party.encode for party in self.party)]
-        return {name for encode in given for name in encoded_by_name(encode)}
-
-    @property
     def audited(self) -> bool:
         """True if each run ends with an audit."""
         return self.audit is not None and self.audit.run
@@ -215,7 +199,7 @@ class ExperimentFile(Strict):
     def _together(self) -> ExperimentFile:
         used = {Feature.EXPERIMENT, *named_in(vars(self.job), vars(self.data))}
         used |= {Feature.EVAL_TABLE} if self.data.evaluate_rounds else set()
-        used |= {Feature.MONOTONE} if self.constrained else set()
+        used |= {Feature.MONOTONE} if any(it.directions for it in (self.data, *self.party)) else set()
         used |= {Feature.CUTS} if any(party.cuts for party in self.party) else set()
         name = self.job.protocol
         if rows := broken(TRAININGS, used, name, training(name).capabilities):

@@ -21,7 +21,7 @@ from treetap.lab.experiment.defence_points import ALONE, MEASURES, attacks_of
 from treetap.lab.experiment.defence_rows import Cells, Plan, Trainer, TrainingResult, recommended_rows
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joined_table import content_digest
-from treetap.lab.experiment.kept import RUNS, Opened, opened, shown
+from treetap.lab.experiment.kept import RUNS, Kept, opened, shown
 from treetap.lab.experiment.panels import LOOKS, RING, explained, of_attacks, of_columns, of_guesses, placed, written
 from treetap.lab.experiment.recommended import RULE, recommend, told_apart
 from treetap.lab.experiment.results import spread
@@ -195,7 +195,7 @@ def run_file(file: Path, *, as_json: bool, trainer: Trainer, workdir: Path | Non
             experiment.check_rows()
         except ValueError as fault:
             raise ConfigError(f"{file}: {fault}") from None
-    known = opened(
+    kept = opened(
         experiment,
         resume or workdir or RUNS / file.stem,
         base=file.absolute().parent,
@@ -205,45 +205,25 @@ def run_file(file: Path, *, as_json: bool, trainer: Trainer, workdir: Path | Non
         trainer=trainer,
     )
     say = (lambda made: print(made.model_dump_json(indent=1), flush=True)) if as_json else print_frontier
-    folder = known.kept.folder
     try:
         with clean_end():
-            compare_rows(known, trainer, say)
+            compare_rows(kept, trainer, say)
     except OSError as failure:
-        raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
+        raise TreetapError(f"{failure.filename or kept.folder}: {failure.strerror or failure}") from failure
     except BaseException:
-        again = f"treetap frontier {file} --trainer {trainer} --resume {shown(folder)}"
+        again = f"treetap frontier {file} --trainer {trainer} --resume {shown(kept.folder)}"
         terminal.err.print(f"stopped; go on with the trainings that are missing: {again}", soft_wrap=True)
         raise
-    if not as_json and (folder / PAGE).exists():
-        terminal.out.print(f"frontier: {shown(folder / PAGE)}", soft_wrap=True)
+    if not as_json and (kept.folder / PAGE).exists():
+        terminal.out.print(f"frontier: {shown(kept.folder / PAGE)}", soft_wrap=True)
 
 
-def compare_rows(known: Opened, trainer: Trainer, say: Callable[[FrontierDocument], None] = lambda _: None) -> None:
-    """Train what is missing of the rows, write their document and their page. `say`: prints it before it is drawn."""
-    experiment, kept = known.experiment, known.kept
-    _train_missing(known, trainer)
-    # the rarest class of the held-out rows is what differences of AUC hang on
-    classes = known.labels.values
-    rarest = min(np.unique(classes[rows.test], return_counts=True)[1].min() for _, rows in known.splits)
-    by_plan = {
-        plan: [kept.points[training_name(plan, seed)] for seed in experiment.data.seeds] for plan in experiment.plans
-    }
-    made = document(experiment, content_digest(known.table), trainer, by_plan, int(rarest))
-    write_whole(kept.folder / DOCUMENT, made.model_dump_json(indent=1).encode(), mode=0o644)
-    say(made)
-    if (page := drawn(kept.folder / PAGE, lambda: html(made))) is not None:
-        write_whole(kept.folder / PAGE, page.encode(), mode=0o644)
+def compare_rows(kept: Kept, trainer: Trainer, say: Callable[[FrontierDocument], None] = lambda _: None) -> None:
+    """Train what the folder lacks of the rows, write their document and their page.
 
-
-def training_name(plan: Plan, seed: int) -> str:
-    """The name of a training among those of a folder."""
-    return f"{plan.word}-seed-{seed}"
-
-
-def _train_missing(known: Opened, trainer: Trainer) -> None:
-    """Train what the folder lacks; each result is on disk before the next training begins."""
-    experiment, kept = known.experiment, known.kept
+    Each result is on disk before the next training begins. `say`: prints the document before it is drawn.
+    """
+    experiment = kept.experiment
     every = [
         (training_name(plan, seed), plan, seed)  # seeds of one plan together
         for plan in experiment.plans
@@ -257,9 +237,25 @@ def _train_missing(known: Opened, trainer: Trainer) -> None:
         with working_folder(None, "treetap-frontier-") as folder, progress_view.steps("frontier") as progress:
             if trainer == "centralised":  # a federation shows its own
                 progress(number - 1, len(every), name)
-            result = defence_points.trained(experiment, known.table, plan, seed, folder, trainer)
+            result = defence_points.trained(experiment, kept.table, plan, seed, folder, trainer)
         kept.add_point(name, result)
         terminal.err.print(f"{number}/{len(every)} {_line(name, result)}", soft_wrap=True)
+    # the rarest class of the held-out rows is what differences of AUC hang on
+    classes = kept.labels.values
+    rarest = min(np.unique(classes[rows.test], return_counts=True)[1].min() for _, rows in kept.splits)
+    by_plan = {
+        plan: [kept.points[training_name(plan, seed)] for seed in experiment.data.seeds] for plan in experiment.plans
+    }
+    made = document(experiment, content_digest(kept.table), trainer, by_plan, int(rarest))
+    write_whole(kept.folder / DOCUMENT, made.model_dump_json(indent=1).encode(), mode=0o644)
+    say(made)
+    if (page := drawn(kept.folder / PAGE, lambda: html(made))) is not None:
+        write_whole(kept.folder / PAGE, page.encode(), mode=0o644)
+
+
+def training_name(plan: Plan, seed: int) -> str:
+    """The name of a training among those of a folder."""
+    return f"{plan.word}-seed-{seed}"
 
 
 def _line(name: str, result: TrainingResult) -> str:

@@ -148,14 +148,14 @@ def headline(gains: Sequence[Gain | None]) -> str | None:
     means = compared(gains)
     if means is None:
         return None
-    joint = f"Together {written(means.measure, means.together, unit=True)}"
+    joint = f"Together {stated(means.measure, means.together, unit=True)}"
     if means.best is None:
         return f"{joint}; the label holder has no columns to predict by alone"
     whose = f"{means.whose[0]} alone" if len(means.alone) == 1 else f"{means.whose[0]}, the best alone,"
     if len(means.whose) > 1:
         whose = f"the best alone of each run ({' or '.join(means.whose)})"
     words = ": worse than alone" if means.lost else "" if means.certain else ": no more than chance"
-    return f"{joint}, {whose} {written(means.measure, means.best)} (gain {gained(means)}{words})"
+    return f"{joint}, {whose} {stated(means.measure, means.best)} (gain {gained(means)}{words})"
 
 
 def conclusion(
@@ -184,7 +184,7 @@ def conclusion(
         "of a network fewer epochs, or train alone"
     )
     if undefended is not None and _worth(means.measure, undefended[1]) > _worth(means.measure, means.best):
-        without = written(means.measure, undefended[1], unit=True)
+        without = stated(means.measure, undefended[1], unit=True)
         cause = f"{undefended[0]} cost more than the columns bring, {without} without them"
     return [f"The federation predicts worse than {label_holder}: {cause}.", meant]
 
@@ -198,7 +198,7 @@ def gained(means: Compared) -> str:
     return f"{gain}{unit}, {low} to {high}"
 
 
-def written(measure: str, value: float, *, unit: bool = False) -> str:
+def stated(measure: str, value: float, *, unit: bool = False) -> str:
     """A figure of a measure, on request with its unit."""
     if measure == "auc":
         return f"{value:.3f}" + (" AUC" if unit else "")

@@ -1,4 +1,7 @@
-"""The encodings of the joined table's columns: taken once for all runs, and said as the parties' own files would."""
+"""The joined table's columns: their encodings, taken once for all runs and said as the parties' files would, and times.
+
+What looks wrong with them: columns that rank the label by themselves, and those that look like codes.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,19 @@ import pyarrow.compute as pc
 
 from treetap import terminal
 from treetap.arrays import Bools, Floats, Ints
+from treetap.errors import DataError
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import PartyTable
-from treetap.lab.experiment.held_out import time_ranks
 from treetap.lab.experiment.results import RunResult
 from treetap.tables.asked_columns import OF_EXPERIMENT
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, may_identify, settle
-from treetap.tables.categories import encoded, one_hot_names
+from treetap.tables.categories import as_written, encoded, one_hot_names
 from treetap.tables.cells import is_tensor
 from treetap.tables.config import AUTO, CATEGORICAL, DAYS, TableConfig, encoding_of, text_as, with_taken
-from treetap.tables.dates import ISO
+from treetap.tables.dates import ISO, is_date, timestamps
+from treetap.tables.number_styles import number
 from treetap.tables.opening import missing_words
-from treetap.tables.source import Source, is_text
+from treetap.tables.source import Origin, Source, is_text, numbers_of, row_name
 from treetap.trees import metrics, sampling
 from treetap.trees.job_params import REGRESSIONS
 
@@ -73,6 +77,41 @@ def _lines(experiment: ExperimentFile, source: Source, settled: Settled, names: 
     by_party["".join(rest) or "columns by share"] = [name for name in settled.taken if name not in claimed]
     lines = [f'{source}: encode = "{AUTO}" took text and dates so, as a party\'s own file would say it:']
     return lines + [f"  {name}: {line}" for name, own in by_party.items() for line in settled.lines(columns=own)]
+
+
+def time_ranks(origin: Origin, name: str, column: pa.ChunkedArray, date_format: str = ISO) -> Ints:
+    """Each row's place by the time in a plain column (N,): numbers, dates, times with a date, or text of these.
+
+    Rows of one time keep the order of the table.
+
+    Raises:
+        DataError: a cell is missing or no time, by its place, or the column has another type.
+    """
+    plain = is_text(column.type) and _is_number(origin, column[0].as_py())
+    if date_format != ISO or is_date(column.type) or (is_text(column.type) and not plain):
+        moments = timestamps(origin, name, as_written(origin, name, column, None, date_format), date_format)
+        absent, values = moments.is_null().to_numpy(), moments.cast(pa.int64()).fill_null(0).to_numpy()
+    elif pa.types.is_integer(column.type):  # exact, as large ones are not in double precision
+        absent, values = column.is_null().to_numpy(), column.fill_null(0).to_numpy()
+    elif pa.types.is_boolean(column.type):
+        raise DataError(f"{origin}: time column {name!r} holds bool; rows are ordered by numbers, dates or times")
+    else:
+        values = numbers_of(origin, name, column)
+        absent = np.isnan(values)
+    if np.any(absent):
+        row = int(np.flatnonzero(absent)[0])
+        raise DataError(f"{origin}: {row_name(origin, row)}, time column {name!r}: the cell is missing")
+    ranks = np.empty(len(values), dtype=np.int64)
+    ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
+    return ranks
+
+
+def _is_number(origin: Origin, cell: str | None) -> bool:
+    try:
+        (number if isinstance(origin, Path) else origin.number)(cell or "")
+    except ValueError:
+        return False
+    return True
 
 
 def time_ranks_in(experiment: ExperimentFile, source: Source, name: str, column: pa.ChunkedArray) -> Ints:

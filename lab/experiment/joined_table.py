@@ -10,7 +10,6 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +20,9 @@ from treetap import terminal
 from treetap.arrays import Ints
 from treetap.errors import ConfigError, DataError, did_you_mean
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.held_out import OWNER, check_positive, dealt, draw_owners, named_owners
+from treetap.lab.experiment.file_tables import PartyTable
 from treetap.lab.experiment.joined_encodings import codes, encode_in, noted, settled_in, time_ranks_in
+from treetap.lab.experiment.party_tables import ID, OWNER, Split, check_positive, dealt, draw_owners, named_owners
 from treetap.lab.experiment.results import PlannedRun
 from treetap.protocols.registry import training
 from treetap.tables.binned import directions_of, refuse_cuts, refuse_tensors
@@ -40,26 +40,12 @@ from treetap.tables.source import Source, is_number, is_text
 from treetap.trees import sampling
 from treetap.trees.job_params import REGRESSIONS
 
-ID = "treetap_id"
 #: Entry of the metadata of this column: the type that ids have in the joined table's own column.
 ID_TYPE = b"type"
 #: Column of the joined table: each row's place by the time column.
 TIME = "treetap_time"
 #: The columns of the joined table that an experiment adds, and what they hold.
 ADDED = {ID: "ids", OWNER: "owners of labels", TIME: "order by time"}
-
-
-@dataclass(frozen=True)
-class Split:
-    """Rows and columns of one run: record positions of training and test, columns by party.
-
-    `labels`: where labels are spread, the training rows that each party labels; parties without labels are left out.
-    """
-
-    train: Ints
-    test: Ints
-    columns: dict[str, list[str]]
-    labels: dict[str, Ints] = field(default_factory=dict)
 
 
 def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None) -> pa.Table:
@@ -83,15 +69,21 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     left = {data.id, *data.drop}
     kept = [name for name in names if name not in left and (name != data.time or name in claimed)]
     own_ids = [] if data.id is None else [data.id]
-    by_name = {*experiment.encoded_by_name, *data.dated_by_name}
-    texts = [*own_ids, *(name for name in kept if name in by_name)]
+    by_name = set(data.dated_by_name).union(
+        *map(encoded_by_name, [data.encode, *(party.encode for party in experiment.party)])
+    )
     times = [data.time] if data.time is not None and data.time not in kept else []
+    texts = [*own_ids, *(name for name in kept if name in by_name)]
     table = read_columns(source, [*own_ids, *kept, *times], texts, own_ids)
     configs = _configs(experiment, kept)
     used = {data.label, *(name for config in configs for name in config.columns)}
     columns = {name: _column(source, name, table.column(name), plain=name in used) for name in kept}
     weights = {} if data.weight is None else {data.weight: _column(source, data.weight, columns[data.weight])}
-    ids = _row_numbers(table.num_rows) if data.id is None else _column(source, data.id, table.column(data.id))
+    ids = (
+        pa.chunked_array([numbered(table.num_rows)], pa.string())
+        if data.id is None
+        else _column(source, data.id, table.column(data.id))
+    )
     settled = settled_in(experiment, source, configs, columns)
     for place, config in enumerate(configs):
         encode = with_taken(config.encode or AUTO, config.columns, settled.taken)
@@ -173,10 +165,10 @@ def _column(source: Source, name: str, column: pa.ChunkedArray, *, plain: bool =
     return column
 
 
-def _row_numbers(count: int) -> pa.ChunkedArray:
+def numbered(count: int) -> list[str]:
     """Ids for rows without one: their numbers, in the order of texts."""
     width = len(str(count))
-    return pa.chunked_array([[f"{row:0{width}d}" for row in range(count)]], pa.string())
+    return [f"{row:0{width}d}" for row in range(count)]
 
 
 def _source(experiment: ExperimentFile, base: Path, file: Path | None) -> Source:
@@ -356,7 +348,7 @@ def refuse_constant(experiment: ExperimentFile, table: pa.Table, runs: Sequence[
         return
     faults, titles = dict[str, dict[str, str]](), list[str]()
     for run, drawn in runs:
-        said = {party.name: _unusable(experiment, table, drawn, party.name) for party in experiment.party}
+        said = {party.name: _unusable(experiment, table, drawn, party) for party in experiment.party}
         titles += [run.title] if any(said.values()) else []
         for name, columns in said.items():
             if columns:
@@ -371,22 +363,19 @@ def refuse_constant(experiment: ExperimentFile, table: pa.Table, runs: Sequence[
         )
 
 
-def _unusable(experiment: ExperimentFile, table: pa.Table, drawn: Split, name: str) -> dict[str, str]:
-    """A party's constant columns in a run; where they are dropped only if it needs a column and keeps none."""
-    constant = _constant(experiment, table, drawn, name)
-    if not experiment.data.drop_constant:
-        return constant
-    return constant if constant and experiment.spread and len(constant) == len(drawn.columns[name]) else {}
+def _unusable(experiment: ExperimentFile, table: pa.Table, drawn: Split, party: PartyTable) -> dict[str, str]:
+    """A party's constant columns in a run, as it would find them in its own table.
 
-
-def _constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, name: str) -> dict[str, str]:
-    """Those of a party, as it would find them in its own table."""
-    party = next(column for column in experiment.party if column.name == name)
-    names = [column for column in drawn.columns[name] if not is_tensor(table.column(column).type)]
+    Where they are dropped only if it needs a column and keeps none.
+    """
+    own = drawn.columns[party.name]
+    names = [column for column in own if not is_tensor(table.column(column).type)]
     rows, path = pa.array(drawn.train), Path(experiment.data.title)
     columns = {column: table.column(column).take(rows) for column in names}
     missing = experiment.job.params().missing
     made = encoded(path, columns, len(rows), encode_in(experiment, table, party, names), None, missing)
     extents = dict(zip(made.names, Held(made.values).extents(np.arange(len(rows))), strict=True))
     names = [column for column in names if column not in party.cuts]
-    return constant_columns(names, extents, made.categories, one_hot=experiment.data.drop_constant)
+    dropped = experiment.data.drop_constant
+    constant = constant_columns(names, extents, made.categories, one_hot=dropped)
+    return {} if dropped and not (experiment.spread and len(constant) == len(own)) else constant

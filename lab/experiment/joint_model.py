@@ -8,7 +8,7 @@ accounts.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +31,7 @@ from treetap.tables.label_columns import named_type, typed
 from treetap.tables.reading import Table, read_table
 from treetap.tables.record_ids import Ids, Unlike, check_values
 from treetap.trees import ensemble
-from treetap.trees.ensemble import Ensemble, Split, Tree, route, used_of
+from treetap.trees.ensemble import Ensemble, Split, Tree, route
 from treetap.trees.paths import RowsLeft, reached_values
 from treetap.trees.shapley import Attributions, attributions
 from treetap.wire.v2 import jobs_pb2
@@ -86,32 +86,26 @@ def importance(models: Mapping[str, Path]) -> list[Importance]:
     Raises:
         DataError: a shard is of a newer format, or differs from the published one.
     """
-    if any(WEIGHTS in read_manifest(folder)["files"] for folder in models.values()):
+    manifests = {party: read_manifest(folder) for party, folder in models.items()}
+    if any(WEIGHTS in manifest["files"] for manifest in manifests.values()):
         return []
-    read = {party: read_model(folder) for party, folder in models.items()}
-    holders = [model for model in read.values() if model[0]["role"] == "label_holder"]
-    if not holders:  # no party keeps gains
+    if not any(manifest["role"] == "label_holder" for manifest in manifests.values()):  # no party keeps gains
         counted = Counter(
-            (party, manifest["columns"][split["feature"]])
-            for party, (manifest, lines) in read.items()
-            for line in lines
+            (party, manifests[party]["columns"][split["feature"]])
+            for party, folder in models.items()
+            for line in read_model(folder)[1]
             for split in line["splits"]
         )
         return [
             Importance(party=party, feature=name, weight=weight, gain=None, cover=None)
             for (party, name), weight in counted.most_common()
         ]
-    manifest, shard = holders[0]
-    # a split is named by its owner and a handle; its feature stands in the owner's shard alone
-    feature = {
-        (party, split["handle"]): own["columns"][split["feature"]]
-        for party, (own, lines) in read.items()
-        for line in lines
-        for split in (line["own"] if "own" in line else line["splits"])
-    }
-    trees = tuple(Tree.from_dict(line["tree"]) for line in shard)
-    used = used_of(trees, manifest["best_round"], manifest["trees_per_round"])
-    totals = ensemble.importance(used, lambda split: (split.owner, feature[split.owner, split.handle]))
+    model = open_shards(models)
+
+    def feature(split: Split) -> tuple[str, str]:
+        return split.owner, manifests[split.owner]["columns"][model.meaning(split).feature]
+
+    totals = ensemble.importance(model.trained.used_trees, feature)
     return [
         Importance(party=party, feature=name, weight=total.weight, gain=total.gain, cover=total.cover)
         for (party, name), total in sorted(totals.items(), key=lambda item: -item[1].total_gain)
@@ -303,8 +297,7 @@ class JointModel:
 
     def columns(self, party: str) -> list[str]:
         """The columns that a party's table must have."""
-        manifest = self.manifests[party]
-        return list(manifest["source_columns"])
+        return list(self.manifests[party]["source_columns"])
 
     def importances(self) -> list[Importance]:
         """Gain, cover and number of splits by party and feature, the largest total gain first."""
@@ -355,22 +348,19 @@ class JointModel:
         players = [f"{party}.{name}" for party, name in self.features]
         return attributions(published, player, goes_left, players, len(next(iter(features.values()))))
 
-    def after_rounds(self, tables: Mapping[str, TableConfig]) -> tuple[Ids, Iterator[Floats]]:
+    def after_rounds(self, tables: Mapping[str, TableConfig]) -> tuple[Ids, list[Floats]]:
         """The records that all tables have, and their outcome after each round of the training, the best or not.
 
         Raises as `predict`.
         """
-        read = self.tables(tables)
-        return read[self.label_holder].ids, self._outcomes(_features(read))
-
-    def _outcomes(self, features: Mapping[str, Floats]) -> Iterator[Floats]:
-        model, meaning = self.opened.published, self.opened.meaning
-        n, goes_left = router(meaning, features)
+        read, model, outcomes = self.tables(tables), self.opened.published, list[Floats]()
+        n, goes_left = router(self.opened.meaning, _features(read))
         sums = np.tile(np.array(model.base_margin, dtype=np.float64), (n, 1))
         for number, tree in enumerate(model.trees, start=1):
             sums[:, list(tree.outputs)] += reached_values(tree, route(tree.splits, n, goes_left), goes_left)
             if number % model.trees_per_round == 0:
-                yield model.outcome(sums / number if model.averaged else sums.copy())
+                outcomes.append(model.outcome(sums / number if model.averaged else sums.copy()))
+        return read[self.label_holder].ids, outcomes
 
     def tables(self, tables: Mapping[str, TableConfig]) -> dict[str, Table]:
         """The records that all tables have, in the order of ids, as each party encodes its own. Raises as `predict`."""

@@ -25,11 +25,12 @@ from treetap.lab.experiment.baselines import check
 from treetap.lab.experiment.defence_rows import Trainer, TrainingResult, TrainingResults
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.file_tables import AuditTable, lacking
-from treetap.lab.experiment.held_out import with_classes, with_positive
-from treetap.lab.experiment.joined_table import Split, content_digest, labels_of, read_table, refuse_constant, split
+from treetap.lab.experiment.joined_table import content_digest, labels_of, read_table, refuse_constant, split
+from treetap.lab.experiment.party_tables import Split, with_classes, with_positive
 from treetap.lab.experiment.results import Logged, PlannedRun, Results, RunResult
 from treetap.lab.local_federation import empty_folder, keep_table, to_toml
 from treetap.models.durable import ignored_by_git, make_folder, make_ignored_folder, write_whole
+from treetap.protocols.prediction import FORMATS
 from treetap.protocols.registry import training
 from treetap.tables.labels import Labels
 from treetap.tables.source_keys import SourceKeys
@@ -103,32 +104,27 @@ def new_folder(folder: Path) -> Path:
 Document = TypeVar("Document", bound=BaseModel)
 
 
+@dataclass
 class Kept:
-    """Results in a folder.
+    """An experiment whose file, table and splits are checked, with its results in a folder.
 
-    Args:
-        folder: new and empty, or with `resume` one that holds some.
-        settings: as `made_with` gives them.
-        file: the experiment's file, of which a copy is kept.
-
-    Raises:
-        BadInput: with `resume`, the folder holds no results, or results of another experiment or form, or damaged ones.
+    `experiment`: with what its file leaves open settled; `left_out`: of which what is not done, and why. `splits`: of
+    all runs. `runs`, `points`: results of finished runs, and by name of trainings of rows `[[defence]]`.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], file: str, *, resume: bool) -> None:
-        self.folder = folder.resolve()
-        self.runs: list[RunResult] = []
-        self.points: dict[str, TrainingResult] = {}
-        if resume:
-            _check(folder, settings)
-            self.runs = of_runs.runs if (of_runs := _read_document(folder / RESULTS, Results)) else []
-            self.points = of_rows.points if (of_rows := _read_document(folder / POINTS, TrainingResults)) else {}
-        else:
-            self.write_beside(MADE_WITH, json.dumps(settings, indent=1))
-        self.write_beside(FILE, file)
+    experiment: ExperimentFile
+    table: pa.Table
+    labels: Labels
+    splits: list[tuple[PlannedRun, Split]]
+    left_out: list[str]
+    folder: Path
+    runs: list[RunResult]
+    points: dict[str, TrainingResult]
 
-    def predictions(self, run: PlannedRun, form: str) -> Path:
-        """The file of a run's predictions in a format."""
+    def predictions(self, run: PlannedRun) -> Path:
+        """The file of a run's predictions."""
+        asked = self.experiment.predict
+        form = FORMATS[0] if asked is None else asked.format
         make_folder(self.folder / PREDICTIONS)
         return self.folder / PREDICTIONS / f"{run.name}.{form}"
 
@@ -219,39 +215,34 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-@dataclass(frozen=True)
-class Opened:
-    """An experiment whose file, table and splits are checked, with its folder.
-
-    `experiment`: with what its file leaves open settled; `left_out`: of which what is not done, and why. `splits`: of
-    all runs.
-    """
-
-    experiment: ExperimentFile
-    table: pa.Table
-    labels: Labels
-    splits: list[tuple[PlannedRun, Split]]
-    kept: Kept
-    left_out: list[str]
-
-
 def opened(
     experiment: ExperimentFile,
     folder: Path,
     *,
-    base: Path,
-    place: Place,
-    name: str,
+    base: Path = Path(),
+    place: Place = "empty",
+    name: str = "the experiment",
     file: str | None = None,
     table: pa.Table | None = None,
     trainer: Trainer = "federation",
-) -> Opened:
-    """Check an experiment before its first run, and make its folder; the arguments are those of `run_experiment`.
+) -> Kept:
+    """Check an experiment before its first run, and make its folder.
 
-    `trainer`: of the rows `[[defence]]`.
+    Args:
+        experiment: the checked file; `ExperimentFile.model_validate` makes one of a dictionary.
+        folder: of the results (docs/experiment.md has all of its files).
+        base: folder from which relative paths in the experiment start.
+        place: "empty": the folder is new or empty; "numbered": take the first of FOLDER, FOLDER-2, … that is not there;
+            "resumed": it has results of the same experiment: run only the seeds and folds that it lacks.
+        name: of the experiment in messages about it.
+        file: text of the experiment's file, of which the folder gets a copy; by default one is made of `experiment`.
+        table: in the place of the source that `[data]` names, which is ignored: the joined table, kept as
+            `table.parquet`. Relative paths of `label_rows` are not for such an experiment.
+        trainer: of the rows `[[defence]]`.
 
     Raises:
-        BadInput: the experiment, its table or the folder cannot be used.
+        BadInput: the experiment, its table or the folder cannot be used; of "resumed", the folder holds no results, or
+            results of another experiment or form, or damaged ones.
     """
     with _as_file(experiment, table, base) as (readable, where):
         given = with_frontier(readable, base)
@@ -268,12 +259,19 @@ def opened(
                 check(Path(name), one, rows, len(labels.classes))
         text = file if file is not None else to_toml(experiment.model_dump(mode="json", exclude_unset=True))
         settings = made_with(given, content_digest(joined), trainer)
-        if place != "resumed":
+        of_runs, of_rows = None, None
+        if place == "resumed":
+            _check(folder, settings)
+            of_runs = _read_document(folder / RESULTS, Results)
+            of_rows = _read_document(folder / POINTS, TrainingResults)
+        else:
             folder = new_folder(folder) if place == "numbered" else empty_folder(folder)
-        kept = Kept(folder, settings, text, resume=place == "resumed")
-        if table is not None and place != "resumed":
-            shutil.copy(where / TABLE, kept.folder / TABLE)  # with its mode: it is not for others
-    return Opened(with_positive(given, labels), joined, labels, splits, kept, left_out)
+            write_whole(folder / MADE_WITH, json.dumps(settings, indent=1).encode())
+            if table is not None:
+                shutil.copy(where / TABLE, folder / TABLE)  # with its mode: it is not for others
+        write_whole(folder / FILE, text.encode())
+    runs, points = of_runs.runs if of_runs else [], of_rows.points if of_rows else {}
+    return Kept(with_positive(given, labels), joined, labels, splits, left_out, folder.resolve(), runs, points)
 
 
 def with_frontier(experiment: ExperimentFile, base: Path) -> ExperimentFile:

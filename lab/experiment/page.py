@@ -23,8 +23,7 @@ from treetap.lab.experiment.curves import (
     thresholds,
 )
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.headline import Gain, compared, headline
-from treetap.lab.experiment.headline import written as worth
+from treetap.lab.experiment.headline import Gain, compared, headline, stated
 from treetap.lab.experiment.joint_model import received
 from treetap.lab.experiment.results import (
     RunResult,
@@ -126,14 +125,7 @@ def _metrics(experiment: ExperimentFile, runs: Sequence[RunResult]) -> Section:
         [
             Text(spread_words if len(runs) > 1 else "", style="soft"),
             *(Text(weighed, column, style="notice") for column in [experiment.data.weight] if column),
-            Section(
-                "",
-                [
-                    Section("", figures, style="side"),
-                    Section("", [Facts(_facts(experiment, runs), "settings")], style="side"),
-                ],
-                style="sides",
-            ),
+            _sides(figures, [Facts(_facts(experiment, runs), "settings")]),
         ],
         "metrics",
     )
@@ -156,11 +148,8 @@ def _classes(runs: Sequence[RunResult]) -> Section:
         f"class{', the mean of the seeds' if mean else ''}.",
         style="soft",
     )
-    sides = [
-        Section("", [beside_matrix, matrix] if matrix else [], style="side"),
-        Section("", [table, words], style="side"),
-    ]
-    return Section("Classes", [Section("", sides, style="sides")] if table else [], "classes")
+    sides = _sides([beside_matrix, matrix] if matrix else [], [table, words])
+    return Section("Classes", [sides] if table else [], "classes")
 
 
 def _threshold(runs: Sequence[RunResult]) -> Section | None:
@@ -180,8 +169,12 @@ def _threshold(runs: Sequence[RunResult]) -> Section | None:
             style="soft",
         ),
     ]
-    sides = [Section("", [table], style="side"), Section("", words, style="words")]
-    return Section("Threshold", [Section("", sides, style="sides")], "thresholds")
+    return Section("Threshold", [_sides([table], words, "words")], "thresholds")
+
+
+def _sides(left: Sequence[object], right: Sequence[object], style: str = "side") -> Section:
+    """Parts beside others, which have this class in the style sheet."""
+    return Section("", [Section("", left, style="side"), Section("", right, style=style)], style="sides")
 
 
 def _curves(runs: Sequence[RunResult]) -> Section:
@@ -295,7 +288,7 @@ def beside(gains: Sequence[Gain | None]) -> Bars | None:
         Bar(
             name,
             "",
-            [worth(means.measure, value, unit=True)],
+            [stated(means.measure, value, unit=True)],
             percent(max(0.0, value - low), whole),
             "graph" if name == "together" else "alone",
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -56,23 +57,6 @@ LOOKS = {
 }
 
 
-class Mark(NamedTuple):
-    """A point of a panel: its marker's outline around (x, y), of the front its error bars as a path, and its text."""
-
-    x: str
-    y: str
-    outline: str
-    bars: str
-    title: str
-
-
-class Series(NamedTuple):
-    """All points of one defence, in ascending order of its parameter."""
-
-    look: Look
-    marks: list[Mark]
-
-
 class Value(NamedTuple):
     """The text beside a point or a line, with its anchor; `style`: of its defence, "chosen", or "of-line"."""
 
@@ -87,6 +71,8 @@ class Value(NamedTuple):
 class Panel:
     """One direction of one attack.
 
+    `series`: a defence's look, and its points in ascending order of its parameter: x, y, the outline of the marker
+    around them, of the front the error bars as a path, and a text.
     `level`: height of what needs no training. `limit`, `alone`: places of the AUC without a defence and of the label
     holder alone. `values`: the texts of these lines, then those of points. `front`: path along the points that no other
     one beats in both.
@@ -95,7 +81,7 @@ class Panel:
 
     title: str
     frame: Frame
-    series: list[Series]
+    series: list[tuple[Look, list[tuple[str, str, str, str, str]]]]
     values: list[Value]
     level: str | None
     limit: str | None
@@ -105,38 +91,36 @@ class Panel:
     beyond: int
 
 
-@dataclass(frozen=True)
-class _Height:
-    """The height of a point in a panel. `ends`: of its vertical bar; `said`: for a reader."""
+class _Placed(NamedTuple):
+    """A point with its place: `x`, `y` in pixels, the radius of its marker. `ends`: of its vertical bar.
 
-    mean: float
+    `said`: its height for a reader.
+    """
+
+    point: MeasuredPoint
+    auc: float
+    height: float
     ends: tuple[float, float]
     said: str
-
-
-@dataclass(frozen=True)
-class _Placed:
-    """A point with its place: `x`, `y` in pixels, the radius of its marker."""
-
-    number: int
-    point: MeasuredPoint
-    height: _Height
-    auc: float
     x: float
     y: float
     radius: float
+
+
+#: The height of a point in a panel, the ends of its vertical bar, and the height for a reader; None: it has none.
+_Height = Callable[[MeasuredPoint], tuple[float, tuple[float, float], str] | None]
 
 
 def of_guesses(document: FrontierDocument) -> Panel:
     """The panel that decides: what others can guess of the labels, beside what they can without the training."""
     before = document.before.mean or 0.0
 
-    def height(point: MeasuredPoint) -> _Height | None:
+    def height(point: MeasuredPoint) -> tuple[float, tuple[float, float], str] | None:
         it = point.added
         if it.mean is None:
             return None
         said = f"labels guessed {written(it.model_copy(update={'mean': before + it.mean}))}"
-        return _Height(before + it.mean, (before + _end(it, -1), before + _end(it, 1)), said)
+        return before + it.mean, (before + _end(it, -1), before + _end(it, 1)), said
 
     name = "labels guessed, AUC by 40 known" if document.measure == "AUC" else "labels guessed, accuracy"
     return _panel(document, "What others can guess", name, height, (before, f"without the training {before:.3f}"))
@@ -146,9 +130,9 @@ def of_attacks(document: FrontierDocument) -> list[Panel]:
     """A panel for each attack on labels that uses the trees."""
 
     def of(attack: str) -> Panel:
-        def height(point: MeasuredPoint) -> _Height:
+        def height(point: MeasuredPoint) -> tuple[float, tuple[float, float], str]:
             it = point.v_measure[attack]
-            return _Height(it.mean or 0.0, (_end(it, -1), _end(it, 1)), f"V-measure {written(it)}")
+            return it.mean or 0.0, (_end(it, -1), _end(it, 1)), f"V-measure {written(it)}"
 
         known = [point.v_measure[REFERENCE].mean for point in document.points if point.auc.mean is not None]
         own = [value for value in known if value is not None]
@@ -167,17 +151,17 @@ def of_attacks(document: FrontierDocument) -> list[Panel]:
 def of_columns(document: FrontierDocument) -> list[Panel]:
     """The panels of columns, by cells and by variance; none where no cells were read, or no column is of numbers."""
 
-    def height(point: MeasuredPoint) -> _Height | None:
+    def height(point: MeasuredPoint) -> tuple[float, tuple[float, float], str] | None:
         it = point.cells
         if it is None or it.read.mean is None:
             return None
         ends = [part.mean for part in (it.read, it.left_sets, it.given) if part.mean is not None]
-        return _Height(it.read.mean, (min(ends), max(ends)), f"cells read {placed(it)}")
+        return it.read.mean, (min(ends), max(ends)), f"cells read {placed(it)}"
 
-    def of_numbers(point: MeasuredPoint) -> _Height | None:
+    def of_numbers(point: MeasuredPoint) -> tuple[float, tuple[float, float], str] | None:
         if point.cells is None or (it := point.cells.explained).mean is None:
             return None
-        return _Height(it.mean, (_end(it, -1), _end(it, 1)), f"variance explained {explained(point.cells)}")
+        return it.mean, (_end(it, -1), _end(it, 1)), f"variance explained {explained(point.cells)}"
 
     panels = [("Columns, by opened sums", "share of cells read", height)]
     panels += [("Columns of numbers, by opened sums", "variance explained", of_numbers)]
@@ -189,42 +173,38 @@ def of_columns(document: FrontierDocument) -> list[Panel]:
 
 
 def _panel(
-    document: FrontierDocument,
-    title: str,
-    name: str,
-    height: Callable[[MeasuredPoint], _Height | None],
-    level: tuple[float, str] | None,
+    document: FrontierDocument, title: str, name: str, height: _Height, level: tuple[float, str] | None
 ) -> Panel:
     shown = [
-        (number, point, it, point.auc.mean)
-        for number, point in enumerate(document.points)
+        (point, point.auc.mean, it)
+        for point in document.points
         if point.auc.mean is not None and (it := height(point)) is not None
     ]
-    alone, aucs = document.alone.auc.mean, [auc for *_, auc in shown]
+    alone, aucs = document.alone.auc.mean, [auc for _, auc, _ in shown]
     placed = aucs if alone is None else [*aucs, alone]
     left, right = min(placed, default=0.0), max(placed, default=1.0)
     if alone is not None and right > alone:
         # nothing is decided among points that are worse than no federation, where others are better
         left = max(left, alone - BEYOND * max(right - alone, 0.01))
-    frame = _frame(left, right, [it for _, _, it, _ in shown], level, name)
+    frame = _frame(left, right, [it[0] for *_, it in shown] + ([] if level is None else [level[0]]), name)
     marks = _placed(shown, frame)
     front = _front(marks, beyond=left)
-    chosen = next((it for it in marks if it.number == document.recommended.point), None)
-    limit = next((it.auc for it in marks if it.point.defence == NO_DEFENCE), None)
-    lines = _Lines(
-        level=None if level is None else (frame.y(level[0]), level[1]),
-        limit=None if limit is None else frame.x(limit),
-        alone=None if alone is None else (frame.x(alone), f"{document.label_holder} alone {alone:.3f}"),
-    )
+    take = document.recommended.point
+    chosen = next((it for it in marks if take is not None and it.point is document.points[take]), None)
+    limit = next((it.x for it in marks if it.point.defence == NO_DEFENCE), None)
+    level = None if level is None else (frame.y(level[0]), level[1])
+    at_alone = None if alone is None else (frame.x(alone), f"{document.label_holder} alone {alone:.3f}")
     by_defence = {name: [it for it in marks if it.point.defence == name] for name in LOOKS}
     return Panel(
         title=title,
         frame=frame,
-        series=[_series(LOOKS[name], some, frame, front) for name, some in by_defence.items() if some],
-        values=_values(marks, front, chosen, frame, lines),
-        level=None if lines.level is None else short(lines.level[0]),
-        limit=None if lines.limit is None else short(lines.limit),
-        alone=None if lines.alone is None else short(lines.alone[0]),
+        series=[
+            (LOOKS[name], [_drawn(it, frame, it in front) for it in some]) for name, some in by_defence.items() if some
+        ],
+        values=_values(marks, front, chosen, frame, _reference(frame, level, limit, at_alone)),
+        level=None if level is None else short(level[0]),
+        limit=None if limit is None else short(limit),
+        alone=None if at_alone is None else short(at_alone[0]),
         front="".join(
             f"M{short(it.x)} {short(it.y)}" if not place else f"H{short(it.x)}V{short(it.y)}"
             for place, it in enumerate(front)
@@ -234,25 +214,28 @@ def _panel(
     )
 
 
-def _frame(left: float, right: float, heights: Sequence[_Height], level: tuple[float, str] | None, name: str) -> Frame:
-    """Axes as wide as the points; markers at the ends are inside."""
+def _frame(left: float, right: float, rows: Sequence[float], name: str) -> Frame:
+    """Axes as wide as the points, and as high as they and lines across; markers at the ends are inside."""
     wide = max(0.08 * (right - left), 0.002)
-    rows = [it.mean for it in heights] + ([] if level is None else [level[0]])
     low, high = min(rows, default=0.0), max(rows, default=1.0)
     tall = max(0.1 * (high - low), 0.002)
     names = ("AUC of the held-out rows", name)
     return Frame.linear(SIZE, (left - wide, right + wide), (low - tall, high + tall), names)
 
 
-def _placed(shown: Sequence[tuple[int, MeasuredPoint, _Height, float]], frame: Frame) -> list[_Placed]:
+def _placed(
+    shown: Sequence[tuple[MeasuredPoint, float, tuple[float, tuple[float, float], str]]], frame: Frame
+) -> list[_Placed]:
     """The points at their places; of one defence's the last has the largest marker."""
-    marks = []
-    for number, point, height, auc in shown:
-        same = [other for other, it, *_ in shown if it.defence == point.defence]
+    marks, before = list[_Placed](), Counter[str]()
+    counts = Counter(point.defence for point, *_ in shown)
+    for point, auc, height in shown:
+        name = point.defence
         # settings of the job are no sweep of one parameter
-        sweep = len(same) > 1 and point.defence != JOB
-        radius = SMALL + (LARGE - SMALL) * same.index(number) / (len(same) - 1) if sweep else SMALL + 1
-        marks.append(_Placed(number, point, height, auc, frame.x(auc), frame.y(height.mean), radius))
+        sweep = counts[name] > 1 and name != JOB
+        radius = SMALL + ((LARGE - SMALL) * before[name] / (counts[name] - 1) if sweep else 1)
+        before[name] += 1
+        marks.append(_Placed(point, auc, *height, frame.x(auc), frame.y(height[0]), radius))
     return marks
 
 
@@ -261,63 +244,51 @@ def _front(marks: Sequence[_Placed], *, beyond: float) -> list[_Placed]:
     known = [it for it in marks if it.auc >= beyond]
 
     def beaten(it: _Placed) -> bool:
-        mine = (it.auc, -it.height.mean)
         return any(
-            other.auc >= mine[0] and -other.height.mean >= mine[1] and (other.auc, -other.height.mean) != mine
+            other.auc >= it.auc and other.height <= it.height and (other.auc, other.height) != (it.auc, it.height)
             for other in known
         )
 
     return sorted((it for it in known if not beaten(it)), key=lambda it: it.auc)
 
 
-def _series(look: Look, marks: Sequence[_Placed], frame: Frame, front: Sequence[_Placed]) -> Series:
-    drawn = []
-    for it in marks:
-        bars = ""
-        if any(it is other for other in front):  # of all points they would hide the points
-            bars = f"M{short(frame.x(_end(it.point.auc, -1)))} {short(it.y)}H{short(frame.x(_end(it.point.auc, 1)))}"
-            bars += f"M{short(it.x)} {short(frame.y(it.height.ends[0]))}V{short(frame.y(it.height.ends[1]))}"
-        text = f"{look.label} {value(it.point)}: AUC {written(it.point.auc)}, {it.height.said}"
-        drawn.append(Mark(short(it.x), short(it.y), look.shape.format(short(it.radius)), bars, " ".join(text.split())))
-    return Series(look, drawn)
+def _drawn(it: _Placed, frame: Frame, in_front: bool) -> tuple[str, str, str, str, str]:
+    """A point as `Panel.series` has it."""
+    look, bars = LOOKS[it.point.defence], ""
+    if in_front:  # of all points they would hide the points
+        bars = f"M{short(frame.x(_end(it.point.auc, -1)))} {short(it.y)}H{short(frame.x(_end(it.point.auc, 1)))}"
+        bars += f"M{short(it.x)} {short(frame.y(it.ends[0]))}V{short(frame.y(it.ends[1]))}"
+    text = f"{look.label} {value(it.point)}: AUC {written(it.point.auc)}, {it.said}"
+    return short(it.x), short(it.y), look.shape.format(short(it.radius)), bars, " ".join(text.split())
 
 
 _Box = tuple[float, float, float, float]
+#: The places where a text may stand, the best first.
+_Places = list[tuple[_Box, Value]]
 
 
-class _Lines(NamedTuple):
-    """The reference lines of a panel: places in pixels, and texts."""
-
-    level: tuple[float, str] | None
-    limit: float | None
-    alone: tuple[float, str] | None
-
-    def boxes(self, frame: Frame, front: Sequence[_Placed]) -> list[_Box]:
-        """Their places and that of the front, as thin boxes."""
-        across = [*([] if self.limit is None else [self.limit]), *([] if self.alone is None else [self.alone[0]])]
-        boxes: list[_Box] = [(x - 1, frame.top, x + 1, frame.y_end) for x in across]
-        if self.level is not None:
-            boxes.append((frame.left, self.level[0] - 1, frame.x_end, self.level[0] + 1))
-        for one, other in pairwise(front):
-            boxes.append((one.x, one.y - 1, other.x, one.y + 1))
-            boxes.append((other.x - 1, min(one.y, other.y), other.x + 1, max(one.y, other.y)))
-        return boxes
-
-    def texts(self, frame: Frame) -> Iterator[list[tuple[_Box, Value]]]:
-        """For each text the places where it may stand, the best first."""
-        if self.alone is not None:
-            x, text = self.alone
-            rows = (frame.top + LINE / 2, frame.y_end - LINE / 2 - 1)
-            yield [
-                _text(at, y, anchor, text, "of-line") for y in rows for at, anchor in ((x + 5, "start"), (x - 5, "end"))
-            ]
-        if self.level is not None:
-            y, text = self.level
-            ends = [(frame.x_end - 2.0, "end"), (frame.left + 4.0, "start")]
-            ends += [] if self.alone is None else [(self.alone[0] + 5, "start")]
-            ends += [] if self.limit is None else [(self.limit - 5, "end")]
-            rows = (y + LINE / 2 + 2, y - LINE / 2 - 2)
-            yield [_text(at, row, anchor, text, "of-line") for row in rows for at, anchor in ends]
+def _reference(
+    frame: Frame, level: tuple[float, str] | None, limit: float | None, alone: tuple[float, str] | None
+) -> tuple[list[_Box], list[_Places]]:
+    """The reference lines, by their places in pixels and texts: their places as thin boxes, and those of each text."""
+    across = [*([] if limit is None else [limit]), *([] if alone is None else [alone[0]])]
+    boxes: list[_Box] = [(x - 1, frame.top, x + 1, frame.y_end) for x in across]
+    texts: list[_Places] = []
+    if alone is not None:
+        x, text = alone
+        rows = (frame.top + LINE / 2, frame.y_end - LINE / 2 - 1)
+        texts.append(
+            [_text(at, y, anchor, text, "of-line") for y in rows for at, anchor in ((x + 5, "start"), (x - 5, "end"))]
+        )
+    if level is not None:
+        y, text = level
+        boxes.append((frame.left, y - 1, frame.x_end, y + 1))
+        ends = [(frame.x_end - 2.0, "end"), (frame.left + 4.0, "start")]
+        ends += [] if alone is None else [(alone[0] + 5, "start")]
+        ends += [] if limit is None else [(limit - 5, "end")]
+        rows = (y + LINE / 2 + 2, y - LINE / 2 - 2)
+        texts.append([_text(at, row, anchor, text, "of-line") for row in rows for at, anchor in ends])
+    return boxes, texts
 
 
 def _text(x: float, y: float, anchor: str, text: str, style: str) -> tuple[_Box, Value]:
@@ -328,7 +299,11 @@ def _text(x: float, y: float, anchor: str, text: str, style: str) -> tuple[_Box,
 
 
 def _values(
-    marks: Sequence[_Placed], front: Sequence[_Placed], chosen: _Placed | None, frame: Frame, lines: _Lines
+    marks: Sequence[_Placed],
+    front: Sequence[_Placed],
+    chosen: _Placed | None,
+    frame: Frame,
+    reference: tuple[list[_Box], list[_Places]],
 ) -> list[Value]:
     """Texts of lines, then those beside points, of the recommended one and of the front first.
 
@@ -337,9 +312,12 @@ def _values(
     order = {id(it): place for place, it in enumerate([*([chosen] if chosen else []), *front])}
     radii = {id(it): RING + 1 if it is chosen else it.radius for it in marks}
     taken = [(it.x - r, it.y - r, it.x + r, it.y + r) for it in marks for r in [radii[id(it)]]]
-    drawn, values = lines.boxes(frame, front), list[Value]()
+    (drawn, of_lines), values = reference, list[Value]()
+    for one, other in pairwise(front):
+        drawn.append((one.x, one.y - 1, other.x, one.y + 1))
+        drawn.append((other.x - 1, min(one.y, other.y), other.x + 1, max(one.y, other.y)))
 
-    def add(places: Sequence[tuple[_Box, Value]], *, always: bool) -> None:
+    def add(places: _Places, *, always: bool) -> None:
         inside = [
             (box, text)
             for box, text in places
@@ -351,7 +329,7 @@ def _values(
             values.append(text)
             taken.append(box)
 
-    for places in lines.texts(frame):
+    for places in of_lines:
         add(places, always=True)
     for it in sorted(marks, key=lambda it: order.get(id(it), len(order))):
         text = DEFENCES[NO_DEFENCE][0] if it.point.defence == NO_DEFENCE else value(it.point)

@@ -29,9 +29,9 @@ from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.lab.experiment.baselines import Comparison, defended, true_metrics
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joined_encodings import codes_in, leaks
-from treetap.lab.experiment.joined_table import ID, ID_TYPE, Split, split
+from treetap.lab.experiment.joined_table import ID_TYPE, split
 from treetap.lab.experiment.joint_model import collect, traffic
-from treetap.lab.experiment.party_tables import write_tables
+from treetap.lab.experiment.party_tables import ID, Split, places, write_tables
 from treetap.lab.experiment.results import Evaluation, Measures, PlannedRun, Prediction, RunResult
 from treetap.lab.local_federation import LocalFederation
 from treetap.models.durable import write_whole
@@ -227,22 +227,17 @@ def _compare(
     if experiment.data.compare:
         run.metrics = {**run.metrics, **central.metrics()}
         run.gain = central.gain(outcome)
-    if experiment.predict is not None:
-        run.predict = _compared(central, done)
-
-
-def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, Prediction]:
-    """Per protocol a prediction's costs and disclosures, and its raw scores' distance from the centralised model's."""
-    compared = {}
-    for protocol, status in done.items():
-        rows = traffic([status])
-        compared[protocol] = Prediction(
-            seconds=status.seconds,
-            bytes=sum(row.bytes for row in rows),
-            max_difference=central.difference(pq.read_table(status.predictions)) if central.comparable else None,
-            traffic=rows,
-        )
-    return compared
+    if experiment.predict is not None:  # costs, disclosures, and raw scores' distance from the centralised model's
+        compared = {}
+        for protocol, status in done.items():
+            rows = traffic([status])
+            compared[protocol] = Prediction(
+                seconds=status.seconds,
+                bytes=sum(row.bytes for row in rows),
+                max_difference=central.difference(pq.read_table(status.predictions)) if central.comparable else None,
+                traffic=rows,
+            )
+        run.predict = compared
 
 
 def _finished(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
@@ -282,7 +277,7 @@ def keep_predictions(experiment: ExperimentFile, scores: pa.Table, rows: pa.Tabl
     """
     own = experiment.data.label
     label = own if own not in scores.column_names else f"label {own}"
-    table = scores.take(pa.array(_order(scores, rows))).append_column(label, rows.column(own))
+    table = scores.take(pa.array(places(scores, rows.column(ID).to_pylist()))).append_column(label, rows.column(own))
     kind = named_type(rows.schema.field(ID).metadata[ID_TYPE].decode())
     own_ids = typed(table.column(ID).to_pylist(), kind)
     name = experiment.data.id
@@ -306,7 +301,7 @@ def _outcome(
     experiment: ExperimentFile, manifest: Mapping[str, Any], scores: pa.Table, rows: pa.Table
 ) -> tuple[str, Array, Array, Sequence[str]]:
     """Objective, predictions as `Ensemble.outcome` has them, labels by number or targets, names of the classes."""
-    order = _order(scores, rows)
+    order = places(scores, rows.column(ID).to_pylist())
     label = rows.column(experiment.data.label).to_pylist()
     objective = experiment.job.params().objective
     if objective in REGRESSIONS:
@@ -318,9 +313,3 @@ def _outcome(
         return objective, scores.column(of_class("probability", classes[1])).to_numpy()[order], labels, classes
     columns = [scores.column(of_class("probability", name)).to_numpy()[order] for name in classes]
     return objective, np.stack(columns, axis=1), labels, classes
-
-
-def _order(scores: pa.Table, rows: pa.Table) -> list[int]:
-    """The place of each row among the predictions."""
-    place = {str(value): i for i, value in enumerate(scores.column(ID).to_pylist())}
-    return [place[str(value)] for value in rows.column(ID).to_pylist()]

@@ -20,8 +20,8 @@ import numpy as np
 
 from treetap.arrays import Floats
 from treetap.errors import BadInput, DataError, did_you_mean
-from treetap.lab.experiment.joined_table import ID
 from treetap.lab.experiment.joint_model import open_shards
+from treetap.lab.experiment.party_tables import ID
 from treetap.models.durable import write_whole
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import MANIFEST, WEIGHTS, read_manifest

@@ -12,9 +12,7 @@ import pyarrow as pa
 import pytest
 
 import treetap
-from treetap.lab.api.errors import InvalidInput
-from treetap.lab.api.frames import arrow_of
-from treetap.lab.api.loopback import ID
+from treetap.lab.api.frames import ID, InvalidInput, arrow_of
 from treetap.lab.api.party_tables import of_several
 
 pytestmark = pytest.mark.xdist_group("api")
@@ -151,6 +149,7 @@ def test_places_of_an_array_name_its_columns() -> None:
     constraints = {"monotone_constraints": {2: 1}}
     model = treetap.FederatedClassifier({"party-1": [3, 2], "party-2": [1, 0]}, **SMALL, **constraints)
     model.fit(numbers, TRUE[::-1].to_numpy())
+    assert (hasattr(model, "feature_names_in_"), type(model.predict_frame(numbers))) == (False, pd.DataFrame)
     assert model.columns_ == {"party-1": ["x3", "x2"], "party-2": ["x1", "x0"]}
     with pytest.raises(ValueError, match="trained on an array, whose columns have places alone"):
         model.predict(X)
@@ -173,10 +172,12 @@ def test_an_id_column_is_kept_and_is_no_feature(library: str) -> None:
     }
     made = as_library[library]
     parts = {"party-1": made(plain[["0", "1", "key"]]), "party-2": made(plain[["key", "2", "3"]])}
-    for data in (made(plain), parts):
+    for data, names in ((made(plain), "3210"), (parts, "0123")):
         model = treetap.FederatedClassifier(id_column="key", **SMALL).fit(data, TRUE.to_numpy())
         assert "key" not in [name for own in model.columns_.values() for name in own]
         found = model.predict_frame(data)
+        assert type(found) is type(made(plain))
+        assert (model.n_features_in_, model.feature_names_in_.tolist()) == (4, list(names))
         assert np.asarray(found["key"]).tolist() == plain["key"].tolist()
         assert np.asarray(found["key"]).dtype.kind == "i"
         assert (np.asarray(found["probability_1"]) == model.predict_proba(data)[:, 1]).all()

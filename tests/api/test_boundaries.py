@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import treetap
-from treetap.lab.api.errors import InvalidInput, checked
+from treetap.lab.api.frames import InvalidInput, checked
 from treetap.lab.api.models import LoadedModel
 
 pytestmark = pytest.mark.xdist_group("api")
@@ -21,10 +21,15 @@ Y = (X.sum(axis=1) > 0).astype(int)
 C, R = treetap.FederatedClassifier, treetap.FederatedRegressor
 
 
-@pytest.mark.second_tier(but=14)
+@pytest.mark.second_tier(but=19)
 @pytest.mark.parametrize(
     ("kind", "given", "fault"),
     [
+        (C, {"max_depth": 0}, "max_depth must be a whole number"),
+        (C, {"key_bits": 1000}, "key_bits"),
+        (C, {"scheme": "lattice"}, "key_bits: scheme 'lattice' has none; leave it out"),
+        (C, {"label_holder": "c"}, "label_holder = 'c': must be one of the parties, party-1, party-2"),
+        (C, {"parties": {"one": list(X.columns)}}, "parties: one: a federation has at least two parties"),
         (C, {"objective": "reg:squarederror"}, "objective = 'reg:squarederror' is one of FederatedRegressor"),
         (R, {"objective": "binary:logistic"}, "objective = 'binary:logistic' is one of FederatedClassifier"),
         (R, {"objective": "multi:softprob"}, "objective = 'multi:softprob' is one of FederatedClassifier"),
@@ -60,20 +65,32 @@ def test_directions_are_not_rounded(value: Any) -> None:
 
 
 @pytest.mark.second_tier
+@pytest.mark.parametrize(
+    ("given", "data", "fault"),
+    [
+        ({}, (X, Y, np.full(40, 1e20)), "max_sample_weight must be"),
+        ({}, (X, Y, np.full(40, np.inf)), "infinity"),
+        ({}, (X, Y, ["a"] * 40), "could not convert"),
+        ({"objective": "binary:logistic"}, (X, np.arange(40) % 3), "y has 3 classes, and objective = .* is for two"),
+        ({}, (X.assign(a=[{}] * 40), Y), "Arrow cannot take this data"),
+        ({}, (X[[]], Y), "the data frame has no columns"),
+        (
+            {"parties": ["one", "two"]},
+            ([X[["a"]], X[["b"]], X[["c"]]], Y),
+            "X has 3 tables, and parties has one, two",
+        ),
+    ],
+)
+def test_data_that_cannot_be_trained_on(given: dict[str, Any], data: tuple[Any, ...], fault: str) -> None:
+    """Weights, labels and cells."""
+    with pytest.raises(ValueError, match=fault):
+        C(**SMALL, **given).fit(*data)
+
+
+@pytest.mark.second_tier
 def test_data_that_cannot_be_used(tmp_path: Path) -> None:
-    """Weights, labels and cells; before and after the training; of an estimator and of a saved model."""
+    """Cells after the training; of an estimator and of a saved model."""
     model = C(**SMALL).fit(X, Y)
-    for weights in (np.full(40, 1e20), np.full(40, np.inf), ["a"] * 40):
-        with pytest.raises(ValueError, match=r"max_sample_weight must be|infinity|could not convert"):
-            model.fit(X, Y, weights)
-    with pytest.raises(ValueError, match="y has 3 classes, and objective = 'binary:logistic' is for two"):
-        C(**SMALL, objective="binary:logistic").fit(X, np.arange(40) % 3)
-    with pytest.raises(ValueError, match="Arrow cannot take this data"):
-        model.fit(X.assign(a=[{}] * 40), Y)
-    with pytest.raises(ValueError, match="the data frame has no columns"):
-        model.fit(X[[]], Y)
-    with pytest.raises(ValueError, match="X has 3 tables, and parties has one, two"):
-        C(["one", "two"], **SMALL).fit([X[["a"]], X[["b"]], X[["c"]]], Y)
     loaded = treetap.load_model(model.save(tmp_path / "saved"))
     assert isinstance(loaded, LoadedModel)
     for each in (model, loaded):
@@ -92,6 +109,8 @@ def test_data_that_cannot_be_used(tmp_path: Path) -> None:
         ({"parties": ["a", "a"]}, "parties: a, a: each needs a name of its own"),
         ({"parties": [1, 2]}, "must be a list of names"),
         ({"parties": 1}, "parties: party-1: a federation has at least two parties"),
+        ({"parties": ["my bank", "b"]}, "parties: 'my bank': a name has lower-case letters"),
+        ({"parties": ["certs", "b"]}, "parties: 'certs': the federation has this name"),
         ({"defences": {"zz": {}}}, "defences of 'zz', which is none of party-1, party-2"),
         ({"workers": 0}, r"^party-1 ended with status 2: .*party-1/config\.toml: 1 wrong: .*workers"),
         ({"workdir": "/proc/none"}, "^workdir /proc/none: cannot be made"),

@@ -12,8 +12,7 @@ import pytest
 
 import treetap
 from treetap.lab.api import party_tables
-from treetap.lab.api.errors import InvalidInput
-from treetap.lab.api.frames import arrow_of, column_in
+from treetap.lab.api.frames import InvalidInput, arrow_of, column_in
 
 pytestmark = pytest.mark.xdist_group("api")
 ROWS = 90
@@ -36,7 +35,7 @@ def _keys(frame: Any, encode: Any = "auto", date_format: Any = None, *, categori
     """The keys that say the encodings of each party's columns."""
     data = party_tables.of_one(frame, arrow_of(frame), PARTIES)
     made = party_tables.settled(data, encode, date_format, missing=float("nan"), categorical=categorical, has_ids=False)
-    return {party: party_tables.keys_of(table) for party, table in made.tables.items()}
+    return {party: made.keys(party) for party in made.tables}
 
 
 def test_types_of_every_library_are_as_they_are() -> None:

@@ -24,7 +24,7 @@ import pytest
 from sklearn.base import clone
 
 import treetap
-from treetap.lab.api.loopback import Loopback, Settings
+from treetap.lab.api.loopback import Loopback
 
 pytestmark = pytest.mark.xdist_group("api")
 SMALL: dict[str, Any] = {"n_estimators": 1, "max_depth": 1, "key_bits": 1024, "workers": 1, "verbose": False}
@@ -78,7 +78,7 @@ def test_nothing_of_a_federation_is_for_others_and_an_ended_one_stays_ended(kept
 @pytest.mark.second_tier
 def test_a_federation_that_nobody_ends_goes_with_its_last_user() -> None:
     """The garbage collector, or the interpreter's end, ends its processes and removes its folder."""
-    running = Loopback(Settings(("party-1", "party-2"), workers=1))
+    running = Loopback(("party-1", "party-2"), workers=1)
     running.start()
     folder, pid = running.folder, running.pids["party-1"]
     del running
@@ -87,8 +87,8 @@ def test_a_federation_that_nobody_ends_goes_with_its_last_user() -> None:
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     program = (
-        "from treetap.lab.api.loopback import Loopback, Settings\n"
-        "running = Loopback(Settings(('a', 'b'), workers=1))\nrunning.start()\nprint(running.folder)\n"
+        "from treetap.lab.api.loopback import Loopback\n"
+        "running = Loopback(('a', 'b'), workers=1)\nrunning.start()\nprint(running.folder)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert (Path(done.stdout.strip()).exists(), done.stderr) == (False, "")
@@ -97,7 +97,7 @@ def test_a_federation_that_nobody_ends_goes_with_its_last_user() -> None:
 @pytest.mark.second_tier
 def test_a_forked_process_leaves_the_federation_alone() -> None:
     """Its end is not the federation's."""
-    running = Loopback(Settings(("party-1", "party-2"), workers=1))
+    running = Loopback(("party-1", "party-2"), workers=1)
     running.start()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -122,7 +122,7 @@ def test_a_served_model_answers_its_own_client_alone() -> None:
                 status, said = _asked(served, headers)
                 assert status == 403
                 assert served.headers["treetap-name"] not in said
-    assert Settings(("a", "b")).client != Settings(("a", "b")).client
+    assert Loopback(("a", "b")).client != Loopback(("a", "b")).client
 
 
 def _asked(served: Any, headers: dict[str, str]) -> tuple[int, str]:

@@ -9,19 +9,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import xgboost
 
 import treetap
-from tests.api.test_estimators import PARTIES, SMALL, TRUE, X
+from tests.api.test_estimators import PARTIES, SMALL, TRUE, X, place_tables
 from treetap.errors import TreetapError
 from treetap.lab.api.explanations import check_explained, plot_history, plot_importance
 from treetap.lab.api.models import LoadedModel
 from treetap.lab.experiment.results import Importance
 from treetap.lab.experiment.xgboost_export import export_run
-from treetap.lab.local_federation import to_toml
 from treetap.protocols.registry import TRAINING
 
 pytestmark = pytest.mark.xdist_group("api")
@@ -145,11 +142,8 @@ def test_a_federation_elsewhere_explains_its_own_tables() -> None:
     ids, classes = [str(row) for row in range(len(X))], np.array(["a", "b", "c"])[np.digitize(X["a"] + X["d"], [0, 1])]
     columns = {"bank": ["a", "b"], "telco": ["c", "d"]}
     with treetap.federation(["bank", "telco"], workers=1, policy={"emits": {"EXPLANATION": ["parties"]}}) as running:
-        for party, names in columns.items():
-            place, frame = running.folder / party / "tables", X[names].assign(id=ids, owes=classes)
-            pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), place / "all.parquet")
-            own = {"path": "all.parquet", "id": "id", "columns": names}
-            (place / "all.toml").write_text(to_toml({**own, "label": "owes"} if party == "bank" else own))
+        frames = {party: X[names].assign(id=ids) for party, names in columns.items()}
+        place_tables(running, "all", frames | {"bank": frames["bank"].assign(owes=classes)})
         operator = running._federation.write_operator_file()
         given = {**SMALL, "objective": "multi:softprob"}
         model = treetap.FederatedClassifier(["bank", "telco"], **given).connect(operator_file=operator).fit("all")
@@ -209,7 +203,7 @@ def test_a_library_that_is_missing() -> None:
         "for call in (\n"
         "    lambda: plot_importance(rows, 'gain', 2, None),\n"
         "    lambda: plot_history([{'train_auc': 1.0}], None, None, None),\n"
-        "    explanations._shap,\n"
+        "    lambda: explanations._imported('shap', 'explain', 'explain needs'),\n"
         "):\n"
         "    try:\n        call()\n    except ImportError as missing:\n        print(missing)\n"
     )
@@ -228,12 +222,15 @@ def test_models_without_shares_of_a_score(protocol: str, said: str) -> None:
         check_explained(other)
 
 
-def test_what_no_picture_shows() -> None:
+@pytest.mark.parametrize(
+    ("draw", "said"),
+    [
+        (lambda rows: plot_importance(rows, "gain", None, None), "no party of this model keeps it; try 'weight'"),
+        (lambda _: plot_history([], None, None, None), "has kept no metrics"),
+        (lambda _: plot_importance([], "gain", None, None), "no splits but those that its label holder grew alone"),
+    ],
+)
+def test_what_no_picture_shows(draw: Any, said: str) -> None:
     """Met before matplotlib is asked for."""
-    nothing = [Importance(party="a", feature="b", weight=1, gain=None, cover=None)]
-    with pytest.raises(ValueError, match="no party of this model keeps it; try 'weight'"):
-        plot_importance(nothing, "gain", None, None)
-    with pytest.raises(ValueError, match="has kept no metrics"):
-        plot_history([], None, None, None)
-    with pytest.raises(ValueError, match="no splits but those that its label holder grew alone"):
-        plot_importance([], "gain", None, None)
+    with pytest.raises(ValueError, match=said):
+        draw([Importance(party="a", feature="b", weight=1, gain=None, cover=None)])

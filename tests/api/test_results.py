@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import treetap
-from tests.api.test_estimators import SMALL, TRUE, X
+from tests.api.test_estimators import SMALL, TRUE, X, place_tables
 from treetap.attacks.registry import Needs, rows
 from treetap.errors import TreetapError
 from treetap.lab.api.experiments import ExperimentResult
 from treetap.lab.api.models import LoadedModel, PartyModel
 from treetap.lab.experiment.results import Results
-from treetap.lab.local_federation import to_toml
 from treetap.tables.written import content_of
 
 pytestmark = pytest.mark.xdist_group("api")
@@ -166,14 +164,18 @@ def test_a_saved_estimator_is_loaded_as_a_model(tmp_path: Path) -> None:
         model.save(tmp_path / "model")
 
 
-def test_experiments_that_cannot_be() -> None:
+@pytest.mark.parametrize(
+    ("changes", "frame", "fault"),
+    [
+        ({"party": [{"name": "a", "share": 0.5}, {"name": "b", "share": 0.5}]}, X, "exactly one"),
+        ({"data": {"lable": "y"}}, X, r"data\.lable: unknown key; did you mean 'label'"),
+        ({}, None, "data: give either path"),
+    ],
+)
+def test_experiments_that_cannot_be(changes: dict[str, Any], frame: Any, fault: str) -> None:
     """Faults of the content are named before a process starts."""
-    with pytest.raises(ValueError, match="exactly one"):
-        treetap.experiment({**CONTENT, "party": [{"name": "a", "share": 0.5}, {"name": "b", "share": 0.5}]}, frame=X)
-    with pytest.raises(ValueError, match=r"data\.lable: unknown key; did you mean 'label'"):
-        treetap.experiment({**CONTENT, "data": {"lable": "y"}}, frame=X)
-    with pytest.raises(ValueError, match="data: give either path"):
-        treetap.experiment(CONTENT)
+    with pytest.raises(ValueError, match=fault):
+        treetap.experiment({**CONTENT, **changes}, frame=frame)
 
 
 @pytest.mark.second_tier
@@ -182,11 +184,7 @@ def test_a_federation_elsewhere(tmp_path: Path) -> None:
     ids = [str(row) for row in range(len(X))]
     with treetap.federation(["bank", "telco"], workers=1) as running:
         content = {"bank": X[["a", "b"]].assign(owes=TRUE), "telco": X[["c", "d"]]}
-        for party, frame in content.items():
-            place = running.folder / party / "tables"
-            pq.write_table(pa.Table.from_pandas(frame.assign(id=ids), preserve_index=False), place / "all.parquet")
-            own = {"path": "all.parquet", "id": "id", "columns": list(frame.columns[:2])}
-            (place / "all.toml").write_text(to_toml({**own, "label": "owes"} if party == "bank" else own))
+        place_tables(running, "all", {party: frame.assign(id=ids) for party, frame in content.items()})
         operator = running._federation.write_operator_file()
         model = treetap.FederatedClassifier(["bank", "telco"], **SMALL).connect(operator_file=operator)
         assert model.fit("all").label_holder_ == "bank"
@@ -202,11 +200,8 @@ def test_a_federation_elsewhere(tmp_path: Path) -> None:
         assert model.history_["train_auc"].tolist() == here.history_["train_auc"].tolist()
         assert model.history_["round"].tolist() == [0, 1]
         assert model.report_["metrics"]["train_auc"] == pytest.approx(here.report_["metrics"]["train_auc"])
-        for party, frame in content.items():  # the same columns under other ids
-            place = running.folder / party / "tables"
-            more = frame[5:].assign(id=ids[:-5])
-            pq.write_table(pa.Table.from_pandas(more, preserve_index=False), place / "more.parquet")
-            (place / "more.toml").write_text((place / "all.toml").read_text().replace("all.parquet", "more.parquet"))
+        # the same columns under other ids
+        place_tables(running, "more", {party: frame[5:].assign(id=ids[:-5]) for party, frame in content.items()})
         model.fit("all", eval_set="more")
         assert len(model.evals_result()["validation_0"]["logloss"]) == 2
         with pytest.raises(AttributeError, match="early_stopping_rounds alone"):

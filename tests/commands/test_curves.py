@@ -10,8 +10,8 @@ from sklearn import metrics as sk
 
 from tests.commands.experiment_documents import TWO, experiment, run
 from treetap.lab.experiment.curves import COSTS, FEW, class_curves, ranked_rows, thresholds
-from treetap.lab.experiment.held_out import with_positive
 from treetap.lab.experiment.page import html
+from treetap.lab.experiment.party_tables import with_positive
 from treetap.lab.experiment.results import Evaluation, RunResult
 from treetap.tables.labels import Labels
 from treetap.trees.evaluation import evaluate
@@ -69,7 +69,7 @@ def test_bins_of_few_rows_are_hollow_and_off_the_line() -> None:
     chance = np.r_[np.full(50, 0.1), np.full(40, 0.5), np.full(3, 0.95)]
     (it,) = class_curves([_run(chance, np.arange(93) % 2)]).values()
     (curve,) = it[3].curves
-    assert [mark.hollow for mark in curve.points] == [False, False, True]
+    assert [hollow for *_, hollow in curve.points] == [False, False, True]
     assert curve.path.count("L") == 1, "the line ends before the hollow mark"
     assert FEW == 20
 
@@ -78,7 +78,6 @@ def test_the_threshold_of_least_cost() -> None:
     """Of all thresholds, tried one by one; beside the cost of ½."""
     chance, labels = _drawn()
     shown = thresholds([_run(chance, labels)])
-    assert shown is not None
     name, table = shown
     assert name == "yes"
     for row, cost in zip(table.rows, COSTS, strict=True):
@@ -95,7 +94,6 @@ def test_the_threshold_of_least_cost() -> None:
         assert float(row[5].rstrip("%")) / 100 == pytest.approx(least / paid(chance > 0.5), abs=6e-4)
     assert thresholds([run(objective="multi:softprob", classes=CLASSES)]) is None
     wrong_way = thresholds([_run(1 - chance * 0.5, labels)])
-    assert wrong_way is not None
     assert wrong_way[1].rows[0][1:4] == ["none", "0.0%", "0.0%"], "flagging nothing costs least"
 
 
@@ -103,7 +101,6 @@ def test_costs_are_means_of_the_runs() -> None:
     """Each run chooses by its own rows."""
     runs = [_run(*_drawn(seed=seed)) for seed in (1, 2)]
     both, alone = thresholds(runs), [thresholds([it]) for it in runs]
-    assert both is not None
     of_one = [float(it[1].rows[2][1]) for it in alone if it is not None]
     assert float(both[1].rows[2][1]) == pytest.approx(np.mean(of_one), abs=0.01)
     assert len(ranked_rows(runs, "yes")) == 2
@@ -123,7 +120,6 @@ def test_the_class_looked_for_is_that_of_the_whole_table() -> None:
         assert [[it.name for it in part] for part in (document.roc, document.calibration)] == [[name]] * 2
         made = run(evaluation=document)
         table = thresholds([made])
-        assert table is not None
         assert (table[0], list(class_curves([made]))) == (name, [name])
     chances = np.eye(3)[np.arange(6) % 3]
     three = Evaluation.model_validate(evaluate("multi:softprob", chances, np.arange(6) % 3, CLASSES, "versicolor"))
@@ -138,8 +134,6 @@ def test_a_rare_first_class_is_the_one_that_is_flagged() -> None:
     usual, turned = _run(chance, labels), _run(1 - chance, 1 - labels, ["frauds", "ok"])
     (expected, expected_costs), (name, costs) = (thresholds([it]) or ("", None) for it in (usual, turned))
     assert (expected, name) == ("yes", "frauds")
-    assert costs is not None
-    assert expected_costs is not None
     assert [row[1:5] for row in costs.rows] == [row[1:5] for row in expected_costs.rows]
     (shown,) = class_curves([turned])
     assert shown == "frauds"

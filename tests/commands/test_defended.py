@@ -1,4 +1,7 @@
-"""`[defences]` and `[party.defences]` of an experiment: who gets them, which jobs are refused, what the report says."""
+"""`[defences]` and `[party.defences]` of an experiment: who gets them, which jobs are refused, what the report says.
+
+A party may have its workers on a cluster, as parties of files do.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from pydantic import ValidationError
 from treetap.errors import ConfigError
 from treetap.lab.experiment.baselines import Comparison, check, defended, says, says_of_cells
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.joined_table import ID, Split
-from treetap.lab.experiment.party_tables import write_tables
+from treetap.lab.experiment.party_tables import ID, Split, write_tables
 from treetap.lab.local_federation import to_toml
+from treetap.party.config import PartyConfig
 from treetap.party.defences.settings import Defences
 from treetap.strict import load
 
@@ -46,6 +49,11 @@ def _experiment(defences: dict[str, Any], lab: dict[str, Any] | None = None, **j
     )
 
 
+def _table() -> pa.Table:
+    cells = {"a": range(10), "b": [k * k for k in range(10)], "y": [k % 2 for k in range(10)]}
+    return pa.table({ID: [str(k) for k in range(10)], **cells})
+
+
 @pytest.mark.parametrize("defences", [{"id_lmid": {"xi": math.inf}}, {"id_lmid": {"xi": 0.5}}, ALL, GRADIENTS])
 def test_a_partys_file_has_them_as_they_were_given(defences: dict[str, Any]) -> None:
     """Also a limit that forbids nothing, which JSON's numbers lack."""
@@ -56,11 +64,10 @@ def test_a_partys_file_has_them_as_they_were_given(defences: dict[str, Any]) -> 
 
 def test_only_the_label_holder_has_them(tmp_path: Path) -> None:
     """The table goes into the label holder's own configuration; without defences there is none."""
-    table = pa.table({ID: [str(k) for k in range(10)], "a": range(10), "b": range(10), "y": [k % 2 for k in range(10)]})
-    settings = write_tables(_experiment(ALL), table, DRAWN, tmp_path)
+    settings = write_tables(_experiment(ALL), _table(), DRAWN, tmp_path)
     assert settings["clinic"]["defences"] == ALL
     assert "defences" not in settings["lab"]
-    assert all("defences" not in each for each in write_tables(_experiment({}), table, DRAWN, tmp_path).values())
+    assert all("defences" not in each for each in write_tables(_experiment({}), _table(), DRAWN, tmp_path).values())
 
 
 @pytest.mark.parametrize(
@@ -115,21 +122,15 @@ def test_a_feature_party_may_have_an_optimiser_of_its_own(tmp_path: Path) -> Non
         parties = [{**each, "optimizer": "amplified"} if k == party else each for k, each in enumerate(plain["party"])]
         return ExperimentFile.model_validate({**plain, "party": parties, "job": {**plain["job"], **job}})
 
-    table = pa.table({ID: [str(k) for k in range(10)], "a": range(10), "b": range(10), "y": [k % 2 for k in range(10)]})
-    settings = write_tables(amplified(1, batch_size=4), table, DRAWN, tmp_path)
+    settings = write_tables(amplified(1, batch_size=4), _table(), DRAWN, tmp_path)
     assert settings["lab"]["optimizer"] == "amplified"
     assert "optimizer" not in settings["clinic"]
-    held_out = table.take(pa.array(DRAWN.test))
+    held_out = _table().take(pa.array(DRAWN.test))
     assert not Comparison(amplified(1, batch_size=4), settings, 0, held_out).comparable
     with pytest.raises(ValidationError, match="optimizer of clinic: is of a feature party; leave it out"):
         amplified(0)
     with pytest.raises(ValidationError, match="optimizer of lab: protocol 'boosting' trains by none; leave it out"):
         ExperimentFile.model_validate({**amplified(1).model_dump(exclude_unset=True), "job": {"protocol": "boosting"}})
-
-
-def _table() -> pa.Table:
-    cells = {"a": range(10), "b": [k * k for k in range(10)], "y": [k % 2 for k in range(10)]}
-    return pa.table({ID: [str(k) for k in range(10)], **cells})
 
 
 @pytest.mark.second_tier
@@ -266,3 +267,22 @@ def test_sentences() -> None:
         "ID-LMID: no set of records that is shown exceeds 0.25 nats in Eq. 6 (the records that the tree draws count)."
     ]
     assert says(_experiment({}).defences, "clinic") == []
+
+
+def _with_workers(**lab: Any) -> ExperimentFile:
+    content = _experiment({}).model_dump(mode="json", exclude_unset=True)
+    content["party"][1] |= lab
+    return ExperimentFile.model_validate(content)
+
+
+def test_a_partys_cluster_goes_into_its_file(tmp_path: Path) -> None:
+    """The file that the experiment writes is that of a party with that cluster; others have none."""
+    cluster = {"address": "auto", "workers": 3, "cpus": 0.5, "resources": {"treetap": 1.0}}
+    settings = write_tables(_with_workers(engine="ray", workers=2, cluster=cluster), _table(), DRAWN, tmp_path)
+    del settings["lab"]["policy"]
+    lab = tomllib.loads(to_toml({"name": "lab", "insecure": True, "state": "s", **settings["lab"]}))
+    read = PartyConfig.model_validate(lab)
+    assert (read.cluster.workers, read.processes, read.cluster.resources) == (3, 2, {"treetap": 1.0})
+    assert "engine" not in settings["clinic"]
+    with pytest.raises(ValueError, match=r'\[cluster\] is for engine = "ray"'):
+        _with_workers(cluster={"address": "auto", "workers": 1})

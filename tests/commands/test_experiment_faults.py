@@ -18,7 +18,6 @@ from treetap.lab import demo
 from treetap.lab.experiment.command import run_file
 from treetap.lab.experiment.joined_table import content_digest
 from treetap.native import library
-from treetap.protocols.prediction import predicting
 
 PARTIES = '[[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]\n'
 #: Label, id and two columns of 20 rows: ids and columns have no fault.
@@ -86,13 +85,71 @@ def numbers(*cells: str) -> dict[str, str]:
 
 
 SPREAD = 'protocol = "pivodl"\n'
+WITHHELD = 'scheme = "lattice"\ninstance_spaces = "withheld"\n'
 TEXT_IN_A, TEXT_IN_B = changed(0, 1, "x"), changed(0, 2, "x")
+WIDE = [("who", "a", "b", "c", "y"), *((*row[:3], "1", row[3]) for row in ROWS)]
 ALIKE = [(*row[:3], "7" if i else "8") for i, row in enumerate(ROWS)]
 DATES = [(row[0], "2024-01-01", "2024-01-02", row[3]) for row in ROWS]
 CONSTANT = [(row[0], row[1], "7", row[3]) for row in ROWS]
 DRAWN = [(*row, f"text {row[0]}", row[1]) for row in ROWS]
 #: Rows, the file's parts, and what the refusal says.
 FAULTS: list[tuple[list[tuple[str, ...]], dict[str, str], str]] = [
+    (ROWS, {"parties": PARTIES.replace('["b"]', '["b", "a"]')}, "column 'a' is claimed by clinic and by lab"),
+    (ROWS, {"parties": PARTIES.replace('["b"]', '["z"]')}, "t.csv: has no column 'z'"),
+    ([("who", "a", "b", "z"), *ROWS], {}, "t.csv: has no column 'y'"),
+    *((ROWS, {"data": key}, "t.csv: has no column 'z'") for key in ('id = "z"', 'drop = ["z"]', 'weight = "z"')),
+    (ROWS, {"parties": PARTIES.replace('["b"]', '["y"]')}, "column 'y' is claimed by a party, and is the label"),
+    (ROWS, {"data": 'id = "y"'}, "column 'y' is the label, and is the id or dropped"),
+    (ROWS, {"data": 'weight = "y"'}, "column 'y' is the weight, and is the label"),
+    (ROWS, {"data": 'weight = "b"'}, "column 'b' is claimed by a party, and is the label, the weight"),
+    (
+        ROWS,
+        {"data": 'weight = "a"', "parties": PARTIES.replace('columns = ["a"]', "share = 0.0")},
+        "line 4, weight column 'a': the",
+    ),
+    (ROWS, {"parties": PARTIES.replace('"lab"', '"clinic"')}, "two parties have one name"),
+    (ROWS, {"parties": PARTIES.replace("labels = true\n", "")}, "exactly one [[party]] has labels = true"),
+    (ROWS, {"parties": PARTIES[: PARTIES.rindex("[[party]]")]}, "party: "),
+    (
+        ROWS,
+        {"parties": PARTIES.replace('columns = ["b"]', 'share = 0.7\n[[party]]\nname = "more"\nshare = 0.7')},
+        "add up to more than 1",
+    ),
+    (ROWS, {"parties": PARTIES.replace('columns = ["b"]\n', "")}, "give either columns = [...] or share = 0.x"),
+    (
+        ROWS,
+        {"parties": f"{PARTIES}[defences]\nid_lmid = {{xi = -1}}\n"},
+        "defences.id_lmid.xi: Input should be greater",
+    ),
+    (
+        ROWS,
+        {"parties": f"{PARTIES}[defences]\nreduced_leakage = {{trees = 9}}\n", "job": "n_estimators = 3"},
+        "the job has 3 trees",
+    ),
+    (ROWS, {"table": "$NOT_SET/t.csv"}, "the environment variable is not set"),
+    (ROWS, {"job": 'base_model = "first"'}, "parties of an experiment start without models"),
+    ([("who", "a", "b", "b", "y"), *WIDE[1:]], {}, "has column 'b' more than once"),
+    (ROWS[:2], {}, "2 rows are too few"),
+    ([("größe", "a", "b", "y"), *ROWS], {}, "the names of its columns are not UTF-8 text"),
+    ([(*row[:3], "1") for row in ROWS], {}, "t.csv: label column 'y': holds"),
+    ([("who", "a", "b", "y")], {}, "t.csv: has no rows"),
+    (
+        changed(2, 3, "größe"),
+        {},
+        "t.csv: line 4, column 'y': the cell is not UTF-8 text; write encoding = \"windows-1252\"",
+    ),
+    # told by the file, as of a job file, not by a coordinator once all processes run
+    (
+        ROWS,
+        {"job": f"{WITHHELD}pad_trees = true\nearly_stopping_rounds = 2\n"},
+        "pad_trees = true and early_stopping_rounds do not go together",
+    ),
+    (ROWS, {"job": 'instance_spaces = "withheld"\n'}, "instance_spaces = 'withheld' and a scheme with keys"),
+    (
+        ROWS,
+        {"job": f"{WITHHELD}[predict]\nprotocols = ['interactive']\n"},
+        "interactive: does not predict by models of protocol 'boosting' with instance_spaces = 'withheld'",
+    ),
     (ROWS, {"data": 'positive = "yes"'}, "t.csv: label column 'y' has no class 'yes', which positive of [data] names"),
     (ROWS, {"data": "positive = true"}, "has no class 'True'"),
     (ROWS, numbers("positive = 1"), "a regression has none ('y')"),
@@ -187,6 +244,11 @@ FAULTS: list[tuple[list[tuple[str, ...]], dict[str, str], str]] = [
         )
     ),
     (
+        WIDE,
+        {"data": 'id = "who"', "parties": spread(), "job": SPREAD + 'classes = ["0", "yes"]'},
+        "label column 'y' has a class '1' that is none of job.classes (0, yes)",
+    ),
+    (
         ROWS,
         {"parties": PARTIES.replace("labels = true", "labels = true\nlabel_share = 1")},
         "are not for protocol 'boosting'",
@@ -227,31 +289,29 @@ def test_constant_columns_are_told_all_at_once(refused: Refused, tmp_path: Path)
     assert message.endswith(": set drop_constant = true in [data], or drop them")
 
 
-@pytest.mark.second_tier
-def test_exports_that_cannot_be(tmp_path: Path) -> None:
-    """A model that XGBoost cannot have is refused before the table is read, and so is a file where none is kept."""
-    file = tmp_path / "exp.toml"
-    for protocol, discard, says in (("splitnn", False, "trains networks"), ("boosting", True, "--discard none")):
-        job = f'protocol = "{protocol}"\n'
-        file.write_text(f'[data]\npath = "t.csv"\nlabel = "y"\n{PARTIES}[job]\n{job}')
-        with pytest.raises(BadInput, match=says):
-            run_file(file, as_json=True, discard=discard, export=True)
+def tensors(cells: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """Columns of which one holds images."""
+    return {"a": range(20), "b": pa.FixedShapeTensorArray.from_numpy_ndarray(cells), "y": [0, 1] * 10}
 
 
-def test_a_table_without_rows(refused: Refused, tmp_path: Path) -> None:
-    """A header alone is no table, in CSV and in Parquet."""
-    table(tmp_path, [])
-    assert refused().endswith("t.csv: has no rows")
-    pq.write_table(pa.table({"a": pa.array([], pa.int64()), "b": [], "y": []}), tmp_path / "t.parquet")
-    assert refused(table="t.parquet").endswith("t.parquet: has no rows")
-
-
-def test_labels_that_are_bytes(refused: Refused, tmp_path: Path) -> None:
-    """A Latin-1 label of a CSV file is found by line, a column of bytes by its type."""
-    table(tmp_path, changed(2, 3, "größe"))
-    assert "t.csv: line 4, column 'y': the cell is not UTF-8 text; write encoding = \"windows-1252\"" in refused()
-    pq.write_table(pa.table({"a": [1, 2], "b": [1, 2], "y": [b"\xff", b"b"]}), tmp_path / "t.parquet")
-    assert "label column 'y': holds binary; classes are" in refused(table="t.parquet")
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"a": pa.array([], pa.int64()), "b": [], "y": []}, "has no rows"),
+        ({"a": [1, 2], "b": [1, 2], "y": [b"\xff", b"b"]}, "label column 'y': holds binary; classes are"),
+        (
+            tensors(np.zeros((20, 3, 4), dtype=np.uint8)),
+            "column 'b' holds tensors of shape 3 x 4, and trees split at numbers",
+        ),
+        (tensors(np.zeros((20, 3, 4), dtype=np.int16)), "column 'b' holds tensors of int16, not of uint8"),
+    ],
+)
+def test_faults_of_columns_of_other_types(columns: dict[str, Any], says: str, refused: Refused, tmp_path: Path) -> None:
+    """The joined table is named, not a party's copy of it; a fault of tensors themselves comes first."""
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    said = refused(table="t.parquet")
+    assert f"{tmp_path / 't.parquet'}: " in said
+    assert says in said
 
 
 @pytest.mark.parametrize("row", range(0, 20, 3))
@@ -305,25 +365,6 @@ def test_a_wrong_key_size_leaves_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "work").exists()
 
 
-def test_predictions_that_would_show_withheld_instance_spaces(refused: Refused, tmp_path: Path) -> None:
-    """Refused before the training; without a protocol an encrypted prediction is the default."""
-    table(tmp_path)
-    job = 'scheme = "lattice"\ninstance_spaces = "withheld"\n'
-    fault = "interactive: does not predict by models of protocol 'boosting' with instance_spaces = 'withheld'"
-    assert fault in refused(parties=PARTIES, job=f"{job}[predict]\nprotocols = ['interactive']\n")
-    assert predicting("boosting", withheld=True) == ["eini", "eini-lattice"]
-    assert predicting("boosting", withheld=False)[0] == "interactive"
-
-
-def test_lines_of_a_job_that_exclude_each_other(refused: Refused, tmp_path: Path) -> None:
-    """Told by the file, as of a job file, not by a coordinator once all processes run."""
-    table(tmp_path)
-    job = 'scheme = "lattice"\ninstance_spaces = "withheld"\npad_trees = true\nearly_stopping_rounds = 2\n'
-    assert "pad_trees = true and early_stopping_rounds do not go together" in refused(parties=PARTIES, job=job)
-    keyed = 'instance_spaces = "withheld"\n'
-    assert "instance_spaces = 'withheld' and a scheme with keys" in refused(parties=PARTIES, job=keyed)
-
-
 @pytest.mark.parametrize(
     ("north", "south", "fault"),
     [
@@ -334,34 +375,13 @@ def test_lines_of_a_job_that_exclude_each_other(refused: Refused, tmp_path: Path
 )
 def test_files_of_label_owners(refused: Refused, tmp_path: Path, north: range, south: range, fault: str) -> None:
     """Overlapping and incomplete files are refused, by their names and places, and no id is shown."""
-    table(tmp_path, [(*row[:3], "1", row[3]) for row in ROWS], "who,a,b,c,y")
+    table(tmp_path, WIDE[1:], "who,a,b,c,y")
     for name, rows in (("north", north), ("south", south)):
         (tmp_path / f"{name}.txt").write_text("".join(f"r{i}\n" for i in rows))
     parties = spread('label_rows = "north.txt"', 'label_rows = "south.txt"')
     said = refused('id = "who"', parties=parties, job=SPREAD)
     assert fault in said
     assert "r11" not in said
-
-
-def test_classes_of_a_job_that_the_table_exceeds(refused: Refused, tmp_path: Path) -> None:
-    """A class that the job does not list is named before a party finds it."""
-    table(tmp_path, [(*row[:3], "1", row[3]) for row in ROWS], "who,a,b,c,y")
-    said = refused('id = "who"', parties=spread(), job=SPREAD + 'classes = ["0", "yes"]')
-    assert "label column 'y' has a class '1' that is none of job.classes (0, yes)" in said
-
-
-def test_trees_take_no_column_of_tensors(refused: Refused, tmp_path: Path) -> None:
-    """The joined table is named, not a party's copy of it; a fault of the tensors themselves comes first."""
-
-    def write(cells: np.ndarray[Any, Any]) -> None:
-        image = pa.FixedShapeTensorArray.from_numpy_ndarray(cells)
-        pq.write_table(pa.table({"a": range(20), "b": image, "y": [0, 1] * 10}), tmp_path / "t.parquet")
-
-    write(np.zeros((20, 3, 4), dtype=np.uint8))
-    message = refused(table="t.parquet")
-    assert f"{tmp_path / 't.parquet'}: column 'b' holds tensors of shape 3 x 4, and trees split at numbers" in message
-    write(np.zeros((20, 3, 4), dtype=np.int16))
-    assert "column 'b' holds tensors of int16, not of uint8" in refused(table="t.parquet")
 
 
 def test_the_digest_of_a_table_covers_its_tensors() -> None:

@@ -17,6 +17,7 @@ from treetap.lab.experiment import all_runs
 from treetap.lab.experiment.all_runs import run_experiment
 from treetap.lab.experiment.command import run_file
 from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.kept import Kept, opened
 from treetap.lab.experiment.results import RunResult
 
 FILE = """[data]\npath = "t.csv"\nlabel = "y"\n{data}
@@ -99,17 +100,6 @@ def test_the_document_that_is_kept_is_the_one_that_is_printed(
     assert test["logloss"] == {"mean": 0.5, "sd": 0.0, "runs": 2}
 
 
-def test_mean_and_deviation_for_a_person(file: Path, made: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """The last table has mean ± standard deviation of all runs; of one run there is none."""
-    run_file(file, as_json=False)
-    out = capsys.readouterr().out
-    assert "Mean ± standard deviation of 2 runs" in out
-    assert "0.4500 ± 0.0707" in out
-    written(Path(), data="seed = 4")
-    run_file(file, as_json=False)
-    assert "Mean" not in capsys.readouterr().out
-
-
 def test_nothing_is_left_where_results_are_discarded(
     file: Path, made: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,10 +110,23 @@ def test_nothing_is_left_where_results_are_discarded(
     assert made == ["seed-4", "seed-5"]
 
 
-def test_options_that_exclude_each_other(file: Path) -> None:
-    """Of the three ways to say where results go, one may be given."""
-    with pytest.raises(BadInput, match="--workdir and --discard exclude each other"):
-        run_file(file, as_json=True, workdir=Path("w"), discard=True)
+@pytest.mark.parametrize(
+    ("protocol", "given", "says"),
+    [
+        ("boosting", {"workdir": Path("w"), "discard": True}, "--workdir and --discard exclude each other"),
+        ("boosting", {"keep_keys": True, "discard": True}, "--keep-keys keeps files, and --discard none"),
+        ("boosting", {"export": True, "discard": True}, "--export keeps a file of each model, and --discard none"),
+        ("pivodl", {"export": True}, "has no label holder"),
+    ],
+)
+def test_options_that_exclude_each_other(protocol: str, given: dict[str, Any], says: str, file: Path) -> None:
+    """Of the three ways to say where results go, one may be given; nothing is exported that XGBoost cannot have."""
+    whose = "label_share = 1.0" if protocol == "pivodl" else "labels = true"
+    file.write_text(
+        file.read_text().replace("labels = true", whose).replace("[job]", f'[job]\nprotocol = "{protocol}"')
+    )
+    with pytest.raises(BadInput, match=says):
+        run_file(file, as_json=True, **given)
 
 
 @pytest.mark.second_tier
@@ -204,8 +207,6 @@ def test_private_keys_do_not_outlive_their_federation(file: Path, made: list[str
     run_file(file, as_json=True, keep_keys=True)
     key = Path("runs/exp-2/seed-4/certs/ca.key")
     assert key.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(BadInput, match="--keep-keys keeps files, and --discard none"):
-        run_file(file, as_json=True, keep_keys=True, discard=True)
 
 
 def test_every_fold_of_every_seed_is_a_run(file: Path, made: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,14 +227,15 @@ def test_a_table_in_memory(tmp_path: Path, made: list[str]) -> None:
     experiment = ExperimentFile.model_validate(content)
     table = pa.table({"a": range(20), "b": range(20), "y": ["no", "yes"] * 10})
     ended: list[int] = []
-    found = run_experiment(experiment, tmp_path / "kept", table=table, on_run=lambda each: ended.append(each.seed))
+    kept = opened(experiment, tmp_path / "kept", table=table)
+    found = run_experiment(kept, on_run=lambda each: ended.append(each.seed))
     assert (ended, found.folder) == ([4, 5], str(tmp_path / "kept"))
     assert pq.read_table(tmp_path / "kept" / "table.parquet") == table
     assert "n_estimators = 3" in (tmp_path / "kept" / "experiment.toml").read_text()
-    assert run_experiment(experiment, tmp_path / "kept", table=table, place="resumed") == found
+    assert run_experiment(opened(experiment, tmp_path / "kept", table=table, place="resumed")) == found
     assert made == ["seed-4", "seed-5"]
     with pytest.raises(BadInput, match=r"table\.parquet: row 2, column 'b': the cell is infinite"):
-        run_experiment(experiment, tmp_path / "no", table=table.set_column(1, "b", [[0.0, float("inf"), *range(18)]]))
+        opened(experiment, tmp_path / "no", table=table.set_column(1, "b", [[0.0, float("inf"), *range(18)]]))
     assert not (tmp_path / "no").exists()
 
 
@@ -250,6 +252,6 @@ def test_a_full_disk_is_an_error_with_its_file(file: Path, made: list[str], monk
     def full(self: Any, run: RunResult) -> None:
         raise OSError(28, "No space left on device", "results.json")
 
-    monkeypatch.setattr(all_runs.Kept, "add", full)
+    monkeypatch.setattr(Kept, "add", full)
     with pytest.raises(TreetapError, match=r"results\.json: No space left on device"):
         run_file(file, as_json=True)

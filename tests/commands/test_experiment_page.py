@@ -52,7 +52,6 @@ def test_a_page_fetches_nothing() -> None:
     addresses = {it for it in _Reader(page).addresses if it != "data:,"}
     assert {it for it in addresses if not it.startswith("#")} == {"history.csv", "seed-0/audit.html"}
     policy = re.search(r'content="(default-src[^"]*)"', page)
-    assert policy is not None
     assert "default-src 'none'" in policy[1]
     assert re.findall(r"https?:|//|@import|url\(|@font-face|<iframe|<object", page.replace(policy[1], "")) == []
 
@@ -66,12 +65,10 @@ def test_the_figures_are_those_of_the_runs() -> None:
     for each in runs:
         assert f"seed 0, fold {each.fold}" in text
     matrix = figures.confusion(runs)
-    assert matrix is not None
     counts = np.sum([each.evaluation.confusion for each in runs], axis=0)
     assert [[cell.figure for cell in cells] for *_, cells in matrix.rows] == [[f"{n}" for n in row] for row in counts]
     assert [[cell.style for cell in cells] for *_, cells in matrix.rows] == [["right", "wrong"], ["wrong", "right"]]
     recall = figures.class_table(runs)
-    assert recall is not None
     assert recall.rows[0][-2:] == ["90", str(counts[:, 0].sum())]
     assert sum(float(cell.more.rstrip("%")) for cell in matrix.rows[0][-1]) == pytest.approx(100, abs=0.1)
     traffic = figures.traffic(runs)
@@ -102,8 +99,6 @@ def test_a_row_counts_once_whatever_the_number_of_seeds() -> None:
     """The matrix, the support and the bins of two seeds are their means: each seed holds its own rows out."""
     runs = [run(seed) for seed in (0, 1)]
     matrix, table = figures.confusion(runs), figures.class_table(runs)
-    assert matrix is not None
-    assert table is not None
     expected = np.mean([each.evaluation.confusion for each in runs], axis=0)
     assert [[float(cell.figure) for cell in cells] for *_, cells in matrix.rows] == expected.tolist()
     assert [row[-2] for row in table.rows] == ["30", "30", "", ""]

@@ -63,7 +63,6 @@ def test_the_worst_run_of_each_direction_counts() -> None:
     assert worst_verdicts([run()]) == []
     assert to_lower([]) == []
     section = learned(worst, 2)
-    assert section is not None
     shown = [part for part in section.parts if isinstance(part, Verdicts)]
     addresses = [(part.page, [line.word for line in part.lines]) for part in shown]
     assert addresses == [("seed-1/audit.html", ["notable"]), ("seed-0/audit.html", ["severe"])]
@@ -124,14 +123,12 @@ def test_bars_are_of_what_there_is_to_reach() -> None:
     """An AUC of ½ is chance and has no length; of errors the largest one has the whole."""
     runs = [run(gain=GAIN)]
     shown = beside([it.gain for it in runs])
-    assert shown is not None
     assert [(bar.name, bar.figures, bar.percent) for bar in shown.rows] == [
         ("together", ["0.730 AUC"], "46.00"),
         ("clinic alone", ["0.660 AUC"], "32.00"),
     ]
     errors = {"measure": "rmse", "together": 3.0, "alone": {"clinic": 4.0}, "low": 0.5, "high": 1.5}
     shown = beside([run(objective=REGRESSION, gain=errors).gain])
-    assert shown is not None
     assert [bar.percent for bar in shown.rows] == ["75.00", "100.00"]
     assert beside([None]) is None
 

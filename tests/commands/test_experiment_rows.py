@@ -14,7 +14,7 @@ from sklearn.model_selection import TimeSeriesSplit
 
 from treetap.errors import DataError
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.held_out import time_ranks
+from treetap.lab.experiment.joined_encodings import time_ranks
 from treetap.lab.experiment.joined_table import read_table, split
 
 

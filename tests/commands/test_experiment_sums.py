@@ -18,8 +18,7 @@ from treetap.attacks.report.verdict import lines
 from treetap.attacks.verdict import Compared, judged
 from treetap.lab.experiment.audited import _explained
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.joined_table import ID, Split
-from treetap.lab.experiment.party_tables import write_tables
+from treetap.lab.experiment.party_tables import ID, Split, write_tables
 from treetap.lab.local_federation import to_toml
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import read_table
@@ -145,7 +144,6 @@ def test_the_audit_file_names_the_victims(record: str | None, tmp_path: Path) ->
     assert found["audit"]["clinic"]["columns_read"]["lab"]["columns"] == 1
     assert label_holder(file) == "clinic"
     opened = read_holder(file, next(party for party in file.party if party.name == "clinic")).opened
-    assert opened is not None
     assert (len(opened.trees), opened.parties) == (2, ("lab", "shop"))
     for victim in file.victim:
         assert victim.truth is not None

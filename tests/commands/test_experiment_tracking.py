@@ -17,6 +17,7 @@ from treetap.errors import BadInput, Interrupted
 from treetap.lab.experiment import all_runs, experiment_file, file_tables
 from treetap.lab.experiment.all_runs import run_experiment
 from treetap.lab.experiment.command import run_file
+from treetap.lab.experiment.kept import opened
 from treetap.lab.experiment.results import RunResult
 
 pytestmark = [
@@ -72,7 +73,6 @@ def test_mlflow_has_what_was_measured(made: list[int], capsys: pytest.CaptureFix
 
     client = MlflowClient(tracking_uri=f"sqlite:///{Path('tracked').resolve()}/mlflow.db")
     found = client.get_experiment_by_name("exp")
-    assert found is not None
     runs = {each.info.run_name: each for each in client.search_runs([found.experiment_id])}
     assert set(runs) == {"exp", "seed-4", "seed-5", "seed-6"}
     assert {each.info.status for each in runs.values()} == {"FINISHED"}
@@ -171,8 +171,8 @@ def test_a_server_that_is_not_there(made: list[int], monkeypatch: pytest.MonkeyP
         closed.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"
         given = experiment().model_copy(update={"output": experiment_file.OutputTable(mlflow=address)})
-        found = run_experiment(given, Path("kept"))
-    assert found.mlflow is not None
+        mlflow = given.output.mlflow_address(Path())
+        found = run_experiment(opened(given, Path("kept")), mlflow=mlflow)
     assert (found.mlflow.fault or "").startswith(f"MLflow at {address}: ")
     assert len(found.runs) == 1
 

@@ -22,7 +22,6 @@ def test_a_gain_is_of_the_same_rows_and_its_interval_covers_what_redrawing_them_
     truth = np.arange(400) % 2
     clear, vague = (1 / (1 + np.exp(-draw.normal(strength * (truth - 0.5)))) for strength in (2.0, 0.7))
     gain = gain_of("binary:logistic", clear, {"bank": vague}, truth, None, 0)
-    assert gain is not None
     assert (gain.measure, gain.best) == ("auc", "bank")
     assert (gain.together, gain.alone["bank"]) == (metrics.auc(clear, truth), metrics.auc(vague, truth))
     # DeLong, DeLong and Clarke-Pearson 1988: each row's share of the difference
@@ -30,11 +29,9 @@ def test_a_gain_is_of_the_same_rows_and_its_interval_covers_what_redrawing_them_
     of_rows = [wins[0].mean(axis=k) - wins[1].mean(axis=k) for k in (1, 0)]
     half = 1.96 * sum(it.var(ddof=1) / len(it) for it in of_rows) ** 0.5
     assert gain.low is not None
-    assert gain.high is not None
     assert (gain.high - gain.low) / 2 == pytest.approx(half, rel=0.15)
     assert gain.low > 0
     same = gain_of("binary:logistic", vague, {"bank": vague}, truth, None, 0)
-    assert same is not None
     assert (same.low, same.high) == (0.0, 0.0)
 
 
@@ -43,13 +40,10 @@ def test_the_measure_fits_the_labels() -> None:
     truth = np.array([0, 1, 2, 2])
     right, wrong = np.eye(3)[truth], np.eye(3)[[0, 1, 2, 0]]
     gain = gain_of("multi:softprob", right, {"a": wrong, "b": np.eye(3)[[1, 1, 1, 1]]}, truth, None, 0)
-    assert gain is not None
     assert (gain.measure, gain.together, gain.alone, gain.best) == ("accuracy", 1.0, {"a": 0.75, "b": 0.25}, "a")
     weighed = gain_of("multi:softprob", right, {"a": wrong}, truth, np.array([1.0, 1.0, 1.0, 0.0]), 0)
-    assert weighed is not None
     assert weighed.alone == {"a": 1.0}
     numbers = gain_of("reg:squarederror", np.zeros(4), {"a": np.ones(4)}, np.zeros(4), None, 0)
-    assert numbers is not None
     assert (numbers.measure, numbers.together, numbers.low, numbers.high) == ("rmse", 0.0, 1.0, 1.0)
     assert gain_of("binary:logistic", np.ones(4), {"a": np.ones(4)}, np.zeros(4), None, 0) is None, "no AUC"
 
@@ -63,11 +57,9 @@ def test_few_rows_tell_nothing_for_certain() -> None:
         for seed in range(60):
             first, second = (1 / (1 + np.exp(-truth - draw.normal(size=60))) for _ in range(2))
             means = compared([gain_of("binary:logistic", first, {"bank": second}, truth, None, seed)])
-            assert means is not None
             certain += means.certain
         assert certain <= most, rare
     alone = gain_of("binary:logistic", np.array([0.1, 0.9]), {"bank": np.array([0.9, 0.1])}, np.array([0, 1]), None, 0)
-    assert alone is not None
     assert (alone.together, alone.alone, alone.low, alone.high) == (1.0, {"bank": 0.0}, -1.0, 1.0)
     one = np.array([1.0, 0.0])
     assert gain_of("reg:squarederror", np.zeros(2), {"bank": np.ones(2)}, np.zeros(2), one, 0) is None
@@ -92,7 +84,6 @@ def test_the_line_says_what_a_federation_is_worth() -> None:
     assert headline([first, None]) is None
     assert headline([]) is None
     partly = compared([several, several.model_copy(update={"alone": {"north": 0.6}})])
-    assert partly is not None
     assert partly.alone == pytest.approx({"north": 0.7})
 
 
@@ -104,11 +95,9 @@ def test_a_gain_and_its_interval_are_of_the_same_comparison() -> None:
         "Together 0.800 AUC, the best alone of each run (north or south) 0.730 (gain +0.070, +0.035 to +0.105)"
     )
     means = compared([first, second])
-    assert means is not None
     assert (means.low + means.high) / 2 == pytest.approx(means.gain)
     assert means.alone == pytest.approx({"north": 0.65, "south": 0.68})
     nothing = compared([first, second.model_copy(update={"alone": {}})])
-    assert nothing is not None
     assert (nothing.best, nothing.certain) == (None, False)
 
 

@@ -198,7 +198,6 @@ def changed_of(patch: Patch, change: Callable[..., Any]) -> None:
 
     async def wrong(self: ColumnNoise, tree: Any, stage: int, nodes: list[int]) -> Any:
         drawn = await honest(self, tree, stage, nodes)
-        assert drawn is not None
         return change(drawn, self, stage, nodes)
 
     patch.setattr(ColumnNoise, "of", wrong)
@@ -388,17 +387,22 @@ def test_an_interrupted_measurement_goes_on(
     tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C and the time limit leave what is finished; the whole is as without them."""
-    row, play = LABELS | {"runs": 400}, mechanisms._LabelledTable.play
+    row, neighbours = LABELS | {"runs": 400}, mechanisms.LabelNoise.neighbours
     plays: list[bool] = []
 
-    def cut(self: Any, given: bool, *about: Any) -> Any:
-        plays.append(given)
-        if len(plays) == 18:  # ten to measure the noise, and of four batches all but the last half
-            raise KeyboardInterrupt
-        return play(self, given, *about)
+    def cut(row: mechanisms.LabelNoise, chance: random.Random) -> Any:
+        change, play = neighbours(row, chance)
+
+        def counted(given: bool, *about: Any) -> Any:
+            plays.append(given)
+            if len(plays) == 18:  # ten to measure the noise, and of four batches all but the last half
+                raise KeyboardInterrupt
+            return play(given, *about)
+
+        return change, counted
 
     with monkeypatch.context() as patch:
-        patch.setattr(mechanisms._LabelledTable, "play", cut)
+        patch.setattr(mechanisms.LabelNoise, "neighbours", cut)
         with pytest.raises(KeyboardInterrupt):
             of(tmp_path, row)
         assert "the same command goes on" in capsys.readouterr().err
@@ -568,10 +572,10 @@ def test_a_mechanism_names_the_modules_that_its_plays_carry_out(case: list[dict[
     for content in case:
         row = measuring.MeasureFile(measure=[content]).measure[0]
         chance = random.Random(1)
-        row.neighbours(chance).play(True, 1, chance)  # imports are over
+        row.neighbours(chance)[1](True, 1, chance)  # imports are over
         sys.setprofile(note)
         try:
-            row.neighbours(chance).play(True, 1, chance)
+            row.neighbours(chance)[1](True, 1, chance)
         finally:
             sys.setprofile(None)
     declared = set(type(row).carried_out)

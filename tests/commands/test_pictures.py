@@ -43,7 +43,6 @@ def _frontier(kept: str) -> FrontierDocument:
     head = re.search(r"<title>AUC against what is read of labels and columns, each defence, (.+?), (\w+)</title>", kept)
     before, alone = re.search(r"without the training ([\d.]+)", kept), re.search(r">(\w+) alone ([\d.]+)<", kept)
     assert head is not None
-    assert before is not None
     assert alone is not None
     known = float(before[1])
     mark = r"<title>([^<:]+?) ?(?:(ξ|ε|trees) (NUM))?: AUC (NUM) ± (NUM), labels guessed (NUM) ± (NUM)</title>"
@@ -59,7 +58,6 @@ def _frontier(kept: str) -> FrontierDocument:
             )
         )
     chosen = re.search(r'<circle class="chosen" cx="([\d.]+)" cy="([\d.]+)"', kept)
-    assert chosen is not None
     places = re.findall(r'class="mark" transform="translate\(([\d.]+) ([\d.]+)\)"[^>]*><title>', kept)
     return frontier(*points).model_copy(
         update={

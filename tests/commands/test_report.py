@@ -1,19 +1,15 @@
-"""What an experiment's report says: importances, test metrics of the right rows, seeds; against counts by hand."""
+"""What an experiment's report says: importances, test metrics of the right rows; against counts by hand."""
 
 from __future__ import annotations
 
-import csv
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from tests.commands.command import treetap
-from tests.commands.experiment_documents import run as result
+from tests.commands.experiment_documents import run
 from tests.published import write_job, write_manifest, write_trees
 from treetap.errors import DataError
 from treetap.lab.experiment.experiment_file import ExperimentFile
@@ -22,8 +18,6 @@ from treetap.lab.experiment.page import metric_table
 from treetap.lab.experiment.results import Importance
 from treetap.lab.experiment.run import evaluated
 from treetap.models.store import MODEL_FORMAT, TREES
-
-pytestmark = pytest.mark.xdist_group("report")
 
 Split = dict[str, Any]
 
@@ -113,74 +107,6 @@ def test_importance_is_of_shards_as_they_were_published(party: str, tmp_path: Pa
         importance(models)
 
 
-def _auc(scores: list[float], positive: list[bool]) -> float:
-    """The share of pairs in the right order, counted pair by pair; half for a tie."""
-    pairs = [
-        (s, t)
-        for s, a in zip(scores, positive, strict=True)
-        if a
-        for t, b in zip(scores, positive, strict=True)
-        if not b
-    ]
-    return sum((s > t) + 0.5 * (s == t) for s, t in pairs) / len(pairs)
-
-
-ROWS = 60
-PEOPLE = random.Random(5).sample([f"p{i:02d}" for i in range(ROWS)], ROWS)  # ids, not in their order
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The folder and the report of an experiment on a table whose ids stand in no order; seeds 3 and 4."""
-    folder = tmp_path_factory.mktemp("report")
-    draw = random.Random(6)
-    lines = ["a,who,y,b"]
-    for who in PEOPLE:
-        a, b = draw.gauss(0, 1), draw.gauss(0, 1)
-        lines.append(f"{a:.6f},{who},{int(a + b + draw.gauss(0, 1) > 0)},{b:.6f}")
-    (folder / "people.csv").write_text("\n".join(lines) + "\n")
-    (folder / "exp.toml").write_text(
-        '[data]\npath = "people.csv"\nlabel = "y"\nid = "who"\ntest_share = 0.4\nseed = 3\ncompare = false\n'
-        '[[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]\n'
-        "[audit]\nrun = false\n[job]\n"
-        "key_bits = 1024\nn_estimators = 3\nmax_depth = 3\nmax_bin = 8\nsubsample = 0.8\nseed = 4\n"
-    )
-    outcome = treetap("experiment", "exp.toml", "--json", "--workdir", "kept", folder=folder)
-    assert (outcome.status, outcome.err) == (0, "")
-    (found,) = json.loads(outcome.out)["runs"]
-    return folder, found
-
-
-@pytest.mark.second_tier
-def test_test_metrics_are_of_each_rows_own_prediction(run: tuple[Path, dict[str, Any]]) -> None:
-    """AUC and accuracy, counted here from the prediction file and the table, joined by id."""
-    folder, report = run
-    with (folder / "people.csv").open() as file:
-        label = {row["who"]: row["y"] == "1" for row in csv.DictReader(file)}
-    (path,) = (folder / "kept" / "seed-3" / "clinic" / "state" / "predictions").glob("*.parquet")
-    table = pq.read_table(path)
-    ids, scores = table.column("treetap_id").to_pylist(), table.column("probability_1").to_pylist()
-    held_out = [who for who in PEOPLE if who in set(ids)]
-    assert len(ids) == len(held_out) == report["records"]["test"] == 24
-    assert ids != held_out
-    expected = _auc(scores, [label[who] for who in ids])
-    found = report["metrics"]["test"]
-    assert found["auc"] == pytest.approx(expected, abs=1e-12)
-    assert found["accuracy"] == pytest.approx(
-        sum((score > 0.5) == label[who] for who, score in zip(ids, scores, strict=True)) / 24
-    )
-    assert abs(_auc(scores, [label[who] for who in held_out]) - expected) > 0.05  # had the order been the file's
-
-
-@pytest.mark.second_tier
-def test_the_seed_of_a_run_is_added_to_that_of_the_job(run: tuple[Path, dict[str, Any]]) -> None:
-    """Another data seed samples other rows and columns in training too: the model's seed is the sum of both."""
-    _, report = run
-    assert report["seed"] == 3
-    manifest = json.loads((Path(report["model"]["clinic"]) / "manifest.json").read_text())
-    assert manifest["params"]["seed"] == 3 + 4
-
-
 @pytest.mark.parametrize("objective", ["binary:logistic", "multi:softprob", "reg:squarederror"])
 def test_predictions_are_joined_with_labels_by_id(objective: str) -> None:
     """Perfect predictions measure as perfect, whatever the order of either table."""
@@ -222,7 +148,7 @@ def test_measures_stand_in_one_order() -> None:
         "train": {"accuracy": 0.5, "logloss": 0.1},
         "test": {"accuracy": 0.5, "auc": None, "ks": 0.2, "logloss": 0.1},
     }
-    table = metric_table([result(metrics=rows)])
+    table = metric_table([run(metrics=rows)])
     assert table.heads == ["", "auc", "ks", "accuracy", "logloss"]
     assert table.rows[:2] == [
         ["train", "–", "–", "0.5000", "0.1000"],

@@ -14,9 +14,8 @@ import pytest
 from tests.commands.command import treetap
 from treetap.lab.experiment.baselines import joined_labels
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.held_out import truth, with_classes
 from treetap.lab.experiment.joined_table import labels_of, read_table, split
-from treetap.lab.experiment.party_tables import labels_file, write_tables
+from treetap.lab.experiment.party_tables import labels_file, truth, with_classes, write_tables
 from treetap.tables import reading
 from treetap.tables.config import TableConfig
 
@@ -90,9 +89,7 @@ def test_each_party_gets_its_own_labels_and_no_other(tmp_path: Path, classes: li
     assert {name: len(rows) for name, rows in ownership.items()} == {"a": 24, "b": 24}
     assert pq.read_table(labels_file(experiment, tmp_path / "run")).num_rows == len(drawn.train)
     rows = table.take(pa.array(drawn.test))
-    assert truth(rows, "treetap_id", "y", [f"r{i:02}" for i in drawn.test], joined).tolist() == [
-        i % 2 for i in drawn.test
-    ]
+    assert truth(rows, "y", [f"r{i:02}" for i in drawn.test], joined).tolist() == [i % 2 for i in drawn.test]
 
 
 def _files(folder: Path) -> Path:

@@ -20,7 +20,7 @@ import pytest
 from tests.needs import needs_libraries
 from treetap.errors import DataError
 from treetap.lab.api.frames import arrow_of
-from treetap.lab.experiment.held_out import time_ranks
+from treetap.lab.experiment.joined_encodings import time_ranks
 from treetap.tables import streamed_reading
 from treetap.tables.config import TableConfig
 from treetap.tables.dates import parser, whole_width

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from treetap.errors import DataError
-from treetap.lab.api.errors import InvalidInput
-from treetap.lab.api.frames import arrow_of, column_in
+from treetap.lab.api.frames import InvalidInput, arrow_of, column_in
 from treetap.tables import streamed_reading
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table

@@ -114,7 +114,7 @@ def test_where_no_point_is_better_than_alone_the_page_says_train_alone(
     panel = of_guesses(document)
     assert panel.beyond == 0
     assert panel.alone is not None
-    assert all(panel.frame.left <= float(mark.x) <= float(panel.alone) for it in panel.series for mark in it.marks)
+    assert all(panel.frame.left <= float(x) <= float(panel.alone) for _, points in panel.series for x, *_ in points)
 
 
 def _noise(folder: Path) -> Path:

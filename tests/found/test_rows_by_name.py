@@ -22,8 +22,7 @@ import pytest
 
 import treetap
 from treetap.lab.api.fitted import Fitted
-from treetap.lab.api.frames import Library
-from treetap.lab.api.loopback import ID
+from treetap.lab.api.frames import ID, Library
 
 COUNT = 16
 DRAW = np.random.default_rng(5)
@@ -296,7 +295,9 @@ def _plain(found: Any) -> Any:
 @_tried(["FederatedClassifier", "FederatedRegressor", "LoadedModel"])
 def test_records_to_predict(kind: Kind, trial: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer for each row of X in its order, whatever the order of other parties; ids are kept, or missed."""
-    monkeypatch.setattr("treetap.lab.api.explanations._shap", lambda: SimpleNamespace)
+    monkeypatch.setattr(
+        "treetap.lab.api.explanations._imported", lambda *_: SimpleNamespace(Explanation=SimpleNamespace)
+    )
     model, given = (_loaded(kind), kind.given) if trial == "LoadedModel" else (_fitted(trial, kind), {})
     if trial == "LoadedModel" and kind.libraries == "array":
         with pytest.raises(ValueError, match="X must be a data frame"):
@@ -326,7 +327,7 @@ def test_a_served_record_is_asked_for_by_its_name(kind: Kind, trial: str, monkey
         served.append(dict(zip(*(column.to_pylist() for column in records.columns[:2]), strict=True)))
         yield "127.0.0.1:1"
 
-    fake = SimpleNamespace(serve=serve, settings=SimpleNamespace(client="app"))
+    fake = SimpleNamespace(serve=serve, client="app")
     model = _fitted("FederatedClassifier", kind)
     monkeypatch.setattr(Fitted, "loopback", fake)
     with getattr(model, trial)(kind.of(TABLE.iloc[ORDER])) as found:

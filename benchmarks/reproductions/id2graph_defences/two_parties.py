@@ -14,9 +14,8 @@ import pyarrow as pa
 from id2graph_trial import ATTACKER, HOLDER, Trial, experiment
 
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.held_out import truth
-from treetap.lab.experiment.joined_table import ID, read_table, split
-from treetap.lab.experiment.party_tables import read_as_party, write_tables
+from treetap.lab.experiment.joined_table import read_table, split
+from treetap.lab.experiment.party_tables import read_as_party, truth, write_tables
 from treetap.lab.local_federation import working_folder
 from treetap.privacy.label_dp import staged
 from treetap.protocols.own_priors import by_own_trees
@@ -61,7 +60,7 @@ def world_of(name: str, seed: int, *, own: bool) -> World:
         after = {party: read_as_party(tables["predict"], missing, before[party]) for party, tables in given.items()}
     label = asked.data.label
     labels = read_labels(before[HOLDER], label, asked.job.params().objective)
-    wanted = truth(table.take(pa.array(drawn.test)), ID, label, after[HOLDER].ids, labels)
+    wanted = truth(table.take(pa.array(drawn.test)), label, after[HOLDER].ids, labels)
     return World(before, after, labels, wanted)
 
 

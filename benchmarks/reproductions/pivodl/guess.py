@@ -43,8 +43,11 @@ from treetap.attacks.view.pivodl_view import PivodlTree, Weight  # noqa: E402
 from treetap.attacks.view.view import View, read_view  # noqa: E402
 from treetap.errors import BadInput, TreetapError  # noqa: E402
 from treetap.lab.experiment.file_tables import AuditTable  # noqa: E402
-from treetap.lab.experiment.joined_table import ID  # noqa: E402
-from treetap.lab.experiment.party_tables import labels_file, write_tables  # noqa: E402
+from treetap.lab.experiment.party_tables import (  # noqa: E402
+    ID,
+    labels_file,
+    write_tables,
+)
 from treetap.lab.local_federation import LocalFederation, clean_end, working_folder  # noqa: E402
 from treetap.party.pivodl.leaf_weights import NoiseLedger  # noqa: E402
 from treetap.privacy.zcdp import LeafWeightPrivacy  # noqa: E402

@@ -19,7 +19,7 @@ from cells import Cell
 from worlds import drawn
 
 from treetap.errors import TreetapError
-from treetap.lab.experiment.joined_table import ID
+from treetap.lab.experiment.party_tables import ID
 from treetap.lab.local_federation import working_folder
 
 

@@ -16,9 +16,8 @@ from cells import ONE, Cell
 from treetap.errors import BadInput
 from treetap.lab.experiment.baselines import joined_labels
 from treetap.lab.experiment.experiment_file import ExperimentFile
-from treetap.lab.experiment.held_out import truth, with_classes
-from treetap.lab.experiment.joined_table import ID, Split, labels_of, read_table, split
-from treetap.lab.experiment.party_tables import write_tables
+from treetap.lab.experiment.joined_table import labels_of, read_table, split
+from treetap.lab.experiment.party_tables import Split, truth, with_classes, write_tables
 from treetap.lab.local_federation import working_folder
 from treetap.tables.binned import bin_columns
 from treetap.tables.config import TableConfig
@@ -143,7 +142,7 @@ def joined(name: str, seed: int, parties: int, labels: str) -> Joined:
         (list(trained.items()), list(asked.items())),
         learned,
         ownership,
-        truth(rows, ID, here.experiment.data.label, ids, learned),
+        truth(rows, here.experiment.data.label, ids, learned),
     )
 
 
