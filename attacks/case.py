@@ -12,8 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from treetap.arrays import Bools, Ints
-from treetap.attacks.audit_file import AuditFile
-from treetap.attacks.files import AuditedParty
+from treetap.attacks.audit_file import AuditedParty, AuditFile
 from treetap.attacks.id2graph.clustering import left_out
 from treetap.attacks.id2graph.grouping import Outcome
 from treetap.attacks.id2graph.schema import AttackResult, KnownLabelFigures, KnownSettings, Settings, usual_discount

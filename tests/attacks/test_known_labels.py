@@ -23,9 +23,8 @@ from tests.attacks.worlds import Ints, planted, random_trees
 from tests.commands.command import refused, treetap
 from tests.worlds import World, world
 from treetap.attacks.audit import audit
-from treetap.attacks.audit_file import AuditFile
+from treetap.attacks.audit_file import AuditedParty, AuditFile, LabelTable
 from treetap.attacks.document import Document, parse
-from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.id2graph.schema import KnownLabelResult, KnownSettings
 from treetap.attacks.known_labels.evidence import Rows, SignatureEvidence, of_others
 from treetap.attacks.known_labels.names import KnownLabels, macro_auc, precision_first

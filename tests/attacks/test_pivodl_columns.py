@@ -28,9 +28,8 @@ from tests.commands.command import refused, treetap
 from tests.pivodl.worlds import binned
 from tests.worlds import World, spread, world
 from treetap.attacks.audit import audit
-from treetap.attacks.audit_file import AuditFile
+from treetap.attacks.audit_file import AuditedParty, AuditFile, LabelTable
 from treetap.attacks.document import PIVODL_ATTACKS, Document, parse
-from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.limits import exceeded
 from treetap.attacks.pivodl import column_claims
 from treetap.attacks.pivodl.bin_domains import UNPLACED, BinDomains, PossibleScores
