@@ -30,11 +30,10 @@ from scipy import sparse
 
 from treetap.arrays import Array, Floats, Ints
 from treetap.attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
-from treetap.attacks.id2graph.clustering import Leaves
+from treetap.attacks.id2graph.clustering import Leaves, library
 from treetap.attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 from treetap.trees import sampling
-from treetap.version import install
 
 #: Most entries of an adjacency matrix that is stored, at some 60 bytes each.
 LARGEST = 4_000_000
@@ -133,9 +132,7 @@ def _best(graph: RecordGraph, seed: int, runs: int, engine: str, passes: int) ->
 
 def _networkit(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -> list[Ints]:
     """Partitions found by networkit's Louvain (PLM), in order of vertices and in `runs` random orders."""
-    graph = as_networkit(adjacency)
-    import networkit
-
+    graph, networkit = as_networkit(adjacency), library("networkit", "networkit")
     threads = networkit.getMaxNumberOfThreads()
     networkit.setNumberOfThreads(1)  # the order of moves in several threads is not repeatable
     partitions = []
@@ -152,11 +149,7 @@ def _networkit(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -
 
 def as_networkit(adjacency: sparse.csr_array) -> Any:
     """The graph for networkit. Raises BadInput if it is not installed."""
-    try:
-        import networkit
-    except ImportError:
-        raise _absent("networkit") from None
-    upper = sparse.triu(adjacency, format="coo")
+    networkit, upper = library("networkit", "networkit"), sparse.triu(adjacency, format="coo")
     # Row numbers must have 64 bits: networkit reads narrower arrays beyond their end.
     ends = (upper.row.astype(np.uint64), upper.col.astype(np.uint64))
     return networkit.GraphFromCoo((_edge_weights(upper), ends), n=upper.shape[0], weighted=True, directed=False)
@@ -164,11 +157,7 @@ def as_networkit(adjacency: sparse.csr_array) -> Any:
 
 def _python_louvain(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -> list[Ints]:  # noqa: ARG001
     """Partitions found by python-louvain in `runs` random orders; it has no limit of passes to set."""
-    graph = as_networkx(adjacency)
-    try:
-        import community
-    except ImportError:
-        raise _absent("python-louvain") from None
+    graph, community = as_networkx(adjacency), library("community", "python-louvain")
     partitions = []
     for run in range(runs):
         best: dict[int, int] = community.best_partition(graph, random_state=seed + run)
@@ -178,11 +167,7 @@ def _python_louvain(adjacency: sparse.csr_array, seed: int, runs: int, passes: i
 
 def as_networkx(adjacency: sparse.csr_array) -> Any:
     """The graph for networkx, weights under `weight`. Raises BadInput if it is not installed."""
-    try:
-        import networkx
-    except ImportError:
-        raise _absent("networkx") from None
-    upper = sparse.triu(adjacency, format="coo")
+    networkx, upper = library("networkx", "networkx"), sparse.triu(adjacency, format="coo")
     edges = zip(upper.row.tolist(), upper.col.tolist(), _edge_weights(upper).tolist(), strict=True)
     graph = networkx.Graph()
     graph.add_nodes_from(range(adjacency.shape[0]))
@@ -201,10 +186,6 @@ def _by_size(labels: Array) -> Ints:
     rank = np.empty(len(sizes), dtype=np.int64)
     rank[np.lexsort((first, -sizes))] = np.arange(len(sizes))
     return np.asarray(rank[numbers])
-
-
-def _absent(library: str) -> BadInput:
-    return BadInput(f"the attacks need {library}: {install('audit')}")
 
 
 def settle(graph: RecordGraph, communities: Ints, seed: int, passes: int, tolerance: float) -> Ints:

@@ -93,11 +93,6 @@ class OwnNetwork:
     seed: int
 
     @property
-    def amplified(self) -> bool:
-        """True if the party trained by active completion."""
-        return self.described.amplified
-
-    @property
     def weights(self) -> int:
         """The number of weights of the bottom."""
         return sum(weight.numel() for weight in self.bottom.parameters())
@@ -304,7 +299,7 @@ def described(evidence: Evidence) -> dict[str, Any]:
         "attacked": len(evidence.epochs),
         "sat_out": sum(view.schedule.batches - len(view.taken_part(epoch)) for epoch in view.epochs),
         "width": view.width,
-        "amplified": None if evidence.own is None else evidence.own.amplified,
+        "amplified": None if evidence.own is None else evidence.own.described.amplified,
         "reasons": evidence.reasons,
     }
 
