@@ -23,7 +23,7 @@ from treetap.attacks.known_labels.names import KnownLabels, Named, compared, lab
 from treetap.attacks.known_labels.naming import regressed
 from treetap.attacks.networks.schema import CompletionFigures, Measured, NetworkFigures, NetworkSettings
 from treetap.attacks.scores import UNKNOWN
-from treetap.attacks.verdict import MOST_FREQUENT, Compared, paired_error
+from treetap.attacks.verdict import MOST_FREQUENT, Compared, compared_right
 from treetap.attacks.view.own_table import in_common_order, load_labels
 from treetap.attacks.view.received_rows import EpochRows, ReceivedRows, attack_draws, some_of
 from treetap.attacks.view.view import View
@@ -324,20 +324,9 @@ def _grouped(evidence: Evidence, own: Bools | None) -> Iterator[Compared]:
     if not evidence.grouped:
         return
     records, right = max(evidence.grouped, key=lambda pair: float(pair[1].mean()))
-    truth = evidence.known.truth[records]
-    before, how = truth == np.bincount(truth).argmax(), MOST_FREQUENT
-    if own is not None and own[records].mean() > before.mean():
-        before, how = own[records], "own columns"
-    yield Compared(
-        measure="accuracy",
-        before=float(before.mean()),
-        before_how=how,
-        reached=float(right.mean()),
-        reached_how="groups of gradients",
-        error=paired_error(right.astype(np.int64) - before),
-        tries=len(evidence.grouped),
-        details="network",
-    )
+    truth, alone = evidence.known.truth[records], None if own is None else own[records]
+    groups = {"groups of gradients": right}
+    yield compared_right(truth, groups, alone, tries=len(evidence.grouped), details="network")
 
 
 def _completed(completion: CompletionFigures) -> Iterator[Compared]:

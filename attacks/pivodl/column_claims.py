@@ -19,7 +19,7 @@ import numpy as np
 
 from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.pivodl.bin_domains import BinDomains, KnownCuts, left_sets, possible_scores
-from treetap.attacks.pivodl.opened_sums import NodeReader, OpenedNode
+from treetap.attacks.pivodl.opened_sums import NodeReader
 from treetap.attacks.view.pivodl_view import PivodlView
 from treetap.trees.job_params import BINARY
 from treetap.trees.pivodl_rules import SharedLabelLoss
@@ -123,13 +123,8 @@ def _readers(attacker: Onlooker, cuts: KnownCuts, domains: dict[str, BinDomains]
             if not np.array_equal(mine.records, own):  # it lacks a weight that it keeps itself
                 continue
             others = rows[labels[rows] < 0]
-            opened = OpenedNode(
-                sums=sums,
-                own=own,
-                values=loss.gradients(mine.scores[:, np.newaxis], labels[own]),
-                codes=view.columns[source].codes[np.searchsorted(view.own, own)],
-                others=others,
-                scores=before.of(others, attacker.records),
-                threshold=view.params.instance_threshold,
-            )
-            yield source, NodeReader(opened, domains[source], loss)
+            codes = view.columns[source].codes[np.searchsorted(view.own, own)]
+            known = loss.gradients(mine.scores[:, np.newaxis], labels[own]), codes
+            possible = before.of(others, attacker.records)
+            threshold = view.params.instance_threshold
+            yield source, NodeReader(sums, known, others, possible, threshold, domains[source], loss)

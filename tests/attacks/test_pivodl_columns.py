@@ -35,7 +35,7 @@ from treetap.attacks.pivodl import column_claims
 from treetap.attacks.pivodl.bin_domains import UNPLACED, BinDomains, PossibleScores
 from treetap.attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
 from treetap.attacks.pivodl.evidence import scored
-from treetap.attacks.pivodl.opened_sums import NodeReader, OpenedNode
+from treetap.attacks.pivodl.opened_sums import NodeReader
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.report import html, print_summary
 from treetap.attacks.view.pivodl_view import PivodlView, ReceivedBins
@@ -64,11 +64,12 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Planted:
-    """A node whose sums are known to be those of `codes` (N, d), in the order `order`."""
+    """A node with `sums` that are known to be those of `codes` (N, d), in the order `order`."""
 
     codes: Any
     domains: BinDomains
     reader: NodeReader
+    sums: Any
     order: Any
 
 
@@ -80,16 +81,10 @@ def _planted(codes: Any, scores: Any, seed: int) -> Planted:
     shapes = tuple(Shape(BINS, False) for _ in range(codes.shape[1]))
     domains = BinDomains(RECORDS, rows[:OWN], ReceivedBins(shapes, codes[:OWN]))
     order = rng.permutation(len(domains.candidates))
-    node = OpenedNode(
-        sums=left_sums(codes, domains.candidates, values, [rows])[0][order],
-        own=rows[:OWN],
-        values=values[:OWN],
-        codes=codes[:OWN],
-        others=rows[OWN:],
-        scores=PossibleScores(rows[OWN:], scores[OWN:]),
-        threshold=1,
-    )
-    return Planted(codes, domains, NodeReader(node, domains, LOSS), order)
+    sums = left_sums(codes, domains.candidates, values, [rows])[0][order]
+    possible = PossibleScores(rows[OWN:], scores[OWN:])
+    reader = NodeReader(sums, (values[:OWN], codes[:OWN]), rows[OWN:], possible, 1, domains, LOSS)
+    return Planted(codes, domains, reader, sums, order)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -99,7 +94,7 @@ def test_a_planted_order_is_read_exactly(seed: int) -> None:
     planted = _planted(rng.integers(0, BINS, (RECORDS, 3)), rng.normal(size=RECORDS), seed)
     planted.reader.link(rng)
     sums = planted.reader.sums
-    original = planted.reader.node.sums
+    original = planted.sums
     for candidate, place in planted.reader.links.items():
         assert sums[place].tolist() == original[list(planted.order).index(candidate)].tolist()
     assert len(planted.reader.links) > 0.7 * len(planted.order)
