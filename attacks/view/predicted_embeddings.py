@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from treetap.arrays import Ints
-from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages, Numbers, located
+from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages, located
 from treetap.attacks.view.received_rows import EmbeddingsView, EpochRows, Rows, decoded
 from treetap.attacks.view.replay import TranscriptReplay, read_replay
 from treetap.attacks.view.view import View
@@ -59,15 +59,9 @@ class PredictedEmbeddings:
         for attempt, number, rows in self._blocks:
             where = f"{self.path}: {party}: {EMBEDDINGS} of block {number}, attempt {attempt}"
             parts = self._messages.parts(party, attempt, number)
-            if not parts:
-                continue
-            if (count := _count(parts)) != len(rows):
-                raise Malformed(f"{where}: {count} rows for {len(rows)} records")
-            places, done = np.array([place[row] for row in rows.tolist()], dtype=np.int64), 0
-            for part in parts:
-                values[places[done : done + part.rows]] = decoded(part, width, params.wire_type, where)
-                done += part.rows
-            there[places] = True
+            if parts:
+                places = np.array([place[row] for row in rows.tolist()], dtype=np.int64)
+                values[places], there[places] = decoded(parts, len(rows), width, params.wire_type, where), True
         if not there.any():
             raise BadInput(f"{self.path}: holds no embeddings of {party}, as where it was away")
         records = np.flatnonzero(there)
@@ -178,7 +172,7 @@ def _counts(messages: NetworkMessages, parties: tuple[str, ...], attempt: int) -
     counts: dict[int, int] = {}
     for party in parties:
         for number in messages.places(party).get(attempt, []):
-            count = _count(messages.parts(party, attempt, number))
+            count = sum(part.rows for part in messages.parts(party, attempt, number))
             if counts.setdefault(number, count) != count:
                 raise Malformed(f"attempt {attempt}, block {number}: parties sent {counts[number]} and {count} rows")
     if counts and sorted(counts) != list(range(len(counts))):
@@ -212,7 +206,3 @@ def _aligned(replay: TranscriptReplay, attempt: int) -> Ints:
         gap = f" ({replay.gaps[-1]})" if replay.gaps else ""
         raise Malformed(f"attempt {attempt}: does not say which rows of the label holder's table the records are{gap}")
     return rows
-
-
-def _count(parts: list[Numbers]) -> int:
-    return sum(part.rows for part in parts)
