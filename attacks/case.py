@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from treetap.arrays import Bools, Ints
 from treetap.attacks.audit_file import AuditedParty, AuditFile
+from treetap.attacks.id2graph.attack import Outcome
 from treetap.attacks.id2graph.clustering import left_out
-from treetap.attacks.id2graph.grouping import Outcome
 from treetap.attacks.id2graph.schema import AttackResult, KnownLabelFigures, KnownSettings, Settings, usual_discount
 from treetap.attacks.known_labels.evidence import SignatureEvidence, compared_names, of_others
 from treetap.attacks.known_labels.names import labels_at_hand

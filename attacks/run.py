@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from treetap import terminal
 from treetap.attacks.audit_file import SETTINGS, AuditedParty, AuditFile, LabelTable, ScoredPrediction
 from treetap.attacks.case import Case, by_known_labels, held, on_network, on_scores, shared_labels
-from treetap.attacks.id2graph.grouping import Outcome
+from treetap.attacks.id2graph.attack import Outcome
 from treetap.attacks.predictions.evidence import read_scores
 from treetap.attacks.published.schema import DecodingSettings
 from treetap.attacks.registry import Attack, Needs, attack, row, rows

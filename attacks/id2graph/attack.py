@@ -21,7 +21,7 @@ Memory grows with the vertices' leaves instead of with their pairs.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -42,22 +42,28 @@ SMALL = 40_000
 
 
 @dataclass(frozen=True)
-class Communities:
-    """`labels` (V,) from 0, largest community first; `alone` of them are vertices without any edge.
+class Outcome:
+    """The result of one of these attacks.
 
-    Of the graph: its `vertices`, and a bound on the `entries` of its adjacency matrix.
+    `clusters` (N,): the guess; records in one cluster share a label. `groups` (N,): the communities, components or
+    signatures behind it, largest first for communities; None for `cl`. `alone`: the number of those that are single
+    records without an edge. `modularity`, `vertices` and `entries` describe the graph; None without one. `seconds` by
+    step; `parameters`: the settings that the attack reads.
     """
 
-    labels: Ints
-    alone: int
-    modularity: float
-    vertices: int
-    entries: int
+    clusters: Ints
+    seconds: dict[str, float] = field(default_factory=dict)
+    groups: Ints | None = None
+    alone: int | None = None
+    modularity: float | None = None
+    vertices: int | None = None
+    entries: int | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def found(self) -> int:
-        """The number of communities."""
-        return int(self.labels.max(initial=-1)) + 1
+    def found(self) -> int | None:
+        """The number of groups."""
+        return None if self.groups is None else int(self.groups.max()) + 1
 
 
 def louvain(
@@ -68,7 +74,7 @@ def louvain(
     passes: int = 100,
     tolerance: float = 1e-6,
     largest: int = LARGEST,
-) -> Communities:
+) -> Outcome:
     """The best partition of `runs` seeded runs per engine, at most `passes` passes over the vertices of a level.
 
     `tolerance` is the least gain of modularity that continues the moves. The libraries differ: python-louvain stops
@@ -83,7 +89,8 @@ def louvain(
         inner = graph if len(joined) == graph.vertices else graph.part(joined)
         labels[joined] = graph.vertices + _partition(inner, seed, runs, engine, passes, tolerance, largest)
     labels = _by_size(labels)
-    return Communities(labels, graph.vertices - len(joined), graph.modularity(labels), graph.vertices, graph.pairs)
+    alone, modularity = graph.vertices - len(joined), graph.modularity(labels)
+    return Outcome(labels, {}, labels, alone, modularity, graph.vertices, graph.pairs)
 
 
 def _partition(
@@ -258,11 +265,7 @@ def _rows(matrix: sparse.csr_array) -> list[list[tuple[int, float]]]:
     return [list(zip(columns[a:b], values[a:b], strict=True)) for a, b in pairwise(starts)]
 
 
-#: The result of steps 1 and 2: the community of every record (N,) with the measures of the graph; seconds by step.
-Groups = tuple[Communities, dict[str, float]]
-
-
-def whole(leaves: Leaves, records: int, settings: Settings) -> Groups:
+def whole(leaves: Leaves, records: int, settings: Settings) -> Outcome:
     """Communities of the exact graph, a vertex per record.
 
     Raises:
@@ -278,14 +281,14 @@ def whole(leaves: Leaves, records: int, settings: Settings) -> Groups:
     return _grouped(graph, None, settings, max(LARGEST, settings.max_entries), start)
 
 
-def quotient(leaves: Leaves, records: int, settings: Settings) -> Groups:
+def quotient(leaves: Leaves, records: int, settings: Settings) -> Outcome:
     """Communities of the exact graph, records of the same signature merged. Raises BadInput for a malformed leaf."""
     start = time.perf_counter()
     graph = exact(leaves, records, settings.discount)
     return _grouped(graph, signatures(graph), settings, LARGEST, start)
 
 
-def in_chunks(leaves: Leaves, records: int, settings: Settings) -> Groups:
+def in_chunks(leaves: Leaves, records: int, settings: Settings) -> Outcome:
     """Communities of algorithm 3's graph; records in the same chunks and without an edge between chunks are merged.
 
     Raises:
@@ -298,10 +301,11 @@ def in_chunks(leaves: Leaves, records: int, settings: Settings) -> Groups:
     return _grouped(graph, signatures(graph), settings, LARGEST, start)
 
 
-def _grouped(graph: RecordGraph, merged: Ints | None, settings: Settings, largest: int, start: float) -> Groups:
+def _grouped(graph: RecordGraph, merged: Ints | None, settings: Settings, largest: int, start: float) -> Outcome:
     if merged is not None:
         graph = graph.merged(merged)
     built = time.perf_counter()
     best = louvain(graph, settings.seed, settings.runs, settings.engine, settings.passes, settings.tolerance, largest)
     seconds = {"graph": built - start, "communities": time.perf_counter() - built}
-    return best if merged is None else replace(best, labels=best.labels[merged]), seconds
+    of_records = best.clusters if merged is None else best.clusters[merged]
+    return replace(best, clusters=of_records, groups=of_records, seconds=seconds)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from treetap.arrays import Bools, Floats, Ints
-from treetap.attacks.pivodl.bin_domains import BinDomains, KnownCuts, left_sets, possible_scores
+from treetap.attacks.pivodl.bin_domains import BinDomains, KnownCuts, possible_scores
 from treetap.attacks.pivodl.opened_sums import NodeReader
 from treetap.attacks.view.pivodl_view import PivodlView
 from treetap.trees.job_params import BINARY
@@ -79,7 +79,7 @@ def claims(attacker: Onlooker) -> dict[str, SourceClaims]:
     """Its claims by source, of all sources that sent it bins."""
     view = attacker.view
     domains = {source: BinDomains(attacker.records, view.own, bins) for source, bins in view.columns.items()}
-    cuts = KnownCuts(left_sets(view), domains)
+    cuts = KnownCuts(view, domains)
     cuts.learn()
     by_left_sets = {source: it.placed() for source, it in domains.items()}
     linked, generator = dict.fromkeys(domains, 0), np.random.default_rng(0)
