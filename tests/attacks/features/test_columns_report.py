@@ -27,15 +27,6 @@ def document() -> Document:
     return of_label_holder(feature_b=figures(), feature_c=figures(images=False, scored=False))
 
 
-def test_the_document_is_what_was_written(document: Document) -> None:
-    """Its JSON reads back as the same, and only a label holder's part has the key."""
-    plain = document.plain()
-    assert parse(plain) == document
-    assert set(plain["parties"][HOLDER]["victims"]) == {VICTIM, "feature-c"}
-    assert "network" not in plain["parties"][HOLDER]
-    assert all("victims" not in party for party in made(trees=1).plain()["parties"].values())
-
-
 def test_the_page_fetches_nothing(document: Document) -> None:
     """Its pictures are data URLs, two victims by four, each with a text in its place."""
     page = html(document.plain())
