@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
-
-import numpy as np
+from typing import Any, Literal
 
 from treetap.arrays import Bools, Ints
-from treetap.attacks.audit_file import AuditFile
-from treetap.attacks.files import AuditedParty
+from treetap.attacks.audit_file import AuditedParty, AuditFile
+from treetap.attacks.id2graph.attack import Outcome
 from treetap.attacks.id2graph.clustering import left_out
-from treetap.attacks.id2graph.grouping import Outcome
 from treetap.attacks.id2graph.schema import AttackResult, KnownLabelFigures, KnownSettings, Settings, usual_discount
 from treetap.attacks.known_labels.evidence import SignatureEvidence, compared_names, of_others
 from treetap.attacks.known_labels.names import labels_at_hand
@@ -24,8 +21,8 @@ from treetap.attacks.pivodl.evidence import SharedLabelEvidence, Weights
 from treetap.attacks.predictions.evidence import ScoreEvidence, read_scores
 from treetap.attacks.published.schema import DecodingSettings, PredictionFigures
 from treetap.attacks.registry import GROUPING, OWN_CUTS, Attack, Needs, attack, rows
-from treetap.attacks.scores import majority, matched, scores
-from treetap.attacks.verdict import MOST_FREQUENT, Compared, paired_error
+from treetap.attacks.scores import matched, scores
+from treetap.attacks.verdict import Compared, compared_right
 from treetap.attacks.view.own_table import load_labels, load_own_table
 from treetap.attacks.view.view import View
 from treetap.errors import BadInput
@@ -35,42 +32,18 @@ from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 
 
-class Grouped(NamedTuple):
-    """The records (N,) that an attack names right after the number of trees where most are; `label`: its name."""
-
-    right: Bools
-    trees: int | None
-    label: str
-
-
-def compared_groups(
-    truth: Ints, attacks: Mapping[str, Grouped], results: Mapping[str, AttackResult]
-) -> Iterator[Compared]:
-    """The attack of the largest accuracy beside own columns (CL) or the most frequent class; none without an attack.
-
-    Args:
-        truth: (N,) numbers of classes.
-    """
-    trained = {name: it for name, it in attacks.items() if name != "cl"}
-    if not trained:
+def compared_groups(case: Case, results: Mapping[str, AttackResult]) -> Iterator[Compared]:
+    """The attack of the largest accuracy beside own columns (CL) or the most frequent class; none without an attack."""
+    if case.labels is None or not (trained := [name for name in case.right if name != "cl"]):
         return
-    before, how = truth == np.bincount(truth).argmax(), MOST_FREQUENT
-    if (own := attacks.get("cl")) is not None and own.right.mean() > majority(truth):
-        before, how = own.right, "own columns"
-    best = max(trained, key=lambda name: trained[name].right.mean())
-    after = "" if (trees := trained[best].trees) is None else f" after {trees} trees"
-    # of each attack the numbers of trees after which it was scored
-    scored = [[value for value in results[name].accuracy_by_tree or [] if value is not None] for name in trained]
-    yield Compared(
-        measure="accuracy",
-        before=float(before.mean()),
-        before_how=how,
-        reached=float(trained[best].right.mean()),
-        reached_how=f"{trained[best].label}{after}",
-        error=paired_error(trained[best].right.astype(np.int64) - before),
-        tries=max(1, sum(len(values) or 1 for values in scored)),
-        details="attacks",
-    )
+    right, tries = {}, 0
+    for name in trained:
+        # of each attack the numbers of trees after which it was scored
+        tries += sum(value is not None for value in results[name].accuracy_by_tree or []) or 1
+        most = results[name].largest("accuracy")
+        after = "" if most is None or most[0] is None else f" after {most[0]} trees"
+        right[f"{GROUPING[name].label}{after}"] = case.right[name]
+    yield compared_right(case.labels.values, right, case.right.get("cl"), tries=tries, details="attacks")
 
 
 #: Told what is done next.
@@ -104,7 +77,7 @@ class Case:
     exact: Weights = field(default_factory=dict, repr=False)
     columns: Mapping[str, Ints] = field(default_factory=dict, repr=False)
     compared: list[Compared] = field(default_factory=list, repr=False)
-    right: dict[str, Grouped] = field(default_factory=dict, repr=False)
+    right: dict[str, Bools] = field(default_factory=dict, repr=False)
 
     @property
     def features(self) -> Any:
@@ -178,11 +151,8 @@ def grouped(case: Case, names: Collection[str], say: Say, *, by_tree: ByTree) ->
         say(name)
         results[name], clusters = _grouped(case, name, by_tree=by_tree)
         if case.labels is not None:
-            largest = results[name].largest("accuracy")
-            assert largest is not None
-            case.right[name] = Grouped(matched(case.labels.values, clusters), largest[0], GROUPING[name].label)
-    if case.labels is not None and names:
-        case.compared.extend(compared_groups(case.labels.values, case.right, results))
+            case.right[name] = matched(case.labels.values, clusters)
+    case.compared.extend(compared_groups(case, results))
     return results
 
 
@@ -276,8 +246,7 @@ def on_network(case: Case, attacks: Mapping[str, Attack]) -> NetworkFigures:
     every = dict.fromkeys(rows(Needs.GRADIENTS))
     results = {name: row.run(evidence) for name, row in attacks.items() if runnable(evidence, name)}
     figures = NetworkFigures.model_validate({**described(evidence), **every, **results})
-    own = case.right["cl"].right if "cl" in case.right else None
-    case.compared.extend(compared_network(evidence, figures, case.features, own))
+    case.compared.extend(compared_network(evidence, figures, case.features, case.right.get("cl")))
     return figures
 
 

@@ -6,7 +6,7 @@ NaN).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
@@ -37,26 +37,23 @@ Source = Literal["received", "own", "difference"]
 PIVODL_ATTACKS = tuple(rows(Needs.SHARED_LABELS))
 
 
-def _disclosure(name: str) -> str:
-    if name not in CLASSES:
-        raise ValueError(f"{name!r} is no disclosure class")
-    return name
+def _one_of(names: Collection[str], what: str) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"{name!r} is no {what}")
+        return name
 
-
-def _grouping(name: str) -> str:
-    if name not in GROUPING:
-        raise ValueError(f"{name!r} is no attack that groups records")
-    return name
+    return AfterValidator(check)
 
 
 #: Name of an attack that groups records.
-AttackName = Annotated[str, AfterValidator(_grouping)]
+AttackName = Annotated[str, _one_of(GROUPING, "attack that groups records")]
 
 
 class _Row(Findings):
     """Messages of one step that carried a disclosure class, and the bytes of that class in them."""
 
-    disclosure: Annotated[str, AfterValidator(_disclosure)] = Field(alias="class")
+    disclosure: Annotated[str, _one_of(CLASSES, "disclosure class")] = Field(alias="class")
     step: str
     messages: Count
     bytes: Count

@@ -36,7 +36,7 @@ def intrude(target: Target, say: Callable[[int, int, str], None], bounds: Bounds
         say(0, 1 + len(attacks), "shadow models")
         chosen = affordable(target, bounds, draw)
         taken = target.take(chosen)
-        intruder = Intruder(taken, shadows(taken, bounds, begun, draw), bounds, begun)
+        intruder = Intruder(taken, *shadows(taken, bounds, begun, draw), bounds, begun)
         figures = {}
         for number, (name, row) in enumerate(attacks.items(), start=1):
             say(number, 1 + len(attacks), row.label)
@@ -50,7 +50,7 @@ def intrude(target: Target, say: Callable[[int, int, str], None], bounds: Bounds
         records=len(chosen),
         members=int(taken.members.sum()),
         left_out=left_out,
-        shadow_models=len(intruder.shadows.inside),
+        shadow_models=len(intruder.inside),
         most_shadow_models=bounds.shadows,
         seconds=intruder.spent,
         most_seconds=bounds.seconds,
@@ -78,7 +78,7 @@ def _knew(target: Target, left_out: int) -> list[str]:
 
 
 def _tried(intruder: Intruder) -> list[str]:
-    count, bounds = len(intruder.shadows.inside), intruder.bounds
+    count, bounds = len(intruder.inside), intruder.bounds
     lacking = "; ".join(intruder.target.lacking)
     return [
         f"{count} shadow models, of at most {bounds.shadows}, each trained on half of the records; in all "
@@ -95,13 +95,9 @@ def _verdicts(membership: list[Membership], columns: list[ColumnGuess], reasons:
     for artefact, (name, _) in HELD.items():
         of: list[Compared] = [row.compared for row in membership if row.artefact == artefact]
         if of:
-            verdicts.append(judged(_holder(name), "members", TRAINING, of, reason="", details="membership"))
+            verdicts.append(judged(f"a holder of {name}", "members", TRAINING, of, reason="", details="membership"))
     for artefact, (name, _) in HELD.items():
         guesses = [row.compared for row in columns if row.artefact == artefact]
         why = reasons["columns by the card"] if artefact == "card" else "no column could be guessed"
-        verdicts.append(judged(_holder(name), "columns", RECORD, guesses, reason=why, details="member-columns"))
+        verdicts.append(judged(f"a holder of {name}", "columns", RECORD, guesses, reason=why, details="member-columns"))
     return verdicts
-
-
-def _holder(name: str) -> str:
-    return f"a holder of {name}"

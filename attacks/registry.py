@@ -52,8 +52,8 @@ from treetap.protocols.papers import Paper
 from treetap.protocols.registry import training
 
 if TYPE_CHECKING:
+    from treetap.attacks.id2graph.attack import Outcome
     from treetap.attacks.id2graph.clustering import Leaves, OwnCuts
-    from treetap.attacks.id2graph.grouping import Outcome
     from treetap.attacks.view.view import View
 
 #: Most records for which the exact graph, whose size grows with their square, is attacked by an audit too.

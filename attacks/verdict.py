@@ -247,6 +247,27 @@ def drawn_error(by_draw: Sequence[float]) -> float:
     return wider * float(np.std(by_draw, ddof=1)) / sqrt(len(by_draw))
 
 
+def compared_right(truth: Ints, right: Mapping[str, Bools], own: Bools | None, *, tries: int, details: str) -> Compared:
+    """The guess that names most records right beside that of own columns or the most frequent class.
+
+    `right`: how → (n,) the records that a guess names right; `own`: those of a guess by own columns.
+    """
+    before, how = truth == np.bincount(truth).argmax(), MOST_FREQUENT
+    if own is not None and own.mean() > before.mean():
+        before, how = own, "own columns"
+    best = max(right, key=lambda way: right[way].mean())
+    return Compared(
+        measure="accuracy",
+        before=float(before.mean()),
+        before_how=how,
+        reached=float(right[best].mean()),
+        reached_how=best,
+        error=paired_error(right[best].astype(np.int64) - before),
+        tries=tries,
+        details=details,
+    )
+
+
 def cells_right(guesses: Mapping[str, Ints], codes: Ints, possible: Sequence[Bools] | None = None) -> dict[str, Floats]:
     """How → (N,) the share of each record's cells that a guess of all cells names rightly.
 

@@ -21,7 +21,7 @@ Memory grows with the vertices' leaves instead of with their pairs.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -30,11 +30,10 @@ from scipy import sparse
 
 from treetap.arrays import Array, Floats, Ints
 from treetap.attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
-from treetap.attacks.id2graph.clustering import Leaves
+from treetap.attacks.id2graph.clustering import Leaves, library
 from treetap.attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 from treetap.trees import sampling
-from treetap.version import install
 
 #: Most entries of an adjacency matrix that is stored, at some 60 bytes each.
 LARGEST = 4_000_000
@@ -43,22 +42,28 @@ SMALL = 40_000
 
 
 @dataclass(frozen=True)
-class Communities:
-    """`labels` (V,) from 0, largest community first; `alone` of them are vertices without any edge.
+class Outcome:
+    """The result of one of these attacks.
 
-    Of the graph: its `vertices`, and a bound on the `entries` of its adjacency matrix.
+    `clusters` (N,): the guess; records in one cluster share a label. `groups` (N,): the communities, components or
+    signatures behind it, largest first for communities; None for `cl`. `alone`: the number of those that are single
+    records without an edge. `modularity`, `vertices` and `entries` describe the graph; None without one. `seconds` by
+    step; `parameters`: the settings that the attack reads.
     """
 
-    labels: Ints
-    alone: int
-    modularity: float
-    vertices: int
-    entries: int
+    clusters: Ints
+    seconds: dict[str, float] = field(default_factory=dict)
+    groups: Ints | None = None
+    alone: int | None = None
+    modularity: float | None = None
+    vertices: int | None = None
+    entries: int | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def found(self) -> int:
-        """The number of communities."""
-        return int(self.labels.max(initial=-1)) + 1
+    def found(self) -> int | None:
+        """The number of groups."""
+        return None if self.groups is None else int(self.groups.max()) + 1
 
 
 def louvain(
@@ -69,7 +74,7 @@ def louvain(
     passes: int = 100,
     tolerance: float = 1e-6,
     largest: int = LARGEST,
-) -> Communities:
+) -> Outcome:
     """The best partition of `runs` seeded runs per engine, at most `passes` passes over the vertices of a level.
 
     `tolerance` is the least gain of modularity that continues the moves. The libraries differ: python-louvain stops
@@ -84,7 +89,8 @@ def louvain(
         inner = graph if len(joined) == graph.vertices else graph.part(joined)
         labels[joined] = graph.vertices + _partition(inner, seed, runs, engine, passes, tolerance, largest)
     labels = _by_size(labels)
-    return Communities(labels, graph.vertices - len(joined), graph.modularity(labels), graph.vertices, graph.pairs)
+    alone, modularity = graph.vertices - len(joined), graph.modularity(labels)
+    return Outcome(labels, {}, labels, alone, modularity, graph.vertices, graph.pairs)
 
 
 def _partition(
@@ -133,9 +139,7 @@ def _best(graph: RecordGraph, seed: int, runs: int, engine: str, passes: int) ->
 
 def _networkit(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -> list[Ints]:
     """Partitions found by networkit's Louvain (PLM), in order of vertices and in `runs` random orders."""
-    graph = as_networkit(adjacency)
-    import networkit
-
+    graph, networkit = as_networkit(adjacency), library("networkit", "networkit")
     threads = networkit.getMaxNumberOfThreads()
     networkit.setNumberOfThreads(1)  # the order of moves in several threads is not repeatable
     partitions = []
@@ -152,11 +156,7 @@ def _networkit(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -
 
 def as_networkit(adjacency: sparse.csr_array) -> Any:
     """The graph for networkit. Raises BadInput if it is not installed."""
-    try:
-        import networkit
-    except ImportError:
-        raise _absent("networkit") from None
-    upper = sparse.triu(adjacency, format="coo")
+    networkit, upper = library("networkit", "networkit"), sparse.triu(adjacency, format="coo")
     # Row numbers must have 64 bits: networkit reads narrower arrays beyond their end.
     ends = (upper.row.astype(np.uint64), upper.col.astype(np.uint64))
     return networkit.GraphFromCoo((_edge_weights(upper), ends), n=upper.shape[0], weighted=True, directed=False)
@@ -164,11 +164,7 @@ def as_networkit(adjacency: sparse.csr_array) -> Any:
 
 def _python_louvain(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -> list[Ints]:  # noqa: ARG001
     """Partitions found by python-louvain in `runs` random orders; it has no limit of passes to set."""
-    graph = as_networkx(adjacency)
-    try:
-        import community
-    except ImportError:
-        raise _absent("python-louvain") from None
+    graph, community = as_networkx(adjacency), library("community", "python-louvain")
     partitions = []
     for run in range(runs):
         best: dict[int, int] = community.best_partition(graph, random_state=seed + run)
@@ -178,11 +174,7 @@ def _python_louvain(adjacency: sparse.csr_array, seed: int, runs: int, passes: i
 
 def as_networkx(adjacency: sparse.csr_array) -> Any:
     """The graph for networkx, weights under `weight`. Raises BadInput if it is not installed."""
-    try:
-        import networkx
-    except ImportError:
-        raise _absent("networkx") from None
-    upper = sparse.triu(adjacency, format="coo")
+    networkx, upper = library("networkx", "networkx"), sparse.triu(adjacency, format="coo")
     edges = zip(upper.row.tolist(), upper.col.tolist(), _edge_weights(upper).tolist(), strict=True)
     graph = networkx.Graph()
     graph.add_nodes_from(range(adjacency.shape[0]))
@@ -201,10 +193,6 @@ def _by_size(labels: Array) -> Ints:
     rank = np.empty(len(sizes), dtype=np.int64)
     rank[np.lexsort((first, -sizes))] = np.arange(len(sizes))
     return np.asarray(rank[numbers])
-
-
-def _absent(library: str) -> BadInput:
-    return BadInput(f"the attacks need {library}: {install('audit')}")
 
 
 def settle(graph: RecordGraph, communities: Ints, seed: int, passes: int, tolerance: float) -> Ints:
@@ -277,11 +265,7 @@ def _rows(matrix: sparse.csr_array) -> list[list[tuple[int, float]]]:
     return [list(zip(columns[a:b], values[a:b], strict=True)) for a, b in pairwise(starts)]
 
 
-#: The result of steps 1 and 2: the community of every record (N,) with the measures of the graph; seconds by step.
-Groups = tuple[Communities, dict[str, float]]
-
-
-def whole(leaves: Leaves, records: int, settings: Settings) -> Groups:
+def whole(leaves: Leaves, records: int, settings: Settings) -> Outcome:
     """Communities of the exact graph, a vertex per record.
 
     Raises:
@@ -297,14 +281,14 @@ def whole(leaves: Leaves, records: int, settings: Settings) -> Groups:
     return _grouped(graph, None, settings, max(LARGEST, settings.max_entries), start)
 
 
-def quotient(leaves: Leaves, records: int, settings: Settings) -> Groups:
+def quotient(leaves: Leaves, records: int, settings: Settings) -> Outcome:
     """Communities of the exact graph, records of the same signature merged. Raises BadInput for a malformed leaf."""
     start = time.perf_counter()
     graph = exact(leaves, records, settings.discount)
     return _grouped(graph, signatures(graph), settings, LARGEST, start)
 
 
-def in_chunks(leaves: Leaves, records: int, settings: Settings) -> Groups:
+def in_chunks(leaves: Leaves, records: int, settings: Settings) -> Outcome:
     """Communities of algorithm 3's graph; records in the same chunks and without an edge between chunks are merged.
 
     Raises:
@@ -317,10 +301,11 @@ def in_chunks(leaves: Leaves, records: int, settings: Settings) -> Groups:
     return _grouped(graph, signatures(graph), settings, LARGEST, start)
 
 
-def _grouped(graph: RecordGraph, merged: Ints | None, settings: Settings, largest: int, start: float) -> Groups:
+def _grouped(graph: RecordGraph, merged: Ints | None, settings: Settings, largest: int, start: float) -> Outcome:
     if merged is not None:
         graph = graph.merged(merged)
     built = time.perf_counter()
     best = louvain(graph, settings.seed, settings.runs, settings.engine, settings.passes, settings.tolerance, largest)
     seconds = {"graph": built - start, "communities": time.perf_counter() - built}
-    return best if merged is None else replace(best, labels=best.labels[merged]), seconds
+    of_records = best.clusters if merged is None else best.clusters[merged]
+    return replace(best, clusters=of_records, groups=of_records, seconds=seconds)

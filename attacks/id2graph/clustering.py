@@ -7,6 +7,7 @@ a party's own winning splits.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -18,6 +19,15 @@ from scipy import sparse
 from treetap.arrays import Array, Floats, Ints
 from treetap.errors import BadInput
 from treetap.version import install
+
+
+def library(module: str, name: str) -> Any:
+    """A module of a library that the attacks need. Raises BadInput where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise BadInput(f"the attacks need {name}: {install('audit')}") from None
+
 
 # The attacker's leaves: per tree, the known instance spaces without known children.
 #
@@ -154,12 +164,11 @@ def k_means(
     Raises:
         BadInput: nothing to cluster, or scikit-learn is not installed.
     """
-    try:
-        from sklearn.cluster import KMeans
-        from sklearn.exceptions import ConvergenceWarning
-        from threadpoolctl import threadpool_limits
-    except ImportError:
-        raise BadInput(f"the attacks need scikit-learn: {install('audit')}") from None
+    library("sklearn.cluster", "scikit-learn")
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
     points = design(features, groups, alpha)
     method = KMeans(
         clusters, n_init=starts, max_iter=iterations, tol=tolerance, random_state=seed, copy_x=False, algorithm="lloyd"

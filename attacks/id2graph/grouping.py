@@ -8,14 +8,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.arrays import Array, Ints
 from treetap.attacks.id2graph.adjacency import union
-from treetap.attacks.id2graph.attack import Groups, in_chunks, quotient, whole
+from treetap.attacks.id2graph.attack import Outcome, in_chunks, quotient, whole
 from treetap.attacks.id2graph.clustering import Leaves, OwnCuts, checked, k_means, normalised, signatures
 from treetap.attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
@@ -62,37 +61,17 @@ class GroupEvidence:
         return normalised(table, self.records)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The result of one of these attacks.
-
-    `clusters` (N,): the guess; records in one cluster share a label. `groups` (N,): the communities, components or
-    signatures behind it, largest first for communities; None for `cl`. `alone`: the number of those that are single
-    records without an edge. `modularity`, `vertices` and `entries` describe the graph; None without one. `seconds` by
-    step; `parameters`: the settings that the attack reads.
-    """
-
-    clusters: Ints
-    seconds: dict[str, float]
-    groups: Ints | None = None
-    alone: int | None = None
-    modularity: float | None = None
-    vertices: int | None = None
-    entries: int | None = None
-    parameters: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def found(self) -> int | None:
-        """The number of groups."""
-        return None if self.groups is None else int(self.groups.max()) + 1
-
-
 def cl(evidence: GroupEvidence) -> Outcome:
     """k-means on the own features alone. Raises BadInput without any."""
     own = evidence.own()
     if own is None:
         raise BadInput("attack 'cl' clusters the attacker's own features: give its table")
-    return _clustered(evidence, own, None, {})
+    return _clustered(evidence, own, Outcome(_one(evidence)))
+
+
+def _one(evidence: GroupEvidence) -> Ints:
+    """All records in one cluster."""
+    return np.zeros(evidence.records, dtype=np.int64)
 
 
 def uni(evidence: GroupEvidence) -> Outcome:
@@ -105,7 +84,7 @@ def uni(evidence: GroupEvidence) -> Outcome:
 def uni_cl(evidence: GroupEvidence) -> Outcome:
     """k-means on the own features and the components of `uni`."""
     own, joined = evidence.own(), uni(evidence)
-    return _clustered(evidence, own, joined.groups, joined.seconds)
+    return _clustered(evidence, own, joined)
 
 
 def own_cuts(evidence: GroupEvidence) -> Outcome:
@@ -114,16 +93,14 @@ def own_cuts(evidence: GroupEvidence) -> Outcome:
     points = signatures(evidence.cuts, evidence.records, settings.discount, settings.max_entries)
     seconds = {"signatures": time.perf_counter() - start}
     groups = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return replace(_clustered(evidence, points, None, seconds), groups=groups, entries=points.size)
+    return replace(_clustered(evidence, points, Outcome(_one(evidence), seconds)), groups=groups, entries=points.size)
 
 
-def _by_graph(graph: Callable[[Leaves, int, Settings], Groups], evidence: GroupEvidence) -> Outcome:
+def _by_graph(graph: Callable[[Leaves, int, Settings], Outcome], evidence: GroupEvidence) -> Outcome:
     """Communities of a graph, then k-means on own features and communities."""
     own = evidence.own()
     _load("sklearn.cluster", "networkit", "community")
-    groups, seconds = graph(evidence.leaves, evidence.records, evidence.settings)
-    described = {name: getattr(groups, name) for name in ("alone", "modularity", "vertices", "entries")}
-    return _clustered(evidence, own, groups.labels, seconds, **described)
+    return _clustered(evidence, own, graph(evidence.leaves, evidence.records, evidence.settings))
 
 
 #: ID2Graph on the whole graph; BadInput where its matrix is too large.
@@ -134,19 +111,13 @@ id2graph_chunked = partial(_by_graph, in_chunks)
 id2graph_quotient = partial(_by_graph, quotient)
 
 
-def _clustered(
-    evidence: GroupEvidence,
-    own: Array | None,
-    groups: Ints | None,
-    seconds: dict[str, float],
-    **described: Any,
-) -> Outcome:
-    """The clusters of k-means on own features, groups, or both."""
+def _clustered(evidence: GroupEvidence, own: Array | None, before: Outcome) -> Outcome:
+    """The clusters of k-means on own features, the groups of `before`, or both."""
     _load("sklearn.cluster")
     start, chosen = time.perf_counter(), evidence.settings
     clusters = k_means(
         own,
-        groups,
+        before.groups,
         evidence.clusters,
         chosen.alpha,
         chosen.starts,
@@ -154,7 +125,7 @@ def _clustered(
         chosen.kmeans_tolerance,
         chosen.seed,
     )
-    return Outcome(clusters, {**seconds, "clustering": time.perf_counter() - start}, groups, **described)
+    return replace(before, clusters=clusters, seconds={**before.seconds, "clustering": time.perf_counter() - start})
 
 
 def _load(*names: str) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -206,25 +206,19 @@ _MOST_SIDES = 62
 _DISCOUNTS: dict[RankedBy, float] = {"splits": SEQUENTIAL_DISCOUNT, "splits-alike": INDEPENDENT_DISCOUNT}
 
 
-class Splits(NamedTuple):
-    """Own splits of the records that take part: points (n, k), heaviest first, and weights (k,)."""
+def _own_splits(evidence: SignatureEvidence, discount: float) -> tuple[Singles, Floats] | None:
+    """Own splits of the records that take part: points (n, k), heaviest first, and weights (k,); None without any.
 
-    points: Singles
-    weights: Floats
-
-    @classmethod
-    def of(cls, evidence: SignatureEvidence, discount: float) -> Splits | None:
-        """Those of a view; None without any. What does not fit is left out, which the evidence counts."""
-        records = len(evidence.places)
-        cuts = weighed(evidence.own_cuts, records, discount)
-        kept = cuts[: max(1, _MOST_NUMBERS // records)]
-        evidence.left_out["splits"] = len(cuts) - len(kept)
-        if not kept:
-            return None
-        return cls(
-            np.stack([sides(cut, records) for _, cut in kept], axis=1).astype(np.float32),
-            np.array([weight for weight, _ in kept]),
-        )
+    What does not fit is left out, which the evidence counts.
+    """
+    records = len(evidence.places)
+    cuts = weighed(evidence.own_cuts, records, discount)
+    kept = cuts[: max(1, _MOST_NUMBERS // records)]
+    evidence.left_out["splits"] = len(cuts) - len(kept)
+    if not kept:
+        return None
+    points = np.stack([sides(cut, records) for _, cut in kept], axis=1).astype(np.float32)
+    return points, np.array([weight for weight, _ in kept])
 
 
 def turned(points: Array, to: int) -> Floats:
@@ -249,8 +243,9 @@ def principal(points: Any, count: int) -> Floats:
 
 
 def _components(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Points]]:
-    if (own := Splits.of(evidence, SEQUENTIAL_DISCOUNT)) is not None:
-        yield "splits", _first(principal(own.points * np.sqrt(own.weights).astype(np.float32), _GROUPED))
+    if (own := _own_splits(evidence, SEQUENTIAL_DISCOUNT)) is not None:
+        points, of_splits = own
+        yield "splits", _first(principal(points * np.sqrt(of_splits).astype(np.float32), _GROUPED))
     if leaves := evidence.leaves:
         weights = [_LEAVES_DISCOUNT**tree / np.sqrt(len(rows)) for tree, rows in leaves]
         yield "leaves", _first(principal(evidence.inside([rows for _, rows in leaves], weights), _GROUPED))
@@ -267,8 +262,9 @@ def _components(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Points]
 
 def _votes(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Points]]:
     for kind, discount in _DISCOUNTS.items():
-        if (own := Splits.of(evidence, discount)) is not None:
-            yield kind, [(own.points @ (own.weights * turned(own.points, 0)))[:, None]]
+        if (own := _own_splits(evidence, discount)) is not None:
+            points, weights = own
+            yield kind, [(points @ (weights * turned(points, 0)))[:, None]]
     if (columns := evidence.ranks) is not None:
         # the column that explains most of all others stands for the heaviest split
         heaviest = int(((columns.T @ columns) ** 2).sum(axis=1).argmax())
@@ -276,8 +272,8 @@ def _votes(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Points]]:
 
 
 def _heaviest(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Points]]:
-    if (own := Splits.of(evidence, SEQUENTIAL_DISCOUNT)) is not None:
-        yield "splits", [own.points[:, :1].astype(np.float64)]
+    if (own := _own_splits(evidence, SEQUENTIAL_DISCOUNT)) is not None:
+        yield "splits", [own[0][:, :1].astype(np.float64)]
 
 
 def _first(directions: Floats) -> Points:

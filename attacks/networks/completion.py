@@ -134,14 +134,8 @@ _LEAST_STEPS = 300
 _WIDE = 64
 
 
-@dataclass(frozen=True)
-class Known:
-    """One draw of the records whose labels the attacker knows: their places (n,), and classes (n,)."""
-
-    records: Ints
-    labels: Ints
-
-
+#: One draw of the records whose labels the attacker knows: their places (n,), and classes (n,).
+Known = tuple[Ints, Ints]
 #: A way to complete: `mlp` or `linear`, a bottom `published` or `untrained`, and whether it is fitted with the head.
 Way = tuple[str, str, bool]
 #: Way → its accuracies, one a draw.
@@ -195,20 +189,20 @@ def completed(
     draw: int = 0,
 ) -> nn.Module:
     """A classifier of inputs: the bottom, whose weights change if `tuned`, and a head fitted to the known labels."""
-    draws, path = attack_draws(seed), ("completion", draw)
-    embeddings = outputs(bottom, inputs, known.records)
+    draws, path, (records, labels) = attack_draws(seed), ("completion", draw), known
+    embeddings = outputs(bottom, inputs, records)
     scaler = Standardised(embeddings)
     width = embeddings.shape[1]
-    fit = _tuning(len(known.records)) if tuned else Fit(_epochs(len(known.records), _PASSED_FROZEN))
+    fit = _tuning(len(records)) if tuned else Fit(_epochs(len(records), _PASSED_FROZEN))
     if kind == "linear" and not tuned:
         fit = replace(fit, rate=fit.rate * max(1.0, _WIDE / width))
     top = head(kind, width, classes, fit, draws, *path)
     if tuned:
         whole = nn.Sequential(bottom, scaler, top)
-        return fitted(whole, inputs, known.records, known.labels, fit, draws, *path, statistics=False)
-    places = np.arange(len(known.records), dtype=np.int64)
+        return fitted(whole, inputs, records, labels, fit, draws, *path, statistics=False)
+    places = np.arange(len(records), dtype=np.int64)
     scaled: torch.Tensor = scaler(embeddings)
-    fitted(top, scaled, places, known.labels, fit, draws, *path)
+    fitted(top, scaled, places, labels, fit, draws, *path)
     return nn.Sequential(bottom, scaler, top)
 
 
@@ -238,12 +232,13 @@ def completion_figures(evidence: Evidence) -> CompletionFigures | None:
             f"the bottom has {own.weights} weights, more than most_weights: only heads are fitted"
         )
     # completion with all labels is no attack: it says what the few known ones cost the attacker
-    labels = {"n": [_known(evidence, places) for places in evidence.draws]}
+    truth = evidence.known.truth
+    labels = {"n": [(places, truth[places]) for places in evidence.draws]}
     if evidence.known.all:
         every = np.setdiff1d(evidence.view.schedule.training, evidence.set_aside)
         draws = attack_draws(evidence.settings.seed)
         places = some_of(every, evidence.settings.most_records, draws, "all labels")
-        labels["all"] = [_known(evidence, places)]
+        labels["all"] = [(places, truth[places])]
     else:
         evidence.reasons["completion, all labels"] = "not all labels of the training are at hand"
     classes, seed = len(evidence.known.classes), evidence.settings.seed
@@ -258,7 +253,7 @@ def completion_figures(evidence: Evidence) -> CompletionFigures | None:
         left_out=max(0, len(everything) - len(evaluation.records)),
         majority=majority(evaluation.labels),
         rows=[
-            _row(by_labels, head, together, name, len(labels[name][0].records))
+            _row(by_labels, head, together, name, len(labels[name][0][0]))
             for head in HEADS
             for together in ((False, True) if tuned else (False,))
             for name in by_labels
@@ -273,8 +268,8 @@ def own_model_accuracy(evidence: Evidence, records: Ints, labels: Ints) -> float
         return None
     pin(1)
     outside = ~np.isin(records, evidence.set_aside)
-    known = Known(records[outside], labels[outside])
-    if not len(known.records):
+    known = records[outside], labels[outside]
+    if not len(known[0]):
         return None
     classes, seed = len(evidence.known.classes), evidence.settings.seed
     model = completed(own.untrained(0), own.inputs, known, classes, "mlp", tuned=True, seed=seed)
@@ -288,10 +283,6 @@ def _missing(evidence: Evidence) -> str:
     if not evidence.draws:
         return "no label is known"
     return "no label is at hand but those that are assumed to be known, so that nothing scores it"
-
-
-def _known(evidence: Evidence, places: Ints) -> Known:
-    return Known(places, evidence.known.truth[places])
 
 
 def _row(by_labels: Mapping[str, Completions], head: Head, tuned: bool, labels: str, known: int) -> CompletionRow:

@@ -17,13 +17,13 @@ from scipy.sparse import csr_matrix
 from torch import nn
 
 from treetap.arrays import Bools, Ints
-from treetap.attacks.files import AuditedParty, LabelTable
+from treetap.attacks.audit_file import AuditedParty, LabelTable
 from treetap.attacks.known_labels.evidence import Rows, standardised
 from treetap.attacks.known_labels.names import KnownLabels, Named, compared, labels_at_hand, named_by, numbered
 from treetap.attacks.known_labels.naming import regressed
 from treetap.attacks.networks.schema import CompletionFigures, Measured, NetworkFigures, NetworkSettings
 from treetap.attacks.scores import UNKNOWN
-from treetap.attacks.verdict import MOST_FREQUENT, Compared, paired_error
+from treetap.attacks.verdict import MOST_FREQUENT, Compared, compared_right
 from treetap.attacks.view.own_table import in_common_order, load_labels
 from treetap.attacks.view.received_rows import EpochRows, ReceivedRows, attack_draws, some_of
 from treetap.attacks.view.view import View
@@ -91,11 +91,6 @@ class OwnNetwork:
     inputs: Inputs = field(repr=False)
     described: Described = field(repr=False)
     seed: int
-
-    @property
-    def amplified(self) -> bool:
-        """True if the party trained by active completion."""
-        return self.described.amplified
 
     @property
     def weights(self) -> int:
@@ -304,7 +299,7 @@ def described(evidence: Evidence) -> dict[str, Any]:
         "attacked": len(evidence.epochs),
         "sat_out": sum(view.schedule.batches - len(view.taken_part(epoch)) for epoch in view.epochs),
         "width": view.width,
-        "amplified": None if evidence.own is None else evidence.own.amplified,
+        "amplified": None if evidence.own is None else evidence.own.described.amplified,
         "reasons": evidence.reasons,
     }
 
@@ -329,20 +324,9 @@ def _grouped(evidence: Evidence, own: Bools | None) -> Iterator[Compared]:
     if not evidence.grouped:
         return
     records, right = max(evidence.grouped, key=lambda pair: float(pair[1].mean()))
-    truth = evidence.known.truth[records]
-    before, how = truth == np.bincount(truth).argmax(), MOST_FREQUENT
-    if own is not None and own[records].mean() > before.mean():
-        before, how = own[records], "own columns"
-    yield Compared(
-        measure="accuracy",
-        before=float(before.mean()),
-        before_how=how,
-        reached=float(right.mean()),
-        reached_how="groups of gradients",
-        error=paired_error(right.astype(np.int64) - before),
-        tries=len(evidence.grouped),
-        details="network",
-    )
+    truth, alone = evidence.known.truth[records], None if own is None else own[records]
+    groups = {"groups of gradients": right}
+    yield compared_right(truth, groups, alone, tries=len(evidence.grouped), details="network")
 
 
 def _completed(completion: CompletionFigures) -> Iterator[Compared]:

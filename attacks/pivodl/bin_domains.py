@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -111,27 +111,6 @@ class BinDomains:
 _PASSES = 10
 
 
-@dataclass(frozen=True, eq=False)
-class LeftSet:
-    """A split of another party: those records of its node that are known to have gone left, and right."""
-
-    tree: int
-    node: int
-    source: str
-    left: Ints
-    right: Ints
-
-
-def left_sets(view: PivodlView) -> list[LeftSet]:
-    """All that a party knows of the sides of other parties' splits."""
-    return [
-        LeftSet(tree.view.index, node, split.source, _side(tree, 2 * node), _side(tree, 2 * node + 1))
-        for tree in view.trees
-        for node, split in tree.splits.items()
-        if split.source != view.party
-    ]
-
-
 def _side(tree: PivodlTree, child: int) -> Ints:
     rows = tree.records(child)
     return tree.labelled.get(child, np.zeros(0, dtype=np.int64)) if rows is None else rows
@@ -145,28 +124,33 @@ class KnownCuts:
             of all.
     """
 
-    def __init__(self, sets: Iterable[LeftSet], domains: Mapping[str, BinDomains]) -> None:
-        self._sets, self._domains = [it for it in sets if it.source in domains], domains
+    def __init__(self, view: PivodlView, domains: Mapping[str, BinDomains]) -> None:
+        # of splits of parties that sent bins, the records that are known to have gone left, and right
+        self._sides = [
+            ((tree.view.index, node), domains[split.source], _side(tree, 2 * node), _side(tree, 2 * node + 1))
+            for tree in view.trees
+            for node, split in tree.splits.items()
+            if split.source in domains
+        ]
         self.cuts: dict[tuple[int, int], Ints] = {}
 
     def learn(self) -> int:
         """Narrow the columns by all splits until nothing follows; returns the number of cells that were narrowed."""
         whole = 0
         for _ in range(_PASSES):
-            narrowed = sum(self._learn(it, self._domains[it.source]) for it in self._sets)
+            narrowed = sum(self._learn(*known) for known in self._sides)
             whole += narrowed
             if not narrowed:
                 break
         return whole
 
-    def _learn(self, split: LeftSet, domains: BinDomains) -> int:
-        agreeing = domains.agreeing(split.left, split.right)
-        self.cuts[split.tree, split.node] = agreeing
-        column = self.column(split.tree, split.node, domains)
+    def _learn(self, place: tuple[int, int], domains: BinDomains, left: Ints, right: Ints) -> int:
+        self.cuts[place] = agreeing = domains.agreeing(left, right)
+        column = self.column(*place, domains)
         if column is None:
             return 0
         to_left, to_right = domains.sides_of(agreeing)
-        return domains.narrow(column, split.left, to_left) + domains.narrow(column, split.right, to_right)
+        return domains.narrow(column, left, to_left) + domains.narrow(column, right, to_right)
 
     def column(self, tree: int, node: int, domains: BinDomains) -> int | None:
         """The column of a split, where only one agrees."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from treetap.arrays import Bools, Floats, Ints
-from treetap.attacks.pivodl.bin_domains import BinDomains, KnownCuts, left_sets, possible_scores
-from treetap.attacks.pivodl.opened_sums import NodeReader, OpenedNode
+from treetap.attacks.pivodl.bin_domains import BinDomains, KnownCuts, possible_scores
+from treetap.attacks.pivodl.opened_sums import NodeReader
 from treetap.attacks.view.pivodl_view import PivodlView
 from treetap.trees.job_params import BINARY
 from treetap.trees.pivodl_rules import SharedLabelLoss
@@ -79,7 +79,7 @@ def claims(attacker: Onlooker) -> dict[str, SourceClaims]:
     """Its claims by source, of all sources that sent it bins."""
     view = attacker.view
     domains = {source: BinDomains(attacker.records, view.own, bins) for source, bins in view.columns.items()}
-    cuts = KnownCuts(left_sets(view), domains)
+    cuts = KnownCuts(view, domains)
     cuts.learn()
     by_left_sets = {source: it.placed() for source, it in domains.items()}
     linked, generator = dict.fromkeys(domains, 0), np.random.default_rng(0)
@@ -123,13 +123,8 @@ def _readers(attacker: Onlooker, cuts: KnownCuts, domains: dict[str, BinDomains]
             if not np.array_equal(mine.records, own):  # it lacks a weight that it keeps itself
                 continue
             others = rows[labels[rows] < 0]
-            opened = OpenedNode(
-                sums=sums,
-                own=own,
-                values=loss.gradients(mine.scores[:, np.newaxis], labels[own]),
-                codes=view.columns[source].codes[np.searchsorted(view.own, own)],
-                others=others,
-                scores=before.of(others, attacker.records),
-                threshold=view.params.instance_threshold,
-            )
-            yield source, NodeReader(opened, domains[source], loss)
+            codes = view.columns[source].codes[np.searchsorted(view.own, own)]
+            known = loss.gradients(mine.scores[:, np.newaxis], labels[own]), codes
+            possible = before.of(others, attacker.records)
+            threshold = view.params.instance_threshold
+            yield source, NodeReader(sums, known, others, possible, threshold, domains[source], loss)

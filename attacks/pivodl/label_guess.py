@@ -11,7 +11,7 @@ one of the innermost known node of each record in each tree, and boosted trees o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,43 +22,31 @@ from treetap.attacks.pivodl.evidence import SharedLabelEvidence, Weights
 from treetap.attacks.pivodl.schema import GuessFigures, LabelGuess
 from treetap.attacks.scores import auc, majority
 from treetap.attacks.verdict import MOST_FREQUENT, Compared, paired_error, unbalanced
-from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView, Weight
-
-#: The weight (K,) that counts for a leaf of a tree, or None for none.
-Choice = Callable[[PivodlTree, int, Weight], "Floats | None"]
+from treetap.attacks.view.pivodl_view import PivodlView
 
 
-def received(tree: PivodlTree, leaf: int, weight: Weight) -> Floats | None:
-    """Every weight, as the party received it."""
-    del tree, leaf
-    return weight.value
+def received(view: PivodlView, *, exact: bool = False, own: bool = False) -> Weights:
+    """The weights that the party received, as they came.
+
+    `exact`: those without noise alone. `own`: those alone of leaves below its own splits, to which noise is added.
+    """
+    return {
+        (tree.view.index, leaf): weight.value
+        for tree in view.trees
+        for leaf, weight in tree.weights.items()
+        if (weight.exact or not exact) and (not own or tree.source_above(leaf) == view.party)
+    }
 
 
-def from_own_splits(view: PivodlView) -> Choice:
-    """Weights of leaves below the party's own splits: those to which noise is added."""
-    return lambda tree, leaf, weight: weight.value if tree.source_above(leaf) == view.party else None
-
-
-def exact_only(tree: PivodlTree, leaf: int, weight: Weight) -> Floats | None:
-    """Weights that came without noise."""
-    del tree, leaf
-    return weight.value if weight.exact else None
-
-
-def in_place_of(known: Weights) -> Choice:
-    """Weights as received, but those of `known` where it has the leaf."""
-    return lambda tree, leaf, weight: known.get((tree.view.index, leaf), weight.value)
-
-
-def summed(view: PivodlView, records: int, choice: Choice = received, trees: int | None = None) -> tuple[Floats, Bools]:
+def summed(view: PivodlView, records: int, weights: Weights, trees: int | None = None) -> tuple[Floats, Bools]:
     """Weights (N, K) added up over the records that the party does not label, and which (N,) have any.
 
     Of the first `trees` trees; None: of all.
     """
     sums, guessed = np.zeros((records, view.params.width)), np.zeros(records, dtype=bool)
     for tree in view.trees[:trees]:
-        for leaf, weight in tree.weights.items():
-            rows, value = tree.records(leaf), choice(tree, leaf, weight)
+        for leaf in tree.weights:
+            rows, value = tree.records(leaf), weights.get((tree.view.index, leaf))
             if rows is not None and value is not None:
                 sums[rows] += value
                 guessed[rows] = True
@@ -107,37 +95,37 @@ def label_guess(evidence: SharedLabelEvidence) -> LabelGuess:
     view, records, features = evidence.view, evidence.records, evidence.features
     truth = None if view.params.regression else evidence.truth
 
-    def guess(choice: Choice = received, trees: int | None = None) -> GuessFigures:
-        return score(summed(view, records, choice, trees), truth)
+    def guess(weights: Weights, trees: int | None = None) -> GuessFigures:
+        return score(summed(view, records, weights, trees), truth)
 
+    every, exact, own = received(view), received(view, exact=True), received(view, own=True)
     inverted = {(tree.index, leaf): value for tree in evidence.solved.trees for leaf, value in tree.weights.items()}
     noise = view.params.epsilon is not None
     # what noise hides can be told only if the exact weight of every leaf reached some audited party
     hides = noise and all((tree.view.index, leaf) in evidence.exact for tree in view.trees for leaf in tree.weights)
-    steps = [guess(trees=trees) for trees in range(1, len(view.trees) + 1)]
+    steps = [guess(every, trees) for trees in range(1, len(view.trees) + 1)]
     two = view.params.width == 1
     spaces = None if truth is None else _by_spaces(view, truth)
     columns = None if truth is None or features is None else _by_columns(view, features, truth)
     if truth is not None:
-        every = len(view.trees)
-        ways: dict[str, tuple[Choice, int]] = {
-            f"leaf weights of {trees} trees": (received, trees) for trees in range(1, every + 1)
+        ways: dict[str, tuple[Weights, int]] = {
+            f"leaf weights of {trees} trees": (every, trees) for trees in range(1, len(view.trees) + 1)
         }
         if noise:
-            ways["exact leaf weights"] = exact_only, every
-            ways["leaf weights from gains"] = in_place_of(inverted), every
+            ways["exact leaf weights"] = exact, len(view.trees)
+            ways["leaf weights from gains"] = {**every, **inverted}, len(view.trees)
         trained = {how: _by_sums(summed(view, records, *way)) for how, way in ways.items()}
         trained |= {} if spaces is None else {"own labels and nodes": spaces}
         others = np.setdiff1d(np.arange(records), view.own)
         evidence.compared.extend(_compared(trained, columns, truth, others, two=two))
     return LabelGuess(
-        **guess().model_dump(),
+        **guess(every).model_dump(),
         others=records - len(view.own),
         epsilon=view.params.epsilon,
-        as_source=guess(from_own_splits(view)),
-        exact=guess(exact_only) if noise else None,
-        without_noise=guess(in_place_of(evidence.exact)) if hides else None,
-        after_inversion=guess(in_place_of(inverted)) if noise else None,
+        as_source=guess(own),
+        exact=guess(exact) if noise else None,
+        without_noise=guess({**every, **evidence.exact}) if hides else None,
+        after_inversion=guess({**every, **inverted}) if noise else None,
         own_labels_and_spaces=None if truth is None or spaces is None else spaces.figures(truth, two=two),
         own_labels_and_columns=None if truth is None or columns is None else columns.figures(truth, two=two),
         accuracy_by_tree=[step.accuracy for step in steps],

@@ -21,7 +21,6 @@ kinds gives it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations_with_replacement, pairwise
 
@@ -104,46 +103,42 @@ def _choices(kinds: int, size: int) -> Ints:
 DEALS, CHANCE = 3, 0.05
 
 
-@dataclass(frozen=True, eq=False)
-class OpenedNode:
-    """One node's opened sums of one source, and what the split party knows of its records.
-
-    Attributes:
-        sums: (M, 2) left sums of g and h in the secret order.
-        own: (n,) the records of the node that the split party labels, `values` (n, 2) their g and h, `codes` (n, d)
-            their bins in the source's columns.
-        others: the other records of the node; `scores`: those that they can have.
-        threshold: fewest own records on either side of a candidate.
-    """
-
-    sums: Ints = field(repr=False)
-    own: Ints = field(repr=False)
-    values: Ints = field(repr=False)
-    codes: Ints = field(repr=False)
-    others: Ints = field(repr=False)
-    scores: PossibleScores = field(repr=False)
-    threshold: int
-
-
 class NodeReader:
-    """The attack on one opened node.
+    """The attack on one node's opened sums of one source, by what the split party knows of its records.
 
     Attributes:
         links: candidate, by canonical number → the place of its sum.
     """
 
-    def __init__(self, node: OpenedNode, domains: BinDomains, loss: SharedLabelLoss) -> None:
-        self.node, self._domains = node, domains
-        pairs, scores = node.scores, node.scores.scores[:, np.newaxis]
-        self._record = pairs.records
+    def __init__(
+        self,
+        sums: Ints,
+        own: tuple[Ints, Ints],
+        others: Ints,
+        possible: PossibleScores,
+        threshold: int,
+        domains: BinDomains,
+        loss: SharedLabelLoss,
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            sums: (M, 2) left sums of g and h in the secret order.
+            own: of the n records of the node that the split party labels g and h (n, 2), and bins in the source's
+                columns (n, d).
+            others: the other records of the node; `possible`: the scores that they can have.
+            threshold: fewest own records on either side of a candidate.
+        """
+        (self._values, self._codes), self._others, self._domains = own, others, domains
+        scores = possible.scores[:, np.newaxis]
+        self._record = possible.records
         of_first = loss.gradients(scores, np.zeros(len(scores), dtype=np.int64))
         kinds, kind = np.unique(of_first, axis=0, return_inverse=True)
         self._kind: Ints = kind.reshape(-1)
         self._small = SmallSums(kinds.reshape(-1, 2))
-        self.sums = np.unique(node.sums, axis=0)  # equal sums are of the same records
-        left, count = self._left_of(node.codes)
-        self._left = left
-        permitted = (count >= node.threshold) & (len(node.own) - count >= node.threshold)
+        self.sums = np.unique(sums, axis=0)  # equal sums are of the same records
+        self._left, count = self._left_of(self._codes)
+        permitted = (count >= threshold) & (len(self._codes) - count >= threshold)
         self._cuts = np.array(list(self._consecutive(permitted)), dtype=np.int64).reshape(-1, 2)
         self._between = count[self._cuts[:, 1]] - count[self._cuts[:, 0]]
         # without an own record between them any equal sums would fit
@@ -152,7 +147,7 @@ class NodeReader:
 
     def _left_of(self, codes: Ints) -> tuple[Ints, Ints]:
         """Own sums (candidates, 2) left of every candidate, and the number of own records."""
-        values = np.concatenate([self.node.values, np.ones((len(codes), 1), dtype=np.int64)], axis=1)
+        values = np.concatenate([self._values, np.ones((len(codes), 1), dtype=np.int64)], axis=1)
         sums = left_sums(codes, self._domains.candidates, values, [np.arange(len(codes))])[0]
         return sums[:, :2], sums[:, 2]
 
@@ -163,10 +158,10 @@ class NodeReader:
         records between them that chance gives more than `CHANCE` of the fits are left out.
         """
         cut, below, above = self._fits(self._left)
-        by_chance = np.zeros(len(self.node.own) + 1)
+        by_chance = np.zeros(len(self._codes) + 1)
         pairs = below * len(self.sums) + above
         for _ in range(DEALS):
-            dealt, lower, upper = self._fits(self._left_of(generator.permutation(self.node.codes))[0])
+            dealt, lower, upper = self._fits(self._left_of(generator.permutation(self._codes))[0])
             # records that lie alone in a bin fit their true cut in whichever bin they are dealt
             other = ~np.isin(lower * len(self.sums) + upper, pairs)
             by_chance += np.bincount(self._between[dealt[other]], minlength=len(by_chance)) / DEALS
@@ -238,7 +233,7 @@ class NodeReader:
         return narrowed
 
     def _read(self, column: int, lower: int, upper: int) -> int:
-        node, domains = self.node, self._domains
+        others, domains = self._others, self._domains
         own = self._left[upper] - self._left[lower]
         sums = self.sums[self.links[upper]] - self.sums[self.links[lower]] - own
         read = int(self._small.read(keys_of(sums[np.newaxis]))[0])
@@ -248,11 +243,11 @@ class NodeReader:
         chosen = self._small.choices[read]
         kinds, times = np.unique(chosen[chosen != UNREAD], return_counts=True)
         can_be = np.zeros(len(domains.possible[column]), dtype=bool)
-        can_be[node.others[domains.can_be(column, node.others, bins)]] = True
+        can_be[others[domains.can_be(column, others, bins)]] = True
         pools = [np.unique(self._record[(self._kind == kind) & can_be[self._record]]) for kind in kinds]
         if any(len(pool) < many for pool, many in zip(pools, times, strict=True)):
             return 0  # not these records: the link is wrong
         possible = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *pools]))
         certain = [pool for pool, many in zip(pools, times, strict=True) if len(pool) == many]
-        narrowed = domains.narrow(column, np.setdiff1d(node.others, possible, assume_unique=True), ~bins)
+        narrowed = domains.narrow(column, np.setdiff1d(others, possible, assume_unique=True), ~bins)
         return narrowed + sum(domains.narrow(column, pool, bins) for pool in certain)

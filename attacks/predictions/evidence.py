@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from treetap.arrays import Bools, Floats, Ints
-from treetap.attacks.files import ScoredPrediction
+from treetap.attacks.audit_file import ScoredPrediction
 from treetap.attacks.predictions.decoding import MaskedTree, decode_paths, invert, possible_leaves
 from treetap.attacks.published.schema import DecodedPaths, DecodingSettings, InvertedWeights
 from treetap.attacks.view.kept_messages import located
@@ -46,8 +46,8 @@ def arrivals(replay: TranscriptReplay, records: int) -> dict[Place, Bools]:
         Malformed: messages of the prediction are of other records.
     """
     arrived: dict[Place, Bools] = {}
-    for message in replay.predicted.arrived:
-        block = replay.predicted.openings[message.attempt].block or records
+    for message in replay.arrived:
+        block = replay.openings[message.attempt].block or records
         if (first := message.round * block) >= records:
             raise Malformed(f"block {message.round} is beyond the {records} records")
         content: Any = content_of(message, "arrived_records")
@@ -200,9 +200,9 @@ def read_scores(
 
 def _opening(files: ScoredPrediction, replay: TranscriptReplay) -> prediction_pb2.OpenModel:
     """The last opening of a prediction by all parties. Raises BadInput for another job."""
-    if not replay.predicted.openings:
+    if not replay.openings:
         raise BadInput(f"{files.transcript}: the transcript of {files.job!r} is of no prediction")
-    opening = replay.predicted.openings[max(replay.predicted.openings)]
+    opening = replay.openings[max(replay.openings)]
     if opening.away:
         raise BadInput(
             f"prediction {files.job!r} went on without {', '.join(opening.away)}: its scores are means over both ways "
@@ -213,7 +213,7 @@ def _opening(files: ScoredPrediction, replay: TranscriptReplay) -> prediction_pb
 
 def _blocks_in_order(where: str, replay: TranscriptReplay, table: Table) -> Table:
     """The records of a masked prediction in the order of its blocks. Raises BadInput where that is not known."""
-    openings, attempts = replay.predicted.openings, sorted(replay.alignments)
+    openings, attempts = replay.openings, sorted(replay.alignments)
     if len(openings) > 1 or len(attempts) != 1 or any(it.serve or it.records_file for it in openings.values()):
         raise BadInput(
             f"{where} was interrupted, or was asked for single records: its transcript does not say which records "

@@ -262,11 +262,11 @@ _RATIO, _LEAVES, _CONFIDENT = "likelihood ratios", "likelihood ratios, leaves to
 
 def membership(intruder: Intruder) -> list[Membership]:
     """The best way by each artefact, beside a guess from the records alone."""
-    target, shadows = intruder.target, intruder.shadows
+    target = intruder.target
     alone, observed = _alone(intruder), target.statistics(target.trees)
     ratios = {
-        artefact: likelihood_ratios(observed[artefact], of_shadows, shadows.inside)
-        for artefact, of_shadows in shadows.statistics.items()
+        artefact: likelihood_ratios(observed[artefact], of_shadows, intruder.inside)
+        for artefact, of_shadows in intruder.statistics.items()
     }
     by_score = {_RATIO: ratios["answers"], _CONFIDENT: observed["answers"][:, 0]}
     held: dict[Artefact, dict[str, Floats]] = {

@@ -179,19 +179,15 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Shadows:
-    """S shadow models. `inside` (S, n): the records that each was trained on. `statistics`: by artefact, (S, n, d)."""
-
-    inside: Bools
-    statistics: dict[str, Floats] = field(repr=False)
-
-
-@dataclass(frozen=True)
 class Intruder:
-    """The evidence of attacks on a published model; `reasons`: what was not measured → why."""
+    """The evidence of attacks on a published model; `reasons`: what was not measured → why.
+
+    Of S shadow models `inside` (S, n): the records that each was trained on, and `statistics`: by artefact, (S, n, d).
+    """
 
     target: Target
-    shadows: Shadows
+    inside: Bools = field(repr=False)
+    statistics: dict[str, Floats] = field(repr=False)
     bounds: Bounds
     begun: float
     reasons: dict[str, str] = field(default_factory=dict)
@@ -266,8 +262,8 @@ def affordable(target: Target, bounds: Bounds, draw: np.random.Generator) -> Int
     return rows
 
 
-def shadows(target: Target, bounds: Bounds, begun: float, draw: np.random.Generator) -> Shadows:
-    """Shadow models in pairs: the second of a pair has the records that the first one has not.
+def shadows(target: Target, bounds: Bounds, begun: float, draw: np.random.Generator) -> tuple[Bools, dict[str, Floats]]:
+    """Shadow models in pairs, the second of which has the records that the first one has not: see `Intruder`.
 
     Further pairs are left out once time is short.
     """
@@ -283,7 +279,7 @@ def shadows(target: Target, bounds: Bounds, begun: float, draw: np.random.Genera
             inside.append(side)
             statistics.append(target.statistics(trained(target, np.flatnonzero(side), len(inside))))
     stacked = {name: np.stack([of_model[name] for of_model in statistics]) for name in statistics[0]}
-    return Shadows(np.stack(inside), stacked)
+    return np.stack(inside), stacked
 
 
 def _seconds(target: Target, rows: Ints) -> float:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from operator import itemgetter
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -41,11 +41,8 @@ PATHS = 8
 FARTHEST = 2.0
 
 
-class Path(NamedTuple):
-    """Candidates from the smallest left set, and the mean square of their differences less the cells."""
-
-    places: Ints
-    square: float
+#: Candidates from the smallest left set, and the mean square of their differences less the cells.
+Path = tuple[Ints, float]
 
 
 def cuts_of_columns(lefts: Floats, cells: Sequence[Floats], total: Floats) -> list[Ints | None]:
@@ -63,10 +60,9 @@ def cuts_of_columns(lefts: Floats, cells: Sequence[Floats], total: Floats) -> li
     for column in np.argsort(costs.min(axis=1) / search.widths):
         starts = [int(start) for start in np.argsort(costs[column]) if not taken[start]][:TRIED]
         if len(starts) and int((~taken).sum()) >= len(cells[column]) - 1:
-            path = min((search.path(int(column), start, taken) for start in starts), key=lambda it: it.square)
-            paths[column] = path
-            taken[path.places] = True
-    return [None if it is None or it.square > FARTHEST else it.places for it in search.given(paths)]
+            paths[column] = path = min((search.path(int(column), start, taken) for start in starts), key=itemgetter(1))
+            taken[path[0]] = True
+    return [None if it is None or it[1] > FARTHEST else it[0] for it in search.given(paths)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,19 +153,19 @@ class _Search:
         for before, reached in reversed(steps):
             places.append(int(reached[at]))
             at = int(before[at])
-        return Path(np.array([start, *reversed(places)]), float(cost.min()) / self.points.shape[1] / width)
+        return np.array([start, *reversed(places)]), float(cost.min()) / self.points.shape[1] / width
 
     def given(self, paths: Sequence[Path | None]) -> list[Path | None]:
         """The paths by column, given anew to those columns with as many cuts that are nearest in all."""
-        linked = [path for path in paths if path is not None]
+        linked = [path[0] for path in paths if path is not None]
         far = np.full((len(linked), len(self.widths)), np.float64(FARTHEST) * 1e3)
-        for number, path in enumerate(linked):
-            between = np.diff(self.points[[self.count, *path.places, self.count + 1]], axis=0)
+        for number, places in enumerate(linked):
+            between = np.diff(self.points[[self.count, *places, self.count + 1]], axis=0)
             for column in np.flatnonzero(self.widths == len(between)):
                 far[number, column] = ((between - self.cells[column, : len(between)]) ** 2).mean()
         by_column: list[Path | None] = [None] * len(self.widths)
         for number, column in zip(*linear_sum_assignment(far), strict=True):
-            by_column[column] = Path(linked[number].places, float(far[number, column]))
+            by_column[column] = linked[number], float(far[number, column])
         return by_column
 
 

@@ -44,23 +44,44 @@ def unpack(archive: Path, into: Path) -> None:
     Raises:
         BadInput: it is no archive, is damaged, leads out of `into`, or unpacks to too much.
     """
+    limit = left = _AT_LEAST + _TIMES * archive.stat().st_size
+
+    def copy(source: IO[bytes], target: IO[bytes]) -> None:
+        nonlocal left
+        while block := source.read(_BLOCK):
+            left -= len(block)
+            if left < 0:
+                raise BadInput(f"{archive}: unpacks to more than {limit} bytes, which no transcript does")
+            target.write(block)
+
+    def place(name: str, content: IO[bytes]) -> None:
+        path = PurePosixPath(name)
+        if not (TAP.fullmatch(path.name) or own_rows.NAME.fullmatch(path.name)):
+            return
+        if path.is_absolute() or ".." in path.parts:
+            raise BadInput(f"{archive}: {name!r} leads out of the archive")
+        target = into / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as file:
+            copy(content, file)
+
     try:
-        budget = _Budget(archive)
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as zipped:
                 for entry in zipped.infolist():
                     if not entry.is_dir():
                         with zipped.open(entry) as content:
-                            _place(budget, entry.filename, content, into)
+                            place(entry.filename, content)
             return
         with tempfile.TemporaryFile() as plain:
-            _decompress(budget, archive, plain)
+            with _decompressed(archive) as content:
+                copy(content, plain)
             plain.seek(0)
             # Of a plain file no header can take up more memory than the file is long.
             with tarfile.open(fileobj=plain, mode="r:") as tar:
                 for member in tar:
                     if member.isfile() and (taken := tar.extractfile(member)) is not None:
-                        _place(budget, member.name, taken, into)
+                        place(member.name, taken)
     except (*_UNREADABLE, ValueError) as failure:
         raise BadInput(
             f"{archive}: cannot be unpacked ({type(failure).__name__}): give a transcript's folder, one .tap file, or "
@@ -68,46 +89,16 @@ def unpack(archive: Path, into: Path) -> None:
         ) from failure
 
 
-class _Budget:
-    """Limits the bytes that are unpacked from an archive."""
-
-    def __init__(self, archive: Path) -> None:
-        self.archive = archive
-        self._left = self._limit = _AT_LEAST + _TIMES * archive.stat().st_size
-
-    def copy(self, source: IO[bytes], target: IO[bytes]) -> None:
-        while block := source.read(_BLOCK):
-            self._left -= len(block)
-            if self._left < 0:
-                raise BadInput(f"{self.archive}: unpacks to more than {self._limit} bytes, which no transcript does")
-            target.write(block)
-
-
-def _decompress(budget: _Budget, archive: Path, plain: IO[bytes]) -> None:
-    """Copy an archive, decompressed if it is compressed."""
+def _decompressed(archive: Path) -> IO[bytes]:
+    """The content of an archive, decompressed if it is compressed."""
     for compression in _COMPRESSIONS:
-        with compression(archive) as decompressed:
+        with compression(archive) as content:
             try:
-                decompressed.read(1)
+                content.read(1)
             except _UNREADABLE:
                 continue
-            decompressed.seek(0)
-            budget.copy(decompressed, plain)
-            return
-    with archive.open("rb") as file:
-        budget.copy(file, plain)
-
-
-def _place(budget: _Budget, name: str, content: IO[bytes], into: Path) -> None:
-    place = PurePosixPath(name)
-    if not (TAP.fullmatch(place.name) or own_rows.NAME.fullmatch(place.name)):
-        return
-    if place.is_absolute() or ".." in place.parts:
-        raise BadInput(f"{budget.archive}: {name!r} leads out of the archive")
-    target = into / place
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("wb") as file:
-        budget.copy(content, file)
+        return compression(archive)  # type: ignore[no-any-return]
+    return archive.open("rb")
 
 
 _BELOW = 3  # greatest depth of transcripts below a party's state, its parent folder or a container's volume

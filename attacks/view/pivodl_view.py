@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import stopped_by
 from treetap.wire.frame import content_of
 from treetap.wire.records import rows_of
-from treetap.wire.v2 import exchange_pb2, pivodl_pb2, types_pb2
+from treetap.wire.v2 import exchange_pb2, pivodl_pb2
 
 # The messages of a PIVODL job that name records or numbers in plaintext, as a transcript brings them.
 #
@@ -45,70 +45,42 @@ class ReceivedBins:
     codes: Ints = field(repr=False)
 
 
-@dataclass
-class JobMessages:
-    """Messages that a party received before the first tree, by attempt, and lists of records of wire form "paper"."""
+#: Messages that a party received before the first tree, and lists of records of wire form "paper", by step, attempt and
+#: sender: the parts that are kept of them, each under its place.
+SharedParts = defaultdict[tuple[str, int, str], dict[Any, Any]]
+#: Step → the parts of its message.
+SHARED: Mapping[str, Callable[[exchange_pb2.PeerMessage], dict[Any, Any]]] = {
+    "labelled_records": lambda it: {it.part: list(it.protocol.pivodl.labelled_records.chunks)},
+    "record_bins": lambda it: {
+        (column.column, column.first): column for column in it.protocol.pivodl.record_bins.columns
+    },
+    "candidate_records": lambda it: {
+        (it.round, it.stage, it.part): sum(len(listed.records) for listed in it.protocol.pivodl.candidate_records.sets)
+    },
+}
 
-    _labelled: dict[tuple[int, str], dict[int, list[types_pb2.RecordChunk]]] = field(default_factory=dict)
-    _bins: defaultdict[tuple[int, str], dict[tuple[int, int], pivodl_pb2.ColumnBins]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
-    _listed: dict[tuple[str, int, int, int, int], int] = field(default_factory=dict)
 
-    def take(self, peer: str, message: exchange_pb2.PeerMessage, step: str) -> None:
-        """Take a received message; one that came before is the same message."""
-        content: Any = content_of(message, step)
-        if step == "labelled_records":
-            parts = self._labelled.setdefault((message.attempt, peer), {})
-            parts[message.part] = list(content.chunks)
-        elif step == "record_bins":
-            for column in content.columns:
-                self._bins[message.attempt, peer][column.column, column.first] = column
-        elif step == "candidate_records":
-            ids = sum(len(listed.records) for listed in content.sets)
-            self._listed[peer, message.attempt, message.round, message.stage, message.part] = ids
+def _ownership(shared: SharedParts, party: str, parties: list[str], total: int) -> dict[str, Ints]:
+    """Party → the records that it labels; the transcript's party labels those that no other does.
 
-    def ownership(self, party: str, parties: list[str], total: int) -> dict[str, Ints]:
-        """Party → the records that it labels; the transcript's party labels those that no other does.
-
-        Empty where the transcript does not have every other party's. Raises Malformed if two parties label a record.
-        """
-        others = [name for name in parties if name != party]
-        for attempt in sorted({attempt for attempt, _ in self._labelled}, reverse=True):
-            # an interrupted attempt may lack the message of some party; an earlier one says the same
-            if all((attempt, name) in self._labelled for name in others):
-                labelled = {name: self._rows(attempt, name, total) for name in others}
-                times = np.zeros(total, dtype=np.int64)
-                for rows in labelled.values():
-                    times[rows] += 1
-                if (times > 1).any():
-                    raise Malformed("two parties are said to label the same record")
-                return {name: labelled.get(name, np.flatnonzero(times == 0)) for name in parties}
-        return {}
-
-    def _rows(self, attempt: int, party: str, total: int) -> Ints:
-        parts = self._labelled[attempt, party]
-        return rows_of((chunk for _, chunks in sorted(parts.items()) for chunk in chunks), total)
-
-    def bins(self) -> dict[str, int]:
-        """Source → bins that it sent this party in its last attempt: records × columns."""
-        return {
-            peer: sum(len(part.codes) // _code_type(part).itemsize for part in parts.values())
-            for (_, peer), parts in sorted(self._bins.items())
-        }
-
-    def columns(self, labelled: int) -> dict[str, ReceivedBins]:
-        """Source → bins of the `labelled` records of the transcript's party, where all of them came.
-
-        Raises Malformed for bins that are out of place or outside their column's.
-        """
-        # bins of every attempt are the same; an interrupted one may lack some
-        received = {peer: _whole(peer, parts, labelled) for (_, peer), parts in sorted(self._bins.items())}
-        return {peer: bins for peer, bins in received.items() if bins is not None}
-
-    def listed(self) -> int:
-        """Ids of records in the lists of candidates, of the paper's wire form."""
-        return sum(self._listed.values())
+    Empty where the transcript does not have every other party's. Raises Malformed if two parties label a record.
+    """
+    others = [name for name in parties if name != party]
+    for attempt in sorted({attempt for step, attempt, _ in shared if step == "labelled_records"}, reverse=True):
+        received = {name: parts for name in others if (parts := shared.get(("labelled_records", attempt, name)))}
+        # an interrupted attempt may lack the message of some party; an earlier one says the same
+        if len(received) == len(others):
+            labelled = {
+                name: rows_of((chunk for _, chunks in sorted(parts.items()) for chunk in chunks), total)
+                for name, parts in received.items()
+            }
+            times = np.zeros(total, dtype=np.int64)
+            for rows in labelled.values():
+                times[rows] += 1
+            if (times > 1).any():
+                raise Malformed("two parties are said to label the same record")
+            return {name: labelled.get(name, np.flatnonzero(times == 0)) for name in parties}
+    return {}
 
 
 def _code_type(part: pivodl_pb2.ColumnBins) -> np.dtype[Any]:
@@ -251,15 +223,20 @@ def pivodl_view(
     party: str,
     parties: list[str],
     params: PivodlParams,
-    job: JobMessages,
+    shared: SharedParts,
     trees: list[tuple[TreeReplay, TreeView]],
     total: int,
 ) -> PivodlView:
     """Build it from the replay of one party's transcript. Raises Malformed if messages contradict each other."""
-    ownership = job.ownership(party, parties, total)
+    ownership = _ownership(shared, party, parties, total)
     made = [_tree(party, params, ownership, *grown) for grown in trees] if ownership else []
-    columns = job.columns(len(ownership[party])) if ownership else {}
-    return PivodlView(party, parties, params, ownership, job.bins(), job.listed(), tuple(made), columns)
+    # bins of every attempt are the same; an interrupted one may lack some
+    sent = [(peer, parts) for (step, _, peer), parts in sorted(shared.items()) if step == "record_bins" and parts]
+    bins = {peer: sum(len(part.codes) // _code_type(part).itemsize for part in parts.values()) for peer, parts in sent}
+    listed = sum(sum(parts.values()) for (step, *_), parts in shared.items() if step == "candidate_records")
+    received = {peer: _whole(peer, parts, len(ownership[party])) for peer, parts in sent} if ownership else {}
+    columns = {peer: whole for peer, whole in received.items() if whole is not None}
+    return PivodlView(party, parties, params, ownership, bins, listed, tuple(made), columns)
 
 
 def _tree(

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from treetap.arrays import Ints
-from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages, Numbers, located
+from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages, located
 from treetap.attacks.view.received_rows import EmbeddingsView, EpochRows, Rows, decoded
 from treetap.attacks.view.replay import TranscriptReplay, read_replay
 from treetap.attacks.view.view import View
@@ -59,15 +59,9 @@ class PredictedEmbeddings:
         for attempt, number, rows in self._blocks:
             where = f"{self.path}: {party}: {EMBEDDINGS} of block {number}, attempt {attempt}"
             parts = self._messages.parts(party, attempt, number)
-            if not parts:
-                continue
-            if (count := _count(parts)) != len(rows):
-                raise Malformed(f"{where}: {count} rows for {len(rows)} records")
-            places, done = np.array([place[row] for row in rows.tolist()], dtype=np.int64), 0
-            for part in parts:
-                values[places[done : done + part.rows]] = decoded(part, width, params.wire_type, where)
-                done += part.rows
-            there[places] = True
+            if parts:
+                places = np.array([place[row] for row in rows.tolist()], dtype=np.int64)
+                values[places], there[places] = decoded(parts, len(rows), width, params.wire_type, where), True
         if not there.any():
             raise BadInput(f"{self.path}: holds no embeddings of {party}, as where it was away")
         records = np.flatnonzero(there)
@@ -99,7 +93,7 @@ def read_predicted(
             blocks, left_out = _blocks(shown, replay, trained.parties)
         except Malformed as fault:
             raise Malformed(f"{shown}: {fault}") from None
-    serves = any(opening.serve for opening in replay.predicted.openings.values())
+    serves = any(opening.serve for opening in replay.openings.values())
     faults += left_out
     if not (replay.finished or serves):
         faults.append("ends before its prediction does: it runs or was interrupted, or the end is missing")
@@ -113,7 +107,7 @@ def _check(path: Path, replay: TranscriptReplay, trained: EmbeddingsView, model:
     """Raise BadInput or Malformed unless the log is the label holder's, of a prediction with this model."""
     if not replay.prediction:
         raise BadInput(f"{path}: the transcript of {replay.job!r} is of no prediction")
-    for opening in replay.predicted.openings.values():
+    for opening in replay.openings.values():
         if (opening.model, opening.submission) != (model, trained.submission):
             other = "another training of that name" if opening.model == model else f"model {opening.model!r}"
             raise BadInput(f"{path}: predicts with {other}, not with the one that job {model!r} trained")
@@ -134,7 +128,7 @@ def _blocks(path: Path, replay: TranscriptReplay, parties: tuple[str, ...]) -> t
         BadInput: their records cannot be known.
         Malformed: parties sent different numbers of rows for a block, or a block has other records than the alignment.
     """
-    counts = {attempt: _counts(replay.network, parties, attempt) for attempt in sorted(replay.predicted.openings)}
+    counts = {attempt: _counts(replay.network, parties, attempt) for attempt in sorted(replay.openings)}
     counts = {attempt: blocks for attempt, blocks in counts.items() if blocks}
     blocks, left_out = list[Block](), 0
     for attempt, of_attempt in counts.items():
@@ -165,8 +159,8 @@ def _named(path: Path, replay: TranscriptReplay, attempt: int, blocks: Iterable[
     Raises BadInput where single records were asked for and the log does not name them.
     """
     aligned = _aligned(replay, attempt)
-    places = {number: replay.predicted.block(attempt, number, len(aligned)) for number in blocks}
-    opening = replay.predicted.openings[attempt]
+    places = {number: replay.block(attempt, number, len(aligned)) for number in blocks}
+    opening = replay.openings[attempt]
     if (opening.serve or opening.records_file) and any(of_block is None for of_block in places.values()):
         asked = "clients asked about" if opening.serve else f"{opening.records_file} names"
         raise BadInput(f"{path}: does not say which records are in its blocks, those that {asked}; {_REMEDY}")
@@ -178,7 +172,7 @@ def _counts(messages: NetworkMessages, parties: tuple[str, ...], attempt: int) -
     counts: dict[int, int] = {}
     for party in parties:
         for number in messages.places(party).get(attempt, []):
-            count = _count(messages.parts(party, attempt, number))
+            count = sum(part.rows for part in messages.parts(party, attempt, number))
             if counts.setdefault(number, count) != count:
                 raise Malformed(f"attempt {attempt}, block {number}: parties sent {counts[number]} and {count} rows")
     if counts and sorted(counts) != list(range(len(counts))):
@@ -194,12 +188,12 @@ def _unscored(replay: TranscriptReplay, counts: dict[int, dict[int, int]], attem
     """
     aligned, earlier = _aligned(replay, attempt), [other for other in counts if other < attempt]
     count = sum(counts[attempt].values())
-    if not earlier and (count == len(aligned) or 1 in replay.predicted.openings):
+    if not earlier and (count == len(aligned) or 1 in replay.openings):
         return aligned
     before = _aligned(replay, earlier[0]) if earlier else aligned
     alike = all(np.array_equal(before, _aligned(replay, other)) for other in earlier)
     # where all records have their score, one is scored again
-    if attempt not in replay.predicted.written or not alike or not 1 < count <= len(aligned):
+    if attempt not in replay.written or not alike or not 1 < count <= len(aligned):
         return None
     left = aligned[~np.isin(aligned, before[: len(aligned) - count])]
     return left if len(left) == count else None
@@ -212,7 +206,3 @@ def _aligned(replay: TranscriptReplay, attempt: int) -> Ints:
         gap = f" ({replay.gaps[-1]})" if replay.gaps else ""
         raise Malformed(f"attempt {attempt}: does not say which rows of the label holder's table the records are{gap}")
     return rows
-
-
-def _count(parts: list[Numbers]) -> int:
-    return sum(part.rows for part in parts)

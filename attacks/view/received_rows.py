@@ -48,14 +48,9 @@ class EpochRows:
     @property
     def directions(self) -> Rows:
         """The rows at unit length; a row of zeros stays one."""
-        return unit(self.values)
-
-
-def unit(values: Rows) -> Rows:
-    """Rows (n, width) divided by their length; those of length 0 as they are."""
-    wide = values.astype(np.float64)
-    length = np.linalg.norm(wide, axis=1, keepdims=True)
-    return np.asarray(wide / np.where(length > 0, length, 1.0), dtype=np.float32)
+        wide = self.values.astype(np.float64)
+        length = np.linalg.norm(wide, axis=1, keepdims=True)
+        return np.asarray(wide / np.where(length > 0, length, 1.0), dtype=np.float32)
 
 
 def together(epochs: Sequence[EpochRows]) -> EpochRows | None:
@@ -157,19 +152,14 @@ class ReceivedRows:
             if batch not in taken:
                 raise Malformed(f"{self._where(epoch, batch)}: {self.party} sat out this batch, or there is none")
         places = np.concatenate([np.zeros(0, dtype=np.int64), *(order[batch] for batch in batches)])
-        ascending = np.argsort(places)
-        target = np.empty_like(ascending)
-        target[ascending] = np.arange(len(places))
         values: Rows = np.empty((len(places), self.width), dtype=np.float32)
         done = 0
         for batch in batches:
-            where, parts = self._where(epoch, batch), self.messages.parts(self.sender, epoch, batch)
-            if (rows := sum(part.rows for part in parts)) != len(order[batch]):
-                raise Malformed(f"{where}: {rows} rows for {len(order[batch])} records")
-            for part in parts:
-                values[target[done : done + part.rows]] = decoded(part, self.width, self.params.wire_type, where)
-                done += part.rows
-        return EpochRows(epoch, places[ascending], values)
+            where, parts, rows = self._where(epoch, batch), self.messages.parts(self.sender, epoch, batch), order[batch]
+            values[done : done + len(rows)] = decoded(parts, len(rows), self.width, self.params.wire_type, where)
+            done += len(rows)
+        ascending = np.argsort(places)
+        return EpochRows(epoch, places[ascending], values[ascending])
 
     @property
     def _validated(self) -> bool:
@@ -191,16 +181,17 @@ def lost_batches(view: ReceivedRows) -> list[str]:
     return gaps
 
 
-def decoded(part: Numbers, width: int, wire_type: str, where: str) -> Rows:
-    """The rows (n, width) of one message. Raises Malformed, which names `where`, if it is of another form."""
+def decoded(parts: Sequence[Numbers], records: int, width: int, wire_type: str, where: str) -> Rows:
+    """The rows (records, width) of a batch. Raises Malformed, which names `where`, if a message is of another form."""
     from treetap.neural.numbers import from_bytes  # a view of a network without its numbers needs no PyTorch
 
-    if (part.width, part.wire_type) != (width, wire_type):
-        raise Malformed(
-            f"{where}: {part.width} numbers of {part.wire_type!r} a record, where the job has {width} of {wire_type!r}"
-        )
+    if (rows := sum(part.rows for part in parts)) != records:
+        raise Malformed(f"{where}: {rows} rows for {records} records")
+    if wrong := [part for part in parts if (part.width, part.wire_type) != (width, wire_type)]:
+        said = f"{wrong[0].width} numbers of {wrong[0].wire_type!r} a record"
+        raise Malformed(f"{where}: {said}, where the job has {width} of {wire_type!r}")
     try:
-        return np.asarray(from_bytes(part.values, part.rows, part.width, part.wire_type).numpy())
+        return np.concatenate([from_bytes(it.values, it.rows, it.width, it.wire_type).numpy() for it in parts])
     except ValueError as fault:
         raise Malformed(f"{where}: {fault}") from None
 

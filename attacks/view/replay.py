@@ -5,7 +5,7 @@ Whose transcript it is: the transcript may not say it, and each kind of view is 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +14,9 @@ import numpy as np
 from google.protobuf.message import Message
 
 from treetap.arrays import Ints
-from treetap.attacks.view.kept_messages import MemoryBudget, NetworkMessages, Series
+from treetap.attacks.view.kept_messages import MemoryBudget, NetworkMessages
 from treetap.attacks.view.opened_sums import ENTRIES
-from treetap.attacks.view.pivodl_view import OF_TREES, SENT, JobMessages
+from treetap.attacks.view.pivodl_view import OF_TREES, SENT, SHARED, SharedParts
 from treetap.attacks.view.tree_replay import Messages, TreeReplay
 from treetap.errors import BadInput, Malformed
 from treetap.models.keyed_ids import HashedIds
@@ -49,42 +49,13 @@ TrafficKey = tuple[bool, str, str, str]
 
 
 @dataclass
-class PredictionMessages:
-    """The attempts at a prediction in one party's log.
-
-    Attributes:
-        openings: attempt → what it opened.
-        written: the attempts that scored all their blocks, so that the predictions were to be written.
-        arrived: messages, received in order, of the records that arrived at nodes of the party's.
-    """
-
-    openings: dict[int, prediction_pb2.OpenModel] = field(default_factory=dict)
-    written: set[int] = field(default_factory=set)
-    arrived: list[exchange_pb2.PeerMessage] = field(default_factory=list)
-    _blocks: dict[tuple[int, int], Series[exchange_pb2.PeerMessage]] = field(default_factory=dict)
-
-    def take(self, message: exchange_pb2.PeerMessage) -> None:
-        """Take a message with the records of a block, which the party sent; each receiver's is the same.
-
-        Raises Malformed if it is another.
-        """
-        self._blocks.setdefault((message.attempt, message.round), Series()).add(message, message)
-
-    def block(self, attempt: int, number: int, total: int) -> Ints | None:
-        """Places (n,) of the records of a block among the `total` common ones; None where the log does not have them.
-
-        Raises Malformed if there are no such records.
-        """
-        series = self._blocks.get((attempt, number))
-        if series is None or not series.whole:
-            return None
-        chunks = [chunk for part in series.in_order() for chunk in part.prediction.block_records.chunks]
-        return np.asarray(rows_of(chunks, total), dtype=np.int64)
-
-
-@dataclass
 class TranscriptReplay:
-    """One submission of a job as its transcript records it."""
+    """One submission of a job as its transcript records it.
+
+    Of a prediction `openings`: attempt → what it opened; `written`: the attempts that scored all their blocks, so that
+    the predictions were to be written; `arrived`: messages, received in order, of the records that arrived at nodes of
+    the party's.
+    """
 
     job: str
     folder: Path  # of the transcript
@@ -105,17 +76,15 @@ class TranscriptReplay:
     attempts: set[int] = field(default_factory=set)
     messages: Counter[TrafficKey] = field(default_factory=Counter)
     bytes: Counter[TrafficKey] = field(default_factory=Counter)
-    shared: JobMessages = field(default_factory=JobMessages)
+    shared: SharedParts = field(default_factory=lambda: defaultdict(dict))
     network: NetworkMessages = field(default_factory=NetworkMessages)
-    predicted: PredictionMessages = field(default_factory=PredictionMessages)
+    openings: dict[int, prediction_pb2.OpenModel] = field(default_factory=dict)
+    written: set[int] = field(default_factory=set)
+    arrived: list[exchange_pb2.PeerMessage] = field(default_factory=list)
+    _blocks: dict[tuple[int, int], Messages] = field(default_factory=dict)
 
     def tree(self, index: int, attempt: int) -> TreeReplay:
         return self.trees_by_attempt.setdefault((index, attempt), TreeReplay(index, attempt))
-
-    @property
-    def _of_split_parties(self) -> bool:
-        """True for a job in which any party may be drawn to open sums."""
-        return self.spec is not None and training_name(self.spec) == "pivodl"
 
     @property
     def begun(self) -> bool:
@@ -155,7 +124,8 @@ class TranscriptReplay:
                 raise Malformed(f"tree {record.round}: node {message.node} was split twice")
         elif isinstance(message, ENTRIES):
             tree = self.tree(record.round, record.attempt)
-            if isinstance(message, transcript_pb2.OwnSums) and self._of_split_parties:
+            of_split_parties = self.spec is not None and training_name(self.spec) == "pivodl"
+            if isinstance(message, transcript_pb2.OwnSums) and of_split_parties:
                 tree.opened.take_node(message, self.budget)
             else:
                 tree.opened.take(record.stage, message, self.budget)
@@ -169,10 +139,10 @@ class TranscriptReplay:
             self.tree(record.round, record.attempt).stored = True
         elif record.step == "open_model":
             self.prediction = True
-            self.predicted.openings[record.attempt] = request.prediction.open_model
+            self.openings[record.attempt] = request.prediction.open_model
         elif record.step == "write_predictions":
             self.finished = True
-            self.predicted.written.add(record.attempt)
+            self.written.add(record.attempt)
 
     def _take_message(self, record: TranscriptRecord, message: exchange_pb2.PeerMessage, sent: bool) -> None:
         self.peers.add(record.peer)
@@ -194,21 +164,34 @@ class TranscriptReplay:
         elif record.step == "noised_sums" and not sent:
             said = message.setup.noised_sums
             self.noised[record.peer] = ColumnPrivacy.said(record.peer, said.epsilon, said.delta, said.trees)
-        elif record.step in ("labelled_records", "record_bins", "candidate_records") and not sent:
+        elif record.step in SHARED and not sent:
             self.budget.take(len(record.message) if record.step != "candidate_records" else 0)
-            self.shared.take(record.peer, message, record.step)
+            # one that came before is the same message
+            self.shared[record.step, record.attempt, record.peer] |= SHARED[record.step](message)
         elif record.step == self.network.kind and not sent:
             self.network.take(record.peer, message, self.budget)
         elif record.step == "block_records" and sent:
             self.budget.take(len(record.message))
-            self.predicted.take(message)
+            # each receiver's is the same
+            self._blocks.setdefault((message.attempt, message.round), Messages()).add(message, message)
         elif record.step == "arrived_records" and not sent:
             self.budget.take(len(record.message))
-            self.predicted.arrived.append(message)
+            self.arrived.append(message)
         elif record.step == "won_splits" and not sent:
             self.owners |= {message.growth.won_splits.owner} - {""}  # of padded trees one says that nothing was won
         elif record.step == "record_digest" and sent:
             self.own_digest = message.alignment.record_digest.digest
+
+    def block(self, attempt: int, number: int, total: int) -> Ints | None:
+        """Places (n,) of the records of a block among the `total` common ones; None where the log does not have them.
+
+        Raises Malformed if there are no such records.
+        """
+        series = self._blocks.get((attempt, number))
+        if series is None or not series.whole:
+            return None
+        chunks = [chunk for part in series.in_order() for chunk in part.prediction.block_records.chunks]
+        return np.asarray(rows_of(chunks, total), dtype=np.int64)
 
     def _align(self, attempt: int, chained: transcript_pb2.OwnAlignment) -> None:
         if chained.records > _MOST_ROWS:

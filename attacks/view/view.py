@@ -48,7 +48,7 @@ class View:
     transcript does not have them. `own_digest`: SHA-256 of the party's sorted ids, where the transcript holds it.
     `trees`: the last complete growth of each tree, by index; `unfinished`: trees that were begun and never completed,
     as of their last growth. `attempt`: the newest one. `finished`: the model was published.
-    `params`: the job's parameters; of these `max_depth`, `objective`, `missing` (a value that means missing, or None).
+    `params`: the job's parameters; of these `max_depth`, and `missing` (a value that means missing, or None).
     `sent` is empty unless the party recorded both directions. `faults`: gaps of the transcript that limit every result.
     `anchor`: what its signatures show. `pivodl`: what it knows beside, of a PIVODL job; there `label_holder` has all
     parties that label records. `network`: its gradients, of a split network, which has no trees (`max_depth` 0).
@@ -71,7 +71,6 @@ class View:
     finished: bool
     params: JobParams = field(repr=False)
     max_depth: int
-    objective: str
     missing: float | None
     received: list[dict[str, Any]] = field(repr=False)
     sent: list[dict[str, Any]] = field(repr=False)
@@ -92,7 +91,7 @@ class View:
     @property
     def regression(self) -> bool:
         """True if the label is a number rather than a class."""
-        return self.objective in REGRESSIONS
+        return self.params.objective in REGRESSIONS
 
     @property
     def withheld(self) -> bool:
@@ -229,7 +228,6 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         finished=replay.finished,
         params=params,
         max_depth=max_depth,
-        objective=params.objective,
         missing=None if math.isnan(params.missing) else params.missing,
         received=_traffic(replay, sent=False),
         sent=_traffic(replay, sent=True),

@@ -6,6 +6,7 @@ nodes that may be split but for children of its own splits, knows those anyway, 
 
 from __future__ import annotations
 
+import io
 import math
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -29,8 +30,10 @@ from treetap.attacks.document import (
     TrafficRow,
     TreeNode,
 )
+from treetap.attacks.report import print_summary
 from treetap.attacks.sections import chance_information
 from treetap.attacks.verdict import Compared, Verdict, judged
+from treetap.terminal import PlainConsole
 
 Ints = npt.NDArray[np.int64]
 HOLDER = "clinic"
@@ -103,6 +106,18 @@ def made(
         traffic=_traffic(found),
         advice=None if classes is None else advise(_job(names, classes, found), None),
     )
+
+
+def printed(document: Document, width: int) -> list[str]:
+    """The lines of the summary in a terminal of this width."""
+    out = io.StringIO()
+    print_summary(document.plain(), PlainConsole(file=out, width=width))
+    return out.getvalue().splitlines()
+
+
+def in_terminal(document: Document, width: int = 250) -> str:
+    """The same without line breaks."""
+    return " ".join(" ".join(printed(document, width)).split())
 
 
 def verdict_of(name: str, party: Party, records: int) -> Verdict:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable
+from functools import reduce
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tests.oracle import OracleSplit, OracleTree
 from tests.simulator import Federation, finished, run
 from tests.worlds import World, spec
+from treetap.attacks.audit_file import AuditedParty, AuditFile, LabelTable
 from treetap.attacks.view.known_trees import Ints, TreeView
 from treetap.attacks.view.view import View
 from treetap.trees.params import BoostingParams, TreeParams
@@ -18,6 +23,9 @@ from treetap.wire.transcript import TranscriptReader, open_message
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import OwnAlignment, TranscriptRecord
 
+Records = list[TranscriptRecord]
+#: What becomes of the records of a transcript.
+Change = Callable[[Records], Iterable[TranscriptRecord]]
 #: node → (records, source)
 Nodes = dict[int, tuple[list[int], str]]
 #: short keys make fast tests; nothing here depends on their strength
@@ -39,6 +47,20 @@ def train(folder: Path, here: World, params: TreeParams, record: Any = "received
 def transcript(states: dict[str, Path], party: str, job: str = "job") -> Path:
     """Where a party's transcript of a job lies."""
     return states[party] / "transcripts" / job
+
+
+def audit_file_of(folder: Path, here: World, states: dict[str, Path], parties: Iterable[str]) -> AuditFile:
+    """The file of an audit of these parties, after the labels and the parties' tables are written into the folder."""
+    ids = [f"r{i:05d}" for i in range(len(here.y))]
+    pq.write_table(pa.table({"id": ids, "y": here.y}), folder / "labels.parquet")
+    audited = []
+    for name in parties:
+        columns, tables = here.tables[name]
+        path = folder / f"{name}.parquet"
+        pq.write_table(tables["train"], path)
+        audited.append(AuditedParty(name=name, transcript=transcript(states, name), table=path, columns=list(columns)))
+    label = LabelTable(path=folder / "labels.parquet", column="y")
+    return AuditFile(label=label, party=audited, attacks=["uni", "cl"])
 
 
 def knowable(here: World, tree: OracleTree, party: str, params: BoostingParams) -> Nodes:
@@ -73,9 +95,7 @@ def knowledge(view: View) -> list[Nodes]:
     return [known(tree) for tree in view.trees]
 
 
-def rewritten(
-    source: Path, target: Path, change: Callable[[list[TranscriptRecord]], Iterable[TranscriptRecord]]
-) -> Path:
+def rewritten(source: Path, target: Path, change: Change) -> Path:
     """A transcript with a sound chain of its own, whose records are those of `source` after a change."""
     with TranscriptWriter(target) as writer:
         for r in change(list(TranscriptReader(source))):
@@ -85,15 +105,65 @@ def rewritten(
     return target
 
 
+def changed(step: str, content: Callable[[Any], object] | None = None, which: int = 0, /, **fields: Any) -> Change:
+    """A change of one record of a step: of its message, then of its own fields."""
+
+    def change(records: Records) -> Records:
+        _edit([record for record in records if record.step == step][which], content, fields)
+        return records
+
+    return change
+
+
+def repeated(step: str, content: Callable[[Any], object] | None = None, /, **fields: Any) -> Change:
+    """The first record of a step, and behind it the same one with a change."""
+
+    def change(records: Records) -> Iterable[TranscriptRecord]:
+        place = next(number for number, record in enumerate(records) if record.step == step)
+        again = TranscriptRecord.FromString(records[place].SerializeToString())
+        _edit(again, content, fields)
+        return [*records[: place + 1], again, *records[place + 1 :]]
+
+    return change
+
+
+def without(step: str, which: int = 0) -> Change:
+    """All records but one of a step."""
+
+    def change(records: Records) -> Records:
+        left_out = [record for record in records if record.step == step][which]
+        return [record for record in records if record is not left_out]
+
+    return change
+
+
+def filled(**values: Any) -> Callable[[Any], None]:
+    """A change of a message: values by dotted name, with __ for a dot."""
+
+    def change(message: Any) -> None:
+        for path, value in values.items():
+            *above, name = path.split("__")
+            setattr(reduce(getattr, above, message), name, value)
+
+    return change
+
+
+def _edit(record: TranscriptRecord, content: Callable[[Any], object] | None, fields: dict[str, Any]) -> None:
+    if content is not None:
+        message = open_message(record)
+        content(message)
+        record.message = message.SerializeToString()
+    for name, value in fields.items():
+        setattr(record, name, value)
+
+
 def with_rows(source: Path, target: Path, change: Callable[[Ints], None]) -> Path:
     """A transcript as `source`, with a sound chain of its own, whose own rows (N,) are changed."""
     target.mkdir()
 
-    def changed(records: list[TranscriptRecord]) -> list[TranscriptRecord]:
-        for record in (record for record in records if record.step == "own_alignment"):
-            rows = kept(source, OwnAlignment.FromString(record.message)).rows
-            change(rows)
-            record.message = keep(target, OwnRows.of(rows, map(str, rows))).SerializeToString()
-        return records
+    def aligned(entry: OwnAlignment) -> None:
+        rows = kept(source, entry).rows
+        change(rows)
+        entry.CopyFrom(keep(target, OwnRows.of(rows, map(str, rows))))
 
-    return rewritten(source, target, changed)
+    return rewritten(source, target, changed("own_alignment", aligned))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tomllib
 from dataclasses import replace
 from html import unescape
@@ -12,13 +11,13 @@ from typing import Any
 import pytest
 
 from benchmarks import measured_networks
-from tests.attacks.documents import made
+from tests.attacks.documents import made, printed
 from tests.attacks.frontiers import DIGEST, frontier, point
 from treetap.attacks.advice import networks
 from treetap.attacks.advice.advise import AdvisedJob, advise, given, shipped, told
 from treetap.attacks.advice.names import Advice, Guessed
 from treetap.attacks.document import Document, parse
-from treetap.attacks.report import html, print_summary
+from treetap.attacks.report import html
 from treetap.attacks.report.advice import advised, basis
 from treetap.attacks.verdict import Compared, Word
 from treetap.commands.jobs.job_file import JobTable
@@ -27,7 +26,6 @@ from treetap.pages.section import Cell, Code, Section, Table, Text
 from treetap.party.defences.settings import Defences
 from treetap.party.policy import Policy
 from treetap.privacy.frontiers import FrontierDocument, Measured
-from treetap.terminal import PlainConsole
 
 STRICT = point("id_lmid", {"xi": 0.25, "counts": "shown"}, 0.85, 0.22)
 MILD = point("id_lmid", {"xi": 0.5, "counts": "shown"}, 0.88, 0.35)
@@ -79,10 +77,8 @@ def _own(advice: Advice) -> list[tuple[str, Any, bool]]:
 
 def _printed(document: Document, width: int) -> list[str]:
     """Each run of indented lines of the advice as the terminal has it."""
-    out = io.StringIO()
-    print_summary(document, PlainConsole(file=out, width=width))
     found, inside = [], False
-    for line in out.getvalue().partition("What lowers this")[2].partition("\n\n")[0].splitlines():
+    for line in "\n".join(printed(document, width)).partition("What lowers this")[2].partition("\n\n")[0].splitlines():
         if line.startswith("    "):
             found[len(found) :] = [] if inside else [""]
             found[-1] += line.removeprefix("    ") + "\n"

@@ -9,7 +9,9 @@ import resource
 import tarfile
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,14 +35,8 @@ def _lying_zip(path: Path) -> None:
     path.write_bytes(content.replace((24 << 20).to_bytes(4, "little"), (100).to_bytes(4, "little")))
 
 
-def _gzip_bomb(path: Path) -> None:
-    with gzip.open(path, "wb") as file:
-        for _ in range(24):
-            file.write(MEGABYTE)
-
-
-def _xz_bomb(path: Path) -> None:
-    with lzma.open(path, "wb", preset=0) as file:
+def _packed_bomb(opened: Any, path: Path) -> None:
+    with opened(path, "wb") as file:
         for _ in range(24):
             file.write(MEGABYTE)
 
@@ -97,8 +93,8 @@ def _leads_out(path: Path) -> None:
     [
         _zip_bomb,
         _lying_zip,
-        _gzip_bomb,
-        _xz_bomb,
+        partial(_packed_bomb, gzip.open),
+        partial(_packed_bomb, partial(lzma.open, preset=0)),
         _long_header,
         _header_without_content,
         _sparse,

@@ -2,64 +2,44 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from tests.attacks.documents import made
-from tests.attacks.recorded import train, transcript
-from tests.attacks.worlds import Ints, planted, random_trees
+from tests.attacks.documents import in_terminal, made
+from tests.attacks.recorded import audit_file_of, train
+from tests.attacks.worlds import Ints, planted, random_trees, views
+from tests.attacks.worlds import evidence as evidence_of
 from tests.commands.command import refused, treetap
 from tests.worlds import World, world
 from treetap.attacks.audit import audit
-from treetap.attacks.audit_file import AuditFile
+from treetap.attacks.audit_file import AuditFile, LabelTable
 from treetap.attacks.document import Document, parse
-from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.id2graph.schema import KnownLabelResult, KnownSettings
 from treetap.attacks.known_labels.evidence import Rows, SignatureEvidence, of_others
-from treetap.attacks.known_labels.names import KnownLabels, macro_auc, precision_first
+from treetap.attacks.known_labels.names import macro_auc, precision_first
 from treetap.attacks.known_labels.naming import known_neighbours, known_regression, regressed
 from treetap.attacks.limits import exceeded
 from treetap.attacks.registry import Needs, rows
-from treetap.attacks.report import html, print_summary
-from treetap.attacks.view.known_trees import KnownNode, TreeView
+from treetap.attacks.report import html
 from treetap.errors import BadInput
-from treetap.tables.labels import Labels
 from treetap.trees.params import BoostingParams
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 WAYS = (known_neighbours, known_regression)
 
 
-def _trees(leaves: Sequence[list[Ints]], total: int) -> list[TreeView]:
-    """Views of trees with these leaves, all of which are known, at one depth below the root."""
-    views = []
-    for index, tree in enumerate(leaves):
-        nodes = {1: KnownNode(1, np.arange(total), "root")}
-        nodes |= {2**10 + k: KnownNode(2**10 + k, rows, "received") for k, rows in enumerate(tree)}
-        views.append(TreeView(index, 0, True, total, nodes, None))
-    return views
-
-
-def _evidence(
-    leaves: Sequence[list[Ints]], labels: Ints, columns: Sequence[Sequence[float]] | None = None, **given: int
-) -> SignatureEvidence:
-    """What a party has that knows all leaves, with the auditor's labels."""
-    classes = [f"class {number}" for number in range(int(labels.max()) + 1)]
-    known = KnownLabels.of(len(labels), Labels(labels, classes), None)
-    table = None if columns is None else np.asarray(columns, dtype=np.float64)
-    return SignatureEvidence(_trees(leaves, len(labels)), known, table, KnownSettings(**given))
+def _evidence(leaves: Sequence[list[Ints]], labels: Ints, columns: object = None, **given: int) -> SignatureEvidence:
+    """What a party has that knows all leaves."""
+    return evidence_of(views(leaves, len(labels)), labels, columns, **given)
 
 
 def _found(evidence: SignatureEvidence) -> list[KnownLabelResult]:
@@ -122,7 +102,7 @@ def test_what_own_columns_told_before_is_no_news_of_the_training() -> None:
         assert result.reassigned_columns is not None
         assert abs(result.columns.auc.mean - result.reassigned_columns.auc.mean) < 0.04
     # and leaves that follow from the labels beyond the column do not
-    told = replace(evidence, trees=_trees(planted(1, labels, 12, 2, 0.5), 2000))
+    told = replace(evidence, trees=views(planted(1, labels, 12, 2, 0.5), 2000))
     for result in _found(told):
         assert result.nodes.auc.mean > result.reassigned.auc.mean + 0.1
 
@@ -207,16 +187,8 @@ def test_figures_are_those_of_scikit_learn(classes: int) -> None:
 
 
 def _file(folder: Path, here: World, params: BoostingParams) -> AuditFile:
-    """Train with three parties, and write the labels and the feature parties' tables."""
-    states = train(folder / "federation", here, params)
-    ids = [f"r{i:05d}" for i in range(len(here.y))]
-    pq.write_table(pa.table({"id": ids, "y": here.y}), folder / "labels.parquet")
-    parties = []
-    for name, (columns, tables) in list(here.tables.items())[1:]:
-        pq.write_table(tables["train"], folder / f"{name}.parquet")
-        party = AuditedParty(name=name, transcript=transcript(states, name), table=folder / f"{name}.parquet")
-        parties.append(party.model_copy(update={"columns": list(columns)}))
-    return AuditFile(label=LabelTable(path=folder / "labels.parquet", column="y"), party=parties, attacks=["uni", "cl"])
+    """Train with three parties; what an auditor has of the two feature parties."""
+    return audit_file_of(folder, here, train(folder / "federation", here, params), list(here.tables)[1:])
 
 
 @pytest.fixture(scope="module")
@@ -236,8 +208,7 @@ def document(file: AuditFile) -> Document:
 def test_the_document_and_both_reports_have_the_figures(document: Document) -> None:
     """Of every feature party, after a trip through JSON; figures, known labels and terms are in page and terminal."""
     assert parse(json.loads(json.dumps(document.plain()))) == document
-    page, out = html(document), io.StringIO()
-    print_summary(document, Console(file=out, width=220))
+    page, shown = html(document), in_terminal(document)
     section = page[page.index('id="known"') : page.index('id="bounds"')]
     for name, party in document.parties.items():
         known = party.known_labels
@@ -250,17 +221,17 @@ def test_the_document_and_both_reports_have_the_figures(document: Document) -> N
             for naming in (result.nodes, result.columns, result.reassigned):
                 for figure in (naming.auc, naming.precision, naming.accuracy):
                     assert f"{figure.mean:.3f}" in section
-                    assert f"{figure.mean:.3f}" in out.getvalue()
+                    assert f"{figure.mean:.3f}" in shown
         for order in (known.first_component, known.vote, known.heaviest_cut):
             for it in () if order is None else order.by.values():
                 for value in (it.auc, it.precision):
                     assert f"{value:.3f}" in section
-                    assert f"{value:.3f}" in out.getvalue()
+                    assert f"{value:.3f}" in shown
         assert f"<bdi>{name}</bdi>" in section
         verdict = next(it for it in document.verdicts if it.party == name and it.learned == "labels")
         assert verdict.before is not None
     assert "own columns, reassigned" in section
-    assert "Few known labels; 40 in each of 20 draws" in out.getvalue()
+    assert "Few known labels; 40 in each of 20 draws" in shown
     assert "Few known labels" not in html(made())
 
 
@@ -327,11 +298,10 @@ def test_a_regression_is_refused_with_the_reason(tmp_path: Path) -> None:
     here = world(60, (2, 2, 2), objective="reg:squarederror", seed=5)
     params = BoostingParams(objective="reg:squarederror", n_estimators=1, max_depth=2, max_bin=6)
     document = audit(_file(tmp_path, here, params), by_tree=False, progress=lambda *_: None)
-    why, out = "the label is a number, and these attacks name classes", io.StringIO()
+    why = "the label is a number, and these attacks name classes"
     for party in document.parties.values():
         assert party.known_labels is not None
         assert party.known_labels.drawn is None
         assert party.known_labels.reasons == dict.fromkeys(rows(Needs.KNOWN_LABELS), why)
     assert why in html(document)
-    print_summary(document, Console(file=out, width=220))
-    assert f"known-regression is left out: {why}." in out.getvalue()
+    assert f"known-regression is left out: {why}." in in_terminal(document)

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import ast
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -16,29 +15,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
-from tests.attacks.documents import made
+from tests.attacks.documents import in_terminal, made
 from tests.attacks.pivodl import PARAMS, shared_world, trained, views
-from tests.attacks.recorded import rewritten, transcript
+from tests.attacks.recorded import audit_file_of, changed, filled, rewritten, transcript
 from tests.commands.command import refused, treetap
 from tests.pivodl.worlds import binned
 from tests.worlds import World, spread, world
 from treetap.attacks.audit import audit
 from treetap.attacks.audit_file import AuditFile
 from treetap.attacks.document import PIVODL_ATTACKS, Document, parse
-from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.limits import exceeded
 from treetap.attacks.pivodl import column_claims
 from treetap.attacks.pivodl.bin_domains import UNPLACED, BinDomains, PossibleScores
 from treetap.attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
 from treetap.attacks.pivodl.evidence import scored
-from treetap.attacks.pivodl.opened_sums import NodeReader, OpenedNode
+from treetap.attacks.pivodl.opened_sums import NodeReader
 from treetap.attacks.registry import Needs, rows
-from treetap.attacks.report import html, print_summary
+from treetap.attacks.report import html
 from treetap.attacks.view.pivodl_view import PivodlView, ReceivedBins
 from treetap.attacks.view.view import View, read_view
 from treetap.errors import BadInput, Malformed
@@ -48,7 +43,6 @@ from treetap.trees.ensemble import ROOT
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import SharedLabelLoss
 from treetap.trees.tree_bins import left_sums
-from treetap.wire.v2 import transcript_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 pytestmark = [pytest.mark.filterwarnings("ignore:a 512-bit"), pytest.mark.xdist_group("pivodl-columns")]
@@ -65,11 +59,12 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Planted:
-    """A node whose sums are known to be those of `codes` (N, d), in the order `order`."""
+    """A node with `sums` that are known to be those of `codes` (N, d), in the order `order`."""
 
     codes: Any
     domains: BinDomains
     reader: NodeReader
+    sums: Any
     order: Any
 
 
@@ -81,16 +76,10 @@ def _planted(codes: Any, scores: Any, seed: int) -> Planted:
     shapes = tuple(Shape(BINS, False) for _ in range(codes.shape[1]))
     domains = BinDomains(RECORDS, rows[:OWN], ReceivedBins(shapes, codes[:OWN]))
     order = rng.permutation(len(domains.candidates))
-    node = OpenedNode(
-        sums=left_sums(codes, domains.candidates, values, [rows])[0][order],
-        own=rows[:OWN],
-        values=values[:OWN],
-        codes=codes[:OWN],
-        others=rows[OWN:],
-        scores=PossibleScores(rows[OWN:], scores[OWN:]),
-        threshold=1,
-    )
-    return Planted(codes, domains, NodeReader(node, domains, LOSS), order)
+    sums = left_sums(codes, domains.candidates, values, [rows])[0][order]
+    possible = PossibleScores(rows[OWN:], scores[OWN:])
+    reader = NodeReader(sums, (values[:OWN], codes[:OWN]), rows[OWN:], possible, 1, domains, LOSS)
+    return Planted(codes, domains, reader, sums, order)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -100,7 +89,7 @@ def test_a_planted_order_is_read_exactly(seed: int) -> None:
     planted = _planted(rng.integers(0, BINS, (RECORDS, 3)), rng.normal(size=RECORDS), seed)
     planted.reader.link(rng)
     sums = planted.reader.sums
-    original = planted.reader.node.sums
+    original = planted.sums
     for candidate, place in planted.reader.links.items():
         assert sums[place].tolist() == original[list(planted.order).index(candidate)].tolist()
     assert len(planted.reader.links) > 0.7 * len(planted.order)
@@ -263,7 +252,7 @@ def test_without_recorded_sums_left_sets_are_all(job: Any, tmp_path: Path) -> No
     [
         (lambda entry: entry.nodes.append(2), "are not of one node"),
         (lambda entry: setattr(entry, "candidates", entry.candidates + 1), "numbers are recorded, where there are"),
-        (lambda entry: setattr(entry, "first", 1), "parts of its numbers are missing"),
+        (filled(first=1), "parts of its numbers are missing"),
     ],
 )
 def test_changed_entries_are_refused(job: Any, tmp_path: Path, change: Any, fault: str) -> None:
@@ -271,17 +260,8 @@ def test_changed_entries_are_refused(job: Any, tmp_path: Path, change: Any, faul
     _, states, _ = job
     name = next(iter(states))
 
-    def changed(records: list[TranscriptRecord]) -> Iterator[TranscriptRecord]:
-        done = False
-        for record in records:
-            if record.step == "own_sums" and not done:
-                entry = transcript_pb2.OwnSums.FromString(record.message)
-                change(entry)
-                record.message, done = entry.SerializeToString(), True
-            yield record
-
     with pytest.raises(Malformed, match=fault):
-        read_view(rewritten(transcript(states, name), tmp_path / name, changed), party=name)
+        read_view(rewritten(transcript(states, name), tmp_path / name, changed("own_sums", change)), party=name)
 
 
 @pytest.fixture(scope="module")
@@ -292,16 +272,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> AuditFile:
 
 
 def _file(folder: Path, here: World, params: PivodlParams) -> AuditFile:
-    """Train, and write the labels and the parties' tables."""
-    states = trained(folder / "federation", here, params)
-    ids = [f"r{i:05d}" for i in range(len(here.y))]
-    pq.write_table(pa.table({"id": ids, "y": here.y}), folder / "labels.parquet")
-    parties = []
-    for name, (columns, tables) in here.tables.items():
-        path = folder / f"{name}.parquet"
-        pq.write_table(tables["train"], path)
-        parties.append(AuditedParty(name=name, transcript=transcript(states, name), table=path, columns=list(columns)))
-    return AuditFile(label=LabelTable(path=folder / "labels.parquet", column="y"), party=parties, attacks=["uni", "cl"])
+    """Train; what an auditor has of all parties."""
+    return audit_file_of(folder, here, trained(folder / "federation", here, params), here.tables)
 
 
 @pytest.fixture(scope="module")
@@ -363,8 +335,7 @@ def test_documents_of_other_protocols_have_no_such_key() -> None:
 @pytest.mark.second_tier
 def test_page_and_terminal_show_the_figures(document: Document) -> None:
     """Every figure of a guess and of what is disclosed is in both, and each way to guess has its dot."""
-    page, out = html(document), io.StringIO()
-    print_summary(document, Console(file=out, width=200))
+    page, said = html(document), in_terminal(document)
     section = page[page.index('id="shared"') : page.index('id="bounds"')]
     for name, party in document.parties.items():
         assert name in section
@@ -376,7 +347,7 @@ def test_page_and_terminal_show_the_figures(document: Document) -> None:
         figures = [f"{auc:.3f}" if auc >= 0.5 else f"{1 - auc:.3f} (inverted)" for auc in aucs]
         for figure in [*figures, f"{counts.bins:,}", f"{counts.continuing_ids:,}"]:
             assert figure in section
-            assert figure in out.getvalue()
+            assert figure in said
     assert section.count("<circle") >= sum(
         party.label_guess is not None and party.label_guess.auc is not None for party in document.parties.values()
     )

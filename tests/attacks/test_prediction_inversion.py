@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.attacks.pivodl import PARAMS, shared_world
-from tests.attacks.recorded import transcript
-from tests.masked.predictions import scores_of
-from tests.pivodl.federations import job_of, transparent
-from tests.pivodl.jobs import policies
-from tests.simulator import Federation, finished, run
 from treetap.attacks.predictions.decoding import MaskedTree, decode_paths, invert, possible_leaves
-from treetap.attacks.predictions.evidence import arrivals, recipient_trees
-from treetap.attacks.view.replay import read_replay
-from treetap.attacks.view.view import read_view
-from treetap.models.store import read_manifest, read_model
-from treetap.party.masked.passing import FRACTION
-from treetap.protocols.prediction import predict_request
 
 Ints = npt.NDArray[np.int64]
 LEAVES = np.array([4, 5, 6, 7])
@@ -104,53 +90,3 @@ def test_records_at_several_unknown_leaves_wait_for_the_others() -> None:
     joint = [MaskedTree(tree.leaves, tree.possible[rows], tree.weights, tree.known) for tree in trees]
     assert [tree.known.tolist() for tree in invert(joint, scores[rows])] == [tree.known.tolist() for tree in trees]
     assert [tree.known.tolist() for tree in invert(trees, scores, work=1)] != [[True] * 4] * 3
-
-
-@pytest.mark.second_tier
-@pytest.mark.filterwarnings("ignore:a 512-bit")
-def test_a_recipient_finds_weights_and_paths_on_its_own_disk(tmp_path: Path) -> None:
-    """Of a federation with noise: what its transcripts and its shard say gives exact weights that no message held."""
-    here = shared_world(300, fresh=120)
-    params = replace(PARAMS, epsilon=8.0)
-    predictions: dict[str, str] = {}
-
-    async def main() -> dict[str, Path]:
-        federation = Federation(tmp_path, here.tables, record="received", policies=policies(job_of(here, params)))
-        assert (await federation.train(job_of(here, params))).state == "finished"
-        for name in here.tables:
-            asked = predict_request(model="job", job=f"ask-{name}", recipient=name, block=50)
-            status = finished(await federation.predict(asked))
-            predictions[name] = status.predictions
-        return federation.states
-
-    with transparent():
-        states = run(main())
-    shards = {name: read_model(state / "models" / "job")[1] for name, state in states.items()}
-    gained = 0
-    for number, name in enumerate(here.tables):
-        view = read_view(transcript(states, name), party=name).pivodl
-        assert view is not None
-        arrived = arrivals(read_replay(states[name] / "transcripts" / f"ask-{name}")[0], 120)
-        trees = recipient_trees(view, shards[name], arrived, here.new[number], FRACTION)
-        margin = read_manifest(states[name] / "models" / "job")["base_margin"]
-        scores = np.rint((scores_of(predictions[name]) - margin) * 2.0**FRACTION).astype(np.int64)
-        found = invert(trees, scores)
-        for t, (before, after) in enumerate(zip(trees, found, strict=True)):
-            true = {each["node"]: each["weight"] for shard in shards.values() for each in shard[t]["weights"]}
-            for place in np.flatnonzero(after.known):
-                expected = np.rint(np.array(true[int(after.leaves[place])]) * 2.0**FRACTION).astype(np.int64)
-                assert after.weights[place].tolist() == expected.tolist()
-            gained += int(after.known.sum() - before.known.sum())
-        decoded = [decode_paths(found, scores, record) for record in range(120)]
-        for record, each in enumerate(decoded):
-            assert each is None or each.solutions > 0
-            reached = (
-                sum(
-                    tree.weights[tree.leaves.tolist().index(leaf)]
-                    for tree, leaf in zip(found, each.leaves.tolist(), strict=True)
-                )
-                if each is not None and each.outcome == "unique"
-                else scores[record]
-            )
-            assert reached.tolist() == scores[record].tolist()
-    assert gained > 0

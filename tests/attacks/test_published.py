@@ -20,7 +20,7 @@ from treetap.attacks.intruder import intrude
 from treetap.attacks.limits import exceeded_by_published, parse
 from treetap.attacks.published import model as shadow_models
 from treetap.attacks.published.membership import class_shares, found_at, likelihood_ratios, member_columns
-from treetap.attacks.published.model import Bounds, Intruder, Shadows, Target
+from treetap.attacks.published.model import Bounds, Intruder, Target
 from treetap.attacks.published.schema import PublishedDocument
 from treetap.attacks.report.verdict import intruder_report, lines
 from treetap.errors import BadInput
@@ -196,7 +196,7 @@ def test_bounds_hold(overfitted: tuple[Path, Path, PublishedDocument]) -> None:
 def test_no_column_begins_late(small: Path) -> None:
     """Once time is short the columns that are left are named, the label first."""
     it = target(small / "model", small / "records.csv")
-    late = Intruder(it, Shadows(np.zeros((0, 60), dtype=bool), {}), Bounds(seconds=2.0), begun=-1e9)
+    late = Intruder(it, np.zeros((0, 60), dtype=bool), {}, Bounds(seconds=2.0), begun=-1e9)
     assert member_columns(late) == []
     ((what, why),) = late.reasons.items()
     assert what.startswith("columns the label, ")

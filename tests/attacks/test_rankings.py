@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from tests.attacks.worlds import planted, random_trees
-from treetap.attacks.id2graph.schema import KnownSettings, RankedResult
+from tests.attacks.worlds import evidence as evidence_of
+from tests.attacks.worlds import planted, random_trees, views
+from treetap.attacks.id2graph.schema import RankedResult
 from treetap.attacks.known_labels import naming
 from treetap.attacks.known_labels.evidence import SignatureEvidence, compared_names, of_others
-from treetap.attacks.known_labels.names import KnownLabels
 from treetap.attacks.known_labels.naming import extreme_end, principal, turned
 from treetap.attacks.registry import Needs, row, rows
 from treetap.attacks.report.verdict import lines
 from treetap.attacks.verdict import Compared, best_of, half_width, judged
 from treetap.attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, WholeCut
-from treetap.tables.labels import Labels
 
 ORDERS = ("first-component", "vote", "heaviest-cut")
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -36,26 +35,10 @@ def _with_splits(sides: Sequence[Bools]) -> list[TreeView]:
     return trees
 
 
-def _with_leaves(leaves: Sequence[list[Ints]], total: int) -> list[TreeView]:
-    """Trees of which these leaves were sent, and no split is the party's."""
-    trees = []
-    for index, tree in enumerate(leaves):
-        nodes = {1: KnownNode(1, np.arange(total), "root")}
-        nodes |= {2**8 + k: KnownNode(2**8 + k, records, "received") for k, records in enumerate(tree)}
-        trees.append(TreeView(index, 0, True, total, nodes, None))
-    return trees
-
-
 def _noisy(labels: Ints, trees: int, astray: float, seed: int = 0) -> list[Bools]:
     """Splits that follow the second class, a share of the records astray, every other one with its sides exchanged."""
     draw = np.random.default_rng(seed)
     return [(labels == 1) ^ (draw.random(len(labels)) < astray) ^ bool(k % 2) for k in range(trees)]
-
-
-def _evidence(trees: Sequence[TreeView], labels: Ints, columns: object = None, **given: int) -> SignatureEvidence:
-    known = KnownLabels.of(len(labels), Labels(labels, [str(k) for k in range(int(labels.max()) + 1)]), None)
-    table = None if columns is None else np.asarray(columns, dtype=np.float64)
-    return SignatureEvidence(trees, known, table, KnownSettings(**given))
 
 
 def _found(evidence: SignatureEvidence, names: Sequence[str] = ORDERS) -> dict[str, RankedResult]:
@@ -70,11 +53,11 @@ def test_orders_group_records() -> None:
     """A vote of good splits groups most records rightly, a column that is the label all of them, drawn splits none."""
     alike = (np.random.default_rng(4).random(600) < 0.5).astype(np.int64)
     for labels in (alike, LABELS):
-        by = _found(_evidence(_with_splits(_noisy(labels, 12, 0.2)), labels, labels[:, None] * 9.0))
+        by = _found(evidence_of(_with_splits(_noisy(labels, 12, 0.2)), labels, labels[:, None] * 9.0))
         assert (by["first-component"].by["splits"].v_measure or 0) > 0.4
         assert (by["vote"].by["splits-alike"].v_measure or 0) > 0.7
         assert by["first-component"].by["columns"].v_measure == pytest.approx(1)
-    drawn = _found(_evidence(_with_splits(_noisy(LABELS, 12, 0.5)), LABELS))
+    drawn = _found(evidence_of(_with_splits(_noisy(LABELS, 12, 0.5)), LABELS))
     assert all((it.v_measure or 0) < 0.05 for result in drawn.values() for it in result.by.values())
 
 
@@ -83,7 +66,7 @@ def test_splits_that_follow_the_labels_give_their_order_away() -> None:
 
     No label is known: the sizes of the classes tell the side, and so do those labels that are known.
     """
-    evidence = _evidence(_with_splits(_noisy(LABELS, 12, 1 / 3)), LABELS)
+    evidence = evidence_of(_with_splits(_noisy(LABELS, 12, 1 / 3)), LABELS)
     found = _found(evidence)
     for name, kind, low, high in (
         ("heaviest-cut", "splits", 0.58, 0.75),
@@ -109,7 +92,7 @@ def test_leaves_that_follow_the_labels_give_their_order_away() -> None:
     """Of two classes and of several, each against the rest; a party that won no split has no vote."""
     for classes in (2, 4):
         labels = np.random.default_rng(5).choice(classes, 800, p=[0.7, *[0.3 / (classes - 1)] * (classes - 1)])
-        evidence = _evidence(_with_leaves(planted(1, labels, 8, 2, 0.2), 800), labels)
+        evidence = evidence_of(views(planted(1, labels, 8, 2, 0.2), 800), labels)
         found = _found(evidence)
         assert found.keys() == {"first-component"}
         assert evidence.reasons == dict.fromkeys(("vote", "heaviest-cut"), "the party won no split")
@@ -125,8 +108,8 @@ def test_what_has_nothing_to_do_with_the_labels_gives_nothing_away() -> None:
         draw = np.random.default_rng([seed, 7])
         labels = (draw.random(300) < 0.2).astype(np.int64)
         trees = _with_splits([draw.random(300) < 0.5 for _ in range(4)])
-        trees += _with_leaves(random_trees(seed, 300, 3, 6), 300)
-        evidence = _evidence(trees, labels, draw.normal(size=(300, 3)))
+        trees += views(random_trees(seed, 300, 3, 6), 300)
+        evidence = evidence_of(trees, labels, draw.normal(size=(300, 3)))
         found = _found(evidence)
         assert all(0.5 <= it.auc < 0.65 for result in found.values() for it in result.by.values())
         (compared,) = compared_names(evidence)
@@ -139,7 +122,7 @@ def test_own_columns_count_as_what_was_there_before() -> None:
     draw = np.random.default_rng(2)
     columns = np.stack([LABELS + draw.normal(0, 0.5, 600) for _ in range(3)], axis=1)
     columns[::9, 0] = np.nan
-    evidence = _evidence(_with_splits([column < 0.5 for column in columns.T]), LABELS, columns)
+    evidence = evidence_of(_with_splits([column < 0.5 for column in columns.T]), LABELS, columns)
     found = _found(evidence)
     before = max(found["vote"].by["columns"].auc, found["first-component"].by["columns"].auc)
     assert before > 0.95
@@ -153,7 +136,7 @@ def test_a_side_that_sizes_do_not_tell_is_said_to_be_of_known_labels() -> None:
     draw = np.random.default_rng(4)
     apart = draw.random(800) < 0.25
     labels = (~apart & (draw.random(800) < 0.3)).astype(np.int64)
-    evidence = _evidence(_with_splits([apart]), labels)
+    evidence = evidence_of(_with_splits([apart]), labels)
     it = _found(evidence)["heaviest-cut"].by["splits"]
     assert it.auc == pytest.approx(0.5 + 0.5 * apart.sum() / (labels == 0).sum())
     assert it.by_sizes is False
@@ -168,7 +151,7 @@ def test_a_rare_class_of_several_counts_by_its_better_side() -> None:
     """No known label is of the third class, and a verdict counts every choice of the three sides as a try."""
     labels = np.array([0] * 290 + [1] * 290 + [2] * 20)
     first, third = _noisy((labels == 0).astype(np.int64), 1, 0.1)[0], labels == 2
-    evidence = _evidence(_with_splits([first | third] * 3), labels, draws=1, known=5)
+    evidence = evidence_of(_with_splits([first | third] * 3), labels, draws=1, known=5)
     assert not (evidence.truth[evidence.drawn[0][0]] == 2).any()
     found = _found(evidence)["heaviest-cut"].by["splits"]
     named = evidence.named["heaviest-cut", "splits"]
@@ -187,7 +170,7 @@ def test_a_party_that_labels_records_orders_those_of_others() -> None:
     sides = _with_splits(_noisy(LABELS, 8, 0.3))
     aucs = []
     for labels in (LABELS, wrong):
-        evidence = _evidence(sides, labels)
+        evidence = evidence_of(sides, labels)
         evidence = replace(evidence, known=of_others(evidence.known, own))
         aucs.append(_found(evidence)["vote"].by["splits"].auc)
         assert [it.floor for it in compared_names(evidence)] == [""]  # what is not scored is not left out
@@ -197,7 +180,7 @@ def test_a_party_that_labels_records_orders_those_of_others() -> None:
 def test_what_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records and the lightest splits beyond the bounds: the figure is called a floor, with what was left out."""
     monkeypatch.setattr(naming, "_MOST_NUMBERS", 600)
-    evidence = _evidence(_with_splits(_noisy(LABELS, 12, 0.3)), LABELS, most_records=60, draws=2)
+    evidence = evidence_of(_with_splits(_noisy(LABELS, 12, 0.3)), LABELS, most_records=60, draws=2)
     found = _found(evidence)
     many = len(evidence.places)
     assert {result.left_out for result in found.values()} == {12 - 600 // many}
@@ -254,7 +237,7 @@ def test_the_best_of_all_comparisons_is_the_verdict() -> None:
 
 def test_every_attack_by_trees_takes_part_in_the_verdict() -> None:
     """Each row that names or orders records leaves something for the comparison."""
-    evidence = _evidence(_with_splits(_noisy(LABELS, 3, 0.3)), LABELS, draws=1)
+    evidence = evidence_of(_with_splits(_noisy(LABELS, 3, 0.3)), LABELS, draws=1)
     for attack in rows(Needs.KNOWN_LABELS).values():
         attack.run(evidence)
     assert {name for name, _ in evidence.named} == set(rows(Needs.KNOWN_LABELS))

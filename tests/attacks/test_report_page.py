@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.attacks.documents import COLUMNS, made
-from treetap.attacks.document import Document, SeenTree, parse
+from tests.attacks.documents import COLUMNS, made, printed
+from treetap.attacks.document import Document, SeenTree
 from treetap.attacks.registry import GROUPING
 from treetap.attacks.report import bounds, html, labels, page, trees
 from treetap.attacks.report.glossary import ATTACKS, KINDS, SOURCES, rank
@@ -140,10 +140,13 @@ def test_a_large_job_is_a_small_file() -> None:
     ],
 )
 def test_what_is_missing_is_said(options: dict[str, Any], sentence: str) -> None:
-    """Without labels, classes, attacks, parties or trees the page says so."""
-    page = unescape(html(made(**{"trees": 2, **options})))
-    assert sentence in page
+    """Without labels, classes, attacks, parties or trees page and terminal say so; what is there is still shown."""
+    document = made(**{"trees": 2, **options})
+    assert sentence in unescape(html(document))
     assert sentence not in _ordinary()[1]
+    said = " ".join(printed(document, 400))
+    assert sentence in said or not document.trees
+    assert "per node, not joint" in said
 
 
 def test_without_labels_no_figure_needs_one() -> None:
@@ -173,13 +176,6 @@ def test_an_unknown_field_is_named() -> None:
         html(content)
     for part in ("parties.lab-north.attacks.cl.purity", "traffic.0.class: ", "'GOSSIP'", "records: "):
         assert part in str(refused.value)
-
-
-def test_a_document_survives_its_json() -> None:
-    """What `plain` writes, `parse` reads."""
-    document = made(trees=2, classes=3)
-    assert parse(document.plain()) == document
-    assert {"class", "from", "to", "step", "messages", "bytes"} == document.plain()["traffic"][0].keys()
 
 
 def test_words_for_everything() -> None:

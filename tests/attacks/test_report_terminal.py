@@ -7,27 +7,23 @@
 
 from __future__ import annotations
 
-import io
 import re
-from html.parser import HTMLParser
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-from tests.attacks.documents import HOLDER, made
+from tests.attacks.documents import HOLDER, in_terminal, made, printed
 from tests.attacks.sums_documents import both_directions, figures, unread
 from treetap.attacks.document import Document, parse
 from treetap.attacks.limits import exceeded
 from treetap.attacks.limits import parse as limits
 from treetap.attacks.pivodl.schema import SourceColumns, SourceFigures
-from treetap.attacks.report import html, print_summary
+from treetap.attacks.report import html
 from treetap.attacks.report.pivodl import column_words
 from treetap.attacks.report.sums import WHO_KNOWS, words
 from treetap.attacks.sums.schema import CellsRead
 from treetap.errors import BadInput
-from treetap.terminal import PlainConsole
 
 WHY = "the party offered no sums"
 SENTENCE = (
@@ -42,18 +38,12 @@ WAYS = ("as received", "after gain inversion", "own labels and nodes", "own labe
 HIDDEN = "without noise"
 
 
-def _printed(document: Document, width: int) -> list[str]:
-    text = io.StringIO()
-    print_summary(document.plain(), PlainConsole(file=text, width=width))
-    return text.getvalue().splitlines()
-
-
 @pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
 def test_no_figure_is_cut(width: int) -> None:
     """All scores, sizes and bounds stand whole in a line; no table is wider than the terminal."""
     document = made(parties=3, trees=2)
-    lines = _printed(document, width)
+    lines = printed(document, width)
     words = " ".join(lines).split()
     assert not any("…" in line for line in lines)
     assert max((len(line) for line in lines if "──" in line), default=0) <= width
@@ -69,31 +59,15 @@ def test_wide_tables_are_one_each() -> None:
     """Where there is room a row has all scores of an attack."""
     document = made(parties=1, trees=2)
     it = document.parties["lab-north"].attacks["id2graph"]
-    (row,) = [line.split() for line in _printed(document, 160) if line.split()[1:2] == ["ID2Graph"]]
+    (row,) = [line.split() for line in printed(document, 160) if line.split()[1:2] == ["ID2Graph"]]
     others = (it.homogeneity, it.completeness, it.ari, it.nmi, it.accuracy)
     assert row[2:9] == [f"{it.v_measure:.3f}", str(it.after_trees), *(f"{value:.3f}" for value in others)]
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"labelled": False}, "No labels were given, so nothing is scored"),
-        ({"classes": None}, "The label is a number, not a class (regression)"),
-        ({"attacks": False}, "No attack was run on the view of lab-north."),
-        ({"parties": 0}, "No feature party's transcript is at hand"),
-    ],
-)
-def test_what_is_missing_is_said(options: dict[str, Any], sentence: str) -> None:
-    """Without labels, classes, attacks or parties the summary says so, and what is there is still printed."""
-    lines = _printed(made(**{"trees": 1, **options}), 100)
-    assert any(sentence in line for line in lines)
-    assert any("per node, not joint" in line for line in lines)
 
 
 @pytest.mark.parametrize("width", [30, 160])
 def test_names_are_neither_markup_nor_commands(width: int) -> None:
     """Brackets in a name are brackets; what would command the terminal does not reach it."""
-    lines = _printed(made(trees=1, parties=["[bold]x[/bold]\x1b[2J"]), width)
+    lines = printed(made(trees=1, parties=["[bold]x[/bold]\x1b[2J"]), width)
     assert any("[bold]x[/bold]\\x1b[2J" in line for line in lines)
     assert not any("\x1b" in line for line in lines)
 
@@ -101,7 +75,7 @@ def test_names_are_neither_markup_nor_commands(width: int) -> None:
 @pytest.mark.second_tier
 def test_ten_parties_and_a_hundred_columns_of_terminal() -> None:
     """The matrix of many receivers is printed in parts, each of which says which class a row is."""
-    lines = _printed(made(parties=10, trees=1), 100)
+    lines = printed(made(parties=10, trees=1), 100)
     assert len([line for line in lines if line.split()[:1] == ["CIPHERTEXT"]]) >= 2
 
 
@@ -109,13 +83,6 @@ def test_ten_parties_and_a_hundred_columns_of_terminal() -> None:
 def document() -> Document:
     """Two feature parties that attack labels, and their label holder, which attacked one of two by its sums."""
     return both_directions(figures("telco"), unread("insurer", WHY), parties=["telco", "insurer"])
-
-
-def summary(document: Document, width: int = 250) -> str:
-    """What a terminal shows, without line breaks."""
-    out = io.StringIO()
-    print_summary(document, Console(file=out, width=width))
-    return " ".join(out.getvalue().split())
 
 
 def text_of(page: str) -> str:
@@ -135,7 +102,7 @@ def test_the_document_is_what_was_written(document: Document) -> None:
 
 def test_both_directions_are_shown(document: Document) -> None:
     """Page and terminal have a sentence and every figure of either; the label holder is no attacker on labels."""
-    page, said = html(document.plain()), summary(document)
+    page, said = html(document.plain()), in_terminal(document)
     assert words("telco", figures("telco")) == SENTENCE
     for text in (text_of(page), said):
         assert f"{HOLDER} {SENTENCE}" in text
@@ -165,7 +132,7 @@ def test_the_pictures_are_in_the_page(document: Document) -> None:
 def test_a_label_holder_alone() -> None:
     """Its page has no section on labels, and no line says that these were not scored."""
     document = both_directions(figures("telco"), alone=True)
-    page, said = html(document), summary(document)
+    page, said = html(document), in_terminal(document)
     for section in ("attacks", "bounds", "together", "trees"):
         assert f'id="{section}"' not in page
         assert f'href="#{section}"' not in page
@@ -200,7 +167,7 @@ def test_words_on_the_columns_of_pivodl() -> None:
 def test_a_regression() -> None:
     """Attacks on labels are not scored there, and those on columns are."""
     document = both_directions(figures("lab-north"), classes=None)
-    for text in (text_of(html(document)), summary(document)):
+    for text in (text_of(html(document)), in_terminal(document)):
         assert "placed 84.2 % of lab-north's cells" in text
         assert "(regression), so no attack on labels is scored" in text
 
@@ -246,66 +213,37 @@ def test_a_limit_that_cannot_be_judged(document: Document, said: str) -> None:
         exceeded(document, limits(["columns=0.1"]))
 
 
-class Row(NamedTuple):
-    """A row of a table by its heads."""
-
-    cells: dict[str, str]
-
-    def figures(self, heads: tuple[str, ...]) -> list[float]:
-        """The numbers under these heads, each the first one of its cell."""
-        found = [re.match(r"\d\.\d+", self.cells.get(head, "")) for head in heads]
-        return [float(each[0]) for each in found if each is not None]
+#: A row of a table by its heads.
+Row = dict[str, str]
 
 
-class _Tables(HTMLParser):
-    """All rows of all tables of a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[Row] = []
-        self._heads: list[str] = []
-        self._cells: list[str] = []
-        self._in_head = self._in_cell = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "thead":
-            self._heads, self._in_head = [], True
-        elif tag == "tr":
-            self._cells = []
-        elif tag in ("th", "td"):
-            self._in_cell = True
-            self._cells.append("")
-
-    def handle_data(self, data: str) -> None:
-        if self._in_cell:
-            self._cells[-1] += data
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("th", "td"):
-            self._in_cell = False
-        elif tag == "thead":
-            self._heads, self._in_head = self._cells, False
-        elif tag == "tr" and not self._in_head:
-            self.rows.append(Row(dict(zip(self._heads, self._cells, strict=False))))
+def _figures(row: Row) -> list[float]:
+    """The numbers under heads of symmetric figures, each the first one of its cell."""
+    found = [re.match(r"\d\.\d+", row.get(head, "")) for head in ("AUC", HIDDEN, *WAYS)]
+    return [float(each[0]) for each in found if each is not None]
 
 
 def _of_page(document: Document) -> list[Row]:
-    reader = _Tables()
-    reader.feed(html(document))
-    return reader.rows
+    """The rows of every table of the page."""
+    rows = []
+    for table in re.findall(r"<table.*?</table>", html(document), re.DOTALL):
+        heads, *others = [
+            [text_of(cell) for cell in re.findall(r"<t[hd]\b.*?</t[hd]>", row, re.DOTALL)]
+            for row in re.findall(r"<tr.*?</tr>", table, re.DOTALL)
+        ]
+        rows += [dict(zip(heads, cells, strict=False)) for cells in others]
+    return rows
 
 
 def _of_terminal(document: Document) -> list[Row]:
     """The rows of every table: the line above a rule has the heads, two blanks part cells."""
-    out = io.StringIO()
-    print_summary(document, PlainConsole(file=out, width=2000))
     rows, heads, before = [], [], ""
-    for line in out.getvalue().splitlines():
+    for line in printed(document, 2000):
         cells = re.split(r"\s{2,}", line.strip())
         if set(line.strip()) == {"─"}:
             heads = re.split(r"\s{2,}", before.strip())
         elif heads and len(cells) == len(heads):
-            rows.append(Row(dict(zip(heads, cells, strict=True))))
+            rows.append(dict(zip(heads, cells, strict=True)))
         before = line
     return rows
 
@@ -395,8 +333,8 @@ def test_no_symmetric_figure_is_below_one_half(seed: int) -> None:
         document = Document.model_validate(kind(np.random.default_rng(seed)))
         found = []
         for row in [*_of_page(document), *_of_terminal(document)]:
-            if "guess" in row.cells or WAYS[0] in row.cells or "score" in row.cells:
-                found += row.figures(("AUC", HIDDEN, *WAYS))
+            if row.keys() & {"guess", WAYS[0], "score"}:
+                found += _figures(row)
         assert found
         assert all(figure >= 0.5 for figure in found)
         raw = [party.label_guess.auc for party in document.parties.values() if party.label_guess is not None]

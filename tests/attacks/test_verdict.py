@@ -61,11 +61,6 @@ def test_shares_of_what_was_left_do_not_depend_on_rounding() -> None:
     assert _compared(1.0, 1.0).word == "nothing found"
 
 
-def test_what_was_left_counts_and_not_points() -> None:
-    """Two points are little of 60 %, notable of 30 % and severe of 3 %."""
-    assert [_compared(before, before + 0.02).word for before in (0.4, 0.7, 0.97)] == ["little", "notable", "severe"]
-
-
 def test_after_is_never_less_than_before() -> None:
     """An attacker who does worse with the training uses what it had; the worse figure is said."""
     verdict = judged("telco", "labels", "bank", [_compared(0.8, 0.7)], reason="", details="attacks")

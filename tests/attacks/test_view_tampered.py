@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.attacks.recorded import knowledge, rewritten, with_rows
+from tests.attacks.recorded import Change, Records, changed, filled, knowledge, repeated, rewritten, with_rows
 from tests.library.wire.logs import chained, record_ends
 from tests.worlds import PARTIES
-from treetap.attacks.view.known_trees import Ints
 from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, Malformed
 from treetap.wire.own_rows import OwnRows
 from treetap.wire.transcript import HEADER, TranscriptReader
-from treetap.wire.v2 import exchange_pb2, transcript_pb2
-from treetap.wire.v2.control_pb2 import StepRequest
+from treetap.wire.v2 import exchange_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 FEATURE = PARTIES[1]
-Records = list[TranscriptRecord]
 pytestmark = [pytest.mark.filterwarnings("ignore:a 512-bit"), pytest.mark.xdist_group("tampered")]
 
 
@@ -88,175 +86,72 @@ def test_a_torn_end_is_reported(sound: Path, tmp_path: Path) -> None:
     assert all(str(first) in fault for fault in view.faults)
 
 
-def _other_job(records: Records) -> Records:
-    records[-3].job = "other"
-    return records
-
-
-def _other_message(records: Records) -> Records:
-    place = next(i for i, record in enumerate(records) if record.step == "instance_spaces")
-    parcel = exchange_pb2.PeerMessage.FromString(records[place].message)
-    parcel.job = "other"
-    records[place].message = parcel.SerializeToString()
-    return records
-
-
-def _other_attempt(records: Records) -> Records:
-    place = next(i for i, record in enumerate(records) if record.step == "instance_spaces")
-    records[place].attempt += 1
-    return records
-
-
-def _two_parties(records: Records) -> Records:
-    won = [record for record in records if record.step == "won_splits"]
-    message = exchange_pb2.PeerMessage.FromString(won[-1].message)
-    message.growth.won_splits.owner = PARTIES[2]
-    won[-1].message = message.SerializeToString()
-    return records
-
-
-def _a_parcel_of_oneself(records: Records) -> Records:
-    next(record for record in records if record.step == "leaf_paths").peer = FEATURE
-    return records
-
-
 def _another_set(records: Records) -> Records:
-    place = next(i for i, record in enumerate(records) if record.step == "instance_spaces" and record.stage == 2)
-    parcel = exchange_pb2.PeerMessage.FromString(records[place].message)
-    other = next(
-        exchange_pb2.PeerMessage.FromString(record.message)
-        for record in records
-        if record.step == "instance_spaces" and record.round != records[place].round and record.stage == 1
-    )
-    parcel.growth.instance_spaces.spaces[0].records.CopyFrom(other.growth.instance_spaces.spaces[0].records)
-    records[place].message = parcel.SerializeToString()
+    spaces = [record for record in records if record.step == "instance_spaces"]
+    place = next(record for record in spaces if record.stage == 2)
+    other = next(record for record in spaces if record.round != place.round and record.stage == 1)
+    parcel, sent = (exchange_pb2.PeerMessage.FromString(record.message) for record in (place, other))
+    parcel.growth.instance_spaces.spaces[0].records.CopyFrom(sent.growth.instance_spaces.spaces[0].records)
+    place.message = parcel.SerializeToString()
     return records
 
 
-def _another_part(records: Records) -> Records:
-    place = next(i for i, record in enumerate(records) if record.step == "instance_spaces")
-    parcel = exchange_pb2.PeerMessage.FromString(records[place].message)
-    del parcel.growth.instance_spaces.spaces[:]
-    again = TranscriptRecord.FromString(records[place].SerializeToString())
-    again.message = parcel.SerializeToString()
-    return [*records[: place + 1], again, *records[place + 1 :]]
-
-
-def _lost_part(records: Records) -> Records:
-    place = next(i for i, record in enumerate(records) if record.step == "instance_spaces")
-    parcel = exchange_pb2.PeerMessage.FromString(records[place].message)
-    parcel.part, parcel.last = 1, True
-    records[place].message = parcel.SerializeToString()
-    return records
-
-
-def _other_total(records: Records) -> Records:
-    place = next(i for i, record in enumerate(records) if record.step == "sampled_records")
-    parcel = exchange_pb2.PeerMessage.FromString(records[place].message)
+def _longer(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.growth.sampled_records.chunks[-1].span += 1
-    records[place].message = parcel.SerializeToString()
-    return records
 
 
-def _sample_twice(records: Records) -> Records:
-    place = next(i for i, record in enumerate(records) if record.step == "sampled_records")
-    again = TranscriptRecord.FromString(records[place].SerializeToString())
-    again.peer = PARTIES[2]
-    return [*records, again]
-
-
-def _another_own_split(records: Records) -> Records:
-    place = next(i for i, record in enumerate(records) if record.step == "own_split")
-    again = TranscriptRecord.FromString(records[place].SerializeToString())
-    split = transcript_pb2.OwnSplit.FromString(again.message)
-    split.threshold += 1
-    again.message = split.SerializeToString()
-    return [*records[: place + 1], again, *records[place + 1 :]]
-
-
-def _another_spec(records: Records) -> Records:
-    place = next(i for i, record in enumerate(records) if record.step == "prepare")
-    again = TranscriptRecord.FromString(records[place].SerializeToString())
-    request = StepRequest.FromString(again.message)
-    request.setup.prepare.spec.parameters.boosting.trees.max_depth += 1
-    again.message = request.SerializeToString()
-    return [*records, again]
-
-
-def _another_type(records: Records) -> Records:
-    place = next(i for i, record in enumerate(records) if record.step == "own_split")
-    records[place].step = "own_alignment"
-    return records
-
-
-def _another_step(records: Records) -> Records:
-    """A message under the name of another step: a job that is said to be published."""
-    next(record for record in records if record.step == "bin").step = "publish"
-    return records
-
-
-def _own_message(records: Records) -> Records:
-    next(record for record in records if record.step == "instance_spaces").kind = TranscriptRecord.OWN
-    return records
-
-
-def _sent_step(records: Records) -> Records:
-    next(record for record in records if record.step == "prepare").kind = TranscriptRecord.SENT
-    return records
-
-
-def _far_part(records: Records) -> Records:
-    """The last part of a series that is said to have four thousand million."""
-    place = next(i for i, record in enumerate(records) if record.step == "instance_spaces")
-    message = exchange_pb2.PeerMessage.FromString(records[place].message)
-    message.part, message.last = 2**32 - 1, True
-    records[place].message = message.SerializeToString()
-    return records
-
-
-def _deep_node(records: Records) -> Records:
-    place = next(i for i, record in enumerate(records) if record.step == "own_split")
-    split = transcript_pb2.OwnSplit.FromString(records[place].message)
-    split.node = 2**63
-    records[place].message = split.SerializeToString()
-    return records
-
-
-def _no_job(records: Records) -> Records:
-    place = next(i for i, record in enumerate(records) if record.step == "prepare")
-    request = StepRequest.FromString(records[place].message)
-    request.setup.prepare.spec.parameters.boosting.trees.max_depth = 4_000_000_000
-    records[place].message = request.SerializeToString()
-    return records
+def _depth(depth: int) -> Callable[[Any], None]:
+    return filled(setup__prepare__spec__parameters__boosting__trees__max_depth=depth)
 
 
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (_another_step, "its message is a treetap.wire.v2.StepRequest for bin, which is no publish"),
-        (_own_message, "its message is a treetap.wire.v2.PeerMessage, which is not recorded so"),
-        (_sent_step, "its message is a treetap.wire.v2.StepRequest, which is not recorded so"),
-        (_far_part, "messages of the instance_spaces that label-holder sent for stage 1 are missing"),
-        (_deep_node, "node 9223372036854775808 is deeper than the job's trees"),
-        (_no_job, "the job that it records is none"),
-        (_other_job, "it is of job 'other', those before it are of job 'job'"),
-        (_other_message, "its message is of job 'other'"),
-        (_other_attempt, "its message is of job 'job', attempt 1"),
-        (_two_parties, "holds records of several parties: feature-b, feature-c"),
-        (_a_parcel_of_oneself, "holds records of several parties"),
+        # a job that is said to be published
+        (changed("bin", step="publish"), "its message is a treetap.wire.v2.StepRequest for bin, which is no publish"),
+        (
+            changed("instance_spaces", kind=TranscriptRecord.OWN),
+            "its message is a treetap.wire.v2.PeerMessage, which is not recorded so",
+        ),
+        (
+            changed("prepare", kind=TranscriptRecord.SENT),
+            "its message is a treetap.wire.v2.StepRequest, which is not recorded so",
+        ),
+        # the last part of a series that is said to have four thousand million
+        (
+            changed("instance_spaces", filled(part=2**32 - 1, last=True)),
+            "messages of the instance_spaces that label-holder sent for stage 1 are missing",
+        ),
+        (changed("own_split", filled(node=2**63)), "node 9223372036854775808 is deeper than the job's trees"),
+        (changed("prepare", _depth(4_000_000_000)), "the job that it records is none"),
+        (changed("publish", job="other"), "it is of job 'other', those before it are of job 'job'"),
+        (changed("instance_spaces", filled(job="other")), "its message is of job 'other'"),
+        (changed("instance_spaces", attempt=2), "its message is of job 'job', attempt 1"),
+        (
+            changed("won_splits", filled(growth__won_splits__owner=PARTIES[2]), -1),
+            "holds records of several parties: feature-b, feature-c",
+        ),
+        (changed("leaf_paths", peer=FEATURE), "holds records of several parties"),  # a parcel of oneself
         (_another_set, r"tree 0, attempt 1: node"),
-        (_another_part, "instance_spaces: part 0 came twice with different content"),
-        (_lost_part, "messages of the instance_spaces that label-holder sent for stage 1 are missing"),
-        (_other_total, "its sets are of 60 and of 61 records"),
-        (_sample_twice, "the sample was sent twice"),
-        (_another_own_split, "was split twice"),
-        (_another_spec, "the job is another one than before"),
-        (_another_type, "its message is a treetap.wire.v2.OwnSplit for own_split, which is no own_alignment"),
+        (
+            repeated("instance_spaces", lambda it: it.growth.instance_spaces.ClearField("spaces")),
+            "instance_spaces: part 0 came twice with different content",
+        ),
+        (
+            changed("instance_spaces", filled(part=1, last=True)),
+            "messages of the instance_spaces that label-holder sent for stage 1 are missing",
+        ),
+        (changed("sampled_records", _longer), "its sets are of 60 and of 61 records"),
+        (repeated("sampled_records", peer=PARTIES[2]), "the sample was sent twice"),
+        (repeated("own_split", filled(threshold=1e9)), "was split twice"),
+        (repeated("prepare", _depth(5)), "the job is another one than before"),
+        (
+            changed("own_split", step="own_alignment"),
+            "its message is a treetap.wire.v2.OwnSplit for own_split, which is no own_alignment",
+        ),
     ],
 )
-def test_what_a_sound_chain_does_not_excuse(
-    change: Callable[[Records], Records], fault: str, sound: Path, tmp_path: Path
-) -> None:
+def test_what_a_sound_chain_does_not_excuse(change: Change, fault: str, sound: Path, tmp_path: Path) -> None:
     """Whoever writes a whole chain anew still has to make its records agree with each other."""
     unchanged = rewritten(sound, tmp_path / "unchanged", lambda records: records)
     assert knowledge(read_view(unchanged)) == knowledge(read_view(sound))
@@ -264,25 +159,17 @@ def test_what_a_sound_chain_does_not_excuse(
         read_view(rewritten(sound, tmp_path / "changed", change))
 
 
-def _row_twice(rows: Ints) -> None:
-    rows[0] = rows[1]
-
-
-def _far_row(rows: Ints) -> None:
-    rows[0] = 2**63 - 1
-
-
 @pytest.mark.parametrize(
-    ("change", "fault"),
+    ("row", "fault"),
     [
-        (_row_twice, "a row of the party's table is aligned as two records"),
-        (_far_row, "a row of the party's table is beyond any table"),
+        (None, "a row of the party's table is aligned as two records"),
+        (2**63 - 1, "a row of the party's table is beyond any table"),
     ],
 )
-def test_rows_that_no_alignment_gives(change: Callable[[Ints], None], fault: str, sound: Path, tmp_path: Path) -> None:
-    """A sound digest of rows does not excuse them either."""
+def test_rows_that_no_alignment_gives(row: int | None, fault: str, sound: Path, tmp_path: Path) -> None:
+    """A sound digest of rows does not excuse them either; None: the row of another record."""
     with pytest.raises(Malformed, match=fault):
-        read_view(with_rows(sound, tmp_path / "changed", change))
+        read_view(with_rows(sound, tmp_path / "changed", lambda rows: rows.__setitem__(0, row or rows[1])))
 
 
 def test_forgotten_missing_and_changed_rows(sound: Path, tmp_path: Path) -> None:
@@ -301,7 +188,8 @@ def test_forgotten_missing_and_changed_rows(sound: Path, tmp_path: Path) -> None
         assert {u: [r for r in it.records.tolist() if r != 4] for u, it in before.nodes.items()} == {
             u: places[it.records].tolist() for u, it in after.nodes.items()
         }
-    at.write_bytes(file.read_bytes()[:-1] + b"\x07")
+    content = file.read_bytes()
+    at.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(Malformed, match="was changed: it is not what the transcript has the digest of"):
         read_view(at.parent)
     at.unlink()
@@ -312,18 +200,14 @@ def test_forgotten_missing_and_changed_rows(sound: Path, tmp_path: Path) -> None
 def test_a_sample_with_replacement_tells_how_often(sound: Path, tmp_path: Path) -> None:
     """A forest's draw comes as nested sets, at least once, at least twice; each record counts as often as named."""
 
-    def bootstrap(records: Records) -> Records:
-        place = next(i for i, record in enumerate(records) if record.step == "sampled_records")
-        parcel = exchange_pb2.PeerMessage.FromString(records[place].message)
+    def bootstrap(parcel: exchange_pb2.PeerMessage) -> None:
         del parcel.growth.sampled_records.chunks[:]
         for drawn in ([0, 1, 5], [5]):
             bits = sum(1 << record for record in drawn).to_bytes(8, "little")
             parcel.growth.sampled_records.chunks.add(start=0, span=60, bitmap=bits)
-        records[place].message = parcel.SerializeToString()
-        return records
 
     assert read_view(sound).trees[0].drawn is not None
-    drawn = read_view(rewritten(sound, tmp_path / "log", bootstrap)).trees[0].drawn
+    drawn = read_view(rewritten(sound, tmp_path / "log", changed("sampled_records", bootstrap))).trees[0].drawn
     assert drawn is not None
     assert drawn[:7].tolist() == [1, 1, 0, 0, 0, 2, 0]
     assert drawn.sum() == 4
@@ -334,11 +218,8 @@ def test_a_second_submission_of_the_name_counts_alone(sound: Path, tmp_path: Pat
 
     def twice(records: Records) -> Records:
         second = [TranscriptRecord.FromString(record.SerializeToString()) for record in records]
-        prepare = next(record for record in second if record.step == "prepare")
-        request = StepRequest.FromString(prepare.message)
-        request.setup.prepare.submission = "another"
-        request.setup.prepare.spec.parameters.boosting.trees.n_estimators = 7
-        prepare.message = request.SerializeToString()
+        trees = {"setup__prepare__spec__parameters__boosting__trees__n_estimators": 7}
+        changed("prepare", filled(setup__prepare__submission="another", **trees))(second)
         first = [record for record in records if record.step != "publish"]
         return [*first, *(record for record in second if record.round == 0)]
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
+from tests.attacks.documents import in_terminal
 from tests.attacks.recorded import known, rewritten, transcript
 from tests.attacks.sums.test_opened_sums import ON_LATTICE, trained
 from tests.worlds import PARTIES, world
 from treetap.attacks import audit_file
 from treetap.attacks.audit import audit
 from treetap.attacks.document import Document, parse
-from treetap.attacks.report import html, print_summary
+from treetap.attacks.report import html
 from treetap.attacks.sums.schema import NOT_RECORDED
 from treetap.attacks.view.known_trees import Ints, OwnSplit, TreeView, WholeCut, expected_views, known_nodes
 from treetap.attacks.view.view import read_label_holder, read_view
@@ -137,9 +137,7 @@ def test_an_audit_says_what_is_left(folder: Path, tmp_path: Path) -> None:
     read = document.columns_read
     assert all(figures.over_all for figures in read.values())
     assert {it.between for figures in read.values() for it in figures.cuts if it.cuts} == {1.0}
-    console = Console(width=160, record=True, file=(tmp_path / "shown").open("w"))
-    print_summary(document, console)
-    said = " ".join(console.export_text().split())
+    said = in_terminal(document)
     assert f"{B}: UNI has nothing to use: the party knows no node but roots with instance spaces withheld" in said
     assert all(f"Columns of {party}, by left sets alone" in said for party in (B, C))
     assert f"{B} answers for all records" in said

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from treetap.attacks.id2graph.clustering import Floats, Ints
+from treetap.attacks.id2graph.schema import KnownSettings
+from treetap.attacks.known_labels.evidence import SignatureEvidence
+from treetap.attacks.known_labels.names import KnownLabels
+from treetap.attacks.view.known_trees import KnownNode, TreeView
+from treetap.tables.labels import Labels
 
 
 def ids(*records: int) -> Ints:
@@ -38,6 +45,24 @@ def planted(seed: int, labels: Ints, trees: int, parts: int, noise: float) -> li
         codes[stray] = draw.integers(0, int(codes.max()) + 1, int(stray.sum()))
         found.append(by_code(codes))
     return found
+
+
+def views(leaves: Sequence[list[Ints]], total: int) -> list[TreeView]:
+    """Views of trees with these leaves, all of which are known, at one depth below the root; no own splits."""
+    found = []
+    for index, tree in enumerate(leaves):
+        nodes = {1: KnownNode(1, np.arange(total), "root")}
+        nodes |= {2**10 + k: KnownNode(2**10 + k, records, "received") for k, records in enumerate(tree)}
+        found.append(TreeView(index, 0, True, total, nodes, None))
+    return found
+
+
+def evidence(trees: Sequence[TreeView], labels: Ints, columns: object = None, **given: int) -> SignatureEvidence:
+    """What a party has that knows these nodes, with the auditor's labels of all records."""
+    classes = [f"class {number}" for number in range(int(labels.max()) + 1)]
+    known = KnownLabels.of(len(labels), Labels(labels, classes), None)
+    table = None if columns is None else np.asarray(columns, dtype=np.float64)
+    return SignatureEvidence(trees, known, table, KnownSettings(**given))
 
 
 def dense(leaves: list[list[Ints]], records: int, discount: float) -> Floats:

@@ -12,15 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
 
 @pytest.fixture
-def beaten(monkeypatch: pytest.MonkeyPatch) -> Any:
+def beaten(benchmark: Any) -> Any:
     """Its module."""
-    monkeypatch.syspath_prepend(BENCHMARKS / "reproductions")
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module("beaten")
+    return benchmark("beaten")
 
 
 def _run(beaten: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

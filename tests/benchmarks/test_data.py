@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import io
 import os
 import struct
@@ -35,10 +34,9 @@ Serve = Callable[..., str]
 
 
 @pytest.fixture
-def data(monkeypatch: pytest.MonkeyPatch) -> Any:
+def data(benchmark: Any) -> Any:
     """The script as a module."""
-    monkeypatch.syspath_prepend(SCRIPT.parent)
-    return importlib.import_module("data")
+    return benchmark("data")
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """The cipher that hides nothing: it computes as Paillier's does, and is in a benchmark's processes alone."""
 
-import importlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,20 +12,18 @@ from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Cells
 from treetap.errors import PlaintextOverflow
 
-ROOT = Path(__file__).parents[2]
 PLAINS = [5, -7, 0, 1, -1, 2**100, -(2**109), 3**50]
 
 
 @pytest.fixture
-def key(monkeypatch: pytest.MonkeyPatch) -> Iterator[SecretKey]:
+def key(benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[SecretKey]:
     """A key in a process whose cipher is false, until the test ends."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     true = type(public_key.residues(7))
     for module in (public_key, secret_key):
         monkeypatch.setattr(module, "residues", module.residues)
     for owner, name in ((secret_key, "_blum_prime"), (SecretKey, "prove"), (key_proof, "check")):
         monkeypatch.setattr(owner, name, getattr(owner, name))
-    importlib.import_module("false_residues").substitute()
+    benchmark("false_residues").substitute()
     yield SecretKey.generate(2048)
     monkeypatch.undo()
     assert type(SecretKey.generate(1024).public.ring) is true
@@ -65,10 +61,9 @@ def test_what_it_cannot_do_is_an_error(key: SecretKey) -> None:
         ring.multiples(b"\1", 1, 2)
 
 
-def test_seconds_by_kind_of_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_by_kind_of_process(benchmark: Any) -> None:
     """Main processes and workers of the label holder and of the others, the coordinator, fork servers, sums."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    module: Any = importlib.import_module("false_cipher")
+    module = benchmark("false_cipher")
     seconds = {"h": 1.0, "h worker 0": 2.0, "h worker 1": 3.0, "b": 4.0, "b fork server": 5.0}
     seconds |= {"c": 6.0, "c worker 0": 7.0, "coordinator": 8.0}
     assert list(module.by_kind(seconds, "h").values()) == [1.0, 10.0, 8.0, 5.0, 7.0, 5.0, 36.0, 19.0]

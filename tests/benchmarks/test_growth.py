@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 RENDERED = "import sys; from renderers.growth import main; sys.exit(main())"
 
 
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Imports a benchmark as its own folder does."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    return importlib.import_module
-
-
 def test_the_page_has_the_table_of_its_results(tmp_path: Path) -> None:
     """The committed results give the committed table; with others it is called stale."""
     results = ROOT / "benchmarks" / "growth.jsonl"
@@ -39,9 +31,9 @@ def test_the_page_has_the_table_of_its_results(tmp_path: Path) -> None:
         assert checked.status == status, checked.err
 
 
-def test_exponents_of_planted_figures(module: Any) -> None:
+def test_exponents_of_planted_figures(benchmark: Any) -> None:
     """A power of records is found whatever else varies, and the last step where a constant hides the growth."""
-    growth = module("growth")
+    growth = benchmark("growth")
     results = [
         {"trial": trial, "cpu_s": trial["records"] ** 1.5, "bytes": 1e6 + trial["columns"] ** 2}
         for trial in growth.trials(list(growth.VARIED))
@@ -53,18 +45,18 @@ def test_exponents_of_planted_figures(module: Any) -> None:
     assert 0 < hidden.exponent < hidden.last < 0.1
 
 
-def test_trials_vary_one_thing_and_come_once(module: Any) -> None:
+def test_trials_vary_one_thing_and_come_once(benchmark: Any) -> None:
     """The base setting belongs to several rows and is measured once."""
-    growth = module("growth")
+    growth = benchmark("growth")
     trials = growth.trials(list(growth.VARIED))
     assert len({tuple(trial.items()) for trial in trials}) == len(trials)
     assert all(sum(trial[name] != growth.BASE[name] for name in trial) <= 1 for trial in trials)
     assert trials.count(dict(growth.BASE)) == 1
 
 
-def test_parties_tables_hold_the_same_records(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parties_tables_hold_the_same_records(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each party has its columns of all records, in another order; a longer table begins with a shorter one."""
-    tables = module("generated_tables")
+    tables = benchmark("generated_tables")
     monkeypatch.setattr(tables, "PART", 40)
     made = {}
     for records in (80, 100):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import statistics
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,13 +18,12 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "reproductions"
 
 
 @pytest.fixture
-def resumable(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def resumable(benchmark: Any) -> Any:
     """The module of the results file, which the commands import from their own folder."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    return importlib.import_module("resumable")
+    return benchmark("resumable")
 
 
-def test_results_are_found_again(resumable: ModuleType, tmp_path: Path) -> None:
+def test_results_are_found_again(resumable: Any, tmp_path: Path) -> None:
     """What was added is there in the file and in a new reading of it; of two results the last counts."""
     path = tmp_path / "folder" / "results.jsonl"
     results = resumable.Results(path)
@@ -41,7 +38,7 @@ def test_results_are_found_again(resumable: ModuleType, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 20, -1])
-def test_a_line_that_was_cut_off_is_run_again(resumable: ModuleType, kept: int, tmp_path: Path) -> None:
+def test_a_line_that_was_cut_off_is_run_again(resumable: Any, kept: int, tmp_path: Path) -> None:
     """A torn last line counts as missing, and the next result takes its place."""
     path = tmp_path / "results.jsonl"
     results = resumable.Results(path)
@@ -57,7 +54,7 @@ def test_a_line_that_was_cut_off_is_run_again(resumable: ModuleType, kept: int, 
 
 
 @pytest.mark.parametrize("line", ["no json", "[]", "{}", '{"found": 1}', "null"])
-def test_a_foreign_file_is_refused(resumable: ModuleType, line: str, tmp_path: Path) -> None:
+def test_a_foreign_file_is_refused(resumable: Any, line: str, tmp_path: Path) -> None:
     """Another file is neither read as results nor overwritten; the message names file and line."""
     path = tmp_path / "other.jsonl"
     path.write_text('{"trial": {}}\n' + line + "\n")
@@ -89,10 +86,9 @@ def test_table_2_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert shown.out.splitlines()[2].startswith("| Breast cancer | forest | centralised | 2 |")
 
 
-def test_a_trial_over_sockets_is_the_centralised_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_over_sockets_is_the_centralised_one(benchmark: Any) -> None:
     """The attacker knows the same leaves, and every attack has its figures both ways."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    trials = importlib.import_module("id2graph_trial")
+    trials = benchmark("id2graph_trial")
     wire, alone = (
         trials.run(trials.Trial("breastcancer", "boosting", 42, over, depth=2, trees=2))
         for over in ("wire", "centralised")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
 from pathlib import Path
@@ -23,10 +22,9 @@ NO_ROW = {
 
 
 @pytest.fixture
-def stored(monkeypatch: pytest.MonkeyPatch) -> Any:
+def stored(benchmark: Any) -> Any:
     """Its module."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    return importlib.import_module("stored_figures")
+    return benchmark("stored_figures")
 
 
 def test_what_the_pages_name_has_a_row(stored: Any) -> None:

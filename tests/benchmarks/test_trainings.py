@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -31,13 +30,6 @@ RESULT = SimpleNamespace(
     seconds_by_step={},
     traffic=[SimpleNamespace(bytes=1000), SimpleNamespace(bytes=500)],
 )
-
-
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Imports a benchmark as its own folder does."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    return importlib.import_module
 
 
 def test_sums_and_their_scaling(benchmark: Any) -> None:

@@ -16,15 +16,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import numpy as np
+import numpy.typing as npt
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from scipy.stats import t as student
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-from scipy.stats import t as student
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -35,11 +35,10 @@ from worlds import drawn, experiment_of  # noqa: E402
 
 from treetap import terminal  # noqa: E402
 from treetap.attacks.pivodl.evidence import SharedLabelEvidence  # noqa: E402
-from treetap.attacks.pivodl.label_guess import from_own_splits, score, summed  # noqa: E402
+from treetap.attacks.pivodl.label_guess import received, score, summed  # noqa: E402
 from treetap.attacks.pivodl.schema import GuessFigures  # noqa: E402
 from treetap.attacks.registry import Needs, rows  # noqa: E402
 from treetap.attacks.view.own_table import load_labels, load_own_table  # noqa: E402
-from treetap.attacks.view.pivodl_view import PivodlTree, Weight  # noqa: E402
 from treetap.attacks.view.view import View, read_view  # noqa: E402
 from treetap.errors import BadInput, TreetapError  # noqa: E402
 from treetap.lab.experiment.file_tables import AuditTable  # noqa: E402
@@ -127,23 +126,10 @@ def noised(seen: dict[str, Seen], params: PivodlParams, count: int) -> dict[str,
         for each in seen.values():
             view, ledger = each.view.pivodl, NoiseLedger(_Memory(), privacy)  # type: ignore[arg-type]
             assert view is not None
-            own = from_own_splits(view)
-
-            def received(
-                tree: PivodlTree, leaf: int, weight: Weight, own: Any = own, ledger: NoiseLedger = ledger
-            ) -> npt.NDArray[np.float64]:
-                if own(tree, leaf, weight) is None:
-                    return weight.value
-                return ledger.released(tree.view.index, leaf, weight.value)
-
-            def at_source(
-                tree: PivodlTree, leaf: int, weight: Weight, own: Any = own, received: Any = received
-            ) -> npt.NDArray[np.float64] | None:
-                return None if own(tree, leaf, weight) is None else received(tree, leaf, weight)
-
+            noised = {place: ledger.released(*place, value) for place, value in received(view, own=True).items()}
             records, truth = each.view.records, each.labels.values
-            guesses["all"].append(score(summed(view, records, received), truth))
-            guesses["as source"].append(score(summed(view, records, at_source), truth))
+            guesses["all"].append(score(summed(view, records, {**received(view), **noised}), truth))
+            guesses["as source"].append(score(summed(view, records, noised), truth))
         for kind, found in guesses.items():
             draws[kind].append(means([guess.plain() for guess in found]))
     return {kind: interval(found) for kind, found in draws.items()}

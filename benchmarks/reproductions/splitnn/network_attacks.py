@@ -21,7 +21,7 @@ from network_cells import Cell
 from network_sets import FEATURE
 from network_settings import params_of
 
-from treetap.attacks.networks.completion import Known, completed, named
+from treetap.attacks.networks.completion import completed, named
 from treetap.attacks.networks.gradients import gradient_clusters, gradient_labels
 from treetap.attacks.scores import score
 from treetap.attacks.view.received_rows import EpochRows, attack_draws
@@ -78,7 +78,7 @@ def _completion(
 ) -> float:
     labels, inputs = split.labels["train"], split.inputs["train"][FEATURE]
     records = np.arange(len(labels)) if everything else _known(len(labels), seed, draw)
-    known, model = Known(records, labels[records]), deepcopy(bottom)
+    known, model = (records, labels[records]), deepcopy(bottom)
     classifier = completed(model, inputs, known, split.classes, head, tuned=tuned, seed=seed, draw=draw)
     places, truth = np.arange(len(split.labels["test"])), split.labels["test"]
     return float(np.mean(named(classifier, split.inputs["test"][FEATURE], places) == truth))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import re
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from tests.attacks.documents import made
+from tests.attacks.documents import in_terminal, made
 from tests.attacks.features.documents import HOLDER, VICTIM, attribute, figures, number, of_label_holder
 from treetap.attacks.document import Document, parse
 from treetap.attacks.limits import exceeded
 from treetap.attacks.limits import parse as limits
-from treetap.attacks.report import html, print_summary
+from treetap.attacks.report import html
 from treetap.attacks.report.columns import RESCALED, words
 from treetap.errors import BadInput
 
@@ -27,22 +25,6 @@ DATA_URL = r"data:image/png;base64,[A-Za-z0-9+/=]+"
 def document() -> Document:
     """An audit of a label holder alone."""
     return of_label_holder(feature_b=figures(), feature_c=figures(images=False, scored=False))
-
-
-def summary(document: Document, width: int = 250) -> str:
-    """The tables in a terminal, without line breaks."""
-    out = io.StringIO()
-    print_summary(document, Console(file=out, width=width))
-    return " ".join(out.getvalue().split())
-
-
-def test_the_document_is_what_was_written(document: Document) -> None:
-    """Its JSON reads back as the same, and only a label holder's part has the key."""
-    plain = document.plain()
-    assert parse(plain) == document
-    assert set(plain["parties"][HOLDER]["victims"]) == {VICTIM, "feature-c"}
-    assert "network" not in plain["parties"][HOLDER]
-    assert all("victims" not in party for party in made(trees=1).plain()["parties"].values())
 
 
 def test_the_page_fetches_nothing(document: Document) -> None:
@@ -60,7 +42,7 @@ def test_the_page_fetches_nothing(document: Document) -> None:
 
 def test_the_page_and_the_terminal_have_every_figure(document: Document) -> None:
     """Raw, standardised and floor of columns and records, and the sentence on what a difference means."""
-    page, said = html(document.plain()), summary(document)
+    page, said = html(document.plain()), in_terminal(document)
     for text in (page, said):
         assert RESCALED in text
         for shown in ("0.841", "0.962", "0.840", "0.187", "0.625", "0.125", "0.875", "20.250", "standardised"):
@@ -111,7 +93,7 @@ def test_names_stay_text(evil: str) -> None:
 def test_trees_and_networks_keep_their_report(document: Document) -> None:
     """A document without a label holder has no such section."""
     assert 'id="columns"' not in html(made(trees=1).plain())
-    assert "Columns of feature parties" not in summary(made(trees=1))
+    assert "Columns of feature parties" not in in_terminal(made(trees=1))
 
 
 @pytest.mark.parametrize(

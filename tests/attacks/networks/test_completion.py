@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 import torch
 
 from treetap.attacks.known_labels.names import KnownLabels
-from treetap.attacks.networks.completion import Completions, Known, completions
+from treetap.attacks.networks.completion import Completions, completions
 from treetap.attacks.networks.evidence import Evaluation
 from treetap.attacks.networks.schema import NetworkSettings
 from treetap.attacks.view.received_rows import attack_draws
@@ -57,7 +57,7 @@ def test_a_bottom_that_tells_the_class_is_completed(
     before = deepcopy(bottom.state_dict())
     places = np.arange(RECORDS, dtype=np.int64)
     evaluation = Evaluation(inputs, places[200:], labels[200:])
-    draws = [Known(places[start : start + 20], labels[start : start + 20]) for start in (0, 20)]
+    draws = [(places[start : start + 20], labels[start : start + 20]) for start in (0, 20)]
 
     def found(**only: Any) -> Completions:
         def untrained(draw: int) -> torch.nn.Module:
@@ -82,7 +82,7 @@ def test_from_scratch_with_all_labels_is_a_strong_floor(
     """Training from scratch is given steps enough, also for a small bottom and few records."""
     inputs, labels, bottom = planted
     places = np.arange(RECORDS, dtype=np.int64)
-    known, evaluation = Known(places[:200], labels[:200]), Evaluation(inputs, places[200:], labels[200:])
+    known, evaluation = (places[:200], labels[:200]), Evaluation(inputs, places[200:], labels[200:])
     made = completions(
         bottom, lambda draw: bottom_model(SETTINGS, SHAPE, attack_draws(1), draw), inputs, [known], CLASSES, evaluation
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,22 +12,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.attacks.documents import in_terminal
+
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import torch
-from rich.console import Console
 
 from tests.simulator import Federation, finished, run
 from tests.splitnn.jobs import EMITS, PARAMS
 from tests.worlds import PARTIES, World, spec, world
 from treetap.attacks.audit import audit
-from treetap.attacks.audit_file import AuditFile
+from treetap.attacks.audit_file import AuditedParty, AuditFile, LabelTable
 from treetap.attacks.document import Document
-from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.limits import exceeded
 from treetap.attacks.networks.evidence import load_own_network
 from treetap.attacks.networks.schema import NetworkFigures
-from treetap.attacks.report import html, print_summary
+from treetap.attacks.report import html
 from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, DataError
 from treetap.models.arrays import read_arrays
@@ -135,12 +134,11 @@ def test_completion_stands_beside_its_floors(scored: tuple[Document, NetworkFigu
 def test_the_report_says_what_is_covered(scored: tuple[Document, NetworkFigures]) -> None:
     """Page and terminal have the figures, the reason for what an audit of files lacks, and the sentence on DIMIP."""
     document, found = scored
-    page, out = html(document.plain()), io.StringIO()
-    print_summary(document, Console(file=out, width=250))
     assert found.gradient_clusters is not None
     assert found.gradient_labels is not None
     assert found.gradient_labels.inferred is not None
-    for text in (page, " ".join(out.getvalue().split())):
+    page = html(document.plain())
+    for text in (page, in_terminal(document)):
         assert "DIMIP covers the extractor, and not the log" in text
         assert "an audit of files alone has not trained them" in text
         assert f"{found.gradient_clusters.v_measure:.3f}" in text

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-
-from tests.attacks.recorded import rewritten, transcript
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tests.attacks.recorded import Change, Records, changed, filled, repeated, rewritten, transcript, without
 from tests.boosting.categories import categorical_world
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec, world
@@ -24,9 +21,11 @@ from treetap.party.policy import merged
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.tree_bins import left_sums
-from treetap.wire.transcript import TranscriptReader, open_message
+from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import transcript_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
+from typing import Any
+
 
 HOLDER, B, C = PARTIES
 BOOSTING = BoostingParams(n_estimators=3, max_depth=3, max_bin=6, min_child_weight=0.5)
@@ -295,40 +294,6 @@ def test_a_feature_party_has_none(states: dict[str, Path]) -> None:
         read_label_holder(transcript(states, B))
 
 
-Records = list[TranscriptRecord]
-
-
-def _changed(
-    step: str, change: Callable[[Any], None], which: int = 0
-) -> Callable[[Records], Iterable[TranscriptRecord]]:
-    """A change of one record of a step."""
-
-    def changed(records: Records) -> Iterable[TranscriptRecord]:
-        record = [record for record in records if record.step == step][which]
-        message = open_message(record)
-        change(message)
-        record.message = message.SerializeToString()
-        return records
-
-    return changed
-
-
-def _without(step: str, which: int = 0) -> Callable[[Records], Iterable[TranscriptRecord]]:
-    def changed(records: Records) -> Iterable[TranscriptRecord]:
-        left_out = [record for record in records if record.step == step][which]
-        return [record for record in records if record is not left_out]
-
-    return changed
-
-
-def _twice(step: str) -> Callable[[Records], Iterable[TranscriptRecord]]:
-    def changed(records: Records) -> Iterable[TranscriptRecord]:
-        (first, *_) = (record for record in records if record.step == step)
-        return [copy for record in records for copy in ([record, record] if record is first else [record])]
-
-    return changed
-
-
 def _other_bytes(name: str) -> Callable[[Any], None]:
     """Every number of a part plus 1."""
 
@@ -339,44 +304,44 @@ def _other_bytes(name: str) -> Callable[[Any], None]:
     return change
 
 
-TAMPERED: dict[str, tuple[Callable[[Records], Iterable[TranscriptRecord]], str]] = {
-    "values that are missing": (_without("own_values", 1), "parts of its numbers are missing"),
-    "the last part of the values": (_without("own_values", -1), "numbers are recorded, where there are 60 · 3"),
-    "values twice": (_twice("own_values"), "parts of its numbers are missing, came twice or were cut"),
-    "values that are cut": (_changed("own_values", lambda part: setattr(part, "values", part.values[:-1])), "were cut"),
+TAMPERED: dict[str, tuple[Change, str]] = {
+    "values that are missing": (without("own_values", 1), "parts of its numbers are missing"),
+    "the last part of the values": (without("own_values", -1), "numbers are recorded, where there are 60 · 3"),
+    "values twice": (repeated("own_values"), "parts of its numbers are missing, came twice or were cut"),
+    "values that are cut": (changed("own_values", lambda part: setattr(part, "values", part.values[:-1])), "were cut"),
     "values of more records": (
-        _changed("own_values", lambda part: setattr(part, "records", 61)),
+        changed("own_values", filled(records=61)),
         "parts of the values are of different shapes",
     ),
-    "other values": (_changed("own_values", _other_bytes("values")), "do not have the sums by which it was won"),
+    "other values": (changed("own_values", _other_bytes("values")), "do not have the sums by which it was won"),
     "sums of another party": (
-        _changed("own_sums", lambda part: setattr(part, "party", "feature-d")),
+        changed("own_sums", filled(party="feature-d")),
         "parts of its numbers are missing",
     ),
     "parts of two nodes": (
-        _changed("own_sums", lambda part: part.nodes.__setitem__(0, 5)),
+        changed("own_sums", lambda part: part.nodes.__setitem__(0, 5)),
         "parts of the sums of feature-b are of different shapes",
     ),
     "sums of another node": (
         lambda records: [_of_node_3(record) for record in records],
         "the nodes of the sums of feature-b that it recorded are not those of the messages",
     ),
-    "sums that are missing": (_without("own_sums"), "parts of its numbers are missing"),
+    "sums that are missing": (without("own_sums"), "parts of its numbers are missing"),
     "fewer candidates": (
-        _changed("own_sums", lambda part: setattr(part, "candidates", 1)),
+        changed("own_sums", filled(candidates=1)),
         "parts of the sums of feature-b are of different shapes",
     ),
-    "won splits that are missing": (_without("own_won"), "won splits .* are not those of the messages"),
+    "won splits that are missing": (without("own_won"), "won splits .* are not those of the messages"),
     "won splits of another node": (
-        _changed("own_won", lambda won: setattr(won.splits[0], "node", 9)),
+        changed("own_won", lambda won: setattr(won.splits[0], "node", 9)),
         "won splits of feature-.* are not those of the messages",
     ),
     "a candidate that is none": (
-        _changed("own_won", lambda won: won.splits[0].candidates.__setitem__(slice(None), [999])),
+        changed("own_won", lambda won: won.splits[0].candidates.__setitem__(slice(None), [999])),
         "by a candidate that it has not",
     ),
     "another step's entry": (
-        lambda records: [_renamed(record) if record.step == "own_won" else record for record in records],
+        changed("own_won", step="own_sums"),
         "its message is a treetap.wire.v2.WonSplits for own_won, which is no own_sums",
     ),
 }
@@ -390,18 +355,12 @@ def _of_node_3(record: TranscriptRecord) -> TranscriptRecord:
     return record
 
 
-def _renamed(record: TranscriptRecord) -> TranscriptRecord:
-    record.step = "own_sums"
-    return record
-
-
 @pytest.mark.parametrize("case", TAMPERED)
 def test_entries_that_do_not_fit_are_refused(case: str, tmp_path: Path, states: dict[str, Path]) -> None:
     """In a transcript whose chain is sound, by what contradicts the messages or the tree."""
     change, said = TAMPERED[case]
-    changed = rewritten(transcript(states, HOLDER), tmp_path / "changed", change)
     with pytest.raises(Malformed, match=said):
-        read_label_holder(changed)
+        read_label_holder(rewritten(transcript(states, HOLDER), tmp_path / "changed", change))
 
 
 def test_trees_before_the_switch_are_named(tmp_path: Path, states: dict[str, Path]) -> None:
