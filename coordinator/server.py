@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2
 
-from treetap.coordinator.config import CoordinatorConfig, read
+from treetap.coordinator.config import CoordinatorConfig
 from treetap.coordinator.jobs import Jobs
 from treetap.coordinator.retention import keep_for
 from treetap.coordinator.runtime.journal import Journal
@@ -33,7 +33,7 @@ GRACE_S = 2.0
 def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     """Serve; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
     leave_out_pandas()
-    config = read(config_path)
+    config = CoordinatorConfig.from_file(config_path)
     config.transport().check(config.name, Role.COORDINATOR)
     raise_descriptors()
     share_heaps()

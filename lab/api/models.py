@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.arrays import Array
-from treetap.commands.jobs.client import Operator, OperatorConfig, read
+from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import TreetapError
 from treetap.lab.api import party_tables
@@ -216,7 +216,7 @@ def connect(coordinator: str | None = None, *, operator_file: str | Path = "oper
         ValueError: the file or its certificate has a fault.
     """
     with checked():
-        config = read(Path(operator_file))
+        config = OperatorConfig.from_file(Path(operator_file))
         if coordinator is not None:
             config = OperatorConfig.model_validate({**config.model_dump(), "coordinator": coordinator})
         connection = Connection(config)

@@ -223,9 +223,8 @@ def open_authority(folder: Path, purpose: str) -> tuple[x509.Certificate, Signin
 
 def _passphrase(folder: Path) -> Secret | None:
     """The place of the key's passphrase; None where no file names one."""
-    if not (path := folder / _FILE).exists() or (place := load(path, AuthorityFile).passphrase) is None:
-        return None
-    return place.below(folder)
+    path = folder / _FILE
+    return load(path, AuthorityFile).below(folder).passphrase if path.exists() else None
 
 
 def _refuse_names_of_processes(ca_folder: Path, process: Identity, hosts: Sequence[str]) -> None:
