@@ -31,7 +31,7 @@ from treetap.coordinator.submissions import Submissions, Trials
 from treetap.coordinator.waiting import DAY_S, LONGEST_PAUSE_S, Place, Questions, Waiting
 from treetap.errors import ConfigError, Conflict, Interrupted, TreetapError
 from treetap.process.limits import collect_ended
-from treetap.protocols.drafts import Request
+from treetap.protocols.agreement import Request
 from treetap.wire.ports import Dialer
 from treetap.wire.status_parts import UNDER_WAY
 from treetap.wire.v2 import jobs_pb2

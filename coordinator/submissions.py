@@ -25,7 +25,7 @@ from treetap.errors import (
     UnknownJob,
     did_you_mean,
 )
-from treetap.protocols.drafts import Request, new_submission
+from treetap.protocols.agreement import Request, new_submission
 from treetap.protocols.job_spec import check_continuation, check_spec, continued_from
 from treetap.wire.v2 import alignment_pb2, jobs_pb2, prediction_pb2, setup_pb2
 

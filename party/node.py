@@ -32,7 +32,6 @@ from treetap.party.runtime.attempts import (
     Attempts,
     Session,
     check_latest,
-    submission_of,
 )
 from treetap.party.runtime.context import Offload, empty_result
 from treetap.party.runtime.job_store import Store
@@ -281,7 +280,7 @@ class PartyNode:
 
     async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
         """Open a session for a new attempt; a repeated opening returns the session that it opened."""
-        submission = submission_of(request, kind)
+        submission = SUBMISSIONS[kind](request)
         if self._loaded is not None:
             await self._loaded.wait()  # an import here would keep all other callers waiting
         async with self._one_at_a_time(request.job), self._transcript_closed_without_session(request.job):

@@ -30,7 +30,7 @@ from treetap.party.policy import Policy, merged
 from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.party.runtime.workers import PartyWorkers
 from treetap.process.config import TlsConfig
-from treetap.protocols.drafts import named
+from treetap.protocols.agreement import named
 from treetap.tables.config import Encode, TableConfig
 from treetap.wire.frame import name_of
 from treetap.wire.ports import Address

@@ -205,7 +205,7 @@ def _run(
             run.epochs = progress_view.rounds(trained)
         if experiment.data.drop_constant:
             run.dropped_columns = {party: read_manifest(it).get("dropped_columns", []) for party, it in models.items()}
-        if privacy := training(job.protocol).noise.statement(job.params()):
+        if privacy := training(job.protocol).privacy(job.params()):
             run.privacy = list(privacy)
         return run, done, outcome
 

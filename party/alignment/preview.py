@@ -30,9 +30,8 @@ from treetap.party.runtime.ledger import Kind
 from treetap.party.runtime.step_order import ALIGNMENT, OPENING, Next, role, step, steps_of
 from treetap.party.setup.steps import load_table, table_config
 from treetap.process.together import together
-from treetap.protocols.alignment import MOST_IDS, count_turns
+from treetap.protocols.alignment import MOST_IDS, check_common, count_turns, members_of_preview
 from treetap.protocols.messages import JobSizes
-from treetap.protocols.preview import check_common, members_of_preview
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 from treetap.tables.written import table_writer

@@ -282,8 +282,3 @@ SUBMISSIONS: Mapping[str, Callable[[control_pb2.StepRequest], str]] = {
     "open_model": lambda request: request.prediction.open_model.prediction,
     "open_preview": lambda request: request.alignment.open_preview.submission,
 }
-
-
-def submission_of(request: control_pb2.StepRequest, kind: str) -> str:
-    """The nonce of the job that a request opens by the step `kind`."""
-    return SUBMISSIONS[kind](request)

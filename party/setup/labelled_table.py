@@ -303,7 +303,7 @@ async def _as_trained(
     if settings is None:
         _bind(context, table, AS_THEY_ARE)
         return LabelledTable(context.party, table, clean.for_use(Use.TRAINING), column, objective)
-    own_priors, params = required(training(training_name(spec)).noise.own_priors), params_of(spec)
+    own_priors, params = required(training(training_name(spec)).own_priors), params_of(spec)
     labels = clean.for_use(Use.NOISE)
     noisy = NoisyLabels(
         context.party,

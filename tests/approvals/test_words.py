@@ -29,8 +29,7 @@ from treetap.party.config import PartyConfig
 from treetap.party.defences.settings import ColumnPrivacyTable, Defences, LabelDp
 from treetap.party.opening import KINDS
 from treetap.party.policy import Policy
-from treetap.protocols.agreement import job_document
-from treetap.protocols.drafts import checked, named, to_draft
+from treetap.protocols.agreement import checked, job_document, named, to_draft
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.prediction import predict_request
 from treetap.tables.config import TableConfig

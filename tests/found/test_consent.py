@@ -25,8 +25,7 @@ from treetap.party.policy import Policy
 from treetap.party.runtime import attempts
 from treetap.party.runtime.attempts import Attempts, Session
 from treetap.party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, Ledger
-from treetap.protocols.agreement import job_digest, statement
-from treetap.protocols.drafts import named
+from treetap.protocols.agreement import job_digest, named, statement
 from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import filled, name_of
 from treetap.wire.signatures import NANOS_A_DAY, signed

@@ -18,8 +18,7 @@ from treetap.commands.ending import run, tell
 from treetap.errors import BadInput, Interrupted, Unanswered, Unreachable
 from treetap.names import check_name
 from treetap.process.config import Process, with_typed
-from treetap.protocols.agreement import job_digest, statement
-from treetap.protocols.drafts import checked, named, to_draft
+from treetap.protocols.agreement import checked, job_digest, named, statement, to_draft
 from treetap.strict import Address as AddressText
 from treetap.strict import Name
 from treetap.wire import rpc
