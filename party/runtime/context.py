@@ -22,9 +22,9 @@ from treetap.errors import Incompatible, Interrupted, Refused, Silent, Unreachab
 from treetap.party.runtime.step_order import Step
 from treetap.protocols.messages import JobSizes
 from treetap.wire.disclosure import bytes_by_class_of
-from treetap.wire.frame import content_of, head_of, result, serialised
+from treetap.wire.frame import content_of, head_of, serialised
 from treetap.wire.ports import Address, Dialer, Reconnects, Timeouts
-from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2, types_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, types_pb2
 from treetap.workers.engines import Engine
 
 if TYPE_CHECKING:
@@ -118,11 +118,6 @@ def required(value: T | None) -> T:
     """A value that an earlier step has set, which the step order guarantees."""
     assert value is not None
     return value
-
-
-def empty_result() -> control_pb2.StepResult:
-    """The result of a step that returns no data."""
-    return result(setup_pb2.Done())
 
 
 class Scratch:
