@@ -23,9 +23,8 @@ def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
     """
     if labels is None:
         return []
-    bounds_of_nodes, trees = list[dict[str, Any]](), training(view.protocol).trees
+    bounds_of_nodes, drawn = list[dict[str, Any]](), training(view.protocol).drawn
     # As in the paper's experiments: if a tree draws its records, a node holds only the drawn ones, once each.
-    drawn = trees is not None and trees.drawn
     for tree in view.trees:
         nodes = [node for node in tree.nodes.values() if node.source != "root"]
         inside = [tree.drawn_of(node.records) if drawn else node.records for node in nodes]

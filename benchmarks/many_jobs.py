@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from treetap.commands.jobs.client import Operator, read
+from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.coordinator.runtime.job_record import to_base64
 from treetap.coordinator.runtime.journal import Journal
 from treetap.wire.v2 import jobs_pb2, setup_pb2
@@ -89,7 +89,7 @@ def serve(folder: Path) -> dict[str, float]:
         started = time.monotonic() - began
         operator = folder / "operator.toml"
         operator.write_text(f'coordinator = "{address}"\ninsecure = true\n', encoding="utf-8")
-        client, took = Operator(read(operator)), []
+        client, took = Operator(OperatorConfig.from_file(operator)), []
         for _ in range(5):
             began = time.monotonic()
             client.status()

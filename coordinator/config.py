@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from treetap.process.config import Relayed, Silence, TelemetryConfig
-from treetap.strict import Address, Name, ProcessName, load
+from treetap.strict import Address, Name, ProcessName
 
 #: Trainings and predictions under way at once, and seconds that a further one waits for its turn.
 MOST_JOBS, WAITING_S = 2, 86_400.0
@@ -55,13 +55,3 @@ class CoordinatorConfig(Relayed):
         if self.name in self.parties:
             raise ValueError(f"parties: {self.name!r} is the coordinator's own name; give the party another")
         return self
-
-
-def read(path: Path) -> CoordinatorConfig:
-    """Read the file; relative paths in it are relative to its folder."""
-    config = load(path, CoordinatorConfig)
-    base = path.absolute().parent
-    telemetry = config.telemetry and config.telemetry.below(base)
-    return config.model_copy(
-        update={"state": base / config.state, "tls": config.tls_below(base), "telemetry": telemetry}
-    )

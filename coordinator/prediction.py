@@ -13,11 +13,10 @@ from treetap.coordinator.runtime.progress import Progress
 from treetap.coordinator.runtime.roster import Roster, answered
 from treetap.errors import ConfigError, Malformed
 from treetap.process.together import together
-from treetap.protocols.alignment import count_turns, turns
+from treetap.protocols.alignment import check_common, check_preview, count_turns, turns
 from treetap.protocols.codec import params_in, write_params
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.prediction import check_degraded_serving, check_prediction, degrades_serving, present
-from treetap.protocols.preview import check_common, check_preview
 from treetap.protocols.registry import PREDICTION, name_in, prediction, training, training_name
 from treetap.wire.v2 import alignment_pb2, jobs_pb2, prediction_pb2, serving_pb2, setup_pb2
 

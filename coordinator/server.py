@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import grpc
 import grpc.aio
+from collections.abc import AsyncIterator
 from grpc_health.v1 import health_pb2
-
-from treetap.coordinator.config import CoordinatorConfig, read
+from pathlib import Path
+from treetap.coordinator.config import CoordinatorConfig
 from treetap.coordinator.jobs import Jobs
 from treetap.coordinator.retention import keep_for
 from treetap.coordinator.runtime.journal import Journal
@@ -26,6 +24,7 @@ from treetap.wire.probe import serve_health
 from treetap.wire.status_parts import pages, parts
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
 
+
 Context = grpc.aio.ServicerContext[object, object]
 #: Seconds that calls under way may take to end when the coordinator stops.
 GRACE_S = 2.0
@@ -34,7 +33,7 @@ GRACE_S = 2.0
 def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     """Serve; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
     leave_out_pandas()
-    config = read(config_path)
+    config = CoordinatorConfig.from_file(config_path)
     config.transport().check(config.name, Role.COORDINATOR)
     raise_descriptors()
     share_heaps()

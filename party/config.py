@@ -239,21 +239,10 @@ def read(path: Path) -> PartyConfig:
     Raises:
         ConfigError: it has a fault, or the state folder holds what this version does not read.
     """
-    config = load(path, PartyConfig)
-    base = path.absolute().parent
-    check_state(base / config.state)
-    config = config.model_copy(
-        update={
-            "state": base / config.state,
-            "data": None if config.data is None else base / config.data,
-            "tables_folder": None if config.tables_folder is None else base / config.tables_folder,
-            "tls": config.tls_below(base),
-            "telemetry": config.telemetry and config.telemetry.below(base),
-            "tables": {name: table.below(base) for name, table in config.tables.items()},
-        }
-    )
+    config = PartyConfig.from_file(path)
+    check_state(config.state)
     if config.policy_file is not None:
-        config = config.under(load(base / config.policy_file, Policy))
+        config = config.under(load(config.policy_file, Policy))
     config.check_apart()
     config.check_withdrawing()
     return config

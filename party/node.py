@@ -32,9 +32,8 @@ from treetap.party.runtime.attempts import (
     Attempts,
     Session,
     check_latest,
-    submission_of,
 )
-from treetap.party.runtime.context import Offload, empty_result
+from treetap.party.runtime.context import Offload
 from treetap.party.runtime.job_store import Store
 from treetap.party.runtime.ledger import ledger_of
 from treetap.party.runtime.metrics import PartyMetrics
@@ -48,7 +47,7 @@ from treetap.protocols.agreement import check_peer
 from treetap.wire.disclosure import bytes_by_class, bytes_by_class_of
 from treetap.wire.frame import name_of, result
 from treetap.wire.ports import Dialer
-from treetap.wire.v2 import control_pb2, exchange_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
 
 if TYPE_CHECKING:
     from treetap.party.approvals.desk import Desk
@@ -80,7 +79,7 @@ class PartyNode:
     ) -> None:
         """`loaded`: set when what jobs need is imported, if that goes on while this party serves."""
         self._metrics = metrics or PartyMetrics(config.name)
-        self._config = config
+        self.config = config
         self._workers = workers
         self._dialer, self._offload = dialer, offload
         self._recorders = recorders
@@ -100,7 +99,7 @@ class PartyNode:
         from treetap.party.opening import Opener
 
         return Opener(
-            self._config,
+            self.config,
             self._workers,
             self._dialer,
             self._recorders,
@@ -117,14 +116,14 @@ class PartyNode:
         """What this party's people have decided, read when a job opens or an approver asks; `DataError` if damaged."""
         from treetap.party.approvals.ledger import approvals_of
 
-        return approvals_of(self._config)
+        return approvals_of(self.config)
 
     @cached_property
     def desk(self) -> Desk:
         """The service of this party's approvers."""
         from treetap.party.approvals.desk import Desk
 
-        return Desk(self._config.name, self.approvals, lambda: self._config.policy)
+        return Desk(self.config.name, self.approvals, lambda: self.config.policy)
 
     @cached_property
     def overview(self) -> Overview:
@@ -132,12 +131,7 @@ class PartyNode:
         from treetap.party.approvals.overview import Overview
 
         shown = self.approvals, self._sessions, self._metrics, self._offload
-        return Overview(lambda: self._config, *shown)
-
-    @property
-    def config(self) -> PartyConfig:
-        """The configuration of the jobs that open now."""
-        return self._config
+        return Overview(lambda: self.config, *shown)
 
     def go_by(self, config: PartyConfig) -> None:
         """Open jobs by another configuration from now on: those under way keep theirs.
@@ -146,7 +140,7 @@ class PartyNode:
 
         Its name, addresses, credentials, state and workers are those of this process.
         """
-        self._config = self._opener.config = config
+        self.config = self._opener.config = config
         self._recorders.mode = config.policy.people.record
         self.served_models.go_by(config)
 
@@ -155,24 +149,23 @@ class PartyNode:
         from treetap.party.approvals.watched import Watched  # most parties have no metrics
 
         assert self._loaded is not None
-        watched = Watched(self._metrics, lambda: self._config, lambda: self.approvals)
+        watched = Watched(self._metrics, lambda: self.config, lambda: self.approvals)
         self._own(watched.follow(self._offload, self._loaded), "metrics of limits")
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """Do one step; yields progress, then the result."""
-        kind, session, policy = name_of(request), self._sessions.get(request.job), self._config.policy
+        kind, session, policy = name_of(request), self._sessions.get(request.job), self.config.policy
         if session is not None and session.coordinator == caller and kind not in (*SUBMISSIONS, "check_job"):
             policy = session.context.policy  # a job under way keeps the one that it began with
         if caller not in policy.people.coordinators:
             raise Refused(
-                f"{caller} is not a coordinator that {self._config.name} obeys (policy: coordinators under [people])"
+                f"{caller} is not a coordinator that {self.config.name} obeys (policy: coordinators under [people])"
             )
-        _named(request.job)
-        _check_trace(request.trace)
+        _check_head(request.job, request.trace)
         logs.note(job=request.job, trace=request.trace.hex(), attempt=request.attempt, step=kind, peer=caller)
         if not kind:
             raise Malformed("a step without content; is the coordinator of another version?")
-        name = self._config.name
+        name = self.config.name
         # None needs a session: the attempt may be over, or unknown to this process; a check or a question begins none.
         if kind in ("leave", "check_job") or (kind in SUBMISSIONS and request.asks_only):
             alone = {"leave": self._leave_recorded, "check_job": self._check}.get(kind, self._ask)
@@ -224,14 +217,14 @@ class PartyNode:
         self, caller: str, message: exchange_pb2.PeerMessage, content: bytes | None = None
     ) -> exchange_pb2.Receipt:
         """Receive one message. `content`: its bytes as they came; None: as protobuf writes them."""
-        _named(message.job)
+        _check_head(message.job)
         session = self._sessions.get(message.job)
         logs.note(job=message.job, attempt=message.attempt, step=name_of(message), peer=caller)
         if session is None or caller not in session.members:
             raise self._unknown(message.job)
         logs.note(trace=session.trace)
         session.check_attempt(message.attempt)
-        check_peer(message.job, self._config.name, caller, session.context.outbox.job_digest, message.job_digest)
+        check_peer(message.job, self.config.name, caller, session.context.outbox.job_digest, message.job_digest)
         if not name_of(message):
             raise Malformed(f"a message of {caller} without content; is {caller} of another version?")
         if await session.context.mailbox.file(caller, message, content):
@@ -258,7 +251,7 @@ class PartyNode:
             session.charge()
             raise
         if kind in LAST_STEPS:
-            with disk_faults(self._config.name, kind):
+            with disk_faults(self.config.name, kind):
                 self.approvals.end(session.coordinator, session.context.job, session.submission)
         told = self._permitted(policy, session.coordinator, control_pb2.StepEvent(result=answer))
         if not told.keys() <= UNCHARGED:
@@ -268,7 +261,7 @@ class PartyNode:
     def _permitted(self, policy: Policy, caller: str, event: control_pb2.StepEvent) -> Mapping[str, int]:
         """The bytes of an event by class; `Refused` unless the policy lets each class go to the coordinator."""
         classes = bytes_by_class(event)
-        policy.check_emits(self._config.name, caller, classes)
+        policy.check_emits(self.config.name, caller, classes)
         return classes
 
     def _own(self, work: Coroutine[Any, Any, T], what: str) -> asyncio.Task[T]:
@@ -281,7 +274,7 @@ class PartyNode:
 
     async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
         """Open a session for a new attempt; a repeated opening returns the session that it opened."""
-        submission = submission_of(request, kind)
+        submission = SUBMISSIONS[kind](request)
         if self._loaded is not None:
             await self._loaded.wait()  # an import here would keep all other callers waiting
         async with self._one_at_a_time(request.job), self._transcript_closed_without_session(request.job):
@@ -298,7 +291,7 @@ class PartyNode:
             serves = kind == "open_model" and request.prediction.open_model.serve
             if not serves:
                 self._check_room()
-            with disk_faults(self._config.name, kind):
+            with disk_faults(self.config.name, kind):
                 session = self._opener.session(caller, request, kind, opening)
                 session.serves, digest = serves, session.context.digest
                 self._attempts.opened(request.job, submission, request.attempt, digest.hex(), caller)
@@ -314,7 +307,7 @@ class PartyNode:
         self, policy: Policy, caller: str, work: asyncio.Task[control_pb2.StepResult]
     ) -> AsyncIterator[control_pb2.StepEvent]:
         """The events of a step that no session does."""
-        async for event in follow(self._config.name, work):
+        async for event in follow(self.config.name, work):
             self._permitted(policy, caller, event)
             yield event
         done = control_pb2.StepEvent(result=work.result())
@@ -326,9 +319,9 @@ class PartyNode:
         kind = name_of(request)
         if self._loaded is not None:
             await self._loaded.wait()
-        with disk_faults(self._config.name, kind):
+        with disk_faults(self.config.name, kind):
             self._opener.admitted(caller, request, kind)
-        return empty_result()
+        return result(setup_pb2.Done())
 
     async def _check(self, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Check a job and keep nothing of it; one at a time, and none while this party has no room for a job."""
@@ -338,12 +331,12 @@ class PartyNode:
             current.check_same(caller, "")
         self._check_room()
         if self._checking:
-            raise Overloaded(f"{self._config.name} is checking another job; ask again")
+            raise Overloaded(f"{self.config.name} is checking another job; ask again")
         from treetap.party.opening import check_job  # as `_opener`
 
         self._checking = True
         try:
-            with disk_faults(self._config.name, "check_job"):
+            with disk_faults(self.config.name, "check_job"):
                 return result(await check_job(self._opener, caller, request))
         finally:
             self._checking = False
@@ -351,9 +344,9 @@ class PartyNode:
 
     def _check_room(self) -> None:
         """`Overloaded` if as many jobs are under way as this party takes; served models do not count."""
-        most = self._config.most_jobs
+        most = self.config.most_jobs
         if sum(not session.serves for session in self._sessions.values()) >= most:
-            raise Overloaded(f"{self._config.name} has {most} jobs under way (most_jobs = {most} in its file)")
+            raise Overloaded(f"{self.config.name} has {most} jobs under way (most_jobs = {most} in its file)")
 
     def _find(self, caller: str, request: control_pb2.StepRequest) -> Session:
         session = self._sessions.get(request.job)
@@ -364,7 +357,7 @@ class PartyNode:
 
     def _unknown(self, job: str) -> UnknownJob:
         """The error of a job that is not here, or is another caller's: the caller cannot tell which."""
-        return UnknownJob(f"{self._config.name} holds no job {job!r}; was it restarted? resume the job")
+        return UnknownJob(f"{self.config.name} holds no job {job!r}; was it restarted? resume the job")
 
     def _account(self, session: Session, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """The costs of an attempt, which are asked for last."""
@@ -376,23 +369,23 @@ class PartyNode:
         self, caller: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage, content: bytes | None = None
     ) -> None:
         """Record an admitted step or message, if a transcript is kept; count it for approvers, metrics and spans."""
-        if self._config.policy.people.approvers or self._config.metrics or self._metrics.spans:
+        if self.config.policy.people.approvers or self.config.metrics or self._metrics.spans:
             sizes = bytes_by_class(message) if content is None else bytes_by_class_of(content, type(message))
             for name, size in sizes.items():
                 self._metrics.came_in(caller, name).inc(size)
             if self._metrics.spans and (session := self._sessions.get(message.job)) is not None:
                 session.context.costs.received.update(sizes)
-        with disk_faults(self._config.name, name_of(message)):
+        with disk_faults(self.config.name, name_of(message)):
             try:
                 self._recorders.of(message.job).received(caller, message)
             except Interrupted as failure:
-                raise failure.at(self._config.name) from None
+                raise failure.at(self.config.name) from None
 
     async def _leave_recorded(self, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         async with self._transcript_closed_without_session(request.job):
             await self._leave(caller, request)
             self._record(caller, request)
-        return empty_result()
+        return result(setup_pb2.Done())
 
     @asynccontextmanager
     async def _transcript_closed_without_session(self, job: str) -> AsyncIterator[None]:
@@ -413,7 +406,7 @@ class PartyNode:
             if self._attempts.later_begun(request.job, leave.submission, request.attempt):
                 return
             session = self._sessions.get(request.job)
-            with disk_faults(self._config.name, "leave"):
+            with disk_faults(self.config.name, "leave"):
                 if session is not None and session.submission == leave.submission:
                     session.check_coordinator(caller)
                 else:
@@ -469,17 +462,13 @@ class PartyNode:
         async with self._transcript_closed_without_session(job), self._one_at_a_time(job):
             await self._end(session)
             if not self._attempts.later_begun(job, session.submission, attempt):
-                with disk_faults(self._config.name, "leave"):
+                with disk_faults(self.config.name, "leave"):
                     self._attempts.left(job, session.submission, attempt)
 
 
-def _named(job: str) -> None:
+def _check_head(job: str, trace: bytes = b"") -> None:
     """`Malformed` for a text that is no name; it may be of megabytes, so that no error and no log line repeats it."""
     if not NAME.match(job):
         raise Malformed("not a name of a job: names have lower-case letters, digits and inner hyphens, at most 63")
-
-
-def _check_trace(trace: bytes) -> None:
-    """`Malformed` for a trace id of another length; a coordinator may choose any of the right one, or none."""
     if len(trace) not in (0, TRACE_BYTES):
         raise Malformed(f"a trace id has {TRACE_BYTES} bytes, not {len(trace)}")

@@ -10,35 +10,35 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
-
 from treetap.errors import BadInput, Refused, TreetapError
 from treetap.party.approvals.ledger import Approvals
 from treetap.party.approvals.openings import admit, would_wait
 from treetap.party.config import PartyConfig, check_members
 from treetap.party.defences.checks import check_own
 from treetap.party.protocols import role_for_prediction, role_for_training
-from treetap.party.runtime.attempts import Attempts, Session, submission_of
+from treetap.party.runtime.attempts import Attempts, SUBMISSIONS, Session
 from treetap.party.runtime.context import Offload, Outbox, Role, Scratch, StepContext, Untried
 from treetap.party.runtime.job_ledger import JobLedger
 from treetap.party.runtime.job_store import Store, published_trees
-from treetap.party.runtime.ledger import Kind as Charged
-from treetap.party.runtime.ledger import Occasion, ledger_of
+from treetap.party.runtime.ledger import Kind as Charged, Occasion, ledger_of
 from treetap.party.runtime.mailbox import Mailbox, expected_of
 from treetap.party.runtime.metrics import CostAccount, PartyMetrics
 from treetap.party.runtime.transcript_recorder import Recorder, Recorders
 from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.serving.registry import ServedModels
 from treetap.protocols.agreement import attempt_digest, job_digest
+from treetap.protocols.alignment import check_preview, members_of_preview, rows_of_preview
 from treetap.protocols.job_spec import check_spec, continued_from, params_of, rows_of_training, sent_in_training
-from treetap.protocols.key_options import LATTICE, KeyKind
+from treetap.protocols.key_options import KeyKind, LATTICE
 from treetap.protocols.libraries import require_library
-from treetap.protocols.messages import Members, MessageRow, members_of
+from treetap.protocols.messages import Members, MessageRow, members_of, sent_by
 from treetap.protocols.prediction import check_prediction, rows_of_prediction, sent_in_prediction
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.frame import Opening, content_of, filled
 from treetap.wire.ports import Address, Dialer, Timeouts
 from treetap.wire.v2 import alignment_pb2, control_pb2, prediction_pb2, setup_pb2
+from typing import Any, TYPE_CHECKING, TypeAlias
+
 
 if TYPE_CHECKING:
     from treetap.party.policy import Policy
@@ -75,7 +75,7 @@ class Opener:
         opening = kind_of_job.content(request)
         try:
             members, digest, ledger = self.admitted(caller, request, kind)
-            submission = submission_of(request, kind)
+            submission = SUBMISSIONS[kind](request)
             peers = [Address(peer.name, peer.address) for peer in opening.peers]
             context = self.context(ledger, peers, digest, attempt_digest(digest, opening))
             role = kind_of_job.role(self, context, opening)
@@ -108,7 +108,7 @@ class Opener:
             if peer.name != name:
                 config.policy.people.check_address(name, peer.name, peer.address)
         kind_of_job.check(config, opening, members)
-        submission, digest = submission_of(request, kind), job_digest(request.job, opening)
+        submission, digest = SUBMISSIONS[kind](request), job_digest(request.job, opening)
         if request.asks_only:
             self.attempts.check_same(request.job, submission, digest.hex())
         else:
@@ -266,25 +266,15 @@ def _check_prediction(config: PartyConfig, opening: prediction_pb2.OpenModel, me
 
 
 def _preview_members(opening: alignment_pb2.OpenPreview, coordinator: str) -> Members:
-    from treetap.protocols.preview import check_preview, members_of_preview
-
     check_preview(opening)
     return members_of_preview(opening, coordinator)
 
 
-def _preview_rows(opening: alignment_pb2.OpenPreview) -> list[MessageRow]:
-    from treetap.protocols.preview import rows_of_preview
-
-    return rows_of_preview(opening)
-
-
 def _check_preview(config: PartyConfig, opening: alignment_pb2.OpenPreview, members: Members) -> None:
-    from treetap.protocols.preview import sent_in_preview
-
     config.policy.check(config.name, "preview", opening.answer)
     config.policy.check_proof(config.name, "psi" if opening.answer == "records" else "a count", len(opening.parties))
     check_members(config, members, lambda _: ())
-    config.policy.check_job(config.name, sent_in_preview(opening, members.coordinator))
+    config.policy.check_job(config.name, sent_by(rows_of_preview(opening), members))
 
 
 def _preview_role(opener: Opener, context: StepContext, opening: alignment_pb2.OpenPreview) -> Role:
@@ -329,7 +319,7 @@ KINDS: Mapping[str, Kind] = {
         members=_preview_members,
         protocol=lambda _: "",
         tables=lambda opening: (opening.table,),
-        rows=_preview_rows,
+        rows=rows_of_preview,
         check=_check_preview,
         role=_preview_role,
         charges_itself=True,

@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Self, TypeVar, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -58,6 +58,24 @@ class Strict(BaseModel):
         """TOML has no paths: where one is wanted, text is one."""
         kind = cls.model_fields[info.field_name or ""].annotation
         return Path(value) if isinstance(value, str) and Path in (kind, *get_args(kind)) else value
+
+    @classmethod
+    def from_file(cls, path: Path) -> Self:
+        """What a file holds; relative paths in it are relative to its folder. Raises as `load` does."""
+        return load(path, cls).below(path.absolute().parent)
+
+    def below(self, base: Path) -> Self:
+        """The same with relative paths taken from a folder, those of tables within it too."""
+        moved = {name: new for name, value in self if (new := _below(value, base)) is not value}
+        return self.model_copy(update=moved) if moved else self
+
+
+def _below(value: Any, base: Path) -> Any:
+    if isinstance(value, Path):
+        return base / value
+    if isinstance(value, dict):
+        return {name: _below(inner, base) for name, inner in value.items()}
+    return value.below(base) if isinstance(value, Strict) else value
 
 
 class Part(BaseModel):

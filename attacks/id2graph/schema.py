@@ -100,8 +100,7 @@ class Settings(RangedSettings):
 
 def usual_discount(protocol: str) -> float:
     """The paper's discount for the trees of a protocol that trains."""
-    trees = training(protocol).trees
-    return SEQUENTIAL_DISCOUNT if trees is not None and trees.sequential else INDEPENDENT_DISCOUNT
+    return SEQUENTIAL_DISCOUNT if training(protocol).sequential else INDEPENDENT_DISCOUNT
 
 
 class AttackResult(Findings):

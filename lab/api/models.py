@@ -5,17 +5,14 @@ The latter is asked as an operator, `treetap.connect`. Tables are the parties' o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from treetap.arrays import Array
-from treetap.commands.jobs.client import Operator, OperatorConfig, read
+from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import TreetapError
 from treetap.lab.api import party_tables
@@ -28,6 +25,7 @@ from treetap.models.store import MANIFEST, read_history, read_manifest
 from treetap.protocols.prediction import predict_request
 from treetap.wire.metric_history import merged, rows
 from treetap.wire.v2 import jobs_pb2
+from typing import Any
 
 
 class LoadedModel:
@@ -216,7 +214,7 @@ def connect(coordinator: str | None = None, *, operator_file: str | Path = "oper
         ValueError: the file or its certificate has a fault.
     """
     with checked():
-        config = read(Path(operator_file))
+        config = OperatorConfig.from_file(Path(operator_file))
         if coordinator is not None:
             config = OperatorConfig.model_validate({**config.model_dump(), "coordinator": coordinator})
         connection = Connection(config)

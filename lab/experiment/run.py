@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import gc
 import json
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import re
 import threading
 import time
@@ -16,12 +19,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from treetap.arrays import Array
 from treetap.commands.jobs import progress_view
 from treetap.commands.leakage import trees_of
@@ -48,6 +45,8 @@ from treetap.trees.evaluation import defined, evaluate
 from treetap.trees.job_params import BINARY, REGRESSIONS
 from treetap.wire.metric_history import merged
 from treetap.wire.v2 import jobs_pb2
+from typing import Any
+
 
 #: The end of an error that advises to resume a job: an experiment's federation has ended by then.
 _ADVICE = re.compile(r";[^;]*\btreetap (?:resume|status) \S+")
@@ -205,7 +204,7 @@ def _run(
             run.epochs = progress_view.rounds(trained)
         if experiment.data.drop_constant:
             run.dropped_columns = {party: read_manifest(it).get("dropped_columns", []) for party, it in models.items()}
-        if privacy := training(job.protocol).noise.statement(job.params()):
+        if privacy := training(job.protocol).privacy(job.params()):
             run.privacy = list(privacy)
         return run, done, outcome
 

@@ -12,7 +12,7 @@ from time import monotonic
 
 from aiohttp import web
 
-from treetap.commands.approvals.client import ApproverConfig, ConsoleConfig, PartyCalls, read
+from treetap.commands.approvals.client import ApproverConfig, ConsoleConfig, PartyCalls
 from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import stamp_of
 from treetap.names import host_of, on_loopback
@@ -85,7 +85,7 @@ class _Pages:
 
 def run(path: Path, *, until_stdin_closes: bool, in_terminal: bool) -> None:
     """Serve the pages of an approver's file until SIGTERM, SIGINT or, if asked, the end of standard input."""
-    config = read(path)
+    config = ApproverConfig.from_file(path)
     asyncio.run(_serve(config, until_stdin_closes=until_stdin_closes, in_terminal=in_terminal))
 
 

@@ -12,9 +12,9 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from treetap.commands.approvals import client as approvals_client
-from treetap.commands.jobs import client
-from treetap.coordinator import config as coordinator_config
+from treetap.commands.approvals.client import ApproverConfig
+from treetap.commands.jobs.client import OperatorConfig
+from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import BadInput, ConfigError, DataError, did_you_mean
 from treetap.names import NAME_RULE, matched
 from treetap.native import arithmetic, library
@@ -35,8 +35,8 @@ from treetap.ops.doctor.connections import (
     end,
     run_all,
 )
-from treetap.ops.gateway import config as gateway_config
-from treetap.ops.relay import command as relay_command
+from treetap.ops.gateway.config import GatewayConfig
+from treetap.ops.relay.command import RelayConfig
 from treetap.party import config as party_config
 from treetap.process.config import Relayed
 from treetap.protocols.key_options import LATTICE
@@ -258,7 +258,7 @@ def _added_table(config: party_config.PartyConfig, name: str) -> list[Finding]:
 
 
 def _coordinator(path: Path) -> Checks:
-    config = coordinator_config.read(path)
+    config = CoordinatorConfig.from_file(path)
     tls, process = config.transport(), Identity(config.name, Role.COORDINATOR)
     parties: dict[str, Callable[[], list[Finding]]] = {
         name: partial(check_server, Address(name, location), tls) for name, location in config.parties.items()
@@ -276,7 +276,7 @@ def _coordinator(path: Path) -> Checks:
     }
 
 
-def _spans(config: party_config.PartyConfig | coordinator_config.CoordinatorConfig) -> Checks:
+def _spans(config: party_config.PartyConfig | CoordinatorConfig) -> Checks:
     """The check of the collector that a file names."""
     if (telemetry := config.telemetry) is None:
         return {}
@@ -290,7 +290,7 @@ def _relayed(config: Relayed, process: Identity) -> Checks:
     return {f"relay = {relay.location}": partial(check_relay, relay, process, config.transport())}
 
 
-def _addresses(config: coordinator_config.CoordinatorConfig) -> list[Finding]:
+def _addresses(config: CoordinatorConfig) -> list[Finding]:
     """One process has one certificate, hence one name: two parties at one address are a mistake, or a relay's."""
     times = Counter(config.parties.values())
     return [
@@ -306,7 +306,7 @@ def _addresses(config: coordinator_config.CoordinatorConfig) -> list[Finding]:
 
 
 def _operator(path: Path) -> Checks:
-    config = client.read(path)
+    config = OperatorConfig.from_file(path)
     tls = config.transport()
     to = Address(config.coordinator_name, config.coordinator, Role.COORDINATOR)
     return {
@@ -317,7 +317,7 @@ def _operator(path: Path) -> Checks:
 
 
 def _approver(path: Path) -> Checks:
-    config = approvals_client.read(path)
+    config = ApproverConfig.from_file(path)
     tls, to = config.transport(), Address(config.party_name, config.party)
     return {
         "certificate": partial(check_certificate, tls, Identity(config.name, Role.APPROVER)),
@@ -327,7 +327,7 @@ def _approver(path: Path) -> Checks:
 
 
 def _relay(path: Path) -> Checks:
-    config = relay_command.read(path)
+    config = RelayConfig.from_file(path)
     tls, process = config.tls.files(), Identity(config.name, Role.RELAY)
     return {
         "certificate": partial(check_certificate, tls, process),
@@ -337,7 +337,7 @@ def _relay(path: Path) -> Checks:
 
 
 def _gateway(path: Path) -> Checks:
-    config = gateway_config.read(path)
+    config = GatewayConfig.from_file(path)
     tls, process = config.transport(), Identity(config.name, Role.GATEWAY)
     return {
         "certificate": partial(check_certificate, tls, process),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from ipaddress import ip_network
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
 from treetap.names import on_loopback
 from treetap.process.config import Process
-from treetap.strict import Address, Host, ProcessName, Strict, load
+from treetap.strict import Address, Host, ProcessName, Strict
 from treetap.wire import ports
 from treetap.wire.tls import Insecure, TlsFiles
 
@@ -73,9 +72,3 @@ class GatewayConfig(Process):
         """The files of TLS with clients; None: they ask in the clear."""
         transport = self.transport()
         return None if self.plain_http or isinstance(transport, Insecure) else transport
-
-
-def read(path: Path) -> GatewayConfig:
-    """Read the file; relative paths in it are relative to its folder. Raises `ConfigError` for a fault."""
-    config = load(path, GatewayConfig)
-    return config.model_copy(update={"tls": config.tls_below(path.absolute().parent)})

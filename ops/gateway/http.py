@@ -24,7 +24,7 @@ from treetap import errors, logs
 from treetap.errors import BadInput, Incompatible, NotServed, Refused, TreetapError, Unreachable, one_line
 from treetap.metrics import ProcessMetrics
 from treetap.names import NAME, host_of
-from treetap.ops.gateway.config import GatewayConfig, read
+from treetap.ops.gateway.config import GatewayConfig
 from treetap.ops.gateway.http_connections import (
     Bodies,
     Handler,
@@ -323,7 +323,7 @@ class GatewayMetrics(ProcessMetrics):
 
 def run(path: Path, *, until_stdin_closes: bool) -> None:
     """Serve; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
-    config = read(path)
+    config = GatewayConfig.from_file(path)
     config.transport().check(config.name, Role.GATEWAY)
     raise_descriptors()
     asyncio.run(_serve(config, until_stdin_closes))

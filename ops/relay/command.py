@@ -14,7 +14,7 @@ from treetap.ops.relay.meeting import REASONS, Bounds, Name, Relay
 from treetap.process.config import TlsConfig
 from treetap.process.lifecycle import serve_until_stopped
 from treetap.process.limits import collect_rarely, raise_descriptors
-from treetap.strict import Address, ProcessName, Strict, load
+from treetap.strict import Address, ProcessName, Strict
 from treetap.wire.callers import Callers
 from treetap.wire.ports import Identity, Role
 from treetap.wire.secured import Secured
@@ -52,12 +52,6 @@ class RelayConfig(Strict):
         return Bounds(names, self.connections, self.bytes_s, self.idle_s, self.hello_s)
 
 
-def read(path: Path) -> RelayConfig:
-    """Read the file; relative paths in it are relative to its folder."""
-    config = load(path, RelayConfig)
-    return config.model_copy(update={"tls": config.tls.below(path.absolute().parent)})
-
-
 class RelayMetrics(ProcessMetrics):
     """Names that are registered, their callers' connections and bytes, and connections that were turned away."""
 
@@ -83,7 +77,7 @@ class RelayMetrics(ProcessMetrics):
 
 def run(path: Path, *, until_stdin_closes: bool) -> None:
     """Serve; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
-    config = read(path)
+    config = RelayConfig.from_file(path)
     config.tls.files().check(config.name, Role.RELAY)
     raise_descriptors()
     asyncio.run(_serve(config, until_stdin_closes))

@@ -25,7 +25,7 @@ import base64
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
@@ -76,12 +76,6 @@ class Verdict:
         """The name of the standing approval by which it was made; empty: by none."""
         return self.way.removeprefix(STANDING) if self.way.startswith(STANDING) else ""
 
-    def statement(self, party: str, job: str, digest: str, coordinator: str) -> bytes:
-        """The bytes that the party countersigns."""
-        own = {name: value for name, value in asdict(self).items() if name != "countersigned"}
-        of = {"party": party, "job": job, "digest": digest, "coordinator": coordinator}
-        return statement("approval", of | own)
-
 
 @dataclass(frozen=True)
 class Asked:
@@ -120,13 +114,6 @@ class Asked:
         """The decision that counts; None: there is none yet."""
         return self.verdicts[-1] if self.verdicts else None
 
-    def with_verdict(self, verdict: Verdict) -> Asked:
-        return replace(self, verdicts=(*self.verdicts, verdict))
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON types."""
-        return asdict(self)
-
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Asked:
         """The job in a file; TypeError or KeyError for another content."""
@@ -134,8 +121,9 @@ class Asked:
         return cls(**{**plain, "words": tuple(plain["words"]), "verdicts": verdicts})
 
 
-def statement(purpose: str, content: dict[str, Any]) -> bytes:
-    """The bytes of a party's countersignature: no other signature of its key is of bytes that begin so."""
+def statement(purpose: str, made: Verdict | Standing, **of: str) -> bytes:
+    """The bytes that a party countersigns: no other signature of its key is of bytes that begin so."""
+    content = of | {name: value for name, value in asdict(made).items() if name != "countersigned"}
     return f"treetap {purpose}\n{json.dumps(content, sort_keys=True, separators=(',', ':'))}".encode()
 
 
@@ -241,11 +229,6 @@ class Standing:
     revoked: str = ""
     countersigned: str = ""
 
-    def statement(self, party: str) -> bytes:
-        """The bytes that the party countersigns, anew after each job."""
-        own = {name: value for name, value in asdict(self).items() if name != "countersigned"}
-        return statement("standing approval", {"party": party, **own})
-
     def fault(self, asked: Asked, party: str, now: float) -> str:
         """The reason why it does not let a job in now; empty if it does."""
         if self.revoked:
@@ -255,10 +238,6 @@ class Standing:
         if len(self.used) >= self.count and asked.digest not in self.used:
             return f"it has let in {self.count} jobs, and no more"
         return next(_beyond(_parsed(self.text), asked, party), "")
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON types."""
-        return asdict(self)
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Standing:

@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from treetap.party.approvals.decisions import (
     countersigned,
     parties_of,
     standing_of,
+    statement,
 )
 from treetap.party.policy import Policy
 from treetap.wire.tls import Transport
@@ -164,7 +165,7 @@ class Approvals:
         if verdict is None or verdict.decision != APPROVED or not verdict.since <= self.clock() < verdict.until:
             return False
         try:
-            check_countersigned(self._party, self._transport, verdict.countersigned, self._statement(job))
+            check_countersigned(self._party, self._transport, verdict.countersigned, self._statement(job, verdict))
         except Malformed as fault:
             log.error("job %s: the approval by %s does not count: %s", job.job, verdict.approver, fault)
             return False
@@ -257,10 +258,9 @@ class Approvals:
         for standing in self._standing.values():
             if standing.fault(asked, self._party, self.clock()):
                 continue
+            content = statement("standing approval", standing, party=self._party)
             try:
-                check_countersigned(
-                    self._party, self._transport, standing.countersigned, standing.statement(self._party)
-                )
+                check_countersigned(self._party, self._transport, standing.countersigned, content)
             except Malformed as fault:
                 log.error("standing approval %s does not count: %s", standing.name, fault)
                 continue
@@ -287,31 +287,28 @@ class Approvals:
 
     # ---- the disk
 
-    def _nanos(self) -> int:
-        return int(self.clock() * 1e9)
-
     def _decided(self, asked: Asked, verdict: Verdict) -> Asked:
-        decided = asked.with_verdict(verdict)
-        signature = countersigned(self._transport, self._statement(decided), self._nanos())
+        signature = countersigned(self._transport, self._statement(asked, verdict), int(self.clock() * 1e9))
         log.warning("job %s: %s by %s (%s)", asked.job, verdict.decision, verdict.approver, verdict.way)
-        return self._keep(asked.with_verdict(replace(verdict, countersigned=signature)))
+        return self._keep(replace(asked, verdicts=(*asked.verdicts, replace(verdict, countersigned=signature))))
 
-    def _statement(self, asked: Asked) -> bytes:
-        """The bytes that the party countersigns of a job's last decision."""
-        assert asked.last is not None
-        return asked.last.statement(self._party, asked.job, asked.digest, asked.coordinator)
+    def _statement(self, asked: Asked, verdict: Verdict) -> bytes:
+        """The bytes that the party countersigns of a decision about a job."""
+        of = {"party": self._party, "job": asked.job, "digest": asked.digest, "coordinator": asked.coordinator}
+        return statement("approval", verdict, **of)
 
     def _keep(self, asked: Asked) -> Asked:
-        write_document(self._folder / f"{asked.digest}.json", asked.plain(), SEED)
+        write_document(self._folder / f"{asked.digest}.json", asdict(asked), SEED)
         self._asked[asked.digest] = asked
         if len(self._asked) > MOST_KEPT:
             self._forget(next(old for old, job in self._asked.items() if not self._waits(job)))
         return asked
 
     def _keep_standing(self, standing: Standing) -> Standing:
-        signature = countersigned(self._transport, standing.statement(self._party), self._nanos())
+        content = statement("standing approval", standing, party=self._party)
+        signature = countersigned(self._transport, content, int(self.clock() * 1e9))
         standing = replace(standing, countersigned=signature)
-        write_document(self._folder / f"{_STANDING}{standing.name}.json", standing.plain(), SEED)
+        write_document(self._folder / f"{_STANDING}{standing.name}.json", asdict(standing), SEED)
         self._standing[standing.name] = standing
         return standing
 

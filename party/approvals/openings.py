@@ -6,7 +6,6 @@ import base64
 import json
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from treetap.errors import Malformed, Refused
 from treetap.party.approvals.decisions import Asked, Kind
@@ -37,17 +36,19 @@ def admit(
     """Return if a job that the policy lets in may open; raises as `operator_of` and `Approvals.admit` do."""
     policy = config.policy
     new = not approvals.knows(digest.hex())
-    operator = operator_of(config.name, job, opening, digest, config.transport(), policy, new=new, forgotten=forgotten)
-    if policy.people.approval == "none" and not operator.name and new:
+    operator, fingerprint = operator_of(
+        config.name, job, opening, digest, config.transport(), policy, new=new, forgotten=forgotten
+    )
+    if policy.people.approval == "none" and not operator and new:
         return
     asked = Asked(
         job,
         kind_of(opening),
         digest.hex(),
         members.coordinator,
-        operator.name,
-        operator.fingerprint,
-        base64.b64encode(opening.signed.SerializeToString()).decode() if operator.name else "",
+        operator,
+        fingerprint,
+        base64.b64encode(opening.signed.SerializeToString()).decode() if operator else "",
         document=job_document(job, opening),
     )
 
@@ -68,13 +69,6 @@ def would_wait(approvals: Approvals, config: PartyConfig, job: str, opening: Ope
     return approvals.would_wait(config.policy, asked)
 
 
-class Operator(NamedTuple):
-    """An operator whose signature of a job counts here; both empty: the job is not signed."""
-
-    name: str = ""
-    fingerprint: str = ""
-
-
 def operator_of(
     party: str,
     job: str,
@@ -85,8 +79,8 @@ def operator_of(
     *,
     new: bool,
     forgotten: float | None = None,
-) -> Operator:
-    """The operator that signed a job's digest; in plain text nobody has.
+) -> tuple[str, str]:
+    """The operator that signed a job's digest, and the fingerprint of its certificate; both empty: nobody has signed.
 
     Args:
         new: see `verified`.
@@ -104,9 +98,9 @@ def operator_of(
             raise Refused(
                 f"{here}, which no operator has signed: {named}; submit it with certificates and this release"
             )
-        return Operator()
+        return "", ""
     try:
-        operator = Operator(*verified(transport, opening.signed, statement(digest), Role.OPERATOR, new=new))
+        operator, fingerprint = verified(transport, opening.signed, statement(digest), Role.OPERATOR, new=new)
     except Malformed as fault:
         raise Refused(f"{here}, whose operator's signature does not count: {fault}") from None
     if forgotten is not None:
@@ -115,12 +109,12 @@ def operator_of(
             raise Refused(f"{here}, whose operator's signature has ended on {date(end)}: {again}")
         if opening.signed.unix_nanos <= (forgotten + AHEAD_S) * 1e9:
             raise Refused(f"{here}, which may have ended: so many have since its operator signed it; {again}")
-    if policy.people.operators and operator.name not in policy.people.operators:
+    if policy.people.operators and operator not in policy.people.operators:
         raise Refused(
-            f"{here}, which {operator.name} has signed: {named}; if it should, name {operator.name!r} there and send "
+            f"{here}, which {operator} has signed: {named}; if it should, name {operator!r} there and send "
             f"{party} SIGHUP"
         )
-    return operator
+    return operator, fingerprint
 
 
 def kind_of(opening: Opening) -> Kind:

@@ -14,20 +14,19 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
-
 from google.protobuf.message import Message
-
+from pathlib import Path
 from treetap.errors import Incompatible, Interrupted, Refused, Silent, Unreachable
 from treetap.party.runtime.step_order import Step
 from treetap.process.together import together
 from treetap.protocols.messages import JobSizes
 from treetap.wire.disclosure import bytes_by_class_of
-from treetap.wire.frame import content_of, head_of, result, serialised
+from treetap.wire.frame import content_of, head_of, serialised
 from treetap.wire.ports import Address, Dialer, Reconnects, Timeouts
-from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2, types_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, types_pb2
 from treetap.workers.engines import Engine
+from typing import Any, IO, NamedTuple, NoReturn, Protocol, TYPE_CHECKING, TypeAlias, TypeVar
+
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,11 +110,6 @@ def required(value: T | None) -> T:
     """A value that an earlier step has set, which the step order guarantees."""
     assert value is not None
     return value
-
-
-def empty_result() -> control_pb2.StepResult:
-    """The result of a step that returns no data."""
-    return result(setup_pb2.Done())
 
 
 class Scratch:

@@ -8,7 +8,6 @@ left, so a ledger that is missing, cut or older than that is found; an older cop
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -17,16 +16,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from treetap.errors import DataError
 from treetap.models.durable import read_document
 from treetap.models.line_file import LineFile
 from treetap.removed import CHARGED
-
-if TYPE_CHECKING:
-    pass
-
 
 #: The ledger in a party's state folder.
 LEDGER, SEED = "ledger.jsonl", "ledger"
@@ -247,6 +242,3 @@ def stored_attempts(state: Path) -> tuple[dict[str, Attempted], dict[str, float]
 def utc(seconds: float) -> str:
     """A time, in seconds since 1970, as text."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-log = logging.getLogger(__name__)

@@ -40,26 +40,28 @@ class Recorder:
 
     def received(self, peer: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage) -> None:
         """Record a message that this party received and admitted."""
-        self._write(transcript_pb2.TranscriptRecord.RECEIVED, peer, name_of(message), message)
+        place = message.attempt, message.round, message.stage
+        self._append(transcript_pb2.TranscriptRecord.RECEIVED, peer, name_of(message), message, *place)
 
     def sent(self, peer: str, kind: str, message: bytes) -> None:
         """Record a message that this party sent to another: the bytes of a `PeerMessage`."""
         if self._mode == "both":
-            parsed = exchange_pb2.PeerMessage.FromString(message)
-            self._write(transcript_pb2.TranscriptRecord.SENT, peer, kind, parsed)
+            sent = exchange_pb2.PeerMessage.FromString(message)
+            place = sent.attempt, sent.round, sent.stage
+            self._append(transcript_pb2.TranscriptRecord.SENT, peer, kind, sent, *place)
 
     def asked(self, client: str, attempt: int, request: serving_pb2.PredictRecords) -> None:
         """Record a client's request."""
-        self._append(transcript_pb2.TranscriptRecord.RECEIVED, client, "predict", attempt, 0, 0, request)
+        self._append(transcript_pb2.TranscriptRecord.RECEIVED, client, "predict", request, attempt)
 
     def answered(self, client: str, attempt: int, answer: serving_pb2.PredictedRecords) -> None:
         """Record the answer to a client."""
         if self._mode == "both":
-            self._append(transcript_pb2.TranscriptRecord.SENT, client, "predict", attempt, 0, 0, answer)
+            self._append(transcript_pb2.TranscriptRecord.SENT, client, "predict", answer, attempt)
 
     def own(self, round: int, stage: int, attempt: int, entry: Message) -> None:
         """Record an act of this party's own, of a type in `OWN_STEPS`."""
-        self._append(transcript_pb2.TranscriptRecord.OWN, "", OWN_STEPS[type(entry)], attempt, round, stage, entry)
+        self._append(transcript_pb2.TranscriptRecord.OWN, "", OWN_STEPS[type(entry)], entry, attempt, round, stage)
 
     def own_alignment(self, attempt: int, own: OwnRows) -> None:
         """Keep the row in this party's file of each aligned record, with its id; positions in messages are these.
@@ -76,12 +78,9 @@ class Recorder:
                 raise Interrupted(f"{failure.filename}: cannot be written: {failure.strerror}") from failure
             self.own(0, 0, attempt, entry)
 
-    def _write(
-        self, kind: Kind, peer: str, step: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage
+    def _append(
+        self, kind: Kind, peer: str, step: str, message: Message, attempt: int, round: int = 0, stage: int = 0
     ) -> None:
-        self._append(kind, peer, step, message.attempt, message.round, message.stage, message)
-
-    def _append(self, kind: Kind, peer: str, step: str, attempt: int, round: int, stage: int, message: Message) -> None:
         if self.on:
             with self._recorders.writer(self._job) as writer:
                 writer.append(kind, peer, step, self._job, attempt, round, stage, message)

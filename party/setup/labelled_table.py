@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import numpy as np
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
-
-import numpy as np
-
 from treetap.errors import DataError, Malformed
 from treetap.names import named_by
 from treetap.party.config import PartyConfig
@@ -28,6 +25,8 @@ from treetap.tables.reading import Table
 from treetap.trees.growing_tree import with_zeros
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2, types_pb2
+from typing import Any, TypeAlias
+
 
 #: The records of an eval table: class numbers or targets (M,), and sample weights (M,), if it has some.
 Measured: TypeAlias = tuple[np.ndarray[tuple[int], np.dtype[Any]], np.ndarray[tuple[int], np.dtype[np.float64]] | None]
@@ -298,7 +297,7 @@ async def _as_trained(
     if settings is None:
         _bind(context, table, AS_THEY_ARE)
         return LabelledTable(context.party, table, clean.for_use(Use.TRAINING), column, objective)
-    own_priors, params = required(training(training_name(spec)).noise.own_priors), params_of(spec)
+    own_priors, params = required(training(training_name(spec)).own_priors), params_of(spec)
     labels = clean.for_use(Use.NOISE)
     noisy = NoisyLabels(
         context.party,

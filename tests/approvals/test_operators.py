@@ -25,7 +25,7 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import revoke
 from treetap.errors import DataError, Refused
 from treetap.party.approvals.ledger import Approvals
-from treetap.party.approvals.openings import Operator, operator_of
+from treetap.party.approvals.openings import operator_of
 from treetap.party.approvals.overview import LONGEST, PAGES, ROWS, Overview
 from treetap.party.config import PartyConfig
 from treetap.party.policy import Policy
@@ -66,7 +66,7 @@ def _signed(files: TlsFiles, digest: bytes = DIGEST, nanos: int | None = None) -
 
 def _operator(
     keys: Keys, made: types_pb2.Signed | None, operators: tuple[str, ...] = (), *, new: bool = True
-) -> Operator:
+) -> tuple[str, str]:
     opening = setup_pb2.Prepare(spec=JOB, submission="7", signed=made)
     assert job_digest("job", opening) == DIGEST
     return operator_of(
@@ -77,9 +77,9 @@ def _operator(
 def test_a_signature_counts_and_names_its_operator(keys: Keys) -> None:
     """With the fingerprint of its certificate; a policy may name it."""
     certificate, _ = keys.operator.pair()
-    assert _operator(keys, _signed(keys.operator)) == Operator("operator", fingerprint(certificate))
-    assert _operator(keys, _signed(keys.operator), ("operator",)).name == "operator"
-    assert _operator(keys, None) == Operator()
+    assert _operator(keys, _signed(keys.operator)) == ("operator", fingerprint(certificate))
+    assert _operator(keys, _signed(keys.operator), ("operator",))[0] == "operator"
+    assert _operator(keys, None) == ("", "")
 
 
 def test_operators_of_a_policy_must_have_signed(keys: Keys) -> None:
@@ -94,7 +94,7 @@ def test_operators_of_a_policy_must_have_signed(keys: Keys) -> None:
     with pytest.raises(Refused, match="which no operator has signed"):
         operator_of("feature-b", "job", PREPARE, DIGEST, plain, policy, new=True)
     opening = setup_pb2.Prepare(spec=JOB, submission="7", signed=_signed(keys.operator))
-    assert operator_of("feature-b", "job", opening, DIGEST, plain, Policy(), new=True) == Operator()
+    assert operator_of("feature-b", "job", opening, DIGEST, plain, Policy(), new=True) == ("", "")
 
 
 def test_what_is_no_operators_signature_of_the_job_is_refused(keys: Keys, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_revoked_operator_signs_nothing_new(keys: Keys, monkeypatch: pytest.Mo
     monkeypatch.setattr(signatures, "datetime", Later)
     with pytest.raises(Refused, match="its certificate was revoked on"):
         _operator(listed, before)
-    assert _operator(listed, before, new=False).name == "operator"
+    assert _operator(listed, before, new=False)[0] == "operator"
     with pytest.raises(Refused, match="its certificate was revoked on"):
         _operator(listed, _signed(keys.operator, nanos=time.time_ns() + 2 * 10**9), new=False)
 

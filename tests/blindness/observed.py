@@ -14,7 +14,7 @@ import pytest
 
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import Tables, World
-from treetap.protocols import drafts
+from treetap.protocols import agreement
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import control_pb2, exchange_pb2
 
@@ -74,7 +74,7 @@ def observed(
     async def main() -> tuple[list[Crossed], Any]:
         shutil.rmtree(folder, ignore_errors=True)
         numbers = count()  # of submissions, which differ between runs, and with them the digests of jobs
-        monkeypatch.setattr(drafts, "new_submission", lambda: str(next(numbers)))
+        monkeypatch.setattr(agreement, "new_submission", lambda: str(next(numbers)))
         federation = Observed(folder, tables, **more)
         if trained is not None:
             for name in [*tables, COORDINATOR]:

@@ -141,9 +141,7 @@ def test_train_says_what_the_noise_covers(tmp_path: Path) -> None:
     said = treetap("train", write(tmp_path / "job.toml", {"job": job}), folder=tmp_path).out
     assert "epsilon 8, delta 1e-05, clip C 2" in said
     assert "sigma 4.366" in said
-    assert not training("boosting").noise.statement(
-        load(write(tmp_path / "job.toml", {"job": JOB}), JobFile).job.params()
-    )
+    assert not training("boosting").privacy(load(write(tmp_path / "job.toml", {"job": JOB}), JobFile).job.params())
 
 
 @pytest.mark.parametrize(

@@ -19,17 +19,18 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.commands.test_experiment_encodings import TAKEN
-from treetap.commands.approvals import client as approvals
+from treetap.commands.approvals.client import ApproverConfig
 from treetap.commands.certs.authority import create_authority
 from treetap.commands.certs.requests import revoke
 from treetap.commands.jobs import client
+from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
 from treetap.commands.new import cli, folders
 from treetap.commands.new.proposed_table import SeenTable
-from treetap.coordinator import config as coordinator_config
+from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import BadInput
-from treetap.ops.gateway import config as gateway
-from treetap.ops.relay import command as relay
+from treetap.ops.gateway.config import GatewayConfig
+from treetap.ops.relay.command import RelayConfig
 from treetap.party import config as party_config
 from treetap.party.policy import Policy, merged
 from treetap.strict import load
@@ -99,10 +100,10 @@ def test_a_federation_is_read_as_it_is_written(tables: dict[str, Path], tmp_path
     assert train.encode == {"opened": "days", "job": "categorical"}
     assert (telco.tables["train"].label, telco.tables["train"].columns) == (None, ["bill"])
     assert "another text in each record" in _text(at / "telco" / "party.toml")
-    coordinator = coordinator_config.read(at / "coordinator" / "coordinator.toml")
+    coordinator = CoordinatorConfig.from_file(at / "coordinator" / "coordinator.toml")
     coordinator.transport().check(coordinator.name, Role.COORDINATOR)
     assert coordinator.parties == {config.name: config.listen for config in (bank, telco)}
-    operator = client.read(at / "operator" / "operator.toml")
+    operator = OperatorConfig.from_file(at / "operator" / "operator.toml")
     client.Operator(operator)
     assert operator.coordinator == coordinator.listen
     spec = load(at / "operator" / "job.toml", JobFile).to_spec()
@@ -170,11 +171,14 @@ def test_a_party_behind_a_relay(tables: dict[str, Path], tmp_path: Path) -> None
 
 
 ROLES: dict[Role, tuple[list[str], Callable[[Path], Any]]] = {
-    Role.COORDINATOR: (["bank=bank.example.org:7101", "telco=10.0.0.2:7101"], coordinator_config.read),
-    Role.OPERATOR: (["coordinator.example.org:7100", "--label-holder", "bank", "--partner", "telco"], client.read),
-    Role.APPROVER: (["ann", "telco=10.0.0.2:7101"], approvals.read),
-    Role.RELAY: (["bank", "telco", "coordinator"], relay.read),
-    Role.GATEWAY: (["bank=bank.example.org:7443", "--host", "scores.example.org"], gateway.read),
+    Role.COORDINATOR: (["bank=bank.example.org:7101", "telco=10.0.0.2:7101"], CoordinatorConfig.from_file),
+    Role.OPERATOR: (
+        ["coordinator.example.org:7100", "--label-holder", "bank", "--partner", "telco"],
+        OperatorConfig.from_file,
+    ),
+    Role.APPROVER: (["ann", "telco=10.0.0.2:7101"], ApproverConfig.from_file),
+    Role.RELAY: (["bank", "telco", "coordinator"], RelayConfig.from_file),
+    Role.GATEWAY: (["bank=bank.example.org:7443", "--host", "scores.example.org"], GatewayConfig.from_file),
 }
 
 
@@ -216,19 +220,19 @@ def test_the_files_of_the_roles_fit_together(tmp_path: Path) -> None:
     """The coordinator's operators and parties, an operator's job, an approver's party, a relay's names."""
     words = ["--operator", "olga", "--operator", "otto", "--relay", "relay.example.org:443", "--name", "hub"]
     _new(Role.COORDINATOR, *ROLES[Role.COORDINATOR][0], *words, folder=tmp_path)
-    hub = coordinator_config.read(tmp_path / "hub" / "coordinator.toml")
+    hub = CoordinatorConfig.from_file(tmp_path / "hub" / "coordinator.toml")
     assert (hub.operators, hub.relay) == (["olga", "otto"], "relay.example.org:443")
     assert hub.parties == {"bank": "bank.example.org:7101", "telco": "10.0.0.2:7101"}
     _new(Role.OPERATOR, *ROLES[Role.OPERATOR][0], "--name", "olga", folder=tmp_path)
     spec = load(tmp_path / "olga" / "job.toml", JobFile).to_spec()
     assert (spec.aggregator, list(spec.feature_parties)) == ("bank", ["telco"])
     _new(Role.APPROVER, *ROLES[Role.APPROVER][0], folder=tmp_path)
-    ann = approvals.read(tmp_path / "ann" / "approver.toml")
+    ann = ApproverConfig.from_file(tmp_path / "ann" / "approver.toml")
     assert (ann.party_name, ann.party) == ("telco", "10.0.0.2:7101")
     _new(Role.RELAY, *ROLES[Role.RELAY][0], folder=tmp_path)
-    assert relay.read(tmp_path / "relay" / "relay.toml").names == ["bank", "telco", "coordinator"]
+    assert RelayConfig.from_file(tmp_path / "relay" / "relay.toml").names == ["bank", "telco", "coordinator"]
     _new(Role.GATEWAY, *ROLES[Role.GATEWAY][0], folder=tmp_path)
-    asked = gateway.read(tmp_path / "gateway" / "gateway.toml").asked
+    asked = GatewayConfig.from_file(tmp_path / "gateway" / "gateway.toml").asked
     assert (asked.name, asked.location) == ("bank", "bank.example.org:7443")
     with pytest.raises(BadInput, match="has a name of its own"):
         _new(Role.COORDINATOR, "hub=h:1", "--name", "hub", "--folder", "x", folder=tmp_path)
@@ -238,7 +242,10 @@ def test_a_federation_that_serves(tmp_path: Path) -> None:
     """The label holder's file names clients and gateway, which is started with the others; each client has a folder."""
     said = _new("federation", "bank", "telco", "--client", "app", "--client", "batch", folder=tmp_path)
     at = tmp_path / "federation"
-    bank, before = party_config.read(at / "bank" / "party.toml"), gateway.read(at / "gateway" / "gateway.toml")
+    bank, before = (
+        party_config.read(at / "bank" / "party.toml"),
+        GatewayConfig.from_file(at / "gateway" / "gateway.toml"),
+    )
     assert bank.serve is not None
     assert (bank.serve.clients, bank.serve.gateway) == (["app", "batch"], before.name)
     assert before.asked.location == bank.serve.listen

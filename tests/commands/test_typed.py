@@ -13,7 +13,7 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.cli import certs
 from treetap.commands.certs.installing import install
 from treetap.commands.certs.requests import request, sign_request
-from treetap.commands.jobs.client import read
+from treetap.commands.jobs.client import OperatorConfig
 from treetap.errors import BadInput, ConfigError
 from treetap.process import config as process_config
 from treetap.process.config import Secret
@@ -35,7 +35,7 @@ def test_an_operator_types_the_passphrase_once(tmp_path: Path, monkeypatch: pyte
         return "word"
 
     monkeypatch.setattr(process_config, "getpass", answer)
-    config = read(tmp_path / "operator.toml")
+    config = OperatorConfig.from_file(tmp_path / "operator.toml")
     with pytest.raises(ConfigError, match="is protected by a passphrase"):
         config.transport().check("operator", Role.OPERATOR)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)

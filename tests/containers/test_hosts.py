@@ -23,9 +23,9 @@ from tests.containers.subnets import free_subnets
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import revoke
 from treetap.commands.health import read as read_address
-from treetap.commands.jobs.client import read as read_operator
+from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
-from treetap.coordinator.config import read as read_coordinator
+from treetap.coordinator.config import CoordinatorConfig
 from treetap.party.config import read as read_party
 from treetap.strict import load
 
@@ -41,7 +41,7 @@ DOMAIN = "example.org"
 
 def test_the_files_of_all_hosts_agree() -> None:
     """The coordinator dials parties where they listen, the operator the coordinator, and the job names the parties."""
-    coordinator = read_coordinator(HOSTS / "coordinator" / "coordinator.toml")
+    coordinator = CoordinatorConfig.from_file(HOSTS / "coordinator" / "coordinator.toml")
     assert set(coordinator.parties) == set(PARTIES)
     for party in PARTIES:
         config = read_party(HOSTS / party / "party.toml")
@@ -50,7 +50,7 @@ def test_the_files_of_all_hosts_agree() -> None:
         assert set(config.tables) == {"train", "predict"}
         assert (config.tables["train"].label is not None) == (party == "label-holder")
     port = coordinator.listen.rpartition(":")[2]
-    assert read_operator(HOSTS / "operator" / "operator.toml").coordinator == f"coordinator.{DOMAIN}:{port}"
+    assert OperatorConfig.from_file(HOSTS / "operator" / "operator.toml").coordinator == f"coordinator.{DOMAIN}:{port}"
     job = load(HOSTS / "operator" / "job.toml", JobFile).job
     assert [job.label_holder, *job.feature_parties] == list(PARTIES)
 

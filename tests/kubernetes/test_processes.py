@@ -13,10 +13,9 @@ from typer.main import get_command
 from tests.certificates import role_of
 from tests.kubernetes.manifests import FOLDER, ORGANISATIONS, PARTIES, ROOT, SETTINGS, Manifests, Object, Pod
 from treetap.commands.cli import app
-from treetap.commands.jobs.client import read as read_operator
+from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
 from treetap.coordinator.config import CoordinatorConfig
-from treetap.coordinator.config import read as read_coordinator
 from treetap.party.config import PartyConfig
 from treetap.party.config import read as read_party
 from treetap.process.config import Process
@@ -48,7 +47,7 @@ def files_of(manifests: Manifests, organisation: str, folder: Path, setting: str
 
 def config_of(manifests: Manifests, organisation: str, folder: Path, setting: str = "overlays") -> Any:
     """The configuration as the process reads it."""
-    read = read_coordinator if organisation == "coordinator" else read_party
+    read = CoordinatorConfig.from_file if organisation == "coordinator" else read_party
     return read(files_of(manifests, organisation, folder, setting))
 
 
@@ -152,7 +151,7 @@ def test_policies_and_the_operators_files_name_the_federation(manifests: Manifes
         assert (config.tables["train"].label is not None) == (party == job.label_holder)
     assert {job.label_holder, *job.feature_parties} == set(PARTIES)
     service = manifests.one("coordinator", "Service", "coordinator")
-    operator = read_operator(FOLDER / "operator" / "operator.toml")
+    operator = OperatorConfig.from_file(FOLDER / "operator" / "operator.toml")
     assert operator.coordinator == f"127.0.0.1:{service['spec']['ports'][0]['port']}"
 
 

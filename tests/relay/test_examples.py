@@ -15,8 +15,8 @@ from tests.weight import ROOT
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import revoke
 from treetap.commands.health import read as read_health
-from treetap.coordinator.config import read as read_coordinator
-from treetap.ops.relay.command import read
+from treetap.coordinator.config import CoordinatorConfig
+from treetap.ops.relay.command import RelayConfig
 from treetap.wire.ports import Role
 
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("kubernetes")]
@@ -31,9 +31,9 @@ def test_the_hosts_files_start_the_relay() -> None:
     assert service["command"] == ["relay", place]
     assert service["healthcheck"]["test"] == ["CMD", "treetap", "health", "--config", place]
     assert {"mem_limit", "pids_limit", "ulimits", "read_only", "cap_drop"} <= set(service)
-    config = read(HOST / "relay.toml")
+    config = RelayConfig.from_file(HOST / "relay.toml")
     assert service["ports"] == [f"443:{config.listen.rpartition(':')[2]}"]
-    parties = read_coordinator(HOST.parent / "coordinator" / "coordinator.toml").parties
+    parties = CoordinatorConfig.from_file(HOST.parent / "coordinator" / "coordinator.toml").parties
     assert config.names is not None
     assert set(config.names) == {*parties, "coordinator"}
     assert read_health(HOST / "relay.toml")[0].role is Role.RELAY
@@ -54,7 +54,7 @@ def test_the_manifests_of_a_relay(tmp_path: Path) -> None:
             check(one, version)
     (pod,) = [pod for one in objects for pod in pods_of(one)]
     assert pod.container("relay")["args"] == ["relay", "/etc/treetap/relay.toml"]
-    port = int(read(copy / "relay" / "relay.toml").listen.rpartition(":")[2])
+    port = int(RelayConfig.from_file(copy / "relay" / "relay.toml").listen.rpartition(":")[2])
     assert [each["containerPort"] for each in pod.container("relay")["ports"]] == [port]
     policies = {one["metadata"]["name"]: one["spec"] for one in objects if one["kind"] == "NetworkPolicy"}
     assert set(policies) == {"default-deny", "dns", "public"}

@@ -14,7 +14,7 @@ import pytest
 from tests.relay import hellos
 from tests.relay.rig import RELAY, Certs, Rig, deliver, first_bytes, message, relaying, until
 from treetap.commands.certs.requests import revoke
-from treetap.coordinator import config as coordinator_config
+from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import ConfigError
 from treetap.lab.local_federation import to_toml
 from treetap.ops.doctor.connections import check_relay
@@ -312,7 +312,7 @@ async def test_doctor_tells_the_relay_from_the_registration(tmp_path: Path) -> N
 @pytest.mark.parametrize("kind", ["party", "coordinator"])
 def test_no_relay_without_certificates(kind: str, tmp_path: Path) -> None:
     """`insecure = true` trusts whoever connects on loopback, where relayed callers come from: the file is refused."""
-    read = {"party": party_config.read, "coordinator": coordinator_config.read}[kind]
+    read = {"party": party_config.read, "coordinator": CoordinatorConfig.from_file}[kind]
     more = {"parties": {"bank": "127.0.0.1:7101"}} if kind == "coordinator" else {}
     path = tmp_path / f"{kind}.toml"
     path.write_text(to_toml({"name": kind, "state": "s", "relay": "127.0.0.1:443", "insecure": True, **more}))

@@ -26,6 +26,6 @@ def put_under(federation: Federation, party: str, emits: Emits) -> None:
     config = federation.configs[party]
     policy = config.policy.with_lines({"emits": emits})
     node = federation.node(party)
-    node._config = node._opener.config = config.under(policy)
+    node.config = node._opener.config = config.under(policy)
     for session in node._sessions.values():
         session.context.policy = policy

@@ -72,7 +72,7 @@ async def test_a_fault_changes_nothing_and_is_logged(
     running = read(path)
     federation = Federation(tmp_path / "federation", HERE.tables)
     node = federation.node(FEATURE)
-    node._config = running
+    node.config = running
     _written(tmp_path, file, policy, column="z")
     with caplog.at_level(logging.ERROR, "treetap.party.server.main"):
         await follow(path, node)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from treetap.coordinator import config as coordinator_config
+from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import ConfigError
 from treetap.lab.experiment.file_tables import OutputTable
 from treetap.party import config as party_config
@@ -53,7 +53,7 @@ def test_a_coordinators_file(tmp_path: Path) -> None:
     content = f'state = "s"\n{_TLS}[parties]\nshop = "{_USER}:1"\n'
     (tmp_path / "coordinator.toml").write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"parties\.shop: an address is host:port, without a user") as failure:
-        coordinator_config.read(tmp_path / "coordinator.toml")
+        CoordinatorConfig.from_file(tmp_path / "coordinator.toml")
     assert SECRET not in str(failure.value)
 
 

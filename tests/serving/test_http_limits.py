@@ -24,7 +24,7 @@ pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 from aiohttp import web
 
 from treetap.ops.gateway import http_connections
-from treetap.ops.gateway.config import read
+from treetap.ops.gateway.config import GatewayConfig
 from treetap.ops.gateway.http import HttpScoring
 
 pytestmark = pytest.mark.real_time
@@ -267,7 +267,7 @@ def test_limits_that_cannot_be(line: str, tmp_path: Path) -> None:
     path = tmp_path / "gateway.toml"
     path.write_text(f'listen = "localhost:0"\ninsecure = true\n{line}\n{ASKED}')
     with pytest.raises(ConfigError, match=rf"  {line.split(maxsplit=1)[0]}"):
-        read(path)
+        GatewayConfig.from_file(path)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_a_gateways_file_that_cannot_be(text: str, fault: str, tmp_path: Path) -
     """It keeps no state, and never asks or is asked in the clear from afar."""
     (tmp_path / "gateway.toml").write_text(text)
     with pytest.raises(ConfigError, match=re.escape(fault)):
-        read(tmp_path / "gateway.toml")
+        GatewayConfig.from_file(tmp_path / "gateway.toml")
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9464", "10.0.0.5:9464", "[::]:9464"])

@@ -24,8 +24,7 @@ from treetap.commands.certs.authority import BACKDATED, create_authority, issue
 from treetap.commands.certs.installing import install
 from treetap.errors import ConfigError, Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
 from treetap.lab.local_federation import LocalFederation
-from treetap.protocols.agreement import job_digest
-from treetap.protocols.drafts import named
+from treetap.protocols.agreement import job_digest, named
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire import channels

@@ -14,9 +14,8 @@ import pytest
 from tests.commands.command import treetap
 from tests.system.federations import settings
 from tests.worlds import spec, world
-from treetap.commands.jobs import client
 from treetap.commands.jobs.client import Operator, OperatorConfig
-from treetap.coordinator import config as coordinator_config
+from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import BadInput, ConfigError, Refused, TreetapError
 from treetap.lab.local_federation import LocalFederation, to_toml
 from treetap.party import config as party_config
@@ -117,8 +116,8 @@ def test_plain_text_never_leaves_the_host(tmp_path: Path) -> None:
     base = {"state": "s", "insecure": True}
     files = {
         "party": ({"name": "bank", "listen": "0.0.0.0:7101", **base}, party_config.read),
-        "coordinator": ({"parties": {"bank": "bank.example.org:7101"}, **base}, coordinator_config.read),
-        "operator": ({"coordinator": "10.0.0.7:7100", "insecure": True}, client.read),
+        "coordinator": ({"parties": {"bank": "bank.example.org:7101"}, **base}, CoordinatorConfig.from_file),
+        "operator": ({"coordinator": "10.0.0.7:7100", "insecure": True}, OperatorConfig.from_file),
     }
     for name, (content, read) in files.items():
         path = tmp_path / f"{name}.toml"

@@ -19,7 +19,7 @@ from treetap.coordinator.runtime.journal import Journal
 from treetap.errors import ConfigError, Interrupted
 from treetap.lab.local_federation import LocalFederation
 from treetap.models.store import TREES
-from treetap.protocols import drafts
+from treetap.protocols import agreement
 from treetap.trees.params import BoostingParams
 from treetap.wire.ports import Timeouts
 from treetap.wire.rpc import GrpcDialer
@@ -218,7 +218,7 @@ def test_a_suspended_party_is_named_within_the_silence(federation: LocalFederati
         await dialer.close()
         return ended
 
-    draft = drafts.named(
+    draft = agreement.named(
         jobs_pb2.SubmitRequest(job="suspended", spec=spec(BoostingParams(n_estimators=1, max_depth=1)))
     )
     os.kill(federation.pid(victim), signal.SIGSTOP)

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from treetap import logs
-from treetap.coordinator.config import read as read_coordinator
+from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import ConfigError
 from treetap.logs import pin_libraries, restore_variables_of_spans
 from treetap.metrics import ProcessMetrics
@@ -49,7 +49,7 @@ def test_a_password_in_the_address_is_not_shown(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"telemetry\.endpoint: is an address without a user") as fault:
         read_party(file)
     assert "geheim" not in str(fault.value)
-    for head, read in ((PARTY, read_party), (COORDINATOR, read_coordinator)):
+    for head, read in ((PARTY, read_party), (COORDINATOR, CoordinatorConfig.from_file)):
         file.write_text(f'{head}endpoint = "{FAR}"\nca = "ca.crt"\nheaders = {{ file = "/run/secrets/headers" }}\n')
         read_now = read(file).telemetry
         assert read_now is not None

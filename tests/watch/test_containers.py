@@ -10,7 +10,7 @@ import yaml
 
 from renderers.rendering import ROOT
 from renderers.watch import JOB
-from treetap.coordinator import config as coordinator_config
+from treetap.coordinator.config import CoordinatorConfig
 from treetap.party import config as party_config
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
@@ -25,7 +25,7 @@ def _on(network: str) -> set[str]:
 def _metrics() -> Iterator[tuple[str, str | None]]:
     """Each process of the federation, and where its own file says that it answers for metrics."""
     folder = ROOT / "examples" / "compose"
-    yield "coordinator", coordinator_config.read(folder / "coordinator" / "coordinator.toml").metrics
+    yield "coordinator", CoordinatorConfig.from_file(folder / "coordinator" / "coordinator.toml").metrics
     for name in ("label-holder", "feature-b", "feature-c"):
         yield name, party_config.read(folder / name / "party.toml").metrics
 

@@ -165,13 +165,9 @@ def leakage(
     treetap leakage credit --config bank.toml
     treetap leakage --config bank.toml
     """
-    from treetap.commands.leakage import account, print_account
+    from treetap.commands.leakage import show
 
-    kept = account(job, config)
-    if as_json:
-        print_json(kept.plain(), allow_nan=False)
-    else:
-        print_account(kept)
+    show(job, config, as_json=as_json)
 
 
 def _ledger(config: Path) -> dict[str, Any]:

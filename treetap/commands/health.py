@@ -17,7 +17,7 @@ from treetap.errors import BadInput, Interrupted, TreetapError, Unreachable
 from treetap.names import asked_at, check_address, check_name
 from treetap.process.config import Process
 from treetap.strict import Address as AddressText
-from treetap.strict import Name, load
+from treetap.strict import Name
 from treetap.wire.ports import Address, Identity, Role
 from treetap.wire.tls import Insecure, TlsFiles, Transport
 
@@ -116,11 +116,10 @@ def read(path: Path, address: str | None = None) -> tuple[Address, Transport]:
     Raises:
         BadInput: the file cannot be used, or does not name the port.
     """
-    config = load(path, Served)
+    config = Served.from_file(path).model_copy(update={"proxy": None})  # of this host
     listen = address or config.listen
     if listen.endswith(":0"):
         raise BadInput(f"{path}: listen = {config.listen!r} takes any free port; name one, or say --address")
-    config = config.model_copy(update={"tls": config.tls_below(path.absolute().parent), "proxy": None})  # of this host
     process = config.process
     return Address(process.name, asked_at(listen), process.role), config.transport()
 

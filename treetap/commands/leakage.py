@@ -14,7 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from rich.table import Table
 
 from treetap import terminal
-from treetap.commands.options import reading
+from treetap.commands.options import print_json, reading
 from treetap.errors import BadInput, DataError
 from treetap.models.store import LEAKAGE, read_leakage
 from treetap.strict import Part
@@ -50,93 +50,7 @@ class TreeAccount(Part):
     parties: dict[str, PartyAccount]
 
 
-class Account(Part):
-    """The account of a job. `published`: its model is."""
-
-    job: str
-    published: bool
-    trees: list[TreeAccount]
-
-
-class Previewed(Part):
-    """A preview of an alignment; `told`: the number of common records, as all its parties know it, or nothing."""
-
-    at: str
-    job: str
-    coordinator: str
-    answer: str
-    table: str
-    partners: list[str]
-    told: str
-
-
-class Previews(Part):
-    """The previews of a party, and the most that its policy lets be a day."""
-
-    party: str
-    previews_per_day: int
-    previews: list[Previewed]
-
-
 _LINES = TypeAdapter(list[TreeAccount], config=ConfigDict(defer_build=True))
-
-
-def account(job: str | None, config: Path) -> Account | Previews:
-    """The account of a job's labels at its label holder, or of the preview of that name; without one, of all previews.
-
-    Raises:
-        BadInput: this party has no such job, or no account of it, or a file cannot be read.
-    """
-    from treetap.party.config import read  # experiments import this module for its documents
-
-    party = read(config)
-    if job is not None and (labels := _of_labels(job, party)) is not None:
-        return labels
-    own = _previews(job, party)
-    if own.previews:
-        return own
-    if job is None:
-        raise BadInput(f"{party.state}: there is no account of previews; of labels, name the JOB")
-    raise BadInput(
-        f"{party.state}: there is no account of a job {job!r}; the label holder has one of jobs whose labels are "
-        "classes, from the first stored tree on"
-    )
-
-
-def _previews(job: str | None, party: PartyConfig) -> Previews:
-    """The preview of that name, or all."""
-    from treetap.party.runtime.ledger import ledger_of
-
-    ledger = ledger_of(party.state)
-    with reading(ledger.path):
-        previews = [
-            Previewed(
-                at=charge.at,
-                job=charge.occasion.job,
-                coordinator=charge.occasion.coordinator,
-                answer=charge.details["answer"],
-                table=charge.occasion.table,
-                partners=list(charge.occasion.parties),
-                told=told,
-            )
-            for charge, told in ledger.previews()
-            if job in (None, charge.occasion.job)
-        ]
-    return Previews(party=party.name, previews_per_day=party.policy.previews_per_day, previews=previews)
-
-
-def _of_labels(job: str, party: PartyConfig) -> Account | None:
-    """The account of all trees so far, if there is one."""
-    from treetap.party.runtime.job_store import JobStore
-
-    store = JobStore(party.state / "jobs" / job, party.state / "models" / job)
-    place = store.model if store.published else store.folder
-    with reading(place):
-        if store.published:
-            lines = read_leakage(store.model)
-        else:
-            lines = store.lines(LEAKAGE).read() if store.has(LEAKAGE) else []
-    return Account(job=job, published=store.published, trees=trees_of(lines, place)) if lines else None
 
 
 def trees_of(lines: Sequence[dict[str, Any]], folder: Path) -> list[TreeAccount]:
@@ -147,30 +61,6 @@ def trees_of(lines: Sequence[dict[str, Any]], folder: Path) -> list[TreeAccount]
         first = failure.errors(include_input=False, include_url=False)[0]
         fault = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise DataError(f"{folder / LEAKAGE}: is damaged ({fault}); bring a back-up of it back") from None
-
-
-def print_account(account: Account | Previews) -> None:
-    """Print the account: of labels, the figures after the last tree and the largest bound of all."""
-    if isinstance(account, Previews):
-        _print_previews(account)
-        return
-    last = account.trees[-1]
-    noisy = " (noisy labels, on which it trains)" if last.noisy_labels else ""
-    entropy = f"the label's entropy is {last.entropy_nats:.4f} nats{noisy}"
-    terminal.out.print(f"{account.job}: {len(account.trees)} trees; {entropy}")
-    terminal.out.print(leakage_table(account.trees))
-    terminal.out.print("Bounds, in nats, are per node, not joint: sets that say nothing alone may say all together.")
-
-
-def _print_previews(own: Previews) -> None:
-    table = terminal.table("preview", "at", "table", "with", "answer", "common records")
-    for row in own.previews:
-        cells = [row.job, row.at, row.table, ", ".join(row.partners), row.answer, row.told or "no answer"]
-        table.add_row(*map(terminal.text, cells))
-    terminal.out.print(table)
-    said = "the parties of a preview and its coordinator know the number of common records"
-    most = f"its policy lets previews_per_day = {own.previews_per_day} with each party"
-    terminal.out.print(f"{own.party}: {said}; {most}", soft_wrap=True)
 
 
 def leakage_table(trees: Sequence[TreeAccount]) -> Table:
@@ -193,3 +83,81 @@ def _shown(signature: Signature) -> list[str]:
         f"{signature.by_chance_nats:.4f}",
         f"{100 * signature.excess_share:.1f} % of H(Y)",
     ]
+
+
+def show(job: str | None, config: Path, *, as_json: bool) -> None:
+    """Show the account of a job's labels at its label holder, or the preview of that name; without one, all previews.
+
+    Raises:
+        BadInput: this party has no such job, or no account of it, or a file cannot be read.
+    """
+    from treetap.party.config import read  # experiments import this module for its documents
+    from treetap.party.runtime.ledger import ledger_of
+
+    party = read(config)
+    if job is not None and _shows_labels(job, party, as_json=as_json):
+        return
+    ledger = ledger_of(party.state)
+    with reading(ledger.path):
+        previews = [
+            {
+                "at": charge.at,
+                "job": charge.occasion.job,
+                "coordinator": charge.occasion.coordinator,
+                "answer": charge.details["answer"],
+                "table": charge.occasion.table,
+                "partners": list(charge.occasion.parties),
+                "told": told,  # the number of common records, as all its parties know it, or nothing
+            }
+            for charge, told in ledger.previews()
+            if job in (None, charge.occasion.job)
+        ]
+    if not previews and job is None:
+        raise BadInput(f"{party.state}: there is no account of previews; of labels, name the JOB")
+    if not previews:
+        raise BadInput(
+            f"{party.state}: there is no account of a job {job!r}; the label holder has one of jobs whose labels are "
+            "classes, from the first stored tree on"
+        )
+    most = party.policy.previews_per_day
+    if as_json:
+        print_json({"party": party.name, "previews_per_day": most, "previews": previews}, allow_nan=False)
+        return
+    table = terminal.table("preview", "at", "table", "with", "answer", "common records")
+    for row in previews:
+        partners, told = ", ".join(row["partners"]), row["told"] or "no answer"
+        table.add_row(*map(terminal.text, (row["job"], row["at"], row["table"], partners, row["answer"], told)))
+    terminal.out.print(table)
+    said = "the parties of a preview and its coordinator know the number of common records"
+    policy = f"its policy lets previews_per_day = {most} with each party"
+    terminal.out.print(f"{party.name}: {said}; {policy}", soft_wrap=True)
+
+
+def _shows_labels(job: str, party: PartyConfig, *, as_json: bool) -> bool:
+    """Show the account of all trees so far: the figures after the last one and the largest bound of all.
+
+    False if there is none.
+    """
+    from treetap.party.runtime.job_store import JobStore
+
+    store = JobStore(party.state / "jobs" / job, party.state / "models" / job)
+    place = store.model if store.published else store.folder
+    with reading(place):
+        if store.published:
+            lines = read_leakage(store.model)
+        else:
+            lines = store.lines(LEAKAGE).read() if store.has(LEAKAGE) else []
+    if not lines:
+        return False
+    trees = trees_of(lines, place)
+    if as_json:
+        plain = [tree.plain() for tree in trees]
+        print_json({"job": job, "published": store.published, "trees": plain}, allow_nan=False)
+        return True
+    last = trees[-1]
+    noisy = " (noisy labels, on which it trains)" if last.noisy_labels else ""
+    entropy = f"the label's entropy is {last.entropy_nats:.4f} nats{noisy}"
+    terminal.out.print(f"{job}: {len(trees)} trees; {entropy}")
+    terminal.out.print(leakage_table(trees))
+    terminal.out.print("Bounds, in nats, are per node, not joint: sets that say nothing alone may say all together.")
+    return True

@@ -14,7 +14,7 @@ from html import escape
 from itertools import groupby
 from pathlib import Path
 from textwrap import shorten
-from typing import NamedTuple
+from typing import TypeAlias
 
 from treetap.errors import ConfigError, did_you_mean
 from treetap.party.alignment.steps import Alignment
@@ -57,37 +57,21 @@ _COLOURS = {
 _TEXT = 'font-family="Helvetica, Arial, sans-serif" font-size="12"'
 
 
-class Arrow(NamedTuple):
-    """A message from one lane to another, or to others of the same; `tells`: the class that gives it its colour.
-
-    `both`: it goes both ways.
-    """
-
-    message: str
-    only: str
-    tells: str
-    pair: tuple[str, str]
-    both: bool
+#: A step, its actors, how often it comes, and the messages that it sends, each from one lane to another.
+Row: TypeAlias = "tuple[str, Sequence[str], str, Sequence[tuple[ShownMessage, tuple[str, str]]]]"
 
 
-class Row(NamedTuple):
-    """A step at its actors, how often it comes, and what it sends."""
-
-    step: str
-    actors: tuple[str, ...]
-    often: str
-    arrows: tuple[Arrow, ...]
-
-
-def picture(title: str, lanes: Sequence[str], rows: Sequence[Row], told: Sequence[DisclosureClass]) -> str:
+def picture(title: str, lanes: Sequence[str], rows: Sequence[Row]) -> str:
     """The SVG document."""
+    used = {_telling(message) for _, _, _, arrows in rows for message, _ in arrows}
+    told = [known for known in CLASSES.values() if known.name in used]
     # of more classes of a kind than its palette has colours the last share one
     colours: dict[str, str] = {}
     for kind, palette in _COLOURS.items():
         names = [one.name for one in told if one.kind == kind]
         colours |= {name: palette[min(k, len(palette) - 1)] for k, name in enumerate(names)}
     centres = {lane: _MARGIN + _LANE * k + _LANE // 2 for k, lane in enumerate(lanes)}
-    heights = [_BOX + _LINE * len(row.arrows) + (8 if row.arrows else 0) for row in rows]
+    heights = [_BOX + _LINE * len(arrows) + (8 if arrows else 0) for *_, arrows in rows]
     bottom = 2 * _HEAD + sum(heights)
     width, height = _MARGIN + _LANE * len(lanes) + 60, bottom + 20 + 18 * len(told)
     parts = [
@@ -103,11 +87,16 @@ def picture(title: str, lanes: Sequence[str], rows: Sequence[Row], told: Sequenc
             f'<line x1="{x}" y1="{_HEAD + 22}" x2="{x}" y2="{bottom}" stroke="#d0d7de"/>',
         ]
     y = 2 * _HEAD
-    for row, tall in zip(rows, heights, strict=True):
-        parts += [_box(row.step, centres[actor], y) for actor in row.actors]
-        for k, arrow in enumerate(row.arrows):
-            ends = centres[arrow.pair[0]], centres[arrow.pair[1]]
-            parts += _arrow(arrow, ends, y + _BOX + _LINE * k + 12, colours[arrow.tells])
+    for (step, actors, _, arrows), tall in zip(rows, heights, strict=True):
+        parts += [
+            f'<rect x="{centres[actor] - _BOX_WIDTH // 2}" y="{y}" width="{_BOX_WIDTH}" height="24" rx="4" '
+            f'fill="#ffffff" stroke="#57606a"/><text x="{centres[actor]}" y="{y + 16}" text-anchor="middle" '
+            f"{_TEXT}>{escape(step)}</text>"
+            for actor in actors
+        ]
+        for k, (message, (sender, receiver)) in enumerate(arrows):
+            ends, both = (centres[sender], centres[receiver]), (receiver, sender) in message.pairs
+            parts += _arrow(message, ends, y + _BOX + _LINE * k + 12, colours[_telling(message)], both=both)
         y += tall
     parts += _legend(told, colours, bottom + 20)
     return "\n".join([*parts, "</svg>"]) + "\n"
@@ -116,7 +105,7 @@ def picture(title: str, lanes: Sequence[str], rows: Sequence[Row], told: Sequenc
 def _bands(rows: Sequence[Row], heights: Sequence[int], width: int) -> Iterator[str]:
     """A band behind the steps that come once, in each round or in each stage, with these words at its left."""
     y = 2 * _HEAD
-    for often, group in groupby(zip(rows, heights, strict=True), key=lambda pair: pair[0].often):
+    for often, group in groupby(zip(rows, heights, strict=True), key=lambda pair: pair[0][2]):
         tall = sum(height for _, height in group)
         fill = {"each round": "#f6f8fa", "each stage": "#eaeef2"}.get(often, "#ffffff")
         yield f'<rect x="0" y="{y - 4}" width="{width}" height="{tall}" fill="{fill}"/>'
@@ -124,26 +113,19 @@ def _bands(rows: Sequence[Row], heights: Sequence[int], width: int) -> Iterator[
         y += tall
 
 
-def _box(step: str, x: int, y: int) -> str:
-    return (
-        f'<rect x="{x - _BOX_WIDTH // 2}" y="{y}" width="{_BOX_WIDTH}" height="24" rx="4" fill="#ffffff" '
-        f'stroke="#57606a"/><text x="{x}" y="{y + 16}" text-anchor="middle" {_TEXT}>{escape(step)}</text>'
-    )
-
-
-def _arrow(arrow: Arrow, ends: tuple[int, int], y: int, colour: str) -> Iterator[str]:
-    """A line with a head, its message above it; from a lane to the same one, a loop beside it."""
+def _arrow(shown: ShownMessage, ends: tuple[int, int], y: int, colour: str, *, both: bool) -> Iterator[str]:
+    """A line with a head, at both ends if it goes both ways, its message above it; from a lane to itself, a loop."""
     start, end = ends
-    said = escape(f"{arrow.message} ({arrow.only})" if arrow.only else arrow.message)
+    said = escape(f"{shown.message} ({shown.only})" if shown.only else shown.message)
     if start == end:
         yield f'<path d="M {start} {y - 5} h 26 v 8 h -20" fill="none" stroke="{colour}" stroke-width="1.5"/>'
         yield _point(start, y + 3, -1, colour)
-        yield f'<text x="{start + 32}" y="{y + 3}" {_TEXT} fill="{colour}">{escape(arrow.message)}</text>'
+        yield f'<text x="{start + 32}" y="{y + 3}" {_TEXT} fill="{colour}">{escape(shown.message)}</text>'
         return
     to = 1 if end > start else -1
-    if arrow.both:
+    if both:
         yield _point(start, y + 2, -to, colour)
-    begins, ends_at = start + 6 * to * arrow.both, end - 6 * to
+    begins, ends_at = start + 6 * to * both, end - 6 * to
     yield f'<line x1="{begins}" y1="{y + 2}" x2="{ends_at}" y2="{y + 2}" stroke="{colour}" stroke-width="1.5"/>'
     yield _point(end, y + 2, to, colour)
     middle = start + to * _LANE // 2
@@ -225,24 +207,16 @@ def shown(name: str) -> list[Shown]:
     protocols = []
     if name in TRAINING:
         require_library(name, training(name))
-        protocols.append(_shown(name, "trains", tables_of_training(name), list(_rows_of_training(name)), "t"))
+        tables = {actor: table_of(role) for actor, role in roles_for_training(name).items()}
+        protocols.append(_shown(name, "trains", tables, list(_rows_of_training(name)), "t"))
     if name in PREDICTION:
         require_library(name, prediction(name))
-        protocols.append(_shown(name, "predicts", tables_of_prediction(name), list(_rows_of_prediction(name)), "b"))
+        tables = {actor: table_for(name, table_of(role)) for actor, role in roles_for_prediction(name).items()}
+        protocols.append(_shown(name, "predicts", tables, list(_rows_of_prediction(name)), "b"))
     if not protocols:
         names = dict.fromkeys([*TRAINING, *PREDICTION])
         raise ConfigError(f"protocol {name!r}: must be one of {', '.join(names)}{did_you_mean(name, names)}")
     return protocols
-
-
-def tables_of_training(name: str) -> dict[str, StepTable]:
-    """Actor → the table of its role."""
-    return {actor: table_of(role) for actor, role in roles_for_training(name).items()}
-
-
-def tables_of_prediction(name: str) -> dict[str, StepTable]:
-    """Actor → the table of its role."""
-    return {actor: table_for(name, table_of(role)) for actor, role in roles_for_prediction(name).items()}
 
 
 def lines_of(table: StepTable, t: str, mark: str = "") -> Iterator[tuple[str, str, list[str]]]:
@@ -387,16 +361,10 @@ def drawn(one: Shown) -> str:
     for name in names:
         # a step of several actors is one row with a box at each
         at = [step for step in one.steps if step.step == name]
-        arrows = [
-            Arrow(message.message, message.only, _telling(message), pair, both=(pair[1], pair[0]) in message.pairs)
-            for message in by_step.get(name, [])
-            for pair in _drawn_pairs(message.pairs)
-        ]
+        arrows = [(message, pair) for message in by_step.get(name, []) for pair in _drawn_pairs(message.pairs)]
         actors = one.actors if len({step.actor for step in one.steps}) == 1 else tuple(step.actor for step in at)
-        rows.append(Row(NO_STEPS.get(name, (name,))[0], actors, at[0].often, tuple(arrows)))
-    used = {arrow.tells for row in rows for arrow in row.arrows}
-    legend = [known for known in CLASSES.values() if known.name in used]
-    return picture(f"{one.protocol} {one.does}: steps and messages", (_COORDINATOR, *one.actors), rows, legend)
+        rows.append((NO_STEPS.get(name, (name,))[0], actors, at[0].often, arrows))
+    return picture(f"{one.protocol} {one.does}: steps and messages", (_COORDINATOR, *one.actors), rows)
 
 
 def _drawn_pairs(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -83,13 +83,11 @@ class Secret(Strict):
             raise ValueError("credential is a name, not a folder")
         return self
 
-    def below(self, base: Path) -> Secret:
+    def below(self, base: Path) -> Self:
         """The same with relative paths taken from a folder: that of the file, and that of a program with a '/'."""
-        if self.file is not None:
-            return Secret(file=base / self.file)
         if self.command is not None and "/" in self.command[0]:
-            return Secret(command=(str(base / self.command[0]), *self.command[1:]))
-        return self
+            return self.model_copy(update={"command": (str(base / self.command[0]), *self.command[1:])})
+        return super().below(base)
 
     def read(self, field: str, limit: int, within_s: float = WITHIN_S) -> bytes:
         """The secret, every byte as it is there.
@@ -249,7 +247,6 @@ def with_typed(transport: Transport) -> Transport:
 
 #: A key `silence_s`: see `treetap.wire.ports`.
 Silence = Annotated[float, Field(ge=LEAST_SILENCE_S, le=3600)]
-_PATHS = ("ca", "certificate", "key", "revoked")
 
 
 class TlsConfig(Strict):
@@ -268,12 +265,6 @@ class TlsConfig(Strict):
     """
     revoked: Path | None = None
     """The authority's list of revoked certificates; without it none is refused as revoked."""
-
-    def below(self, base: Path) -> TlsConfig:
-        """The same with relative paths taken from a folder."""
-        paths = {name: base / path for name in _PATHS if (path := getattr(self, name)) is not None}
-        passphrase = None if self.passphrase is None else self.passphrase.below(base)
-        return self.model_copy(update={**paths, "passphrase": passphrase})
 
     def files(self) -> TlsFiles:
         """The same as the wire's type."""
@@ -320,11 +311,6 @@ class TelemetryConfig(Strict):
             raise ValueError("ca goes with https://, which needs it: name the collector's authority there alone")
         return self
 
-    def below(self, base: Path) -> TelemetryConfig:
-        """The same with relative paths taken from a folder."""
-        ca, headers = self.ca and base / self.ca, self.headers and self.headers.below(base)
-        return self.model_copy(update={"ca": ca, "headers": headers})
-
 
 class Process(Strict):
     """The keys of every process's file: its name, and how peers identify it.
@@ -368,10 +354,6 @@ class Process(Strict):
         if self.tls is None:
             return Insecure(self.name)
         return replace(self.tls.files(), proxied=self.proxy is not None)
-
-    def tls_below(self, base: Path) -> TlsConfig | None:
-        """`[tls]` with relative paths taken from a folder."""
-        return None if self.tls is None else self.tls.below(base)
 
 
 class Relayed(Process):

@@ -1,5 +1,8 @@
 """Record alignment: its messages, and the turns of private set intersection and of its count (docs/alignment.md).
 
+A preview answers, before any job, how many records all parties hold (count), or has each party write its own row
+numbers of these (records); here are the checks that every process makes of an operator's request for one.
+
 Computing and sending are turns of their own: a party that still computes sends nothing to its peers but reports to the
 coordinator, and in a pass every party reads while it sends, whatever the length of the lists.
 """
@@ -10,20 +13,28 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
+from typing import TYPE_CHECKING
 
+from treetap.errors import ConfigError, Malformed, did_you_mean
+from treetap.names import NAME, check_name
 from treetap.protocols.messages import (
+    JOB,
     JobSizes,
     Members,
     MessageRow,
     Pairs,
     Series,
     all_report,
+    at_most,
     label_holder_reports,
     once,
     to_each_other,
     to_feature_parties,
     to_label_holder,
 )
+
+if TYPE_CHECKING:
+    from treetap.wire.v2 import alignment_pb2, types_pb2
 
 #: Bytes of a blinded id: see `treetap.psi.group`, which the coordinator must not import.
 POINT_BYTES = 32
@@ -198,43 +209,73 @@ def points_of_a_ring(sizes: JobSizes, _series: Series) -> int:
     return 128 * len(sizes.members.parties)
 
 
-def a_point(_sizes: JobSizes, _series: Series) -> int:
-    """A point, and a switch."""
-    return 0  # as below
-
-
-def digest_of_records(_sizes: JobSizes, _series: Series) -> int:
-    """A digest, and the number of records."""
-    return 0  # the mailbox allows for a short message
-
-
-def one_number(_sizes: JobSizes, _series: Series) -> int:
-    """A number of records."""
-    return 0  # as above
-
-
+# the mailbox allows for a short message
+_DIGEST, _NUMBER = at_most(0, "A digest, and the number of records."), at_most(0, "A number of records.")
 #: Method of record alignment → its contents; the first is the default.
 ALIGNMENTS: Mapping[str, tuple[MessageRow, ...]] = {
     "psi": (
-        MessageRow("alignment_key", to_each_other, once, a_point, step="blind_ids"),
+        MessageRow("alignment_key", to_each_other, once, at_most(0, "A point, and a switch."), step="blind_ids"),
         Passes(turns).row(),
         MessageRow("sum_of_list", to_the_next, each_hop, points_of_a_ring, step="prove_ids", by_tables=True),
-        MessageRow("record_digest", to_label_holder, once, digest_of_records, step="match_ids"),
+        MessageRow("record_digest", to_label_holder, once, _DIGEST, step="match_ids"),
     ),
     "sorted-ids": (
-        MessageRow("record_digest", to_label_holder, once, digest_of_records, step="send_digest"),
-        MessageRow("record_digest", to_feature_parties, once, digest_of_records, step="compare_digests"),
+        MessageRow("record_digest", to_label_holder, once, _DIGEST, step="send_digest"),
+        MessageRow("record_digest", to_feature_parties, once, _DIGEST, step="compare_digests"),
     ),
 }
 
-_LEAST = MessageRow("least_count", to_each_other, once, one_number, step="charge_preview")
+_LEAST = MessageRow("least_count", to_each_other, once, _NUMBER, step="charge_preview")
 #: Answer of a preview → its contents beside those of every job.
 PREVIEWS: Mapping[str, tuple[MessageRow, ...]] = {
     "count": (
         _LEAST,
         Passes(count_turns).row(),
-        MessageRow("shared_count", to_feature_parties, once, one_number, step="count_ids"),
+        MessageRow("shared_count", to_feature_parties, once, _NUMBER, step="count_ids"),
         MessageRow("counted_ids", label_holder_reports, step="count_ids"),
     ),
     "records": (_LEAST, *ALIGNMENTS["psi"], MessageRow("written_rows", all_report, step="write_rows")),
 }
+#: Answers, each of which tells more than the one before it.
+ANSWERS = tuple(PREVIEWS)
+
+
+def check_preview(opening: alignment_pb2.OpenPreview) -> None:
+    """`ConfigError` listing everything in a preview that no federation could do."""
+    faults, parties = [], list(opening.parties)
+    if opening.answer not in ANSWERS:
+        meant = did_you_mean(opening.answer, ANSWERS)
+        faults.append(f"answer = {opening.answer!r}: must be one of {', '.join(ANSWERS)}{meant}")
+    if len(parties) < 2:
+        faults.append("parties: name two or more, whose tables are to be compared")
+    if twice := next((name for name in parties if parties.count(name) > 1), ""):
+        faults.append(f"parties: {twice!r} is named twice")
+    if not all(map(NAME.match, parties)):
+        faults.append("parties: one is no name of a party")
+    try:
+        check_name(opening.table)
+    except ValueError as wrong:
+        faults.append(f"table: {wrong}")
+    if faults:
+        raise ConfigError("\n".join(faults))
+
+
+def check_common(party: str, common: types_pb2.CommonCount) -> types_pb2.CommonCount:
+    """The answer of a party to a preview; `Malformed` unless it is a number that lists can have, or fewer than one."""
+    numbers = (common.records, common.fewer_than)
+    if min(numbers) or not 1 <= max(numbers) <= MOST_IDS:
+        raise Malformed(
+            f"{party} says that {common.records} records are common, or fewer than {common.fewer_than}: one must be "
+            f"from 1 to {MOST_IDS}, the other 0"
+        )
+    return common
+
+
+def members_of_preview(opening: alignment_pb2.OpenPreview, coordinator: str) -> Members:
+    """The parties; the first one combines the lists."""
+    return Members(coordinator, opening.parties[0], tuple(opening.parties[1:]))
+
+
+def rows_of_preview(opening: alignment_pb2.OpenPreview) -> list[MessageRow]:
+    """The rows of all messages of a preview that `check_preview` has passed."""
+    return [*JOB, *PREVIEWS[opening.answer]]

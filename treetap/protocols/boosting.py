@@ -10,7 +10,7 @@ from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
 from treetap.protocols.growth import GROWTH, NOISED, ON_LATTICE, WORDS, by_key, ciphertexts, sets_permissions
 from treetap.protocols.messages import MessageRow, each_round, label_holder_opens, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
-from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
+from treetap.protocols.registry import Centrally, Floats, Tables, TrainingProtocol
 from treetap.trees.params import BoostingParams
 from treetap.trees.withholding import NOTHING, Withholding
 
@@ -92,7 +92,7 @@ PROTOCOL = TrainingProtocol(
     ),
     opens_sums=label_holder_opens,
     centrally=Centrally(predict_centrally, train_centrally, central_rounds),
-    trees=Trees(sequential=True),
+    sequential=True,
     permissions=_permissions,
     capabilities=OF_GROWN_TREES
     | {
@@ -103,5 +103,5 @@ PROTOCOL = TrainingProtocol(
         Feature.MONOTONE,
         Feature.WEIGHT,
     },
-    noise=Noise(by_own_trees),
+    own_priors=by_own_trees,
 )

@@ -12,6 +12,7 @@ from treetap.protocols.messages import (
     MessageRow,
     Series,
     along_chain,
+    at_most,
     each_round,
     from_last,
     label_holder_opens,
@@ -85,11 +86,6 @@ def entries_of_sets(sizes: ChainSizes, _series: Series) -> int:
     return sizes.layout(1 << MOST_ATTRIBUTING)
 
 
-def constants_of_sets(_sizes: ChainSizes, _series: Series) -> int:
-    """Ciphertexts of as many blocks as the layout may have entries."""
-    return CONSTANT_BYTES
-
-
 def ciphertexts_of_sets(sizes: ChainSizes, _series: Series) -> int:
     """The ciphertexts of each entry of each record of a block, which takes no more than fits but of one record."""
     return max(BLOCK_BYTES, sizes.attributed * sizes.ciphertext_bytes)
@@ -100,6 +96,7 @@ def ciphertexts_of_players(sizes: ChainSizes, _series: Series) -> int:
     return sizes.block * sizes.attributed * sizes.ciphertext_bytes
 
 
+_CONSTANTS = at_most(CONSTANT_BYTES, "Ciphertexts of as many blocks as the layout may have entries.")
 PROTOCOL = PredictionProtocol(
     field="eini",
     summary="encrypted, without decision paths",
@@ -117,7 +114,7 @@ PROTOCOL = PredictionProtocol(
     opens_sums=label_holder_opens,
     sends_attributions=(
         MessageRow("attribution_layout", to_feature_parties, once, entries_of_sets, step="make_keys"),
-        MessageRow("constant_attributions", to_first, once, constants_of_sets, step="make_keys"),
+        MessageRow("constant_attributions", to_first, once, _CONSTANTS, step="make_keys"),
         MessageRow("attribution_entries", along_chain, each_round, ciphertexts_of_sets, step="attribute_block"),
         MessageRow("attribution_sums", from_last, each_round, ciphertexts_of_players, step="mask_attributions"),
     ),

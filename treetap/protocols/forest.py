@@ -11,7 +11,7 @@ from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
 from treetap.protocols.growth import GROWTH, NOISED, ON_LATTICE, WORDS, by_key, ciphertexts, sets_permissions
 from treetap.protocols.messages import MessageRow, label_holder_opens, once, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
-from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
+from treetap.protocols.registry import Centrally, Floats, Tables, TrainingProtocol
 from treetap.trees.params import ForestParams
 from treetap.trees.withholding import NOTHING, Withholding
 
@@ -78,8 +78,8 @@ PROTOCOL = TrainingProtocol(
     ),
     opens_sums=label_holder_opens,
     centrally=Centrally(predict_centrally, train_centrally, central_rounds),
-    trees=Trees(sequential=False, drawn=True),
+    drawn=True,
     permissions=sets_permissions,
     capabilities=OF_GROWN_TREES | {Feature.COLUMN_PRIVACY, Feature.LATTICE, Feature.WITHHELD},
-    noise=Noise(by_own_trees),
+    own_priors=by_own_trees,
 )

@@ -12,6 +12,7 @@ from treetap.protocols.messages import (
     JobSizes,
     MessageRow,
     Series,
+    at_most,
     each_round,
     each_stage,
     from_feature_parties,
@@ -117,21 +118,6 @@ def words_of_nodes(sizes: TreeSizes, series: Series) -> int:
     return queries * (_NODE + (sizes.records + _BLOCK) * sizes.words * _WORD)
 
 
-def number_of_candidates(_sizes: TreeSizes, _series: Series) -> int:
-    """Two numbers and two switches, their tags included."""
-    return 2 * (_NODE + 1) + 2 * _SWITCH
-
-
-def epsilon_and_delta(_sizes: TreeSizes, _series: Series) -> int:
-    """Two floating-point numbers and a whole one, their tags included."""
-    return 2 * 9 + _NODE + 1
-
-
-def two_digests(_sizes: TreeSizes, _series: Series) -> int:
-    """32 bytes each."""
-    return 68
-
-
 def by_lattice(spec: setup_pb2.JobSpec) -> bool:
     """True if a lattice takes the place of a key."""
     return KeyKind.of(spec).on_lattice
@@ -185,6 +171,9 @@ def branches_of_leaves(sizes: TreeSizes, _series: Series) -> int:
 
 
 #: On a lattice, in the place of ciphertexts under a key.
+_CANDIDATES = at_most(2 * (_NODE + 1) + 2 * _SWITCH, "Two numbers and two switches, their tags included.")
+_PRIVACY = at_most(2 * 9 + _NODE + 1, "Two floating-point numbers and a whole one, their tags included.")
+_DIGESTS = at_most(68, "32 bytes each.")
 WORDS = MessageRow(
     "encrypted_words",
     to_feature_parties,
@@ -196,13 +185,13 @@ WORDS = MessageRow(
 )
 #: What goes before them.
 ON_LATTICE = (
-    MessageRow("candidate_count", to_label_holder, once, number_of_candidates, step="take_key", when=by_lattice),
-    MessageRow("seed_commitment", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
-    MessageRow("seed_nonce", to_each_other, once, two_digests, step="make_keys", when=by_lattice),
+    MessageRow("candidate_count", to_label_holder, once, _CANDIDATES, step="take_key", when=by_lattice),
+    MessageRow("seed_commitment", to_each_other, once, _DIGESTS, step="make_keys", when=by_lattice),
+    MessageRow("seed_nonce", to_each_other, once, _DIGESTS, step="make_keys", when=by_lattice),
     MessageRow("planned_traffic", label_holder_reports, step="make_keys", when=by_lattice),
 )
 #: What a party with `column_privacy` says of its noise.
-NOISED = MessageRow("noised_sums", from_feature_parties, once, epsilon_and_delta, step="bin", by_tables=True)
+NOISED = MessageRow("noised_sums", from_feature_parties, once, _PRIVACY, step="bin", by_tables=True)
 #: Of every training that grows trees, in the order in which they come.
 GROWTH = (
     planned_rounds("bin"),

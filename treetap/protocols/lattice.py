@@ -8,6 +8,7 @@ from treetap.protocols.messages import (
     MessageRow,
     Series,
     along_chain,
+    at_most,
     each_round,
     from_last,
     label_holder_opens,
@@ -31,16 +32,14 @@ def branches_of_columns(sizes: ChainSizes, _series: Series) -> int:
     return sizes.columns()
 
 
-def ciphertexts_of_columns(_sizes: ChainSizes, _series: Series) -> int:
-    """The ciphertexts of a block, which are twice as long once a party has passed them on."""
-    return 4 * BLOCK_BYTES
-
-
 def ciphertexts_of_outputs(sizes: ChainSizes, _series: Series) -> int:
     """A ciphertext for each column of the score."""
     return sizes.column_sums
 
 
+_COLUMNS = at_most(
+    4 * BLOCK_BYTES, "The ciphertexts of a block, which are twice as long once a party has passed them on."
+)
 PROTOCOL = PredictionProtocol(
     field="lattice",
     summary="the same, much faster for many records, if every party has the native kernels",
@@ -50,7 +49,7 @@ PROTOCOL = PredictionProtocol(
         *blocks("score_block", "score_block"),
         MessageRow("lattice_key", to_feature_parties, once, largest_key, step="make_keys"),
         MessageRow("column_layout", to_feature_parties, once, branches_of_columns, step="make_keys"),
-        MessageRow("lattice_columns", along_chain, each_round, ciphertexts_of_columns, step="score_block"),
+        MessageRow("lattice_columns", along_chain, each_round, _COLUMNS, step="score_block"),
         MessageRow("lattice_sums", from_last, each_round, ciphertexts_of_outputs, step="mask_block"),
     ),
     sends_served=spent("mask_block"),

@@ -219,6 +219,16 @@ def each_stage(sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, ra
 # ---- rows that several protocols share
 
 
+def at_most(most: int, says: str) -> Bound:
+    """The bound of a message whose length no size of the job changes, in bytes and in words."""
+
+    def bound(_sizes: JobSizes, _series: Series) -> int:
+        return most
+
+    bound.__doc__ = says
+    return bound
+
+
 def key_with_layout(sizes: JobSizes, _series: Series) -> int:
     """The key's modulus, the proof of its form, and the layout of a plaintext with a slot for each bit at most."""
     assert sizes.key is not None

@@ -16,6 +16,7 @@ from treetap.protocols.messages import (
     MessageRow,
     Series,
     all_report,
+    at_most,
     each_round,
     each_stage,
     key_with_layout,
@@ -23,7 +24,7 @@ from treetap.protocols.messages import (
     planned_rounds,
     to_each_other,
 )
-from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
+from treetap.protocols.registry import Centrally, Floats, Tables, TrainingProtocol
 from treetap.trees.params import BoostingParams
 from treetap.trees.pivodl_params import MOST_CLASSES, PivodlParams
 from treetap.trees.pivodl_rules import LARGEST, NONCE_BYTES
@@ -77,11 +78,6 @@ def keys_of_party(sizes: PivodlSizes, series: Series) -> int:
     return key_with_layout(sizes, series) + _MASK_KEY + _COMMITMENT
 
 
-def nonce(_sizes: PivodlSizes, _series: Series) -> int:
-    """A nonce."""
-    return NONCE_BYTES
-
-
 def set_of_records(sizes: PivodlSizes, _series: Series) -> int:
     """One set of records."""
     return sizes.record_set()
@@ -90,11 +86,6 @@ def set_of_records(sizes: PivodlSizes, _series: Series) -> int:
 def moments_encrypted(sizes: PivodlSizes, _series: Series) -> int:
     """Three ciphertexts: the sums of y and y², and their number."""
     return 3 * sizes.ciphertext_bytes
-
-
-def two_numbers(_sizes: PivodlSizes, _series: Series) -> int:
-    """Two numbers of a fixed width."""
-    return 256
 
 
 def bins_of_columns(sizes: PivodlSizes, _series: Series) -> int:
@@ -155,11 +146,6 @@ def records_of_children(sizes: PivodlSizes, _series: Series) -> int:
 def weights_of_children(sizes: PivodlSizes, _series: Series) -> int:
     """A weight of each class for both children of each node."""
     return sizes.nodes * 2 * (_NODE + MOST_CLASSES * _NUMBER)
-
-
-def masked_figures(_sizes: PivodlSizes, _series: Series) -> int:
-    """Two masked numbers."""
-    return 64
 
 
 def each_frontier(sizes: PivodlSizes, _sender: str, _receiver: str) -> tuple[range, range]:
@@ -244,11 +230,11 @@ PROTOCOL = TrainingProtocol(
     sends=(
         planned_rounds("bin"),
         _sent("exchange_party_keys", "party_keys", once, keys_of_party),
-        _sent("open_nonces", "party_nonce", once, nonce),
+        _sent("open_nonces", "party_nonce", once, at_most(NONCE_BYTES, "A nonce.")),
         _sent("share_ownership", "labelled_records", once, set_of_records),
         _sent("share_moments", "moment_share", once, moments_encrypted, _adds_moments),
         _sent("share_moments", "joint_moments", once, moments_encrypted, _adds_moments),
-        _sent("share_moments", "label_moments", once, two_numbers, _adds_moments),
+        _sent("share_moments", "label_moments", once, at_most(256, "Two numbers of a fixed width."), _adds_moments),
         _sent("share_bins", "record_bins", once, bins_of_columns, lambda params: not params.as_published),
         _sent("open_root", "label_sums", each_round, sums_encrypted),
         _sent("open_root", "joint_sums", each_round, sums_encrypted),
@@ -273,16 +259,16 @@ PROTOCOL = TrainingProtocol(
         _sent("divide_nodes", "divided_nodes", each_stage, shapes_of_divisions),
         _sent("divide_nodes", "node_records", each_stage, records_of_children),
         _sent("settle_children", "leaf_weights", each_stage, weights_of_children),
-        _sent("close_tree", "metric_share", each_round, masked_figures),
+        _sent("close_tree", "metric_share", each_round, at_most(64, "Two masked numbers.")),
         MessageRow("settled_level", all_report, step="settle_children"),
         MessageRow("closed_tree", all_report, step="close_tree"),
     ),
     opens_sums=no_party_opens,
     centrally=Centrally(predict_centrally),
-    trees=Trees(sequential=True),
+    sequential=True,
     most_equals=10,
     permissions=lambda spec: ("pivodl_as_published",) if _of(spec).as_published else (),
     capabilities=frozenset({Feature.CUTS}),
-    noise=Noise(statement=_privacy),
+    privacy=_privacy,
     predicts=("masked",),
 )

@@ -56,19 +56,6 @@ class Needs:
     kernels: bool = False
 
 
-@dataclass(frozen=True)
-class Trees:
-    """The models of a protocol that grows trees, whose parties split at numbers and at categories and sum ciphertexts.
-
-    Attributes:
-        sequential: each tree fits the residuals of those before it, so later ones reveal less of the label.
-        drawn: an instance space holds, of the node's records, those alone that its tree draws.
-    """
-
-    sequential: bool
-    drawn: bool = False
-
-
 class Rounds(Protocol):
     """The scores of a training on the joined table, tree by tree, and the metrics of its rounds.
 
@@ -106,20 +93,6 @@ class Centrally:
 
 
 @dataclass(frozen=True)
-class Noise:
-    """Differential privacy of a protocol.
-
-    Attributes:
-        own_priors: the priors by the label holder's own columns that further stages of `label_dp` need: (table, number
-            of classes, label holder, parameters); of a protocol with that defence.
-        statement: what the noise of a job with these parameters covers, as sentences; none of a protocol without noise.
-    """
-
-    own_priors: Callable[[Table, int, str, Any], OwnPriors] | None = None
-    statement: Callable[[Any], Sequence[str]] = lambda _: ()
-
-
-@dataclass(frozen=True)
 class TrainingProtocol:
     """A protocol that trains.
 
@@ -129,7 +102,10 @@ class TrainingProtocol:
         sends: contents that its roles send beside those of every training.
         opens_sums: the members that open sums over others' columns; those others' policies must name each of them.
         centrally: the same training on the joined table.
-        trees: of its models; None: they are networks, and a job has no key and no bins.
+        grows_trees: its parties split at numbers and at categories and sum ciphertexts; else its models are networks,
+            and a job has no key and no bins.
+        sequential: each tree fits the residuals of those before it, so later ones reveal less of the label.
+        drawn: an instance space holds, of the node's records, those alone that its tree draws.
         predicts: the protocols that predict by its models; the first is the default.
         most_equals: the most parties of a job in which all have one role, the class `Party` of the module `party` in
             the package of its roles; the fewest are two. Several have labels, and a party takes part only if there are
@@ -139,7 +115,9 @@ class TrainingProtocol:
         capabilities: the features that its jobs can have, of those with a row for other protocols in
             `treetap.protocols.exclusions`.
         needs: libraries and kernels of its parties.
-        noise: differential privacy.
+        own_priors: the priors by the label holder's own columns that further stages of `label_dp` need: (table, number
+            of classes, label holder, parameters); of a protocol with that defence.
+        privacy: what the noise of a job with these parameters covers, as sentences; none of a protocol without noise.
     """
 
     field: str
@@ -147,18 +125,16 @@ class TrainingProtocol:
     sends: Sequence[MessageRow]
     opens_sums: OpensSums
     centrally: Centrally
-    trees: Trees | None = None
+    grows_trees: bool = True
+    sequential: bool = False
+    drawn: bool = False
     predicts: Sequence[str] = ("interactive", "eini", "eini-lattice")
     most_equals: int = 0
     permissions: Callable[[setup_pb2.JobSpec], Sequence[str]] = lambda _: ()
     capabilities: frozenset[Feature] = frozenset()
     needs: Needs = Needs()
-    noise: Noise = Noise()
-
-    @property
-    def grows_trees(self) -> bool:
-        """True if its models are trees."""
-        return self.trees is not None
+    own_priors: Callable[[Table, int, str, Any], OwnPriors] | None = None
+    privacy: Callable[[Any], Sequence[str]] = lambda _: ()
 
     @property
     def one_role(self) -> bool:

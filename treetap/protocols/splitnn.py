@@ -19,7 +19,7 @@ from treetap.protocols.messages import (
     to_label_holder,
 )
 from treetap.protocols.own_priors import OwnPriors, columns_digest
-from treetap.protocols.registry import Centrally, Floats, Needs, Noise, Tables, TrainingProtocol
+from treetap.protocols.registry import Centrally, Floats, Needs, Tables, TrainingProtocol
 from treetap.protocols.splitnn_prediction import NetworkSizes, embeddings_of_rows
 
 if TYPE_CHECKING:
@@ -92,9 +92,10 @@ PROTOCOL = TrainingProtocol(
     ),
     opens_sums=label_holder_opens,
     centrally=Centrally(predict_centrally),
+    grows_trees=False,
     predicts=("splitnn",),
     permissions=_permissions,
     capabilities=frozenset({Feature.DIMIP, Feature.GRADIENT, Feature.LABEL_DP, Feature.SENSITIVITY, Feature.DP_SGD}),
     needs=Needs("torch", "neural"),
-    noise=Noise(own_priors),
+    own_priors=own_priors,
 )

@@ -120,10 +120,10 @@ def refuse(
 def approving(path: Path) -> Iterator[Ask]:
     """What asks the party; a job that is not there, or is another one, is `BadInput`."""
     logs.quiet_grpc()
-    from treetap.commands.approvals.client import ask, read
+    from treetap.commands.approvals.client import ApproverConfig, ask
 
     try:
-        yield partial(ask, read(path))
+        yield partial(ask, ApproverConfig.from_file(path))
     except (UnknownJob, Conflict, Incompatible) as error:
         raise BadInput(str(error)) from None
 

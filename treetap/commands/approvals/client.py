@@ -16,7 +16,7 @@ from treetap.errors import BadInput, Conflict, UnknownJob
 from treetap.names import on_loopback
 from treetap.process.config import Process, Secret, with_typed
 from treetap.strict import Address as AddressText
-from treetap.strict import Host, Name, Strict, load
+from treetap.strict import Host, Name, Strict
 from treetap.wire import rpc
 from treetap.wire.frame import visible_message
 from treetap.wire.ports import Address, Role, Timeouts
@@ -78,17 +78,6 @@ class ApproverConfig(Process):
 
     def transport(self) -> Transport:
         return with_typed(super().transport())
-
-
-def read(path: Path) -> ApproverConfig:
-    """Read the file; relative paths in it are relative to its folder."""
-    config = load(path, ApproverConfig)
-    base, pages = path.absolute().parent, config.console
-    if pages.certificate is not None and pages.key is not None:
-        phrase = None if pages.passphrase is None else pages.passphrase.below(base)
-        files = {"certificate": base / pages.certificate, "key": base / pages.key, "passphrase": phrase}
-        pages = pages.model_copy(update=files)
-    return config.model_copy(update={"tls": config.tls_below(base), "console": pages})
 
 
 class PartyCalls:

@@ -61,26 +61,12 @@ class Issued:
     until: datetime
     sha256: str
 
-    @staticmethod
-    def of(certificate: x509.Certificate, process: Identity, hosts: Sequence[str]) -> Issued:
-        """The line of a certificate."""
-        number, until = certificate.serial_number, certificate.not_valid_after_utc
-        return Issued(number, process.name, process.role, tuple(hosts), until, fingerprint(certificate))
-
-    def ended(self, now: datetime) -> bool:
-        """True if the certificate is out of its dates."""
-        return self.until < now
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON types; the serial number in hexadecimal digits."""
-        return {**vars(self), "serial": f"{self.serial:x}", "until": self.until.isoformat()}
-
 
 def note(folder: Path, one: Issued) -> None:
     """Add a line. Raises BadInput if the disk refuses it: without a line no certificate could be revoked by name."""
-    path = folder / ISSUED
+    path, plain = folder / ISSUED, {**vars(one), "serial": f"{one.serial:x}", "until": one.until.isoformat()}
     try:
-        append(path, json.dumps(one.plain()).encode() + b"\n")
+        append(path, json.dumps(plain).encode() + b"\n")
     except OSError as error:
         raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
 
@@ -104,7 +90,7 @@ def read_issued(folder: Path) -> list[Issued]:
 
 
 def _of_plain(row: dict[str, Any]) -> Issued:
-    """The inverse of `Issued.plain`. Raises ValueError, TypeError or KeyError for anything else."""
+    """A line. Raises ValueError, TypeError or KeyError for anything else."""
     serial, until, hosts = int(row["serial"], 16), datetime.fromisoformat(row["until"]), row["hosts"]
     texts = [row[field] for field in ("name", "role", "sha256")]
     texts_only = isinstance(hosts, list) and all(isinstance(text, str) for text in [*texts, *hosts])
@@ -188,7 +174,8 @@ def sign(
         .add_extension(authority_id(authority, authority_key), critical=False)
     )
     signed = builder.sign(authority_key, hashes.SHA256())
-    note(ca_folder, Issued.of(signed, process, hosts))
+    number, until = signed.serial_number, signed.not_valid_after_utc
+    note(ca_folder, Issued(number, process.name, process.role, tuple(hosts), until, fingerprint(signed)))
     return signed
 
 
@@ -223,9 +210,8 @@ def open_authority(folder: Path, purpose: str) -> tuple[x509.Certificate, Signin
 
 def _passphrase(folder: Path) -> Secret | None:
     """The place of the key's passphrase; None where no file names one."""
-    if not (path := folder / _FILE).exists() or (place := load(path, AuthorityFile).passphrase) is None:
-        return None
-    return place.below(folder)
+    path = folder / _FILE
+    return load(path, AuthorityFile).below(folder).passphrase if path.exists() else None
 
 
 def _refuse_names_of_processes(ca_folder: Path, process: Identity, hosts: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ from pydantic import ConfigDict
 from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import sync_folder, write_whole
 from treetap.process.config import TlsConfig, typed
-from treetap.strict import Strict, load
+from treetap.strict import Strict
 from treetap.wire.certificates import NoIdentity, belongs, identity, read_certificates, read_file, read_key
 from treetap.wire.tls import TlsFiles, certificate_fault
 
@@ -53,7 +53,7 @@ def in_use(certificate: Path | None, key: Path | None, ca: Path | None, config: 
     assert config is not None
     if key or ca:
         raise BadInput(f"--key and --ca go with NAME.crt: [tls] of {config} names both")
-    files = load(config, _File).tls.below(config.absolute().parent).files()
+    files = _File.from_file(config).tls.files()
     return replace(files, passphrase=files.passphrase or typed(files.key))
 
 

@@ -228,7 +228,7 @@ def _serials(ca_folder: Path, what: str, now: datetime) -> set[int]:
         raise ConfigError(
             f"{what}: {ca_folder / ISSUED} has no certificate of this name; name the certificate's file instead"
         )
-    valid = {certificate.serial for certificate in known if not certificate.ended(now)}
+    valid = {certificate.serial for certificate in known if certificate.until >= now}
     if not valid:
         raise ConfigError(f"{what}: all its certificates have ended, the last on {known[-1].until.isoformat()}")
     return valid

@@ -62,7 +62,7 @@ def train(
             _print_checked(client.check(asked), parties, as_json=as_json)
         return
     if not as_json:
-        for sentence in training(job.job.protocol).noise.statement(job.job.params()):
+        for sentence in training(job.job.protocol).privacy(job.job.params()):
             typer.echo(sentence)
     with operating(operator, days) as client:
         name = client.submit(asked)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -19,10 +18,9 @@ from treetap.commands.ending import run, tell
 from treetap.errors import BadInput, Interrupted, Unanswered, Unreachable
 from treetap.names import check_name
 from treetap.process.config import Process, with_typed
-from treetap.protocols.agreement import job_digest, statement
-from treetap.protocols.drafts import checked, named, to_draft
+from treetap.protocols.agreement import checked, job_digest, named, statement, to_draft
 from treetap.strict import Address as AddressText
-from treetap.strict import Name, load
+from treetap.strict import Name
 from treetap.wire import rpc
 from treetap.wire.frame import visible_message
 from treetap.wire.ports import Address, Reconnects, Role, Timeouts
@@ -55,12 +53,6 @@ class OperatorConfig(Process):
 
     def transport(self) -> Transport:
         return with_typed(super().transport())
-
-
-def read(path: Path) -> OperatorConfig:
-    """Read the file; relative paths in it are relative to its folder."""
-    config = load(path, OperatorConfig)
-    return config.model_copy(update={"tls": config.tls_below(path.absolute().parent)})
 
 
 class Operator:

@@ -75,10 +75,10 @@ class ModelOptions:
 def operating(path: Path, days: float = DEFAULT_DAYS) -> Iterator[Operator]:
     """Calls to the coordinator; a job that does not exist, or is in another state, or does not fit is `BadInput`."""
     logs.quiet_grpc()
-    from treetap.commands.jobs.client import Operator, read
+    from treetap.commands.jobs.client import Operator, OperatorConfig
 
     try:
-        yield Operator(read(path), days)
+        yield Operator(OperatorConfig.from_file(path), days)
     except (UnknownJob, Conflict, Incompatible) as error:
         raise BadInput(str(error)) from None
 

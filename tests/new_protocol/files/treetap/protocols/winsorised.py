@@ -11,7 +11,7 @@ import numpy.typing as npt
 from treetap.arrays import Ints
 from treetap.protocols.growth import GROWTH, ciphertexts
 from treetap.protocols.messages import MessageRow, label_holder_opens, once, to_feature_parties
-from treetap.protocols.registry import Centrally, Floats, Tables, TrainingProtocol, Trees
+from treetap.protocols.registry import Centrally, Floats, Tables, TrainingProtocol
 from treetap.trees import sampling
 from treetap.trees.job_params import Range, out_of_range
 from treetap.trees.params import COMMON, ForestParams, TreeParams
@@ -79,5 +79,5 @@ PROTOCOL = TrainingProtocol(
     ),
     opens_sums=label_holder_opens,
     centrally=Centrally(predict_centrally),
-    trees=Trees(sequential=False, drawn=True),
+    drawn=True,
 )
