@@ -7,11 +7,21 @@ import logging
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from functools import partial
+from typing import Any
+
 from treetap.coordinator import retention
 from treetap.coordinator.attempt import Attempt, Parties, next_attempt, note_heard
 from treetap.coordinator.config import APPROVAL_DAYS, MOST_JOBS, WAITING_S
 from treetap.coordinator.retention import Statuses
-from treetap.coordinator.runtime.job_record import CANCELLED, again_by, attempts, attempts_before, awaits_approval, state_after_break, to_base64
+from treetap.coordinator.runtime.job_record import (
+    CANCELLED,
+    again_by,
+    attempts,
+    attempts_before,
+    awaits_approval,
+    state_after_break,
+    to_base64,
+)
 from treetap.coordinator.runtime.journal import Journal
 from treetap.coordinator.runtime.metrics import CoordinatorMetrics
 from treetap.coordinator.runtime.progress import Progress
@@ -23,8 +33,6 @@ from treetap.protocols.agreement import Request
 from treetap.wire.ports import Dialer
 from treetap.wire.status_parts import UNDER_WAY
 from treetap.wire.v2 import jobs_pb2
-from typing import Any
-
 
 log = logging.getLogger(__name__)
 #: Phases in which a job can no longer be cancelled: it is about to finish.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
 import grpc
 import grpc.aio
-from collections.abc import AsyncIterator
 from grpc_health.v1 import health_pb2
-from pathlib import Path
+from treetap.protocols.drafts import Request
+
 from treetap.coordinator.config import CoordinatorConfig
 from treetap.coordinator.jobs import Jobs
 from treetap.coordinator.retention import keep_for
@@ -16,14 +19,12 @@ from treetap.coordinator.runtime.metrics import CoordinatorMetrics
 from treetap.errors import Refused
 from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
 from treetap.process.limits import collect_rarely, leave_out_pandas, raise_descriptors, share_heaps
-from treetap.protocols.drafts import Request
 from treetap.wire import rpc
 from treetap.wire.callers import Callers, answering, refuse_other_versions
 from treetap.wire.ports import Role, Timeouts
 from treetap.wire.probe import serve_health
 from treetap.wire.status_parts import pages, parts
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
-
 
 Context = grpc.aio.ServicerContext[object, object]
 #: Seconds that calls under way may take to end when the coordinator stops.

@@ -9,19 +9,29 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
+
 from google.protobuf.message import Message
+
 from treetap.coordinator.attempt import Parties
 from treetap.coordinator.prediction import opening_of, preview_of
 from treetap.coordinator.retention import cure
 from treetap.coordinator.runtime.job_record import Submitted, to_base64
 from treetap.coordinator.runtime.journal import Journal
 from treetap.coordinator.runtime.roster import Roster, answered
-from treetap.errors import BadInput, ConfigError, Incompatible, Overloaded, Refused, TreetapError, UnknownJob, did_you_mean
+from treetap.errors import (
+    BadInput,
+    ConfigError,
+    Incompatible,
+    Overloaded,
+    Refused,
+    TreetapError,
+    UnknownJob,
+    did_you_mean,
+)
 from treetap.names import NAME
 from treetap.protocols.agreement import Request, new_submission
 from treetap.protocols.job_spec import check_continuation, check_spec, continued_from
 from treetap.wire.v2 import jobs_pb2, prediction_pb2, setup_pb2
-
 
 #: Most digits of a nonce: those of 64 bits.
 LONGEST_NONCE = 20

@@ -10,17 +10,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
 from treetap.errors import BadInput, Refused, TreetapError
 from treetap.party.approvals.ledger import Approvals
 from treetap.party.approvals.openings import admit, would_wait
 from treetap.party.config import PartyConfig, check_members
 from treetap.party.defences.checks import check_own
 from treetap.party.protocols import role_for_prediction, role_for_training
-from treetap.party.runtime.attempts import Attempts, SUBMISSIONS, Session
+from treetap.party.runtime.attempts import SUBMISSIONS, Attempts, Session
 from treetap.party.runtime.context import Offload, Outbox, Role, Scratch, StepContext, Untried
 from treetap.party.runtime.job_ledger import JobLedger
 from treetap.party.runtime.job_store import Store, published_trees
-from treetap.party.runtime.ledger import Kind as Charged, Occasion, ledger_of
+from treetap.party.runtime.ledger import Kind as Charged
+from treetap.party.runtime.ledger import Occasion, ledger_of
 from treetap.party.runtime.mailbox import Mailbox, expected_of
 from treetap.party.runtime.metrics import CostAccount, PartyMetrics
 from treetap.party.runtime.transcript_recorder import Recorder, Recorders
@@ -29,7 +32,7 @@ from treetap.party.serving.registry import ServedModels
 from treetap.protocols.agreement import attempt_digest, job_digest
 from treetap.protocols.alignment import check_preview, members_of_preview, rows_of_preview
 from treetap.protocols.job_spec import check_spec, continued_from, params_of, rows_of_training, sent_in_training
-from treetap.protocols.key_options import KeyKind, LATTICE
+from treetap.protocols.key_options import LATTICE, KeyKind
 from treetap.protocols.libraries import require_library
 from treetap.protocols.messages import Members, MessageRow, members_of, sent_by
 from treetap.protocols.prediction import check_prediction, rows_of_prediction, sent_in_prediction
@@ -37,8 +40,6 @@ from treetap.protocols.registry import prediction, prediction_name, training, tr
 from treetap.wire.frame import Opening, content_of, filled
 from treetap.wire.ports import Address, Dialer, Timeouts
 from treetap.wire.v2 import alignment_pb2, control_pb2, prediction_pb2, setup_pb2
-from typing import Any, TYPE_CHECKING, TypeAlias
-
 
 if TYPE_CHECKING:
     from treetap.party.policy import Policy

@@ -5,12 +5,15 @@ The latter is asked as an operator, `treetap.connect`. Tables are the parties' o
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from treetap.arrays import Array
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.commands.jobs.job_file import JobTable
@@ -25,7 +28,6 @@ from treetap.models.store import MANIFEST, read_history, read_manifest
 from treetap.protocols.prediction import predict_request
 from treetap.wire.metric_history import merged, rows
 from treetap.wire.v2 import jobs_pb2
-from typing import Any
 
 
 class LoadedModel:

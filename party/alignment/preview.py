@@ -12,10 +12,13 @@ many points all lists share, and cannot say of which of its ids they are.
 from __future__ import annotations
 
 import logging
-import numpy as np
-import pyarrow as pa
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
 from treetap.errors import Malformed, Refused
 from treetap.models.durable import make_folder, writing_whole
 from treetap.party.alignment.lists import RaisedLists
@@ -24,7 +27,7 @@ from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.job_store import PREVIEWED
 from treetap.party.runtime.ledger import Kind
-from treetap.party.runtime.step_order import ALIGNMENT, Next, OPENING, role, step, steps_of
+from treetap.party.runtime.step_order import ALIGNMENT, OPENING, Next, role, step, steps_of
 from treetap.party.setup.steps import load_table, table_config
 from treetap.protocols.alignment import MOST_IDS, check_common, count_turns, members_of_preview
 from treetap.protocols.messages import JobSizes
@@ -32,8 +35,6 @@ from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 from treetap.tables.written import table_writer
 from treetap.wire.v2 import alignment_pb2, types_pb2
-from typing import Any
-
 
 log = logging.getLogger(__name__)
 #: The column of rows beside the ids.

@@ -16,15 +16,24 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
 from treetap.errors import BadInput, ConfigError, DataError, OutOfOrder, Refused, UnknownJob
 from treetap.models.durable import write_document
 from treetap.native import arithmetic
 from treetap.party.runtime.context import Role, StepContext
 from treetap.party.runtime.job_store import changed
-from treetap.party.runtime.ledger import ATTEMPTS, ATTEMPTS_SEED, Attempted, FORGOTTEN, Kind, LEDGER, Ledger, stored_attempts
+from treetap.party.runtime.ledger import (
+    ATTEMPTS,
+    ATTEMPTS_SEED,
+    FORGOTTEN,
+    LEDGER,
+    Attempted,
+    Kind,
+    Ledger,
+    stored_attempts,
+)
 from treetap.party.runtime.steps import StepCache
 from treetap.wire.v2 import control_pb2
-
 
 log = logging.getLogger(__name__)
 #: Most submissions of a coordinator that are remembered, of each of four sorts: opened or not, over or not.

@@ -14,8 +14,11 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from google.protobuf.message import Message
 from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
+
+from google.protobuf.message import Message
+
 from treetap.errors import Incompatible, Interrupted, Refused, Silent, Unreachable
 from treetap.party.runtime.step_order import Step
 from treetap.process.together import together
@@ -25,8 +28,6 @@ from treetap.wire.frame import content_of, head_of, serialised
 from treetap.wire.ports import Address, Dialer, Reconnects, Timeouts
 from treetap.wire.v2 import control_pb2, exchange_pb2, types_pb2
 from treetap.workers.engines import Engine
-from typing import Any, IO, NamedTuple, NoReturn, Protocol, TYPE_CHECKING, TypeAlias, TypeVar
-
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import numpy as np
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
 from treetap.errors import DataError, Malformed
 from treetap.names import named_by
 from treetap.party.config import PartyConfig
@@ -25,8 +28,6 @@ from treetap.tables.reading import Table
 from treetap.trees.growing_tree import with_zeros
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2, types_pb2
-from typing import Any, TypeAlias
-
 
 #: The records of an eval table: class numbers or targets (M,), and sample weights (M,), if it has some.
 Measured: TypeAlias = tuple[np.ndarray[tuple[int], np.dtype[Any]], np.ndarray[tuple[int], np.dtype[np.float64]] | None]

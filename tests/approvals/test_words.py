@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
-import pytest
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
+
 from tests.campaign.small_jobs import TRAININGS
 from tests.replay import JOB, PARAMS
 from tests.simulator import NOWHERE
@@ -21,7 +24,7 @@ from treetap.errors import ConfigError, Refused
 from treetap.names import NAME
 from treetap.party.approvals.decisions import Asked
 from treetap.party.approvals.openings import kind_of
-from treetap.party.approvals.words import FIRST, Job, LONGEST, MEASURED, shown, words_of
+from treetap.party.approvals.words import FIRST, LONGEST, MEASURED, Job, shown, words_of
 from treetap.party.config import PartyConfig
 from treetap.party.defences.settings import ColumnPrivacyTable, Defences, LabelDp
 from treetap.party.opening import KINDS
@@ -33,8 +36,6 @@ from treetap.tables.config import TableConfig
 from treetap.wire.disclosure import CLASSES
 from treetap.wire.frame import Opening
 from treetap.wire.v2 import alignment_pb2, jobs_pb2, setup_pb2
-from typing import Any
-
 
 LABEL_HOLDER, B, C = PARTIES
 TRAIN = named(jobs_pb2.SubmitRequest(job="job", spec=JOB))

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import pytest
 import time
 from dataclasses import replace
 from pathlib import Path
-from tests.approvals.people import B, C, LABEL_HOLDER, begin, certify
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from tests.approvals.people import LABEL_HOLDER, B, C, begin, certify
 from tests.approvals.test_ledger import JOB as WAITS
 from tests.campaign.small_jobs import TRAININGS, trained
 from tests.replay import JOB
 from tests.simulator import COORDINATOR, Federation
 from treetap.errors import BadInput, Overloaded, Pending, Refused, TreetapError
 from treetap.models.durable import write_document
-from treetap.party.approvals.ledger import Approvals, WAIT_DAYS
+from treetap.party.approvals.ledger import WAIT_DAYS, Approvals
 from treetap.party.approvals.openings import operator_of
 from treetap.party.node import PartyNode
 from treetap.party.policy import Policy
@@ -27,9 +31,6 @@ from treetap.wire.frame import filled, name_of
 from treetap.wire.signatures import NANOS_A_DAY, signed
 from treetap.wire.tls import Insecure, TlsFiles
 from treetap.wire.v2 import control_pb2, jobs_pb2, setup_pb2
-from typing import Any
-from unittest import mock
-
 
 PREPARE = setup_pb2.Prepare(spec=JOB, submission="7")
 DIGEST = job_digest("job", PREPARE)

@@ -16,15 +16,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import numpy as np
-import numpy.typing as npt
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from scipy.stats import t as student
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import t as student
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
