@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 import torch
 
 from treetap.arrays import Bools
-from treetap.neural.trained import pieces
+from treetap.neural.sides import pieces
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import TakenBlocks
 from treetap.party.runtime.context import RoleWithoutWorkers, Rows
