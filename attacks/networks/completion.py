@@ -30,7 +30,7 @@ from treetap.neural.architectures import top_model
 from treetap.neural.draws import Draws
 from treetap.neural.inputs import Inputs
 from treetap.neural.numbers import pin
-from treetap.neural.optimiser import Adam
+from treetap.neural.optimiser import GradientDescent
 from treetap.neural.params import Top
 
 Head = Literal["mlp", "linear"]
@@ -85,7 +85,7 @@ def fitted(
 
     `statistics`: False keeps those of batch normalisation as they are, of a bottom that was trained before.
     """
-    optimiser = Adam(dict(model.named_parameters()), fused=True)
+    optimiser = GradientDescent(dict(model.named_parameters()), fused=True)
     truth = torch.from_numpy(labels)
     model.train()
     if not statistics:

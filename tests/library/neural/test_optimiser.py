@@ -12,12 +12,7 @@ torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 from tests.commands.command import python  # noqa: E402
 from treetap.neural.architectures import InputShape, bottom_model  # noqa: E402
 from treetap.neural.draws import Draws  # noqa: E402
-from treetap.neural.optimiser import (  # noqa: E402
-    Adam,
-    Optimiser,
-    load_weights,
-    weights_of,
-)
+from treetap.neural.optimiser import GradientDescent, Optimiser, load_weights, weights_of  # noqa: E402
 from treetap.neural.params import Bottom, SplitnnParams  # noqa: E402
 
 pytestmark = pytest.mark.second_tier
@@ -78,7 +73,7 @@ def test_fused_adam_differs_by_rounding_alone() -> None:
     found = []
     for fused in (False, True):
         model = one_weight(1.0)
-        descent = Adam(dict(model.named_parameters()), fused=fused)
+        descent = GradientDescent(dict(model.named_parameters()), fused=fused)
         for gradient, rate in ((0.5, 0.1), (-0.2, 0.05), (0.3, 0.02)):
             descent.clear()
             model.weight.grad = torch.tensor([[gradient]])
