@@ -35,7 +35,7 @@ from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.local_federation import keep_table
 from treetap.tables.binned import bin_columns
 from treetap.trees.binning import BinnedTable, bin_table
-from treetap.trees.boosting_criterion import LEAST_LOSS_CHANGE, Within, loss_changes, node_weights
+from treetap.trees.boosting_criterion import FREE, LEAST_LOSS_CHANGE, Within, loss_changes, node_weights
 from treetap.trees.boosting_rounds import BoostingRounds
 from treetap.trees.candidates import column_goes_left
 from treetap.trees.centralised import CentralModel, train
@@ -342,9 +342,7 @@ class Judge:
         self.index, self.before = self.pair.apart
         self.values, self.scale = self.pair.rounds.kept[self.index]
         self.case, self.params = self.pair.case, self.pair.case.params
-        self.parts = list(
-            self._parting(1, np.arange(len(self.case.X)), Within() if any(self.case.directions) else None)
-        )
+        self.parts = list(self._parting(1, np.arange(len(self.case.X)), FREE if any(self.case.directions) else None))
 
     def verdict(self) -> str:
         """The rules that explain all nodes at which the trees part, or "unexplained"."""
@@ -403,7 +401,7 @@ class Judge:
             return within, within
         sides = (split.left, np.setdiff1d(rows, split.left))
         middle = sum(float(self._weight(side, within)[0]) for side in sides) / 2
-        below, above = Within(within.low, middle), Within(middle, within.high)
+        below, above = (within[0], middle), (middle, within[1])
         return (below, above) if sign == 1 else (above, below)
 
     # ---- the rules

@@ -142,7 +142,7 @@ class TreeColumns:
         )
 
     def marks(self) -> Rows | None:
-        """The mark of the candidate at each place, as in `treetap.trees.monotone`; None: no column has a constraint."""
+        """The mark of the candidate at each place, one of `MARKS`; None: no column has a constraint."""
         marks = self.bins.marks
         return None if marks is None else marks[self.order(0)]
 

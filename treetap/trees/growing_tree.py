@@ -18,11 +18,10 @@ import numpy as np
 
 from treetap.arrays import Bools, Floats, Ints, Rows
 from treetap.errors import Malformed
-from treetap.trees.boosting_criterion import BoostingCriterion
+from treetap.trees.boosting_criterion import BoostingCriterion, Monotone
 from treetap.trees.candidates import Group, NodeCandidates, Partition
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree
 from treetap.trees.expansion import ExpansionRules, Expansions
-from treetap.trees.monotone import MarkedCandidates, Monotone
 from treetap.trees.noised_sums import Criterion, Drawn, SumNoise, fair_gains
 from treetap.trees.withholding import InformationLimit
 
@@ -133,7 +132,7 @@ class GrowingTree:
         self._noised: dict[int, tuple[SumNoise, Drawn | None]] = {}
 
     def constrain(self, marks: Sequence[Ints | None]) -> None:
-        """Set the marks of each party's candidates before the first are compared: see `treetap.trees.monotone`.
+        """Set the marks of each party's candidates, before the first are compared.
 
         Raises:
             Malformed: a party has constraints, and the tree can have none.
@@ -259,7 +258,7 @@ class GrowingTree:
         self._candidates = {node: self._candidates[node] for node in (*self._best, *self.choices)}
         return list(self.choices.values())
 
-    def _choice(self, node: int, candidates: Sequence[MarkedCandidates], gains: Sequence[Floats]) -> Choice | None:
+    def _choice(self, node: int, candidates: Sequence[NodeCandidates], gains: Sequence[Floats]) -> Choice | None:
         """The best split of a node by each party's candidates and their gains.
 
         None for a leaf, and for a node that is withdrawn.
@@ -283,14 +282,12 @@ class GrowingTree:
         gain = self._criterion.shown(float(gains[party][tied[0]]))
         return Choice(node, party, places, gain, lefts[party][tied], candidates[party].direction(int(tied[0])))
 
-    def _candidates_of(self, node: int) -> list[MarkedCandidates]:
+    def _candidates_of(self, node: int) -> list[NodeCandidates]:
         """Each party's candidates of a node of the frontier."""
-        rule, total, parties = self._criterion.partitions, self.sums[node], []
-        for party, (sums, groups) in enumerate(zip(self._candidates[node], self._groups, strict=True)):
-            made = NodeCandidates(sums, total, groups, rule, self._width)
-            marks = None if self.monotone is None else self.monotone.marks[party]
-            parties.append(MarkedCandidates(made, marks, total))
-        return parties
+        rule, total = self._criterion.partitions, self.sums[node]
+        marks = [None for _ in self._groups] if self.monotone is None else self.monotone.marks
+        parties = zip(self._candidates[node], self._groups, marks, strict=True)
+        return [NodeCandidates(sums, total, groups, rule, self._width, own) for sums, groups, own in parties]
 
     def _with_noise(self, party: int, node: int, sums: Ints) -> Ints:
         """A party's left sums (candidates, S) of a node, with the noise that is to be added here, if there is any."""
@@ -299,7 +296,7 @@ class GrowingTree:
         noise, drawn = self._noised[party]
         return sums if drawn is None else sums + noise.in_tree(drawn(node))
 
-    def _gains(self, candidates: Sequence[MarkedCandidates], party: int) -> Sequence[Floats]:
+    def _gains(self, candidates: Sequence[NodeCandidates], party: int) -> Sequence[Floats]:
         """Gains (candidates,) of the candidates of party number `party` at each node of the frontier."""
         totals = [self.sums[node][: self._width] for node in self.frontier]
         if self.monotone is not None:

@@ -25,7 +25,6 @@ from treetap.trees.candidates import (
     Kind,
     NodeCandidates,
     Partition,
-    PartitionRule,
     Shape,
 )
 from treetap.trees.centralised import CentralModel, train
@@ -355,7 +354,7 @@ def test_partitions_keep_their_place_among_other_candidates() -> None:
     """Sums of cuts, then of categories, then of cuts: the candidates come in this order, of the right sums."""
     sums = np.array([[1], [10], [20], [40], [5]])
     total = np.array([75])
-    rule = PartitionRule(lambda of_each: np.argsort(-of_each[:, 0], kind="stable"), 64)
+    rule = (lambda of_each: np.argsort(-of_each[:, 0], kind="stable"), 64)
     found = NodeCandidates(sums, total, [Group(1, 3)], rule, 1)
     assert found.lefts[:, 0].tolist() == [1, 35, 15, 10, 30, 5]
     assert [found.place(k) for k in range(6)] == [
