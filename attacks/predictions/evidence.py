@@ -22,9 +22,8 @@ from treetap.attacks.view.received_rows import attack_draws, some_of
 from treetap.attacks.view.replay import TranscriptReplay, read_replay
 from treetap.attacks.view.view import read_view
 from treetap.errors import BadInput, Malformed
-from treetap.models.own_split import OwnSplit
+from treetap.models.own_split import OwnSplit, ValuedTrees, valued_trees
 from treetap.models.store import VALUES, read_model, read_repaired
-from treetap.models.valued_trees import ValuedTrees, valued_trees
 from treetap.protocols.registry import prediction_name
 from treetap.tables.config import TableConfig
 from treetap.tables.opening import columns_of

@@ -40,7 +40,6 @@ from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels, Rows, read_labels, read_partial_labels
 from treetap.tables.reading import Table
 from treetap.trees import metrics
-from treetap.trees.evaluation import defined
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
@@ -139,7 +138,7 @@ class Comparison:
     def _measured(self, outcome: Floats) -> Measures:
         """Measures of an outcome of the test rows, which their weights weigh."""
         weights = self.asked[self._names[0]].weights
-        return defined(metrics.evaluate(self.params.objective, outcome, self.truth, weights))
+        return metrics.finite(metrics.evaluate(self.params.objective, outcome, self.truth, weights))
 
     def _of_defences(self) -> dict[str, Any]:
         """Arguments by which the centralised model of all columns has the parties' defences."""

@@ -44,7 +44,7 @@ from treetap.tables.label_columns import named_type, typed
 from treetap.tables.labels import class_name
 from treetap.tables.written import content_of
 from treetap.trees import metrics, sampling
-from treetap.trees.evaluation import defined, evaluate
+from treetap.trees.evaluation import evaluate
 from treetap.trees.job_params import BINARY, REGRESSIONS
 from treetap.wire.metric_history import merged
 from treetap.wire.v2 import jobs_pb2
@@ -261,7 +261,7 @@ def evaluated(
     told, positive = _outcome(experiment, manifest, scores, rows), experiment.data.positive
     weights = None if experiment.data.weight is None else rows.column(experiment.data.weight).to_numpy()
     with np.errstate(over="ignore", invalid="ignore"):
-        measured = defined(metrics.evaluate(*told[:3], weights))
+        measured = metrics.finite(metrics.evaluate(*told[:3], weights))
         document = evaluate(*told, None if positive is None else class_name(positive))
     return told[1], measured, Evaluation.model_validate(document)
 

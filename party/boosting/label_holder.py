@@ -23,7 +23,7 @@ from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_criterion import BoostingCriterion
-from treetap.trees.boosting_rounds import MeasuredRounds
+from treetap.trees.boosting_rounds import BoostingRounds
 from treetap.trees.loss import Loss, loss_for
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
@@ -54,7 +54,7 @@ class LabelHolder:
             BoostingLayout(self._params),
         )
         growth = self._growth = LabelHolderGrowth(context, spec, job, encrypted.open_offer, encrypted.next_stage)
-        self._state: MeasuredRounds | None = None
+        self._state: BoostingRounds | None = None
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment})
 
@@ -74,7 +74,7 @@ class LabelHolder:
         try:
             start = await self._job.start()
             state = resumed(
-                MeasuredRounds(self._params, classes, values, weights, evaluated, start), self._context.store
+                BoostingRounds(self._params, classes, values, weights, evaluated, start), self._context.store
             )
         except DataError as failure:
             raise failure.at(self._context.party) from None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from treetap.trees.binning import BinnedTable
-    from treetap.trees.boosting_rounds import BoostingRounds, MeasuredRounds
+    from treetap.trees.boosting_rounds import BoostingRounds
     from treetap.trees.centralised import CentralModel
     from treetap.wire.v2 import setup_pb2
 
@@ -61,10 +61,10 @@ def predict_centrally(
 
 def central_rounds(
     params: BoostingParams, classes: int, labels: npt.NDArray[Any], weights: Floats | None, evaluated: Any
-) -> MeasuredRounds:
-    from treetap.trees.boosting_rounds import MeasuredRounds
+) -> BoostingRounds:
+    from treetap.trees.boosting_rounds import BoostingRounds
 
-    return MeasuredRounds(params, classes, labels, weights, evaluated)
+    return BoostingRounds(params, classes, labels, weights, evaluated)
 
 
 def _binned(tables: Tables, params: BoostingParams, training: int | None = None) -> list[tuple[str, BinnedTable]]:

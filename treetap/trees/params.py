@@ -17,11 +17,11 @@ import numpy as np
 
 from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.trees import sampling
-from treetap.trees.early_stopping import EarlyStoppingParams
 from treetap.trees.expansion import GROW_POLICIES, ExpansionRules
 from treetap.trees.job_params import (
     BINARY,
     OBJECTIVES,
+    EarlyStoppingParams,
     JobParams,
     Range,
     not_a_choice,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from treetap.trees.early_stopping import EarlyStopping
+from treetap.trees.job_params import EarlyStopping
 
 LOSSES = [0.9, 0.7, 0.8, 0.7, 0.6, 0.65, 0.66, 0.1]
 
