@@ -142,8 +142,8 @@ class CandidateList:
         self.missing_left: Bools = np.concatenate([none.astype(bool), *left])
         self.first = np.concatenate([[0], np.cumsum([len(part) for part in feature], dtype=np.int64)])
         self.cell = np.concatenate([[0], np.cumsum([shape.n_bins + 1 for shape in self.shapes], dtype=np.int64)])
-        self.one_hot = self._of_kind(Kind.ONE_HOT)
-        self.grouped = self._of_kind(Kind.PARTITIONS)
+        kinds = np.array([shape.kind.value for shape in self.shapes], dtype=np.int64)[self.feature]
+        self.one_hot, self.grouped = kinds == Kind.ONE_HOT.value, kinds == Kind.PARTITIONS.value
         self.groups = tuple(
             Group(int(first), shape.n_bins)
             for first, shape in zip(self.first, self.shapes, strict=False)
@@ -170,10 +170,6 @@ class CandidateList:
     def goes_left(self, codes: Array, candidate: Candidate) -> Bools:
         """The mask (n,) of those records with bin numbers codes (n, d) that go left."""
         return column_goes_left(codes[:, candidate.feature], candidate, self.shapes[candidate.feature].n_bins)
-
-    def _of_kind(self, kind: Kind) -> Bools:
-        mask: Bools = np.array([shape.kind is kind for shape in self.shapes], dtype=bool)[self.feature]
-        return mask
 
 
 def column_goes_left(column: Array, candidate: Candidate, n_bins: int) -> Bools:

@@ -88,7 +88,8 @@ class GrowingTree:
         root: the node to begin with, and `rows` its records; without them the root of the tree, and all records.
 
     Attributes:
-        values: the argument.
+        values, padded: the arguments.
+        limited: True if other parties may not see all sets of records.
         monotone: the constraints of weights, once a party has any.
         frontier: the nodes to be compared, and `build` those of them to be summed.
         withdrawn: nodes whose best split is the label holder's own and breaks the limit: leaves for all others, which
@@ -110,8 +111,9 @@ class GrowingTree:
         rows: Rows | None = None,
     ) -> None:
         self.values, self._criterion, self._rules, self._subtract = values, criterion, rules, subtract
-        self._left_first, self._padded, self._stage = left_first, padded, 0
+        self._left_first, self.padded, self._stage = left_first, padded, 0
         self._limit, self._width, self._root = limit, values.shape[1] if limit is None else limit.width, root
+        self.limited = limit is not None
         drawn = values[:, self._width - 1] > 0
         # a limit may count records that are not drawn
         self._drawn = None if limit is not None or drawn.all() else drawn
@@ -143,11 +145,6 @@ class GrowingTree:
             raise Malformed("monotone constraints are of boosted trees whose leaves have one weight")
         self.monotone = Monotone(self._criterion, marks)
 
-    @property
-    def limited(self) -> bool:
-        """True if other parties may not see all sets of records."""
-        return self._limit is not None
-
     def sum_both(self) -> None:
         """Have the sums of both children made from now on: a party's do not follow from the parent's."""
         self._subtract = False
@@ -162,17 +159,12 @@ class GrowingTree:
         self.sum_both()
 
     @property
-    def padded(self) -> bool:
-        """True if others are asked for the sums of a full tree's nodes, whatever nodes there are."""
-        return self._padded
-
-    @property
     def asked(self) -> list[int]:
         """The nodes whose sums other parties make at this stage: those of `build`, in their order.
 
         Padded, all nodes of the level that are no right children: those that are not in the tree have no records.
         """
-        if not self._padded or not self._stage:
+        if not self.padded or not self._stage:
             return self.build
         return [*range(1 << self._stage, 2 << self._stage, 2)] if self._stage < self._rules.max_depth else []
 
@@ -185,7 +177,7 @@ class GrowingTree:
 
         The others are of nodes that the tree does not have. To look at them would tell a liar which they are.
         """
-        return sums[np.isin(self.asked, self.build)] if self._padded else sums
+        return sums[np.isin(self.asked, self.build)] if self.padded else sums
 
     def summed(self) -> list[Rows]:
         """The records of each node in `build` that sums are to be made of."""
@@ -437,7 +429,7 @@ class GrowingTree:
         self, index: int, outputs: tuple[int, ...], names: Sequence[str], local: Sequence[Subtree] = ()
     ) -> Tree:
         """The tree as the model has it, its owners by name; `local`: subtrees of the nodes that are withdrawn."""
-        padded = self._rules.max_depth if self._padded else 0
+        padded = self._rules.max_depth if self.padded else 0
         return Tree(index, outputs, self._splits(names), self._leaves(), tuple(local), padded)
 
     def subtree(self, names: Sequence[str]) -> Subtree:

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.arrays import Bools, Floats
-from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree, cover_shares
-from treetap.trees.paths import Decide, among, covering, subtree_values
+from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree, cover_shares, route, weights_at
+from treetap.trees.paths import Decide, among, covering
 
 #: Places of records in a block of n, 0..n-1.
 Places = npt.NDArray[np.int32]
@@ -82,7 +82,8 @@ class Walk:
             nodes = [node for node, root in covered.items() if root is subtree and node in self.standing]
             at = [self.standing[node] for node in nodes]
             places = np.unique(np.concatenate([_NONE, *at]))  # below splits of the absent one is at several leaves
-            values = subtree_values(subtree, len(places), among(goes_left, places))
+            reached = route(subtree.splits, len(places), among(goes_left, places), subtree.root)
+            values = weights_at(subtree.leaves, reached)
             for node, here in zip(nodes, at, strict=True):
                 sums[here] += self._shares[node] * values[np.searchsorted(places, here)]
         return sums

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from treetap.arrays import Array, Bools, Floats, Ints
-from treetap.trees.ensemble import ROOT, Ensemble, Split, Subtree, Tree, deciding_tree, route, weights_at
+from treetap.trees.ensemble import ROOT, Ensemble, Split, Subtree, Tree, deciding_tree, route
 
 #: The mask of some records (rows) that go left at a split: (split, rows) → (len(rows),).
 RowsLeft = Callable[[Split, Ints], Bools]
@@ -73,12 +73,6 @@ class ValueTable:
         return [own[leaf.node] if subtree is None else of_local[subtree.root] for leaf, subtree in pairs]
 
 
-def subtree_values(subtree: Subtree, n: int, goes_left: RowsLeft) -> Floats:
-    """The values (n, outputs) that n records have in a local subtree, whatever their way to its root."""
-    reached = route(subtree.splits, n, goes_left, subtree.root)
-    return weights_at(subtree.leaves, reached)
-
-
 def leaf_decided(tree: Tree, reached: Ints, goes_left: RowsLeft) -> Ints:
     """The leaf (N,) of the deciding tree of records that reached these leaves (N,) of the shape that all parties know.
 
@@ -106,8 +100,10 @@ Decide = Callable[[Split], Bools | None]
 #: A split's key: the split, or its handle at its owner.
 Name = TypeVar("Name", bound=Hashable)
 
-#: Bits that the candidates must have beyond the output: about 2^40 paths then explain every score.
-MARGIN_BITS = 40.0
+
+def deciding(party: str, goes_left: GoesLeft) -> Decide:
+    """A party's answers: of its own splits alone."""
+    return lambda split: goes_left(split.handle) if split.owner == party else None
 
 
 def paths(tree: Tree) -> dict[int, tuple[tuple[Split, bool], ...]]:
@@ -197,12 +193,6 @@ def least_spare(ensemble: Ensemble, bits: Sequence[Floats], known: Callable[[lis
         groups[tree.outputs].append(k)
     spare = [np.sum([bits[k] for k in group], axis=0) - known([trees[k] for k in group]) for group in groups.values()]
     return np.min(spare, axis=0) if spare else np.zeros(len(bits[0]) if bits else 0)
-
-
-def paths_hidden(spare: Floats, margin: float = MARGIN_BITS) -> Bools:
-    """The mask of records whose scores have, by counting, at least 2^margin possible paths; spare bits (n,) → (n,)."""
-    hidden: Bools = spare >= margin
-    return hidden
 
 
 def least_candidate_bits(own_nodes: Iterable[Iterable[int]]) -> float:

@@ -280,10 +280,7 @@ class AttributionEntries:
         for tree in self._trees:
             groups[tree.outputs].append(tree)
 
-        def own(split: Split) -> Bools | None:
-            return goes_left(split.handle) if split.owner == self._party else None
-
-        margins = []
+        own, margins = deciding(self._party, goes_left), []
         for trees in groups.values():
             # The scores and every player's values are equations about the masks of the same trees: their bits add up.
             bits = [candidate_bits([candidate_leaves(tree, n, own)]) for tree in trees]

@@ -13,7 +13,6 @@ import pytest
 
 from tests.library.trees.tables import Parties
 from tests.oracle import OracleLeaf, oracle_predict, oracle_train
-from treetap.errors import DataError
 from treetap.lab.experiment.xgboost_export import Column, feature_names, xgboost_model
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import BinnedTable, bin_table
@@ -367,13 +366,6 @@ def test_partitions_keep_their_place_among_other_candidates() -> None:
     ]
     with pytest.raises(ValueError, match="by no rule"):
         NodeCandidates(sums, total, [Group(1, 3)], None, 1)
-
-
-def test_a_column_of_one_category_is_constant() -> None:
-    """It is refused by name, unless values are missing."""
-    with pytest.raises(DataError, match="column 'a' is constant"):
-        bin_table(np.zeros((4, 1)), ["a"], 4, categories={"a": 1})
-    assert bin_table(np.array([[0.0], [NAN]]), ["a"], 4, categories={"a": 1}).codes.tolist() == [[0], [1]]
 
 
 def test_importances_count_splits_of_categories() -> None:

@@ -29,17 +29,16 @@ def test_boosting_without_some_parties(case: Case) -> None:
     oracle = oracle_train(case.parties, case.labels, case.params, case.classes)
     names = [name for name, _ in case.parties]
     for away in ([], names[1:2], names[1:], names):
-        scores, guessed = (
-            model.predict_without([each for each in tables if each[0] not in away], away)
-            if (away != names)
-            else scores_without(model.ensemble, len(case.labels), ignore_loss, away)
-        )
+        n, goes_left = len(case.labels), ignore_loss
+        if away != names:
+            n, goes_left = model.router([each for each in tables if each[0] not in away])
+        scores, guessed = scores_without(model.ensemble, n, goes_left, away)
         expected, shares = oracle_without(oracle, case.parties, away)
         np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-9)
         np.testing.assert_allclose(guessed, shares, rtol=0, atol=1e-9)
         assert (guessed.max() > 0) == bool(away)
         assert (guessed == 1).all() == (away == names)
-    np.testing.assert_array_equal(model.predict_without(tables, [])[0], model.predict(tables))
+    np.testing.assert_array_equal(scores_without(model.ensemble, *model.router(tables), [])[0], model.predict(tables))
 
 
 def test_a_forest_without_a_party() -> None:

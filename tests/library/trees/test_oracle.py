@@ -197,7 +197,7 @@ class Job:
             names = [str(j) for j in range(columns.shape[1])]
             counts = {str(j): count for (party, j), count in self.categories.items() if party == name}
             onehot = self.params.one_hot_below or 0
-            table = bin_table(columns, names, self.params.max_bin, math.nan, names, counts, onehot)
+            table = bin_table(columns, names, self.params.max_bin, names, counts, onehot)
             own = self.directions.get(name)
             tables.append((name, table if own is None else replace(table, directions=np.array(own))))
         return tables
