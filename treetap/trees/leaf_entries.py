@@ -25,7 +25,7 @@ import numpy as np
 from treetap.arrays import Floats, Ints
 from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.missing_party import open_ways, reaching
-from treetap.trees.paths import GoesLeft, ValueTable, candidate_leaves, paths, spare_bits
+from treetap.trees.paths import GoesLeft, ValueTable, candidate_leaves, deciding, paths, spare_bits
 
 #: Every sum of leaf weights lies below 2^SUM_BITS in fixed point, whatever the model.
 SUM_BITS = 57
