@@ -75,7 +75,7 @@ class SumsOfWords:
             )
         merges, keeps = (
             job.split_table.min_cell_records > 0,
-            context.policy.keys.second_halves == "job" and params.same_columns,
+            context.policy.keys.second_halves == "job" and params.colsample_bytree == 1,
         )
         hiding = max(context.policy.keys.min_hiding_bits, self._hiding_of_noise())
         message = setup_pb2.CandidateCount(

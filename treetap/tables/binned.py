@@ -37,7 +37,6 @@ from treetap.trees.binning import (
     code_type,
     fit,
     kind_of,
-    most_blocks,
     quantile_cuts,
 )
 from treetap.trees.candidates import Kind
@@ -187,7 +186,8 @@ def _fitted(
     """The bins of each column by the first `records`, and the extents of these."""
     bins: list[FeatureBins] = []
     extents: list[Extent] = []
-    held = (most_blocks(records) * BLOCK if sketched else records) * np.dtype(np.float64).itemsize
+    blocks = max(records // BLOCK, 1).bit_length() + 3  # of a sketch: one for each level, two where they collapse
+    held = (blocks * BLOCK if sketched else records) * np.dtype(np.float64).itemsize
     at_once, categories = max(1, _AT_ONCE // max(held, 1)), table.category_counts
     for first in range(0, len(table.columns), at_once):
         places = range(first, min(first + at_once, len(table.columns)))

@@ -47,11 +47,6 @@ class FeatureBins:
         return self.categories or len(self.cuts) + 1
 
     @property
-    def largest_code(self) -> int:
-        """The largest code that a record can have, whether or not the training has such a record."""
-        return self.n_bins + 1 if self.categories else self.n_bins
-
-    @property
     def shape(self) -> Shape:
         """The input of the canonical candidate order."""
         return Shape(self.n_bins, self.has_missing, self.kind)
@@ -210,8 +205,8 @@ def encode(X: Array, features: Sequence[FeatureBins]) -> BinnedTable:
 
 
 def code_type(features: Sequence[FeatureBins]) -> np.dtype[Any]:
-    """The narrowest type of the codes of all features: one byte for at most 255 bins, two for at most 65,535."""
-    return np.min_scalar_type(max([0, *(feature.largest_code for feature in features)]))
+    """The narrowest type of all codes that records can have, also such as the training lacks: one byte for 255 bins."""
+    return np.min_scalar_type(max([0, *(feature.n_bins + bool(feature.categories) for feature in features)]))
 
 
 def _columns(X: Array) -> Floats:
@@ -318,8 +313,3 @@ class QuantileSketch:
 def rank_error(count: int, size: int = BLOCK) -> float:
     """The bound of `QuantileSketch`, as a share of `count` values; 0 while they fit one block."""
     return 0.0 if count < 2 * size else ((count // size).bit_length() - 1 + 2) / (4 * size)
-
-
-def most_blocks(count: int, size: int = BLOCK) -> int:
-    """The most blocks that a sketch of `count` values has in memory: one for each level, two where they collapse."""
-    return max(count // size, 1).bit_length() + 3

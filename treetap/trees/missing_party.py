@@ -142,7 +142,7 @@ def expected_guesses(trees: Iterable[Tree], n: int, decide: Decide, away: Collec
     `decide` answers for splits that the party knows; all others count with both sides, by the covers. Of the expected
     splits on a record's path the share whose owner is away (n,); 0 where no tree has a split.
     """
-    passed, guessed = np.zeros(n), np.zeros(n)
+    guesses = Guesses(n)
     for tree in trees:
         splits, shares = {split.node: split for split in tree.splits}, cover_shares(tree)
         waiting = [(ROOT, np.ones(n))]
@@ -150,13 +150,13 @@ def expected_guesses(trees: Iterable[Tree], n: int, decide: Decide, away: Collec
             node, part = waiting.pop()
             if (split := splits.get(node)) is None:
                 continue
-            passed += part
+            guesses.passed += part
             if split.owner in away:
-                guessed += part
+                guesses.guessed += part
             left = decide(split)
             ways = shares[node] if left is None else (left, ~left)
             waiting += [(2 * node, part * ways[0]), (2 * node + 1, part * ways[1])]
-    return np.divide(guessed, passed, out=np.zeros(n), where=passed > 0)
+    return guesses.share()
 
 
 def open_ways(tree: Tree, n: int, decide: Decide, away: Collection[str]) -> Floats:

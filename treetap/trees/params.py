@@ -140,11 +140,6 @@ class TreeParams(JobParams):
         """True if a party offers candidates to tree number `tree`."""
         return sampling.takes_part(self.seed, tree, party, self.absence(party))
 
-    @property
-    def same_columns(self) -> bool:
-        """True if every tree has all columns of a party."""
-        return self.colsample_bytree == 1
-
     def columns(self, tree: int, party: str, count: int) -> Ints:
         """The columns of a party's `count` that tree number `tree` uses, ascending."""
         return sampling.columns(self.seed, tree, party, count, self.colsample_bytree)

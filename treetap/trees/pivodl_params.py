@@ -128,11 +128,6 @@ class PivodlParams(TreeParams):
         """Numbers that a leaf holds; every tree has all outputs."""
         return self.outputs(len(self.class_names))
 
-    @property
-    def most_leaves(self) -> int:
-        """Most leaves of all trees of a job: T · 2^depth."""
-        return self.n_estimators << self.max_depth
-
     def drawn(self, tree: int, records: int) -> Ints:
         """Ones (N,): every tree takes each record once."""
         del tree

@@ -126,7 +126,7 @@ def grafts(
     if not roots:
         return []
     own, enter = model.bins(whole.tree.index), entering([model.entries])
-    subtract, regrown = isinstance(own, GlobalBins), []
+    subtract, regrown = isinstance(own, GlobalBins), list[Graft]()
     for root in roots:
         leaves = sum(at_or_below(leaf.node, (root,)) for leaf in whole.deciding.leaves)
         limits, rows = rules.within(leaves), whole.rows(root)

@@ -38,8 +38,8 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations
 from itertools import chain as chained
+from itertools import combinations
 
 import numpy as np
 
@@ -161,7 +161,7 @@ def _leaf_terms(zero: Mapping[str, float], ones: Mapping[str, Floats], n: int) -
     before, after = _products(factors, n, len(t))
     whole = before[-1]
     terms: dict[Parties, dict[str, Floats]] = {}
-    for group in chain.from_iterable(combinations(far, size) for size in range(len(far) + 1)):
+    for group in chained.from_iterable(combinations(far, size) for size in range(len(far) + 1)):
         of_group = terms[group] = {}
         for k, player in enumerate(own):
             others = before[k] * after[k + 1] * _far(t, zero, far, group)
