@@ -204,41 +204,26 @@ def test_attributions_are_xgboosts_contributions(
     np.testing.assert_allclose(found.values.sum(axis=1) + found.expected, exact, rtol=0, atol=1e-12 * scale)
 
 
-def test_attributions_see_subtrees_of_the_label_holder(tmp_path: Path) -> None:
-    """The values of records are those of the tree that decides them, as in XGBoost's file."""
+def test_subtrees_of_the_label_holder(tmp_path: Path) -> None:
+    """Records' values are those of the deciding tree; what others know of a tree below a local root is left out."""
     parties = table(5, 90, [2, 2])
     labels = labels_for("binary:logistic", signal(parties, 7), 2)
     model = _trained(parties, labels, BoostingParams(n_estimators=1, max_depth=3), 2)
     (tree,) = model.ensemble.trees
     own = next(split for split in tree.splits if split.owner == "p0")
     (cover,) = (node.cover for node in (*tree.splits, *tree.leaves) if node.node == 2)
-    split, leaves = (
-        Split(2, "p0", own.handle, 1.0, cover),
-        (Leaf(4, (0.5,), cover / 4), Leaf(5, (-0.5,), cover * 3 / 4)),
-    )
-    changed = Tree(tree.index, tree.outputs, tree.splits, tree.leaves, (Subtree(2, (split,), leaves),))
+    split = Split(2, "p0", own.handle, 1.0, cover)
+    local = Subtree(2, (split,), (Leaf(4, (0.5,), cover / 4), Leaf(5, (-0.5,), cover * 3 / 4)))
+    changed = Tree(tree.index, tree.outputs, tree.splits, tree.leaves, (local,))
     before = _attributed(model, parties)
     object.__setattr__(model.ensemble, "trees", (changed,))
-    booster, _ = _exported(model, parties, tmp_path)
+    booster, content = _exported(model, parties, tmp_path)
     found = _attributed(model, parties)
     theirs = booster.predict(_matrix(parties), pred_contribs=True)
     np.testing.assert_allclose(found.values[:, :, 0], theirs[:, :4], rtol=0, atol=1e-6)
     np.testing.assert_allclose(found.expected[0], theirs[0, 4], rtol=0, atol=1e-6)
     assert np.abs(found.values - before.values).max() > 0.05
-
-
-def test_subtrees_of_the_label_holder_are_in_their_place(tmp_path: Path) -> None:
-    """What other parties know of a tree below a local subtree's root is left out."""
-    parties = table(5, 90, [2, 2])
-    labels = labels_for("binary:logistic", signal(parties, 7), 2)
-    model = _trained(parties, labels, BoostingParams(n_estimators=1, max_depth=3), 2)
-    (tree,) = model.ensemble.trees
-    own = next(split for split in tree.splits if split.owner == "p0")
-    local = Subtree(2, (Split(2, "p0", own.handle, 1.0, 8.0),), (Leaf(4, (0.5,), 4.0), Leaf(5, (-0.5,), 4.0)))
-    changed = Tree(tree.index, tree.outputs, tree.splits, tree.leaves, (local,))
-    object.__setattr__(model.ensemble, "trees", (changed,))
-    booster, content = _exported(model, parties, tmp_path)
-    it, cut = model.entry(local.splits[0])
+    it, cut = model.entry(split)
     values = dict(parties)["p0"][:, it.feature]
     root, first = model.entry(tree.splits[0])
     left = dict(parties)[tree.splits[0].owner][:, root.feature] < first

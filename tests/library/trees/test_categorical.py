@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.library.trees.same import differences
 from tests.library.trees.tables import Parties
-from tests.oracle import OracleLeaf, oracle_predict, oracle_train
+from tests.oracle import oracle_predict, oracle_train
 from treetap.lab.experiment.xgboost_export import Column, feature_names, xgboost_model
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import BinnedTable, bin_table
@@ -21,10 +22,8 @@ from treetap.trees.candidates import (
     Candidate,
     CandidateList,
     Group,
-    Kind,
     NodeCandidates,
     Partition,
-    Shape,
 )
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.ensemble import importance
@@ -103,27 +102,8 @@ def test_trainer_equals_oracle(objective: str, classes: int, options: int) -> No
     tables = binned(parties, params)
     model = train(tables, labels, params, classes)
     oracle = oracle_train(parties, list(labels), params, classes, categories=LEVELS)
-    of_categories = 0
-    for tree, expected in zip(model.ensemble.trees, oracle, strict=True):
-        assert {s.node for s in tree.splits} | {leaf.node for leaf in tree.leaves} == set(expected.nodes)
-        for split in tree.splits:
-            candidate, cut = model.entry(split)
-            other = expected.nodes[split.node]
-            assert not isinstance(other, OracleLeaf)
-            found = candidate.right or cut
-            assert (split.owner, candidate.feature, found, candidate.missing_left) == (
-                other.owner,
-                other.feature,
-                other.cut,
-                other.missing_left,
-            )
-            assert split.gain == pytest.approx(other.gain, rel=1e-7)
-            of_categories += candidate.right is not None
-        for leaf in tree.leaves:
-            expected_leaf = expected.nodes[leaf.node]
-            assert isinstance(expected_leaf, OracleLeaf)
-            assert leaf.weights == pytest.approx(expected_leaf.weights, abs=1e-9)
-    assert of_categories
+    assert differences(model, oracle) == ""
+    assert any(model.entry(split)[0].right for tree in model.ensemble.trees for split in tree.splits)
     np.testing.assert_allclose(model.predict(tables), oracle_predict(oracle, parties), atol=1e-9)
 
 
@@ -326,27 +306,6 @@ def test_trees_of_several_outputs_split_no_categories() -> None:
     with pytest.raises(xgb.core.XGBoostError, match="multi-target tree is not yet implemented"):
         xgb.train({"tree_method": "hist", "multi_strategy": "multi_output_tree"}, data, 1)
     assert BoostingParams(multi_strategy="multi_output_tree").one_hot_below is None
-
-
-@pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("kind", list(Kind))
-def test_sums_of_a_column_are_those_of_its_candidates(kind: Kind, missing: bool) -> None:
-    """The number of sums of a shape, and each of them over the records that go left, or that have the category."""
-    rng, shape = np.random.default_rng(0), Shape(4, missing, kind)
-    codes = rng.integers(0, 4 + missing, size=(50, 1)).astype(np.int32)
-    values = rng.integers(-9, 9, size=(50, 2))
-    candidates = CandidateList([(3, False), shape])
-    table = np.hstack([rng.integers(0, 3, size=(50, 1)), codes]).astype(np.int32)
-    found = left_sums(table, candidates, values, [np.arange(50)])[0]
-    assert len(candidates) == 2 + shape.sums
-    for k in range(len(candidates)):
-        if candidates.grouped[k]:
-            chosen = codes[:, 0] == candidates.bin[k]
-            with pytest.raises(IndexError):
-                candidates.at(k)
-        else:
-            chosen = candidates.goes_left(table, candidates.at(k))
-        assert found[k].tolist() == values[chosen].sum(axis=0).tolist()
 
 
 def test_partitions_keep_their_place_among_other_candidates() -> None:

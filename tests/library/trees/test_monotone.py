@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.library.trees.same import differences
 from tests.library.trees.tables import encoded, labels_for, signal, table
 from tests.library.trees.test_categorical import LEVELS, WIDTHS, binned, mixed
 from tests.library.trees.test_xgboost_predictions import SAFE_LEAD, as_input
-from tests.oracle import OracleSplit, oracle_train
+from tests.oracle import oracle_train
 from treetap.errors import Malformed
 from treetap.trees.binning import BinnedTable
 from treetap.trees.centralised import train
@@ -110,9 +111,7 @@ def test_scores_equal_xgboost(objective: str, shape: int) -> None:
     assert oracle.lead > SAFE_LEAD
     tables = constrained(encoded(parties, params.max_bin), directions)
     model = train(tables, labels, params, classes)
-    for ours, naive in zip(model.ensemble.trees, oracle, strict=True):
-        splits = {node for node, it in naive.nodes.items() if isinstance(it, OracleSplit)}
-        assert {split.node for split in ours.splits} == splits
+    assert differences(model, oracle) == ""
     theirs = xgb_scores(as_input(tables), labels, params, classes, directions)
     np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
     free = train(encoded(parties, params.max_bin), labels, params, classes)
@@ -155,10 +154,7 @@ def test_columns_of_categories_beside_constrained_ones(missing: float) -> None:
     oracle = oracle_train(parties, list(labels), params, 2, categories=LEVELS, monotone=marked)
     tables = constrained(binned(parties, params), directions)
     model = train(tables, labels, params)
-    for ours, naive in zip(model.ensemble.trees, oracle, strict=True):
-        assert {leaf.node: pytest.approx(leaf.weights, abs=1e-9) for leaf in ours.leaves} == {
-            node: it.weights for node, it in naive.nodes.items() if not isinstance(it, OracleSplit)
-        }
+    assert differences(model, oracle) == ""
     kinds = ["c" if (name, j) in LEVELS else "q" for name, width in WIDTHS.items() for j in range(width)]
     data = xgb.DMatrix(np.hstack([X for _, X in parties]), label=labels, feature_types=kinds)
     settings = {name: getattr(params, name) for name in (*SAME, "max_cat_to_onehot", "max_cat_threshold")}
