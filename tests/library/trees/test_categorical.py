@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.library.trees.boosters import boosted, stored_trees
 from tests.library.trees.same import differences
 from tests.library.trees.tables import Parties
 from tests.oracle import oracle_predict, oracle_train
@@ -121,19 +122,10 @@ def spoilt(parties: Parties, seed: int) -> Parties:
     return fresh
 
 
-def xgb_booster(parties: Parties, labels: npt.NDArray[Any], params: BoostingParams, classes: int) -> tuple[Any, Any]:
-    """A booster of the same parameters, and the function that makes its input."""
-    same = ("objective", "max_depth", "learning_rate", "reg_lambda", "gamma", "min_child_weight", "base_score",
-            "max_cat_to_onehot", "max_cat_threshold", "reg_alpha")  # fmt: skip
-    settings = {name: getattr(params, name) for name in same} | {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
-    if params.objective == "multi:softprob":
-        settings["num_class"] = classes
+def matrix(columns: Parties, **more: Any) -> Any:
+    """The columns side by side as xgboost's input."""
     kinds = ["c" if (name, j) in LEVELS else "q" for name, width in WIDTHS.items() for j in range(width)]
-
-    def data(columns: Parties, **more: Any) -> Any:
-        return xgb.DMatrix(np.hstack([X for _, X in columns]), feature_types=kinds, **more)
-
-    return xgb.train(settings, data(parties, label=labels), params.n_estimators), data
+    return xgb.DMatrix(np.hstack([X for _, X in columns]), feature_types=kinds, **more)
 
 
 @pytest.mark.parametrize("options", range(len(OPTIONS)))
@@ -149,12 +141,11 @@ def test_scores_equal_xgboost(objective: str, classes: int, options: int) -> Non
     params = BoostingParams(objective=objective, n_estimators=3, max_depth=3, base_score=0.5, **more)
     tables = binned(parties, params)
     model = train(tables, labels, params, classes)
-    booster, data = xgb_booster(parties, labels, params, classes)
-    theirs = booster.predict(data(parties), output_margin=True).reshape(len(labels), -1)
+    booster, theirs = boosted(matrix(parties, label=labels), params, classes)
     np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
     fresh = spoilt(parties, options)
     encoded = [(name, table.encode(X)) for (name, table), (_, X) in zip(tables, fresh, strict=True)]
-    expected = booster.predict(data(fresh), output_margin=True).reshape(len(labels), -1)
+    expected = booster.predict(matrix(fresh), output_margin=True).reshape(len(labels), -1)
     np.testing.assert_allclose(model.predict(encoded), expected, atol=1e-5)
 
 
@@ -174,14 +165,11 @@ def test_a_model_is_written_as_xgboosts(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     path.write_text(json.dumps(content, allow_nan=False))
     booster = xgb.Booster(model_file=path)
-    types = ["c" if column.categorical else "float" for own in columns.values() for column in own]
     fresh = spoilt(parties, 1)
-    matrix = xgb.DMatrix(np.hstack([X for _, X in fresh]), feature_types=types, feature_names=feature_names(columns))
     encoded = [(name, table.encode(X)) for (name, table), (_, X) in zip(tables, fresh, strict=True)]
-    np.testing.assert_allclose(
-        booster.predict(matrix, output_margin=True), model.predict(encoded)[:, 0], rtol=1e-6, atol=1e-6
-    )
-    trees = json.loads(bytes(booster.save_raw("json")))["learner"]["gradient_booster"]["model"]["trees"]
+    theirs = booster.predict(matrix(fresh, feature_names=feature_names(columns)), output_margin=True)
+    np.testing.assert_allclose(theirs, model.predict(encoded)[:, 0], rtol=1e-6, atol=1e-6)
+    trees = stored_trees(booster)
     written = content["learner"]["gradient_booster"]["model"]["trees"]
     assert any(len(tree["categories"]) > len(tree["categories_nodes"]) for tree in trees)
     for name in ("categories", "categories_nodes", "categories_segments", "categories_sizes", "split_type"):
@@ -201,7 +189,7 @@ def stump(
         1,
         obj=lambda _scores, _data: (np.array(g), np.array(weights)),
     )
-    tree = json.loads(bytes(booster.save_raw("json")))["learner"]["gradient_booster"]["model"]["trees"][0]
+    tree = stored_trees(booster)[0]
     theirs = None
     if tree["left_children"][0] != -1:
         theirs = Candidate(0, min(tree["categories"]), bool(tree["default_left"][0]), tuple(tree["categories"]))

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.forest.oracle import forest_train
+from tests.library.trees.decisions import raw_decisions
 from tests.library.trees.tables import Case, cases, encoded, labels_for, signal, table
 from tests.oracle import oracle_train, oracle_without
 from treetap.errors import DataError
@@ -47,14 +48,7 @@ def test_a_forest_without_a_party() -> None:
     labels = labels_for("multi:softprob", signal(parties, 4), 4)
     params = ForestParams(n_estimators=4, max_depth=3, bootstrap=True, subsample=1.0, binning="per-node")
     forest, oracle = train_forest(parties, labels, params, 4), forest_train(parties, list(labels), params, 4)
-    raw = dict(parties)
-
-    def goes_left(split: Split, places: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        candidate, cut = forest.splits[split.owner][split.handle]
-        values = raw[split.owner][places, candidate.feature]
-        return np.where(np.isnan(values), candidate.missing_left, values < cut)
-
-    scores, guessed = scores_without(forest.ensemble, 60, goes_left, {"p1"})
+    scores, guessed = scores_without(forest.ensemble, 60, raw_decisions(forest, parties), {"p1"})
     expected, shares = oracle_without(oracle, parties, {"p1"})
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-12)
     np.testing.assert_allclose(guessed, shares, rtol=0, atol=1e-12)
