@@ -14,18 +14,15 @@ from __future__ import annotations
 
 import json
 import math
+import numpy as np
+import numpy.typing as npt
 import random
 import tempfile
+import xgboost
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
-import xgboost
-
 from tests.campaign.drawn_frames import Frame, drawn_frame
 from treetap.errors import TreetapError
 from treetap.lab.api import party_tables
@@ -34,11 +31,13 @@ from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.local_federation import keep_table
 from treetap.tables.binned import bin_columns
 from treetap.trees.binning import BinnedTable, bin_table
-from treetap.trees.boosting_criterion import LEAST_LOSS_CHANGE, Within, loss_changes, node_weights
+from treetap.trees.boosting_criterion import FREE, LEAST_LOSS_CHANGE, Within, loss_changes, node_weights
 from treetap.trees.boosting_rounds import BoostingRounds
 from treetap.trees.candidates import column_goes_left
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.params import BoostingParams
+from typing import Any, NamedTuple
+
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -341,9 +340,7 @@ class Judge:
         self.index, self.before = self.pair.apart
         self.values, self.scale = self.pair.rounds.kept[self.index]
         self.case, self.params = self.pair.case, self.pair.case.params
-        self.parts = list(
-            self._parting(1, np.arange(len(self.case.X)), Within() if any(self.case.directions) else None)
-        )
+        self.parts = list(self._parting(1, np.arange(len(self.case.X)), FREE if any(self.case.directions) else None))
 
     def verdict(self) -> str:
         """The rules that explain all nodes at which the trees part, or "unexplained"."""
@@ -402,7 +399,7 @@ class Judge:
             return within, within
         sides = (split.left, np.setdiff1d(rows, split.left))
         middle = sum(float(self._weight(side, within)[0]) for side in sides) / 2
-        below, above = Within(within.low, middle), Within(middle, within.high)
+        below, above = (within[0], middle), (middle, within[1])
         return (below, above) if sign == 1 else (above, below)
 
     # ---- the rules

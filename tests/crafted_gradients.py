@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from treetap.trees.boosting_rounds import BoostingRounds, MeasuredRounds
+from treetap.trees.boosting_rounds import BoostingRounds
 from treetap.trees.loss import record_bounds
 from treetap.trees.params import BoostingParams
 
@@ -79,12 +79,8 @@ class ReverseSum:
 
 
 class CraftedRounds(BoostingRounds):
-    """Rounds of a label holder that marks records in each tree's summands."""
+    """Rounds of a label holder that marks records in each tree's summands; a party's where it makes its own."""
 
     def derivatives(self, tree: int) -> tuple[Ints, float, npt.NDArray[np.bool_]]:
         values, scale, sampled = super().derivatives(tree)
         return ReverseSum.of(self._params, values.shape[1] // 2).crafted(values, tree), scale, sampled
-
-
-class CraftedState(CraftedRounds, MeasuredRounds):
-    """The same at a party: put it in the place of `MeasuredRounds` in `treetap.party.boosting.label_holder`."""

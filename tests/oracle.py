@@ -176,16 +176,7 @@ def _unstopped(model: OracleModel) -> OracleModel:
 
 def oracle_predict(model: OracleModel, parties: Parties) -> list[list[float]]:
     """Scores (N, outputs) of raw records, by the rounds up to the best one."""
-    columns = [(name, [[float(v) for v in X[:, j]] for j in range(X.shape[1])]) for name, X in parties]
-    used = len(model) if model.best_round is None else (model.best_round + 1) * model.trees_per_round
-    scores = []
-    for i in range(parties[0][1].shape[0]):
-        score = list(model.base_margin)
-        for tree in model[:used]:
-            for k, weight in zip(tree.outputs, _leaf_of(tree, columns, i).weights, strict=True):
-                score[k] += weight
-        scores.append([value / used for value in score] if model.averaged else score)
-    return scores
+    return oracle_without(model, parties, ())[0]
 
 
 def bin_cuts(column: Sequence[float], max_bin: int) -> list[float]:

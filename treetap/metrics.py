@@ -204,10 +204,6 @@ def _shut(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-class _Handler(ServerHandler):
-    server_software = ""
-
-
 class _Quiet(WSGIRequestHandler):
     """Handler that logs no line for each request and names no library in its answers."""
 
@@ -216,9 +212,9 @@ class _Quiet(WSGIRequestHandler):
             self.raw_requestline = self.rfile.readline(MOST_LINE + 1)
             if len(self.raw_requestline) > MOST_LINE or not self.parse_request():
                 return
-            makes: Any = _Handler
+            makes: Any = ServerHandler
             handler = makes(self.rfile, self.wfile, self.get_stderr(), self.get_environ(), multithread=False)
-            handler.request_handler = self
+            handler.request_handler, handler.server_software = self, ""
             handler.run(self.server.get_app())  # type: ignore[attr-defined]
         except OSError as failure:
             log.debug("metrics: no request: %s", failure)

@@ -9,23 +9,13 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar, get_args, get_origin
-
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    StringConstraints,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
-
 from treetap.errors import ConfigError, did_you_mean
 from treetap.names import check_address, check_name, check_process_name
 from treetap.removed import Removed, removed
+from typing import Annotated, Any, Self, TypeVar, get_args, get_origin
+
 
 #: A measured figure, None where it is undefined or infinite.
 Figure = Annotated[
@@ -99,6 +89,13 @@ def fitting(pattern: str, says: str, *, shown: bool = True) -> BeforeValidator:
         return value
 
     return BeforeValidator(check)
+
+
+def refuse(*rules: tuple[object, str]) -> None:
+    """Raise ValueError with what the first rule says whose condition holds."""
+    for holds, says in rules:
+        if holds:
+            raise ValueError(says)
 
 
 def unshown(message: str) -> PydanticCustomError:

@@ -22,7 +22,7 @@ from treetap.attacks.networks.schema import Scale
 from treetap.neural.architectures import top_model
 from treetap.neural.draws import Draws
 from treetap.neural.inputs import mean_and_deviation
-from treetap.neural.optimiser import Adam
+from treetap.neural.optimiser import GradientDescent
 from treetap.neural.params import Top
 
 # The fit of an attacker's model: Adam (Kingma, Ba 2015) with a rate that falls to 0 along a cosine.
@@ -64,7 +64,7 @@ def fitted(
         taken: places (n,) → inputs (n, ·).
         loss: outputs of these, and places (n,) → a number.
     """
-    optimiser = Adam(dict(model.named_parameters()), fused=True)
+    optimiser = GradientDescent(dict(model.named_parameters()), fused=True)
     batches = batches_of(records)
     steps, step = fit.epochs * batches, 0
     model.train()

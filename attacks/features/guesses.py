@@ -29,7 +29,7 @@ from treetap.errors import DataError
 from treetap.neural.architectures import bottom_model
 from treetap.neural.draws import Draws
 from treetap.neural.inputs import Inputs, InputScaler
-from treetap.neural.optimiser import Adam
+from treetap.neural.optimiser import GradientDescent
 from treetap.neural.params import Bottom
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _matched(
     images = [_noise((victims, *part.shape), draws, *path, "image", name) for name, part in scaler.images.items()]
     within = torch.from_numpy(np.concatenate([bounded, np.ones(len(scaler.indicated), dtype=bool)]))
     free = {str(number): part for number, part in enumerate((numbers, *images)) if part.numel()}
-    optimiser = Adam(free)
+    optimiser = GradientDescent(free)
     for step in range(steps):
         optimiser.clear()
         distance = (model(_inputs(scaler, numbers, images)) - embeddings).square().mean(dim=1).sum()

@@ -7,15 +7,12 @@ It reads the files that the parties read, so that columns of text are encoded al
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
 import statistics
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
-
 from treetap.arrays import Floats
 from treetap.errors import ConfigError, DataError, Defect
 from treetap.lab.experiment import joint_model
@@ -38,10 +35,11 @@ from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels, Rows, read_labels, read_partial_labels
 from treetap.tables.reading import Table
 from treetap.trees import metrics
-from treetap.trees.evaluation import defined
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
+from typing import Any
+
 
 #: The rows of the metrics by all columns, by the label holder's alone, and by all without the job's defences.
 CENTRALISED, ALONE = "centralised, test", "label holder alone, test"
@@ -141,7 +139,7 @@ class Comparison:
     def _measured(self, outcome: Floats) -> Measures:
         """Measures of an outcome of the test rows, which their weights weigh."""
         weights = self.asked[self._names[0]].weights
-        return defined(metrics.evaluate(self.params.objective, outcome, self.truth, weights))
+        return metrics.finite(metrics.evaluate(self.params.objective, outcome, self.truth, weights))
 
     def _predict(self, parties: Sequence[str], more: Mapping[str, Any] | None = None) -> tuple[Floats, Floats]:
         """Raw scores (n, outputs) and outcome of the test rows, by a model of the training rows and these columns.

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import gc
 import json
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import re
 import threading
 import time
@@ -16,12 +19,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from treetap.arrays import Array
 from treetap.commands.jobs import progress_view
 from treetap.commands.leakage import trees_of
@@ -44,10 +41,12 @@ from treetap.tables.label_columns import named_type, typed
 from treetap.tables.labels import class_name
 from treetap.tables.written import content_of
 from treetap.trees import metrics, sampling
-from treetap.trees.evaluation import defined, evaluate
+from treetap.trees.evaluation import evaluate
 from treetap.trees.job_params import BINARY, REGRESSIONS
 from treetap.wire.metric_history import merged
 from treetap.wire.v2 import jobs_pb2
+from typing import Any
+
 
 #: The end of an error that advises to resume a job: an experiment's federation has ended by then.
 _ADVICE = re.compile(r";[^;]*\btreetap (?:resume|status) \S+")
@@ -256,7 +255,7 @@ def evaluated(
     told, positive = _outcome(experiment, manifest, scores, rows), experiment.data.positive
     weights = None if experiment.data.weight is None else rows.column(experiment.data.weight).to_numpy()
     with np.errstate(over="ignore", invalid="ignore"):
-        measured = defined(metrics.evaluate(*told[:3], weights))
+        measured = metrics.finite(metrics.evaluate(*told[:3], weights))
         document = evaluate(*told, None if positive is None else class_name(positive))
     return told[1], measured, Evaluation.model_validate(document)
 

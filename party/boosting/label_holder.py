@@ -6,9 +6,7 @@ Its scores are on disk after every tree.
 from __future__ import annotations
 
 import logging
-
 import numpy as np
-
 from treetap.errors import DataError
 from treetap.party.boosting.ciphers import BoostingLayout, layout
 from treetap.party.config import PartyConfig
@@ -18,17 +16,18 @@ from treetap.party.growth.label_holder_job import LabelHolderJob
 from treetap.party.growth.messages import sampled_messages
 from treetap.party.growth.stored_trees import SCORES, resumed, stored_trees
 from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.party.runtime.step_order import ALIGNMENT, Next, OPENING, Outcome, RESUMED, role, step, steps_of
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_criterion import BoostingCriterion
-from treetap.trees.boosting_rounds import MeasuredRounds
+from treetap.trees.boosting_rounds import BoostingRounds
 from treetap.trees.loss import Loss, loss_for
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import boosting_pb2, control_pb2, setup_pb2
+
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ class LabelHolder:
             BoostingLayout(self._params),
         )
         growth = self._growth = LabelHolderGrowth(context, spec, job, encrypted.open_offer, encrypted.next_stage)
-        self._state: MeasuredRounds | None = None
+        self._state: BoostingRounds | None = None
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment})
 
@@ -77,7 +76,7 @@ class LabelHolder:
         try:
             start = await self._job.start()
             state = resumed(
-                MeasuredRounds(self._params, classes, values, weights, evaluated, start), self._context.store
+                BoostingRounds(self._params, classes, values, weights, evaluated, start), self._context.store
             )
         except DataError as failure:
             raise failure.at(self._context.party) from None

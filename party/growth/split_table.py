@@ -6,18 +6,15 @@ in the typed messages of the protocols, and is stored through `JobStore` field b
 
 from __future__ import annotations
 
+import numpy as np
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
-
-import numpy as np
-
 from treetap.arrays import Floats, Rows
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import BinnedTable, Codes
-from treetap.trees.candidates import MIRRORED, Candidate, Partition
+from treetap.trees.candidates import Candidate, MIRRORED, Partition
 from treetap.trees.cell_merging import MergedBins, bins_of
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import with_zeros
@@ -25,6 +22,7 @@ from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left
 from treetap.wire.records import chunks_of
 from treetap.wire.v2 import transcript_pb2
+from typing import NoReturn
 
 
 class SplitTable:
@@ -133,7 +131,7 @@ class TreeColumns:
         )
 
     def marks(self) -> Rows | None:
-        """The mark of the candidate at each place, as in `treetap.trees.monotone`; None: no column has a constraint."""
+        """The mark of the candidate at each place, one of `MARKS`; None: no column has a constraint."""
         marks = self.bins.marks
         return None if marks is None else marks[self.order(0)]
 

@@ -12,9 +12,8 @@ import numpy as np
 
 from treetap.arrays import Bools, Floats
 from treetap.errors import Malformed
-from treetap.models.own_split import OwnSplit
+from treetap.models.own_split import OwnSplit, valued_trees
 from treetap.models.store import HIDES_CONSTANTS
-from treetap.models.valued_trees import valued_trees
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.runtime.context import Rows, batches
 from treetap.party.runtime.step_order import StepId, step

@@ -13,8 +13,8 @@ import pytest
 from tests.oracle import OracleLeaf, OracleModel
 from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, spec, world
+from treetap.models.own_split import ValuedTrees, valued_trees
 from treetap.models.store import read_model
-from treetap.models.valued_trees import ValuedTrees, valued_trees
 from treetap.party.growth import stored_trees
 from treetap.party.prediction import tree_model
 from treetap.protocols.prediction import predict_request

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import numpy as np
 import pytest
-
+from dataclasses import replace
+from pathlib import Path
 from treetap.party.growth.stored_trees import SCORES, resumed
 from treetap.party.runtime.job_store import JobStore, Store
 from treetap.tables.labels import Labels
 from treetap.trees import sampling
-from treetap.trees.boosting_rounds import MeasuredRounds
+from treetap.trees.boosting_rounds import BoostingRounds
 from treetap.trees.ensemble import Leaf, Tree
 from treetap.trees.params import BoostingParams
+
 
 N = 30
 RNG = np.random.default_rng(4)
@@ -31,13 +30,13 @@ def store(tmp_path: Path) -> JobStore:
     return Store(tmp_path / "state").job("job")
 
 
-def _book(params: BoostingParams, store: JobStore) -> MeasuredRounds:
+def _book(params: BoostingParams, store: JobStore) -> BoostingRounds:
     softmax = params.objective == "multi:softprob"
     labels = Labels(CLASSES, ["a", "b", "c"]) if softmax else Labels(BINARY, ["0", "1"])
-    return resumed(MeasuredRounds(params, len(labels.classes), labels.values), store)
+    return resumed(BoostingRounds(params, len(labels.classes), labels.values), store)
 
 
-def _grow(book: MeasuredRounds, weights: np.ndarray) -> None:
+def _grow(book: BoostingRounds, weights: np.ndarray) -> None:
     """Add a tree that moves each record by its own weight."""
     leaf = Leaf(1, (0.0,), 1.0)
     book.add(Tree(book.trees, book.outputs(book.trees), (), (leaf,)), np.asarray(weights, dtype=np.float64)[:, None])

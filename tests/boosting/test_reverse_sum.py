@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from tests.crafted_gradients import ANCHORS, CraftedState, ReverseSum
+from tests.crafted_gradients import ANCHORS, CraftedRounds, ReverseSum
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.attacks import audit_file
@@ -24,7 +24,7 @@ from treetap.attacks.sums.reverse_sum import HONEST, marks_of
 from treetap.attacks.sums.schema import MarkedCells
 from treetap.lab.local_federation import to_toml
 from treetap.party.defences.settings import Defences
-from treetap.trees.boosting_rounds import BoostingRounds, MeasuredRounds
+from treetap.trees.boosting_rounds import BoostingRounds
 from treetap.trees.params import BoostingParams
 
 HOLDER, B, C = PARTIES
@@ -52,7 +52,7 @@ def trained(
         status = await federation.train(spec(params, **job))
         return status.error
 
-    with patch("treetap.party.boosting.label_holder.MeasuredRounds", CraftedState if crafts else MeasuredRounds):
+    with patch("treetap.party.boosting.label_holder.BoostingRounds", CraftedRounds if crafts else BoostingRounds):
         return run(main())
 
 

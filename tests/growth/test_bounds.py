@@ -39,7 +39,7 @@ from treetap.protocols.prediction import predict_request
 from treetap.tables.labels import Labels
 from treetap.trees.binning import bin_table
 from treetap.trees.boosting_criterion import BoostingCriterion
-from treetap.trees.boosting_rounds import MeasuredRounds
+from treetap.trees.boosting_rounds import BoostingRounds
 from treetap.trees.growing_tree import GrowingTree, with_zeros
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.slots import Slots, width_for
@@ -153,7 +153,7 @@ def test_a_tree_at_the_label_holder(tmp_path: Path) -> None:
         store = Store(tmp_path / str(records)).job("job")
 
         def tree() -> None:
-            state = resumed(MeasuredRounds(params, len(labels.classes), labels.values), store)
+            state = resumed(BoostingRounds(params, len(labels.classes), labels.values), store)
             values, scale, _ = state.derivatives(0)
             values = with_zeros(values, records)
             columns = table.columns_of_tree(0, params, permuted=False)

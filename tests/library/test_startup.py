@@ -87,67 +87,70 @@ def test_a_party_serves_before_it_imports_what_jobs_need() -> None:
     assert {"pyarrow", "treetap.tables.opening"} <= more
 
 
-@pytest.mark.second_tier(but=1)
-def test_a_party_with_served_models_parses_no_http() -> None:
-    """Its server for clients listens, with all that jobs need, and no library of HTTP is there; a gateway has it."""
-    modules = loaded(
-        "import asyncio, pathlib, tempfile, treetap.commands.cli, treetap.party.server.main as main\n"
-        f"import {', '.join(OF_JOBS)}, treetap.party.prediction.records\n"
-        "from treetap.party.config import PartyConfig, ServeConfig\n"
-        "from treetap.party.runtime.metrics import PartyMetrics\n"
-        "from treetap.party.serving.registry import ServedModels\n"
-        "serve = ServeConfig(clients=['app'], listen='127.0.0.1:0', gateway='gateway')\n"
-        "config = PartyConfig(name='bank', state=pathlib.Path('s'), insecure=True, serve=serve)\n"
-        "models = ServedModels(config, PartyMetrics('bank'))\n"
-        "async def listen():\n"
-        "    server = main.ScoringServer()\n"
-        "    await server.open(config, models)\n"
-        "    await server.close(0)\n"
-        "asyncio.run(listen())\n"
-        "assert models.address"
-    )
-    assert not modules & {"aiohttp", "aiosignal", "multidict", "yarl", "treetap.ops"}
-    assert "aiohttp" in loaded("import treetap.ops.gateway.http")
+SERVED = f"""
+import asyncio, pathlib, treetap.commands.cli, treetap.party.server.main as main
+import {", ".join(OF_JOBS)}, treetap.party.prediction.records
+from treetap.party.config import PartyConfig, ServeConfig
+from treetap.party.runtime.metrics import PartyMetrics
+from treetap.party.serving.registry import ServedModels
+serve = ServeConfig(clients=['app'], listen='127.0.0.1:0', gateway='gateway')
+config = PartyConfig(name='bank', state=pathlib.Path('s'), insecure=True, serve=serve)
+models = ServedModels(config, PartyMetrics('bank'))
+async def listen():
+    server = main.ScoringServer()
+    await server.open(config, models)
+    await server.close(0)
+asyncio.run(listen())
+assert models.address
+"""
+DEMO = """
+import pathlib, tempfile, treetap.lab.demo as demo
+from treetap.process.limits import leave_out_pandas
+leave_out_pandas()
+with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    names = demo.write_breast_cancer(folder / 'breast_cancer.parquet')
+    demo.read_table(demo.federation_of(folder, names, 'boosting', {}), folder)
+"""
+NUMPY = """
+import os
+os.environ.pop('OPENBLAS_NUM_THREADS', None)
+from treetap.process.limits import import_numpy
+import_numpy()
+assert 'OPENBLAS_NUM_THREADS' not in os.environ
+assert len(os.listdir('/proc/self/task')) == 1
+"""
+OF_A_PARTY = {"treetap.party", "treetap.coordinator", "numpy"}
 
 
-@pytest.mark.second_tier(but=1)
-def test_a_gateway_holds_no_part_of_a_party() -> None:
-    """It needs sockets, TLS, certificates and HTTP: no table, no arithmetic, no server of a party."""
-    modules = loaded("import treetap.commands.cli, treetap.ops.gateway.http")
-    assert not modules & (NOT_TO_SERVE - {"aiohttp", "treetap.wire.secured"})
-    assert not modules & {"treetap.party", "treetap.coordinator", "numpy"}
-
-
-@pytest.mark.second_tier(but=1)
-def test_a_relay_imports_no_arithmetic() -> None:
-    """It needs sockets, TLS and certificates, and no part of a party's."""
-    modules = loaded("import treetap.commands.cli, treetap.ops.relay.command")
-    assert not modules & (NOT_TO_SERVE - {"treetap.wire.relay", "treetap.wire.secured"})
-    assert not modules & {"treetap.party", "treetap.coordinator", "numpy"}
-
-
-@pytest.mark.second_tier(but=1)
-def test_the_demo_trains_before_it_imports_attacks() -> None:
-    """Its table is read, and its settings of attacks are checked, without what attacks and reports need."""
-    modules = loaded(
-        "import pathlib, tempfile, treetap.lab.demo as demo\n"
-        "from treetap.process.limits import leave_out_pandas\n"
-        "leave_out_pandas()\n"
-        "with tempfile.TemporaryDirectory() as name:\n"
-        "    folder = pathlib.Path(name)\n"
-        "    names = demo.write_breast_cancer(folder / 'breast_cancer.parquet')\n"
-        "    demo.read_table(demo.federation_of(folder, names, 'boosting', {}), folder)"
-    )
-    assert not modules & NOT_TO_TRAIN
-
-
-@pytest.mark.second_tier(but=1)
-def test_numpy_starts_no_thread_in_a_server() -> None:
-    """Its linear algebra has one thread, and what is imported later finds the environment as it was."""
-    code = (
-        "import os\nos.environ.pop('OPENBLAS_NUM_THREADS', None)\n"
-        "from treetap.process.limits import import_numpy\nimport_numpy()\n"
-        "assert 'numpy' in sys.modules and 'OPENBLAS_NUM_THREADS' not in os.environ\n"
-        "assert len(os.listdir('/proc/self/task')) == 1"
-    )
-    assert "numpy" in loaded(code)
+@pytest.mark.second_tier(but=5)
+@pytest.mark.parametrize(
+    ("code", "absent", "there"),
+    [
+        # a party's server for clients listens, with all that jobs need, and no library of HTTP is there
+        pytest.param(SERVED, {"aiohttp", "aiosignal", "multidict", "yarl", "treetap.ops"}, set(), id="served models"),
+        # a gateway needs sockets, TLS, certificates and HTTP: no table, no arithmetic, no server of a party
+        pytest.param(
+            "import treetap.commands.cli, treetap.ops.gateway.http",
+            NOT_TO_SERVE - {"aiohttp", "treetap.wire.secured"} | OF_A_PARTY,
+            {"aiohttp"},
+            id="gateway",
+        ),
+        # a relay needs sockets, TLS and certificates, and no part of a party's
+        pytest.param(
+            "import treetap.commands.cli, treetap.ops.relay.command",
+            NOT_TO_SERVE - {"treetap.wire.relay", "treetap.wire.secured"} | OF_A_PARTY,
+            set(),
+            id="relay",
+        ),
+        # the demo's table is read, and its settings of attacks checked, without what attacks and reports need
+        pytest.param(DEMO, NOT_TO_TRAIN, set(), id="demo"),
+        # numpy's linear algebra has one thread, and what is imported later finds the environment as it was
+        pytest.param(NUMPY, set(), {"numpy"}, id="numpy"),
+    ],
+)
+def test_what_a_process_loads(code: str, absent: set[str], there: set[str]) -> None:
+    """None of what it has no use for."""
+    modules = loaded(code)
+    assert not modules & absent
+    assert there <= modules

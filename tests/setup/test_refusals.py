@@ -257,7 +257,7 @@ async def test_a_fault_that_shows_late_leaves_nothing_either(tmp_path: Path, mon
     def late(*_: object) -> None:
         raise DataError("the label holder's table has gone bad")
 
-    monkeypatch.setattr("treetap.party.boosting.label_holder.MeasuredRounds.derivatives", late)
+    monkeypatch.setattr("treetap.party.boosting.label_holder.BoostingRounds.derivatives", late)
 
     federation = Federation(tmp_path, HERE.tables)
     failed(

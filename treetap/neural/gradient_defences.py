@@ -34,7 +34,7 @@ from treetap.errors import ConfigError
 from treetap.neural.architectures import top_model
 from treetap.neural.defences import GradientDefence, LabelDefences
 from treetap.neural.draws import Draws
-from treetap.neural.optimiser import Adam, arrays_of, load_weights, tensors_of, weights_of
+from treetap.neural.optimiser import GradientDescent, arrays_of, load_weights, tensors_of, weights_of
 from treetap.neural.params import Top
 
 #: Units of the two hidden layers of q_ψ.
@@ -62,7 +62,7 @@ class Dimip:
             raise ConfigError(f"defences: dimip of {party}: the labels must be classes, and this job's are numbers")
         self._party, self._weight, self._draws, self._random_labels = party, weight, draws, random_labels
         self.predictor = top_model(Top((HIDDEN, HIDDEN)), width, classes, draws, "dimip", party)
-        self._optimiser = Adam(dict(self.predictor.named_parameters()))
+        self._optimiser = GradientDescent(dict(self.predictor.named_parameters()))
 
     def gradient(self, embeddings: torch.Tensor, labels: Array, epoch: int, batch: int) -> torch.Tensor:
         """λ ∂(L_A + L_R)/∂e (n, width) at embeddings (n, width), after one step of q_ψ on them; labels (n,)."""

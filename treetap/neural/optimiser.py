@@ -6,7 +6,6 @@ Adam and stochastic gradient descent with momentum are PyTorch's functions with 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import numpy as np
@@ -24,15 +23,26 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8
 MOST_AMPLIFIED = 5.0
 
 
-class GradientDescent(ABC):
+class GradientDescent:
     """Steps of named weights against their gradients, with a rate for each.
+
+    By Adam (Kingma, Ba 2015), or with a `momentum` by stochastic gradient descent. `fused`: one pass of Adam over each
+    weight, which is faster and rounds otherwise.
 
     Attributes:
         kept: by weight, the quantities of those that have had a gradient, by PyTorch's names.
     """
 
-    def __init__(self, weights: Mapping[str, torch.Tensor], *, weight_decay: float = 0.0) -> None:
-        self._weights, self._weight_decay = dict(weights), weight_decay
+    def __init__(
+        self,
+        weights: Mapping[str, torch.Tensor],
+        *,
+        momentum: float | None = None,
+        weight_decay: float = 0.0,
+        fused: bool = False,
+    ) -> None:
+        self._weights, self._momentum = dict(weights), momentum
+        self._weight_decay, self._fused = weight_decay, fused
         self.kept: dict[str, dict[str, torch.Tensor]] = {}
 
     def clear(self) -> None:
@@ -44,29 +54,20 @@ class GradientDescent(ABC):
     def step(self, rate: float) -> None:
         """Apply the gradients at a learning rate; weights without a gradient stay as they are."""
         gradients = {name: weight.grad for name, weight in self._weights.items() if weight.grad is not None}
-        self._apply({name: self._weights[name] for name in gradients}, gradients, rate)
+        weights = {name: self._weights[name] for name in gradients}
+        if self._momentum is None:
+            self._adam(weights, list(gradients.values()), rate)
+        else:
+            self._sgd(weights, list(gradients.values()), self._momentum, rate)
 
-    @abstractmethod
-    def _apply(
-        self, weights: Mapping[str, torch.Tensor], gradients: Mapping[str, torch.Tensor], rate: float
-    ) -> None: ...
-
-
-class Adam(GradientDescent):
-    """Adam (Kingma, Ba 2015). `fused`: one pass over each weight, which is faster and rounds otherwise."""
-
-    def __init__(self, weights: Mapping[str, torch.Tensor], *, weight_decay: float = 0.0, fused: bool = False) -> None:
-        super().__init__(weights, weight_decay=weight_decay)
-        self._fused = fused
-
-    def _apply(self, weights: Mapping[str, torch.Tensor], gradients: Mapping[str, torch.Tensor], rate: float) -> None:
+    def _adam(self, weights: Mapping[str, torch.Tensor], gradients: list[torch.Tensor], rate: float) -> None:
         for name, weight in weights.items():
             if name not in self.kept:
                 means = {key: torch.zeros_like(weight) for key in ("exp_avg", "exp_avg_sq")}
                 self.kept[name] = {"step": torch.tensor(0.0), **means}
         adam(
             list(weights.values()),
-            list(gradients.values()),
+            gradients,
             [self.kept[name]["exp_avg"] for name in weights],
             [self.kept[name]["exp_avg_sq"] for name in weights],
             [],
@@ -82,25 +83,17 @@ class Adam(GradientDescent):
             maximize=False,
         )
 
-
-class Sgd(GradientDescent):
-    """Stochastic gradient descent with momentum."""
-
-    def __init__(
-        self, weights: Mapping[str, torch.Tensor], *, momentum: float = 0.0, weight_decay: float = 0.0
+    def _sgd(
+        self, weights: Mapping[str, torch.Tensor], gradients: list[torch.Tensor], momentum: float, rate: float
     ) -> None:
-        super().__init__(weights, weight_decay=weight_decay)
-        self._momentum = momentum
-
-    def _apply(self, weights: Mapping[str, torch.Tensor], gradients: Mapping[str, torch.Tensor], rate: float) -> None:
         momenta = [self.kept.get(name, {}).get("momentum_buffer") for name in weights]
         sgd(
             list(weights.values()),
-            list(gradients.values()),
+            gradients,
             momenta,
             foreach=False,
             weight_decay=self._weight_decay,
-            momentum=self._momentum,
+            momentum=momentum,
             lr=rate,
             dampening=0.0,
             nesterov=False,
@@ -113,7 +106,7 @@ class Sgd(GradientDescent):
         }
 
 
-class Optimiser:
+class Optimiser(GradientDescent):
     """SGD with momentum, or Adam, over the weights of some models: see `treetap.neural.optimiser`.
 
     `amplified`: scale each gradient by clamp(1 + γ g_t / g_{t-1}, 1, 5) with γ = 1, the malicious local optimiser of
@@ -121,20 +114,12 @@ class Optimiser:
     """
 
     def __init__(self, models: Mapping[str, nn.Module], params: SplitnnParams, *, amplified: bool = False) -> None:
-        self._weights = {
+        weights = {
             f"{prefix}/{name}": weight for prefix, model in models.items() for name, weight in model.named_parameters()
         }
-        decay = params.weight_decay
-        self._descent: GradientDescent = (
-            Adam(self._weights, weight_decay=decay)
-            if params.optimizer == "adam"
-            else Sgd(self._weights, momentum=params.momentum, weight_decay=decay)
-        )
+        momentum = None if params.optimizer == "adam" else params.momentum
+        super().__init__(weights, momentum=momentum, weight_decay=params.weight_decay)
         self._before: dict[str, torch.Tensor] | None = {} if amplified else None
-
-    def clear(self) -> None:
-        """Forget the gradients of the batch before."""
-        self._descent.clear()
 
     def step(self, rate: float) -> None:
         """Apply the gradients at a learning rate; weights without a gradient stay as they are."""
@@ -150,11 +135,11 @@ class Optimiser:
                     )
                     gradient.mul_(ratio.clamp(1.0, MOST_AMPLIFIED))
                 self._before[name] = plain
-        self._descent.step(rate)
+        super().step(rate)
 
     def state(self) -> dict[str, Array]:
         """Momenta and counts as arrays, by name."""
-        arrays = arrays_of({name: self._descent.kept.get(name, {}) for name in self._weights})
+        arrays = arrays_of({name: self.kept.get(name, {}) for name in self._weights})
         for name, gradient in (self._before or {}).items():
             arrays[f"{name}/before"] = gradient.numpy().copy()
         return arrays
@@ -162,7 +147,7 @@ class Optimiser:
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Continue from a state that `state` has returned."""
         kept = {key: array for key, array in arrays.items() if not _is_before(key)}
-        self._descent.kept = tensors_of(kept, self._weights)
+        self.kept = tensors_of(kept, self._weights)
         if self._before is not None:
             before = {key.rpartition("/")[0]: array for key, array in arrays.items() if _is_before(key)}
             self._before = {name: torch.from_numpy(np.array(array)) for name, array in before.items()}

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from treetap.errors import ConfigError
-from treetap.trees.early_stopping import EarlyStoppingParams
 from treetap.trees.job_params import (
     OBJECTIVES,
+    EarlyStoppingParams,
     JobParams,
     Range,
     not_a_choice,

@@ -1,28 +1,31 @@
-"""The sides of a split network, with their state as arrays.
+"""The sides of a split network: in training, with their state as arrays, and at work, with published weights.
 
 A feature party's has its own model, forward and backward; the label holder's has its own model, the top, the loss, and
-the gradients that it returns.
+the gradients that it returns. At work records are computed in pieces of `PIECE`, so that memory does not grow with
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from treetap.arrays import Array, Floats, Rows
 from treetap.errors import DataError
-from treetap.neural.architectures import bottom_model, top_model
+from treetap.neural.architectures import bottom_model, bottom_to_load, top_model, top_to_load
 from treetap.neural.defences import FeatureDefences, LabelDefences
 from treetap.neural.draws import Draws
 from treetap.neural.gradient_defences import applied, dimip_terms
-from treetap.neural.inputs import Inputs
+from treetap.neural.inputs import Inputs, InputScaler
 from treetap.neural.numbers import pin, rounded
 from treetap.neural.objective import Objective
 from treetap.neural.optimiser import Optimiser, load_weights, weights_of
 from treetap.neural.own_step import own_gradients
-from treetap.neural.params import SplitnnParams
+from treetap.neural.params import Bottom, SplitnnParams, Top
+from treetap.tables.reading import Table
 
 #: The name of a party's own model among its weights.
 BOTTOM = "bottom"
@@ -49,7 +52,8 @@ class FeatureSide:
         settings = params.bottom_of(party)
         self.width = settings.width
         self._model = bottom_model(settings, inputs.shape, draws, "bottom", party)
-        self._optimiser = Optimiser({BOTTOM: self._model}, params, amplified=amplified)
+        self.models = {BOTTOM: self._model}
+        self._optimiser = Optimiser(self.models, params, amplified=amplified)
         self._open: tuple[torch.Tensor, torch.Tensor] | None = None  # inputs and embeddings whose gradient is awaited
 
     def forward(self, rows: Rows) -> torch.Tensor:
@@ -78,7 +82,7 @@ class FeatureSide:
 
     def weights(self) -> dict[str, Array]:
         """The weights to publish, by name."""
-        return weights_of({BOTTOM: self._model})
+        return weights_of(self.models)
 
     def state(self) -> dict[str, Array]:
         """All that a later epoch depends on, by name."""
@@ -86,7 +90,7 @@ class FeatureSide:
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Continue from a state that `state` has returned."""
-        load_weights({BOTTOM: self._model}, arrays)
+        load_weights(self.models, arrays)
         own = {name.partition(":")[2]: array for name, array in arrays.items() if name.startswith("optimiser:")}
         self._optimiser.load(own)
 
@@ -132,7 +136,13 @@ class LabelSide:
         self._params, self._inputs, self._labels = params, inputs, labels
         self._draws, self._defence, self.objective = draws, defences.gradient, objective
         self.widths = {name: params.bottom_of(name).width for name in feature_parties}
-        self.models = models_of(params, party, feature_parties, inputs, objective, draws)
+        joined = sum(self.widths.values())
+        self.models: dict[str, torch.nn.Module] = {}
+        if inputs is not None:
+            settings = params.bottom_of(party)
+            self.models[BOTTOM] = bottom_model(settings, inputs.shape, draws, "bottom", party)
+            joined += settings.width
+        self.models[TOP] = top_model(params.top, joined, objective.outputs, draws, "top")
         self._optimiser = Optimiser(self.models, params)
         self._dimip = dimip_terms(defences, self.widths, objective.classes, draws)
 
@@ -150,7 +160,7 @@ class LabelSide:
         self._optimiser.clear()
         received = {name: embedding.detach().requires_grad_(True) for name, embedding in embeddings.items()}
         labels = self._labels[rows]
-        outputs = self._outputs(rows, received)
+        outputs = self._outputs(rows, received, self._inputs)
         loss = self.objective.loss(outputs, labels)
         if not bool(torch.isfinite(loss)):
             raise DataError(f"the loss of {_place(epoch, batch)} is not finite; a smaller learning_rate keeps it so")
@@ -163,13 +173,16 @@ class LabelSide:
             raise DataError(f"a gradient of {_place(epoch, batch)} is not finite; a smaller learning_rate keeps it so")
         return Trained(float(loss.detach()), self.objective.scores(outputs), gradients)
 
-    def scores(self, rows: Rows, embeddings: Mapping[str, torch.Tensor]) -> Floats:
-        """Scores (n, K) of records that are not trained on; a party without embeddings counts with zeros."""
+    def scores(self, rows: Rows, embeddings: Mapping[str, torch.Tensor], inputs: Inputs | None = None) -> Floats:
+        """Scores (n, K) of records that are not trained on; a party without embeddings counts with zeros.
+
+        `inputs`: the label holder's, where the records are not of the training's table.
+        """
         pin(self._params.threads)
         for model in self.models.values():
             model.eval()
         with torch.no_grad():
-            return self.objective.scores(self._outputs(rows, embeddings))
+            return self.objective.scores(self._outputs(rows, embeddings, self._inputs if inputs is None else inputs))
 
     def weights(self) -> dict[str, Array]:
         """The weights to publish, by name."""
@@ -194,8 +207,8 @@ class LabelSide:
             if (stored := parts.get(f"dimip {party}")) is not None:
                 term.load(stored)
 
-    def _outputs(self, rows: Rows, embeddings: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        own = [self.models[BOTTOM](self._inputs.batch(rows))] if self._inputs is not None else []
+    def _outputs(self, rows: Rows, embeddings: Mapping[str, torch.Tensor], inputs: Inputs | None) -> torch.Tensor:
+        own = [self.models[BOTTOM](inputs.batch(rows))] if inputs is not None else []
         joined = [embeddings.get(name, torch.zeros(len(rows), width)) for name, width in self.widths.items()]
         outputs: torch.Tensor = self.models[TOP](torch.cat([*own, *joined], dim=1))
         return outputs
@@ -215,20 +228,85 @@ def _place(epoch: int, batch: int) -> str:
     return f"epoch {epoch}, batch {batch}"
 
 
-def models_of(
-    params: SplitnnParams,
-    party: str,
-    feature_parties: Sequence[str],
-    inputs: Inputs | None,
-    objective: Objective,
-    draws: Draws,
-) -> dict[str, torch.nn.Module]:
-    """The label holder's own model, if it has columns, and the top, with their initial weights."""
-    widths = sum(params.bottom_of(name).width for name in feature_parties)
-    models: dict[str, torch.nn.Module] = {}
-    if inputs is not None:
-        settings = params.bottom_of(party)
-        models[BOTTOM] = bottom_model(settings, inputs.shape, draws, "bottom", party)
-        widths += settings.width
-    models[TOP] = top_model(params.top, widths, objective.outputs, draws, "top")
-    return models
+class TrainedBottom:
+    """A party's own model on its table.
+
+    Attributes:
+        width: numbers of an embedding.
+    """
+
+    def __init__(self, settings: Bottom, scaler: InputScaler, weights: Mapping[str, Array], threads: int) -> None:
+        """Raises DataError: the weights are those of another model."""
+        self.width = settings.width
+        self._scaler, self._threads = scaler, threads
+        self._model = bottom_to_load(settings, scaler.shape)
+        _load({BOTTOM: self._model}, weights)
+        self._inputs: Inputs | None = None
+
+    def take(self, table: Table) -> None:
+        """Take the records to embed, with the scalers of the training; `DataError` if the table does not fit."""
+        self._inputs = self._scaler.apply(table)
+
+    def embed(self, rows: Rows, wire_type: str) -> torch.Tensor:
+        """The embeddings (n, width) of the records at these places, as a reader of this wire type has them."""
+        pin(self._threads)
+        assert self._inputs is not None  # the role takes its table first
+        parts = [embedded(self._model, self._inputs, piece, wire_type) for piece in pieces(rows)]
+        return torch.cat(parts) if parts else torch.zeros(0, self.width)
+
+
+class TrainedTop:
+    """The label holder's models: the top, and its own one if it has columns.
+
+    Attributes:
+        widths: numbers of an embedding by feature party, in the order of the training.
+    """
+
+    def __init__(
+        self,
+        settings: Top,
+        widths: Mapping[str, int],
+        own: TrainedBottom | None,
+        objective: Objective,
+        weights: Mapping[str, Array],
+        threads: int,
+    ) -> None:
+        """Raises DataError: the weights are those of another model."""
+        self.widths, self._own, self._objective, self._threads = dict(widths), own, objective, threads
+        inputs = sum(widths.values()) + (own.width if own is not None else 0)
+        self._model = top_to_load(settings, inputs, objective.outputs)
+        _load({TOP: self._model}, weights)
+
+    def take(self, table: Table) -> None:
+        """Take the label holder's own records; `DataError` if the table does not fit."""
+        if self._own is not None:
+            self._own.take(table)
+
+    def embed(self, rows: Rows) -> torch.Tensor:
+        """The label holder's own embeddings (n, width) of the records at these places; (n, 0) without columns."""
+        return torch.zeros(len(rows), 0) if self._own is None else self._own.embed(rows, "float32")
+
+    def scores(self, own: torch.Tensor, embeddings: Mapping[str, torch.Tensor]) -> Floats:
+        """Scores (n, K) of records by their embeddings, the label holder's own ones and those of feature parties.
+
+        `embeddings`: (n, width) by party; one without them counts with zeros, as if it sat out a batch of the training.
+        """
+        pin(self._threads)
+        others = [embeddings.get(name, torch.zeros(len(own), width)) for name, width in self.widths.items()]
+        joined = torch.cat([own, *others], dim=1)
+        self._model.eval()
+        with torch.no_grad():
+            return np.concatenate([self._objective.scores(self._model(piece)) for piece in torch.split(joined, PIECE)])
+
+
+def pieces(rows: Rows) -> Iterator[Rows]:
+    """The records in pieces of `PIECE` at most, in order."""
+    for start in range(0, len(rows), PIECE):
+        yield rows[start : start + PIECE]
+
+
+def _load(models: Mapping[str, torch.nn.Module], weights: Mapping[str, Array]) -> None:
+    try:
+        load_weights(models, weights)
+    except ValueError as fault:
+        raise DataError(f"the weights are not those of this model: {fault}") from None

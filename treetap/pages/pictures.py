@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from treetap.pages.section import DOTS, DOTS_MARGIN, Cell, Dots, Table, Where
 
@@ -22,16 +22,6 @@ class Tick(NamedTuple):
 
     at: str
     label: str
-
-
-class Scale(Protocol):
-    """A map from figures to pixels."""
-
-    def __call__(self, value: float) -> float: ...
-
-    def ticks(self) -> list[Tick]:
-        """Round figures within the axis."""
-        ...
 
 
 def short(value: float) -> str:
@@ -106,6 +96,10 @@ class Log:
         values = [factor * 10**decade for decade in decades for factor in ((1,) if len(decades) > 4 else (1, 3))]
         inside = [value for value in values if powers.low <= _power(value) <= powers.high]
         return [Tick(short(self(value)), f"{value:,}") for value in inside]
+
+
+#: A map from figures to pixels, with round figures within the axis.
+Scale = Linear | Log
 
 
 def _power(value: float) -> float:

@@ -56,7 +56,7 @@ class LeafWeightPrivacy:
         """That of a job; None without `epsilon`. As published one release per tree counts, which is no bound."""
         if params.epsilon is None:
             return None
-        leaves = params.most_leaves
+        leaves = params.n_estimators << params.max_depth
         releases = params.n_estimators if params.as_published else leaves
         return cls(params.epsilon, params.delta, params.clip, releases, leaves, params.learning_rate)
 

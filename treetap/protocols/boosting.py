@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy.typing as npt
-
-from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
+from treetap.protocols.exclusions import Feature, OF_GROWN_TREES
 from treetap.protocols.growth import GROWTH, NOISED, ON_LATTICE, WORDS, by_key, ciphertexts, sets_permissions
 from treetap.protocols.messages import MessageRow, each_round, label_holder_opens, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Tables, TrainingProtocol
 from treetap.trees.params import BoostingParams
 from treetap.trees.withholding import NOTHING, Withholding
+from typing import Any, TYPE_CHECKING
+
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from treetap.trees.binning import BinnedTable
-    from treetap.trees.boosting_rounds import BoostingRounds, MeasuredRounds
+    from treetap.trees.boosting_rounds import BoostingRounds
     from treetap.trees.centralised import CentralModel
     from treetap.wire.v2 import setup_pb2
 
@@ -61,10 +60,10 @@ def predict_centrally(
 
 def central_rounds(
     params: BoostingParams, classes: int, labels: npt.NDArray[Any], weights: Floats | None, evaluated: Any
-) -> MeasuredRounds:
-    from treetap.trees.boosting_rounds import MeasuredRounds
+) -> BoostingRounds:
+    from treetap.trees.boosting_rounds import BoostingRounds
 
-    return MeasuredRounds(params, classes, labels, weights, evaluated)
+    return BoostingRounds(params, classes, labels, weights, evaluated)
 
 
 def _binned(tables: Tables, params: BoostingParams, training: int | None = None) -> list[tuple[str, BinnedTable]]:

@@ -15,8 +15,7 @@ from treetap.protocols.exclusions import TRAININGS, Exclusion, Feature, broken
 from treetap.protocols.key_options import KEY_FIELDS, LATTICE, KeyKind, bin_faults, key_faults
 from treetap.protocols.messages import JOB, MessageRow, Sent, all_report, label_holder_reports, members_of, sent_by
 from treetap.protocols.registry import TRAINING, training, training_name
-from treetap.trees.early_stopping import EarlyStoppingParams
-from treetap.trees.job_params import REGRESSIONS, JobParams
+from treetap.trees.job_params import REGRESSIONS, EarlyStoppingParams, JobParams
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.version import PROTOCOL_VERSION
 from treetap.wire.v2 import protocols_pb2, setup_pb2

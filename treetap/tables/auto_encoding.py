@@ -88,10 +88,6 @@ class Cells(NamedTuple):
         """The most values of text that is taken for categories: see above."""
         return min(MOST, max(self.records // RECORDS_A_VALUE, min(FEW, self.records // 2)))
 
-    def may_be(self, categories: Sequence[str]) -> bool:
-        """True if the settings may say that these different texts are categories."""
-        return len(categories) <= most_categories(self.records)
-
 
 @dataclass(frozen=True)
 class Settled:
@@ -320,9 +316,8 @@ def _number_of(cells: Cells, texts: Sequence[str], rules: Rules) -> Ask | None:
     if digits and styles_of(texts, PLAIN if isinstance(origin, Path) else origin.style):
         remedy = "" if isinstance(origin, Path) else origin.remedy("no numbers", texts)
         remedy = remedy or "write them with a decimal point and no thousands"
-        return Ask(
-            f"holds numbers in another style: {remedy}", rules.categories, of_rows=True, codes=cells.may_be(texts)
-        )
+        codes = len(texts) <= most_categories(cells.records)
+        return Ask(f"holds numbers in another style: {remedy}", rules.categories, of_rows=True, codes=codes)
     if 2 * len(words) > len(texts):
         return None
     return _strange(cells, texts, words, "numbers", rules.categories)

@@ -33,11 +33,10 @@ from treetap.trees.binning import (
     Codes,
     FeatureBins,
     QuantileSketch,
+    category_bins,
     code_type,
     fit,
-    fit_categories,
     kind_of,
-    most_blocks,
     quantile_cuts,
 )
 from treetap.trees.candidates import Kind
@@ -161,7 +160,7 @@ def bin_columns(
     The bins of a column with listed cuts follow from these alone if it has a bin for missing values in any case
     (`missing_bins`); else it has one where the training lacks a value.
 
-    `max_cat_to_onehot`: see `treetap.trees.binning.fit_categories`; None: the training splits no categories.
+    `max_cat_to_onehot`: see `treetap.trees.binning.category_bins`; None: the training splits no categories.
     `scratch`: opens a file for codes of more than `MAPPED` bytes, which the system deletes with its last user.
 
     Raises:
@@ -187,7 +186,8 @@ def _fitted(
     """The bins of each column by the first `records`, and the extents of these."""
     bins: list[FeatureBins] = []
     extents: list[Extent] = []
-    held = (most_blocks(records) * BLOCK if sketched else records) * np.dtype(np.float64).itemsize
+    blocks = max(records // BLOCK, 1).bit_length() + 3  # of a sketch: one for each level, two where they collapse
+    held = (blocks * BLOCK if sketched else records) * np.dtype(np.float64).itemsize
     at_once, categories = max(1, _AT_ONCE // max(held, 1)), table.category_counts
     for first in range(0, len(table.columns), at_once):
         places = range(first, min(first + at_once, len(table.columns)))
@@ -242,7 +242,7 @@ class ColumnBins:
     """Takes values, NaN where missing; then `extent` is theirs, and `bins` follow from them.
 
     `categories`: their number in a column of categories, which needs no values; `max_cat_to_onehot`: see
-    `treetap.trees.binning.fit_categories`. `sketched`: the values are many. `cuts`: those that are listed, which need
+    `treetap.trees.binning.category_bins`. `sketched`: the values are many. `cuts`: those that are listed, which need
     no values either.
     """
 
@@ -275,8 +275,7 @@ class ColumnBins:
         if self._cuts is not None:
             return FeatureBins(np.array(self._cuts, dtype=np.float64), self.extent.missing)
         if self._categories:
-            missing = np.full(int(self.extent.missing), np.nan)
-            return fit_categories(missing, self._categories, self._max_cat_to_onehot, self._name, may_be_constant=True)
+            return category_bins(self._categories, self._max_cat_to_onehot, has_missing=self.extent.missing)
         if self._sketch is None:
             values = np.concatenate([np.empty(0), *self._parts])
             return fit(values, self._max_bin, self._name, may_be_constant=True)

@@ -267,29 +267,27 @@ def _kind(shape: Shape | None) -> str:
 
 def _order(path: Origin, name: str, kind: pa.FixedShapeTensorType, physical: Shape) -> list[int]:
     """The physical dimensions in the order (channels,) height, width."""
-    place = f"{path}: column {name!r}"
-    if kind.value_type != pa.uint8():
-        raise DataError(f"{place} holds tensors of {kind.value_type}, not of uint8: {_REMEDY}")
-    if len(physical) not in (2, 3):
-        raise DataError(
-            f"{place} holds tensors of shape {shape_text(physical)}: (height, width) or (channels, height, width) is "
-            "needed"
-        )
-    if 0 in physical:
-        raise DataError(f"{place} holds tensors of shape {shape_text(physical)}, without a value: leave the column out")
-    if list(kind.permutation or range(len(physical))) != list(range(len(physical))):
-        raise DataError(
-            f"{place} holds tensors whose type permutes the dimensions: write them contiguously, as "
-            "numpy.ascontiguousarray makes them"
-        )
-    if kind.dim_names:
-        return _by_name(place, list(kind.dim_names))
-    if len(physical) == 3 and physical[0] not in _USUAL_CHANNELS and physical[-1] in _USUAL_CHANNELS:
-        raise DataError(
-            f"{place} holds tensors of shape {shape_text(physical)}: the channels seem to be last; name the "
-            'dimensions of its type, as in dim_names = ["height", "width", "channels"], or put the channels first'
-        )
-    return list(range(len(physical)))
+    place, shape = f"{path}: column {name!r} holds tensors", shape_text(physical)
+    order = list(range(len(physical)))
+    last = len(physical) == 3 and physical[0] not in _USUAL_CHANNELS and physical[-1] in _USUAL_CHANNELS
+    rules = (
+        (kind.value_type != pa.uint8(), f"of {kind.value_type}, not of uint8: {_REMEDY}"),
+        (len(physical) not in (2, 3), f"of shape {shape}: (height, width) or (channels, height, width) is needed"),
+        (0 in physical, f"of shape {shape}, without a value: leave the column out"),
+        (
+            list(kind.permutation or order) != order,
+            "whose type permutes the dimensions: write them contiguously, as numpy.ascontiguousarray makes them",
+        ),
+        (
+            last and not kind.dim_names,
+            f"of shape {shape}: the channels seem to be last; name the dimensions of its type, as in dim_names = "
+            '["height", "width", "channels"], or put the channels first',
+        ),
+    )
+    for wrong, what in rules:
+        if wrong:
+            raise DataError(f"{place} {what}")
+    return _by_name(place, list(kind.dim_names)) if kind.dim_names else order
 
 
 def _by_name(place: str, names: list[str]) -> list[int]:
@@ -299,7 +297,5 @@ def _by_name(place: str, names: list[str]) -> list[int]:
     order = [next((k for k, name in enumerate(lower) if name in allowed), -1) for allowed in wanted]
     if sorted(order) != list(range(len(names))):
         asked = ", ".join(allowed[-1] for allowed in wanted)
-        raise DataError(
-            f"{place} holds tensors whose dimensions are named {', '.join(map(repr, names))}; name them {asked}"
-        )
+        raise DataError(f"{place} whose dimensions are named {', '.join(map(repr, names))}; name them {asked}")
     return order

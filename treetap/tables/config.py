@@ -8,7 +8,7 @@ A value equal to a cut lies above it. A column with such cuts is neither refused
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from treetap.errors import did_you_mean
 from treetap.names import ANY, matched, named_by
-from treetap.strict import Strict
+from treetap.strict import Strict, refuse
 from treetap.tables.source_keys import SourceKeys
 
 #: The key of a table's settings.
@@ -33,6 +33,15 @@ def _ascending(cuts: list[float]) -> list[float]:
     return cuts
 
 
+def _check_named(key: str, names: Iterable[str], columns: Sequence[str] | None, which: str, remedy: str = "") -> None:
+    """Raise ValueError for the first of a key's names that is none of these columns; None: they have no names yet."""
+    for name in names:
+        if columns is None:
+            raise ValueError(f"{key} names {name!r}, and columns are drawn by share: {remedy}")
+        if not named_by(columns, name):
+            raise ValueError(f"{key} names {name!r}, which is none of {which}{did_you_mean(name, columns)}")
+
+
 class PublicCuts(Strict):
     """The settings of a table whose columns may have listed cuts."""
 
@@ -43,12 +52,7 @@ class PublicCuts(Strict):
 
     def check_cuts(self, columns: Sequence[str] | None) -> None:
         """Raise ValueError for the first column with cuts that is none of these; None: they have no names yet."""
-        for name in self.cuts:
-            if columns is None:
-                raise ValueError(f"{CUTS} names {name!r}, and columns are drawn by share: give columns = [...]")
-            if not named_by(columns, name):
-                meant = did_you_mean(name, columns)
-                raise ValueError(f"{CUTS} names {name!r}, which is none of the feature columns{meant}")
+        _check_named(CUTS, self.cuts, columns, "the feature columns", "give columns = [...]")
 
     def check_bins(self, max_bin: int) -> None:
         """Raise ValueError for the first column whose cuts make more bins than a job has."""
@@ -120,12 +124,7 @@ class Constrained(Strict):
 
     def check_directions(self, columns: Sequence[str] | None) -> None:
         """Raise ValueError for the first constraint of a column that is none of these; None: they have no names yet."""
-        for name in self.directions:
-            if columns is None:
-                raise ValueError(f"{CONSTRAINTS} names {name!r}, and columns are drawn by share: name it in [data]")
-            if not named_by(columns, name):
-                meant = did_you_mean(name, columns)
-                raise ValueError(f"{CONSTRAINTS} names {name!r}, which is none of the table's columns{meant}")
+        _check_named(CONSTRAINTS, self.directions, columns, "the table's columns", "name it in [data]")
 
 
 def encoding_of(encode: str | Mapping[str, str] | None, column: str) -> str | None:
@@ -195,33 +194,33 @@ class TableConfig(SourceKeys, Constrained, PublicCuts):
 
     @model_validator(mode="after")
     def _sound(self) -> TableConfig:
-        if len(set(self.columns)) != len(self.columns):
-            twice = next(name for name in self.columns if self.columns.count(name) > 1)
-            raise ValueError(f"columns names {twice!r} twice")
-        # trees that split at the label, or at what was made of it, would learn nothing else
-        if len(set(self.keys)) != len(self.keys):
-            again = next(name for name in self.keys if self.keys.count(name) > 1)
-            raise ValueError(f"id names {again!r} twice")
-        for special in (*self.keys, self.label, self.weight):
-            if special in self.columns:
-                raise ValueError(f"column {special!r} is the id or the label or the weight and cannot be a feature too")
-        if self.label in self.keys:
-            raise ValueError(f"column {self.label!r} cannot be both the id and the label")
-        if self.weight is not None and self.weight in (*self.keys, self.label):
-            raise ValueError(f"column {self.weight!r} cannot be both the weight and the id or the label")
-        if self.weight is not None and self.label is None:
-            raise ValueError(
-                "weight names a column of the label holder's table, and this one has no label; leave it out"
-            )
+        twice, again = ([name for name in names if names.count(name) > 1] for names in (self.columns, self.keys))
+        special = [name for name in (*self.keys, self.label, self.weight) if name in self.columns]
+        refuse(
+            (twice, f"columns names {''.join(twice[:1])!r} twice"),
+            (again, f"id names {''.join(again[:1])!r} twice"),
+            # trees that split at the label, or at what was made of it, would learn nothing else
+            (
+                special,
+                f"column {special and special[0]!r} is the id or the label or the weight and cannot be a feature too",
+            ),
+            (self.label in self.keys, f"column {self.label!r} cannot be both the id and the label"),
+            (
+                self.weight is not None and self.weight in (*self.keys, self.label),
+                f"column {self.weight!r} cannot be both the weight and the id or the label",
+            ),
+            (
+                self.weight is not None and self.label is None,
+                "weight names a column of the label holder's table, and this one has no label; leave it out",
+            ),
+        )
         self._check_named()
         return self
 
     def _check_named(self) -> None:
         """Raise ValueError for a key that names a column that is none of `columns`."""
-        for key, names in (("encode", encoded_by_name(self.encode)), ("date_format", [*self.dated_by_name])):
-            if foreign := [name for name in names if not named_by(self.columns, name)]:
-                meant = did_you_mean(foreign[0], self.columns)
-                raise ValueError(f"{key} names {foreign[0]!r}, which is none of the table's columns{meant}")
+        for key, names in (("encode", encoded_by_name(self.encode)), ("date_format", self.dated_by_name)):
+            _check_named(key, names, self.columns, "the table's columns")
         self.check_directions(self.columns)
         self.check_cuts(self.columns)
 

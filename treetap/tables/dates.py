@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from treetap.errors import DataError, quoted
+from treetap.strict import refuse
 from treetap.tables.source import Origin, is_text, kind_name, row_name
 
 #: The format of ISO 8601, which is tried first.
@@ -50,15 +51,17 @@ def checked_format(form: Any) -> str:
     if not isinstance(form, str):
         raise ValueError(f'a format of dates is text such as "%d.%m.%Y", not {form!r}')
     held = _DIRECTIVES.findall(form)
-    if unknown := [f"%{letter}" for letter in held if letter not in _KNOWN]:
-        known = ", ".join(f"%{letter}" for letter in "YymdbBjHMSfIpz")
-        raise ValueError(f"{form!r} has {unknown[0]}, which is none of {known}")
-    if len(set(held)) < len(held) and any(held.count(letter) > 1 for letter in held if letter != "%"):
-        raise ValueError(f"{form!r} has a directive twice")
-    if not {"Y", "y"} & set(held) or not {"m", "b", "B", "j"} & set(held):
-        raise ValueError(f'{form!r} has no year and month: write one such as "%d.%m.%Y"')
-    if "p" in held and "I" not in held:  # which strptime passes over
-        raise ValueError(f"{form!r} has %p, which goes with %I")
+    unknown = [f"%{letter}" for letter in held if letter not in _KNOWN]
+    known = ", ".join(f"%{letter}" for letter in "YymdbBjHMSfIpz")
+    refuse(
+        (unknown, f"{form!r} has {''.join(unknown[:1])}, which is none of {known}"),
+        (any(held.count(letter) > 1 for letter in held if letter != "%"), f"{form!r} has a directive twice"),
+        (
+            not {"Y", "y"} & set(held) or not {"m", "b", "B", "j"} & set(held),
+            f'{form!r} has no year and month: write one such as "%d.%m.%Y"',
+        ),
+        ("p" in held and "I" not in held, f"{form!r} has %p, which goes with %I"),  # which strptime passes over
+    )
     return form
 
 

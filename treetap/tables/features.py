@@ -9,7 +9,6 @@ A constant column has one value in every record, or no value at all: no tree spl
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -49,45 +48,15 @@ class Extent:
         return self.empty or (self.least == self.largest and not self.missing)
 
 
-class Features(ABC):
-    """The features of records: float64, NaN where missing. `width`: their number, d."""
-
-    width: int
-
-    @abstractmethod
-    def batches(self, rows: Rows, columns: Sequence[int] | None = None) -> Iterator[tuple[Rows, Floats]]:
-        """Places (n,) of records in `rows`, each once, in the order of the rows, and features (n, columns).
-
-        Raises:
-            DataError: the source cannot be read, or is another one than before.
-        """
-
-    @abstractmethod
-    def take(self, records: Rows) -> Features:
-        """Those of the records at these places."""
-
-    @abstractmethod
-    def keep(self, columns: Sequence[int]) -> Features:
-        """Some of them alone."""
-
-    @abstractmethod
-    def whole(self, rows: Rows) -> Floats:
-        """All of them, (N, d). `DataError` if they take up more than half of the memory and are not held."""
-
-    @abstractmethod
-    def digest_parts(self, rows: Rows) -> Iterator[bytes | memoryview]:
-        """Bytes that differ if a cell of a record does; between held and streamed features they differ always."""
-
-    def extents(self, rows: Rows) -> list[Extent]:
-        """The extent of each."""
-        extents = [Extent() for _ in range(self.width)]
-        for _, values in self.batches(rows):
-            for extent, column in zip(extents, values.T, strict=True):
-                extent.see(column)
-        return extents
+def _extents(features: Features, rows: Rows) -> list[Extent]:
+    extents = [Extent() for _ in range(features.width)]
+    for _, values in features.batches(rows):
+        for extent, column in zip(extents, values.T, strict=True):
+            extent.see(column)
+    return extents
 
 
-class Held(Features):
+class Held:
     """Features in memory: (N, d)."""
 
     def __init__(self, values: Floats) -> None:
@@ -110,6 +79,9 @@ class Held(Features):
         del rows
         return self._values
 
+    def extents(self, rows: Rows) -> list[Extent]:
+        return _extents(self, rows)
+
     def digest_parts(self, rows: Rows) -> Iterator[bytes | memoryview]:
         del rows
         yield np.ascontiguousarray(self._values).data
@@ -127,7 +99,7 @@ class Survey:
     seen: Mapping[str, Seen]
 
 
-class Streamed(Features):
+class Streamed:
     """Features of a source that streams, of which no more than a batch is in memory.
 
     Args:
@@ -242,7 +214,7 @@ class Streamed(Features):
         return everything
 
     def extents(self, rows: Rows) -> list[Extent]:
-        return super().extents(rows) if self._survey is None else self._survey.extents
+        return _extents(self, rows) if self._survey is None else self._survey.extents
 
     def digest_parts(self, rows: Rows) -> Iterator[bytes | memoryview]:
         """Rows and columns in the order of the source, on which sketches of quantiles depend."""
@@ -276,12 +248,12 @@ def joined(first: Features, count: int, second: Features) -> Features:
     return Joined(first, count, second)
 
 
-class Joined(Features):
+class Joined:
     """Features of two tables, the records of the `first` one, `count` of them, before those of the other."""
 
     def __init__(self, first: Features, count: int, second: Features) -> None:
         self._first, self._count, self._second = first, count, second
-        self.width = first.width
+        self.width: int = first.width
 
     def batches(self, rows: Rows, columns: Sequence[int] | None = None) -> Iterator[tuple[Rows, Floats]]:
         """The rows of the first table, then those of the other."""
@@ -300,9 +272,23 @@ class Joined(Features):
     def whole(self, rows: Rows) -> Floats:
         return np.concatenate([self._first.whole(rows[: self._count]), self._second.whole(rows[self._count :])])
 
+    def extents(self, rows: Rows) -> list[Extent]:
+        return _extents(self, rows)
+
     def digest_parts(self, rows: Rows) -> Iterator[bytes | memoryview]:
         yield from self._first.digest_parts(rows[: self._count])
         yield from self._second.digest_parts(rows[self._count :])
+
+
+#: The features of records: float64, NaN where missing. All have
+#:
+#: - `width`: their number, d, and `extents` of each;
+#: - `batches`: places (n,) of records in `rows`, each once, in the order of the rows, and features (n, columns);
+#:   `DataError` where the source cannot be read, or is another one than before;
+#: - `take`: those of the records at these places; `keep`: some of them alone;
+#: - `whole`: all of them, (N, d); `DataError` if they take up more than half of the memory and are not held;
+#: - `digest_parts`: bytes that differ if a cell of a record does; between held and streamed ones they differ always.
+Features = Held | Streamed | Joined
 
 
 def constant_columns(

@@ -11,7 +11,7 @@ import io
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -257,6 +257,14 @@ class TableFile:
         """The first bytes of the content, unpacked; `OSError` if they cannot be read."""
         with self.unpacked() as file:
             return bytes(file.read(size))
+
+
+def check_number(place: object, files: Collection[object], lacks: str) -> None:
+    """Raise `DataError` if no file of a place is a table's, which is said by `lacks`, or too many are."""
+    if not files:
+        raise DataError(f"{place}: {lacks} file whose name ends with {', '.join(SUFFIXES)}")
+    if len(files) > MOST_FILES:
+        raise DataError(f"{place}: has {len(files)} files, and a table at most {MOST_FILES}")
 
 
 def of_table(name: str, any_name: bool) -> bool:

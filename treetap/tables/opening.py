@@ -28,11 +28,11 @@ from treetap.tables.cells import is_tensor, plain_column
 from treetap.tables.csv_file import CsvFile
 from treetap.tables.files import (
     HEAD,
-    MOST_FILES,
     NAMES,
     SUFFIXES,
     FileSource,
     TableFile,
+    check_number,
     content_of,
     decoding,
     missing,
@@ -147,16 +147,14 @@ class _Columns:
     def _undecodable(self, group: int) -> DataError:
         """The error for the first column of a group of rows that cannot be decoded."""
         place = f"{self._source}: row group {group + 1} of {self._file.num_row_groups}"
-        for field in self.fields:
+        for name, kind in [(field.name, field.type) for field in self.fields]:
             try:
-                name = field.name
-                for _ in self._of_group(group, [name], [name] if _is_text(field.type) else []):
+                for _ in self._of_group(group, [name], [name] if _is_text(kind) else []):
                     pass
             except Exception as failure:  # noqa: BLE001 - whatever it is, it is this column's
-                log.debug("%s, column %r: decoding it raised %s", place, field.name, type(failure).__name__)
-                return DataError(
-                    f"{place}, column {field.name!r} cannot be decoded; is the Parquet file damaged? Write it again"
-                )
+                place = f"{place}, column {name!r}"
+                log.debug("%s: decoding it raised %s", place, type(failure).__name__)
+                break
         return DataError(f"{place} cannot be decoded; is the Parquet file damaged? Write it again")
 
 
@@ -281,17 +279,14 @@ def local_files(path: Path, any_name: bool, allowed: Callable[[Path], Path] = Pa
     """
     base = fixed_part(path)
     if path.is_dir():
-        base, paths, lacks = path, path.rglob("*"), "is a folder without a file whose name ends with "
+        base, paths, lacks = path, path.rglob("*"), "is a folder without a"
     elif base is not None and not path.exists():
         pattern = str(path.relative_to(base))
-        paths, lacks = base.glob(pattern), "matches no file whose name ends with "
+        paths, lacks = base.glob(pattern), "matches no"
     else:
         return [(name_with_folders(path.as_posix()), TableFile.local(path, allowed))]
     kept = sorted(file for file in paths if of_table(file.relative_to(base).as_posix(), any_name) and file.is_file())
-    if not kept:
-        raise DataError(f"{path}: {lacks}{', '.join(SUFFIXES)}")
-    if len(kept) > MOST_FILES:
-        raise DataError(f"{path}: has {len(kept)} files, and a table at most {MOST_FILES}")
+    check_number(path, kept, lacks)
     return [(file.relative_to(base).as_posix(), TableFile.local(file, allowed)) for file in kept]
 
 

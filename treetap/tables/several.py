@@ -19,7 +19,7 @@ import pyarrow as pa
 from treetap.errors import DataError
 from treetap.tables.cells import cast, common_type, plain_column, plain_type
 from treetap.tables.dates import is_date
-from treetap.tables.files import MOST_FILES, SUFFIXES, UNKNOWN_CAUSE, TableFile, of_table, stored_cause
+from treetap.tables.files import UNKNOWN_CAUSE, TableFile, check_number, of_table, stored_cause
 from treetap.tables.number_styles import PLAIN, Style
 from treetap.tables.source import RowsOf, Source, Trouble, is_number, is_text, kind_name, within_memory
 
@@ -284,11 +284,7 @@ def stored_files(place: str, endpoint: str | None, any_name: bool) -> list[tuple
     names = [entry.removeprefix(f"{base}/") for entry in paths]
     pattern = None if wild is None else "/".join(below.split("/")[wild:])
     kept = [name for name in names if of_table(name, any_name) and (pattern is None or _matches(name, pattern))]
-    if not kept:
-        lacks = "has" if wild is None else "matches"
-        raise DataError(f"{place}: {lacks} no file whose name ends with {', '.join(SUFFIXES)}")
-    if len(kept) > MOST_FILES:
-        raise DataError(f"{place}: has {len(kept)} files, and a table at most {MOST_FILES}")
+    check_number(place, kept, "has no" if wild is None else "matches no")
     return [(name, _file(f"{_SCHEME}{base}/{name}", store, f"{base}/{name}")) for name in kept]
 
 

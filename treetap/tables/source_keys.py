@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, model_validator
 
 from treetap.errors import ConfigError, DataError
-from treetap.strict import Strict, fitting, unshown
+from treetap.strict import Strict, fitting, refuse, unshown
 from treetap.tables.number_styles import THOUSANDS
 
 #: Keys of other libraries and of the Python interface → the one that is meant here.
@@ -169,34 +169,44 @@ class SourceKeys(Strict):
 
     @model_validator(mode="after")
     def _agreeing(self) -> Self:
-        if (self.path is None) == (self.uri is None):
-            raise ValueError("give either path, or uri with query or table")
-        if (self.query is not None) + (self.table is not None) != (self.uri is not None):
-            raise ValueError(
-                "query and table are of a database, whose uri is missing"
-                if self.uri is None
-                else 'give one of query = "SELECT ..." and table = NAME with uri'
-            )
+        of_file, several = self.uri is None, (self.query is not None) + (self.table is not None)
         given = [name for name in Given.__dataclass_fields__ if getattr(self, name) is not None]
-        if self.uri is not None and (of_files := [*given, *(["format"] if self.format else [])]):
-            raise ValueError(f"{of_files[0]} is a key of files, and uri of a database: leave one of the two out")
-        if given and self.format not in (None, "csv"):
-            raise ValueError(f'{given[0]} is a key of CSV, and format = "{self.format}": leave one of the two out')
-        # where points separate thousands, the decimal mark is not left to detection
-        if (self.decimal or ".") == self.thousands:
-            other = "," if self.thousands == "." else "."
-            raise ValueError(f'thousands and decimal are both {self.thousands!r}: write decimal = "{other}" too')
-        if self.delimiter is not None and self.delimiter == (self.quote or '"'):
-            raise ValueError(f"delimiter and quote are both {self.delimiter!r}: cells need another delimiter")
-        if self.uri is not None and self.duplicates != "refuse":
-            raise ValueError(
+        of_files = [*given, *(["format"] if self.format else [])]
+        other = "," if self.thousands == "." else "."
+        refuse(
+            ((self.path is None) == of_file, "give either path, or uri with query or table"),
+            (of_file and several, "query and table are of a database, whose uri is missing"),
+            (not of_file and several != 1, 'give one of query = "SELECT ..." and table = NAME with uri'),
+            (
+                not of_file and of_files,
+                f"{''.join(of_files[:1])} is a key of files, and uri of a database: leave one of the two out",
+            ),
+            (
+                given and self.format not in (None, "csv"),
+                f'{"".join(given[:1])} is a key of CSV, and format = "{self.format}": leave one of the two out',
+            ),
+            (
+                (self.decimal or ".") == self.thousands,  # which is not left to detection
+                f'thousands and decimal are both {self.thousands!r}: write decimal = "{other}" too',
+            ),
+            (
+                self.delimiter is not None and self.delimiter == (self.quote or '"'),
+                f"delimiter and quote are both {self.delimiter!r}: cells need another delimiter",
+            ),
+            (
+                not of_file and self.duplicates != "refuse",
                 "duplicates is of files, and rows of a database have no order: have the query choose one row of each "
-                "id, as SELECT DISTINCT ON (id) or GROUP BY id does"
-            )
-        if self.endpoint_override and not any(isinstance(place, str) for place in self.places):
-            raise ValueError("endpoint_override is of object stores, and no path begins with s3://: leave it out")
-        if self.uri is None and "deadline_s" in self.model_fields_set:
-            raise ValueError("deadline_s is of a database, whose uri is missing: leave it out")
+                "id, as SELECT DISTINCT ON (id) or GROUP BY id does",
+            ),
+            (
+                self.endpoint_override and not any(isinstance(place, str) for place in self.places),
+                "endpoint_override is of object stores, and no path begins with s3://: leave it out",
+            ),
+            (
+                of_file and "deadline_s" in self.model_fields_set,
+                "deadline_s is of a database, whose uri is missing: leave it out",
+            ),
+        )
         return self
 
     @property

@@ -47,11 +47,6 @@ class FeatureBins:
         return self.categories or len(self.cuts) + 1
 
     @property
-    def largest_code(self) -> int:
-        """The largest code that a record can have, whether or not the training has such a record."""
-        return self.n_bins + 1 if self.categories else self.n_bins
-
-    @property
     def shape(self) -> Shape:
         """The input of the canonical candidate order."""
         return Shape(self.n_bins, self.has_missing, self.kind)
@@ -84,9 +79,9 @@ class BinnedTable:
         """The shape of each feature."""
         return [feature.shape for feature in self.features]
 
-    def encode(self, X: Array, missing: float = math.nan) -> BinnedTable:
+    def encode(self, X: Array) -> BinnedTable:
         """Other records X (N', d) in these bins. Raises DataError if the number of columns differs."""
-        return encode(X, self.features, missing)
+        return encode(X, self.features)
 
 
 def fit(values: Array, max_bin: int, name: str = "feature", *, may_be_constant: bool = False) -> FeatureBins:
@@ -108,24 +103,11 @@ def fit(values: Array, max_bin: int, name: str = "feature", *, may_be_constant: 
     return FeatureBins(quantile_cuts(present, count, max_bin), has_missing)
 
 
-def fit_categories(
-    values: Array,
-    categories: int,
-    max_cat_to_onehot: int,
-    name: str = "feature",
-    *,
-    may_be_constant: bool = False,
-) -> FeatureBins:
-    """A bin for each of the categories 0..`categories`−1 of a column (N,), NaN where missing.
+def category_bins(categories: int, max_cat_to_onehot: int, *, has_missing: bool) -> FeatureBins:
+    """A bin for each of the categories 0..`categories`−1 of a column.
 
     Fewer than `max_cat_to_onehot` categories are split one against the rest, others by partitions.
-
-    Raises:
-        DataError: there is one category and nothing missing, unless the column `may_be_constant`.
     """
-    has_missing = bool(np.isnan(values).any())
-    if categories < 2 and not has_missing and not may_be_constant:
-        raise DataError(f"column {name!r} is constant: leave it out")
     return FeatureBins(np.empty(0), has_missing, categories, kind_of(categories, max_cat_to_onehot))
 
 
@@ -188,23 +170,22 @@ def bin_table(
     X: Array,
     names: Sequence[str],
     max_bin: int,
-    missing: float = math.nan,
     may_be_constant: Collection[str] = (),
     categories: Mapping[str, int] | None = None,
     max_cat_to_onehot: int = 4,
 ) -> BinnedTable:
-    """Fit bins to every column of X (N, d) and encode it. Values equal to `missing` count as NaN.
+    """Fit bins to every column of X (N, d), NaN where missing, and encode it.
 
-    `categories`: the columns of categories, and how many each has; see `fit_categories`.
+    `categories`: the columns of categories, and how many each has; see `category_bins`.
 
     Raises DataError as `fit` does, or if `names` does not name every column.
     """
-    table = _with_nan(X, missing)
+    table = _columns(X)
     if table.shape[1] != len(names):
         raise DataError(f"{table.shape[1]} columns but {len(names)} names")
     counted = categories or {}
     features = [
-        fit_categories(table[:, j], counted[name], max_cat_to_onehot, name, may_be_constant=name in may_be_constant)
+        category_bins(counted[name], max_cat_to_onehot, has_missing=bool(np.isnan(table[:, j]).any()))
         if counted.get(name)
         else fit(table[:, j], max_bin, name, may_be_constant=name in may_be_constant)
         for j, name in enumerate(names)
@@ -212,9 +193,9 @@ def bin_table(
     return encode(table, features)
 
 
-def encode(X: Array, features: Sequence[FeatureBins], missing: float = math.nan) -> BinnedTable:
+def encode(X: Array, features: Sequence[FeatureBins]) -> BinnedTable:
     """Records X (N, d) in bins fitted before. Raises DataError if the number of columns differs."""
-    table = _with_nan(X, missing)
+    table = _columns(X)
     if table.shape[1] != len(features):
         raise DataError(f"{table.shape[1]} columns but bins for {len(features)}")
     codes: Codes = np.empty(table.shape, dtype=code_type(features), order="F")  # histograms read it column by column
@@ -224,15 +205,15 @@ def encode(X: Array, features: Sequence[FeatureBins], missing: float = math.nan)
 
 
 def code_type(features: Sequence[FeatureBins]) -> np.dtype[Any]:
-    """The narrowest type of the codes of all features: one byte for at most 255 bins, two for at most 65,535."""
-    return np.min_scalar_type(max([0, *(feature.largest_code for feature in features)]))
+    """The narrowest type of all codes that records can have, also such as the training lacks: one byte for 255 bins."""
+    return np.min_scalar_type(max([0, *(feature.n_bins + bool(feature.categories) for feature in features)]))
 
 
-def _with_nan(X: Array, missing: float) -> Floats:
+def _columns(X: Array) -> Floats:
     table = np.asarray(X, dtype=np.float64)
     if table.ndim != 2:
         raise DataError(f"a table of records by columns is needed, not an array of shape {table.shape}")
-    return table if math.isnan(missing) else np.where(table == missing, np.nan, table)
+    return table
 
 
 class QuantileSketch:
@@ -332,8 +313,3 @@ class QuantileSketch:
 def rank_error(count: int, size: int = BLOCK) -> float:
     """The bound of `QuantileSketch`, as a share of `count` values; 0 while they fit one block."""
     return 0.0 if count < 2 * size else ((count // size).bit_length() - 1 + 2) / (4 * size)
-
-
-def most_blocks(count: int, size: int = BLOCK) -> int:
-    """The most blocks that a sketch of `count` values has in memory: one for each level, two where they collapse."""
-    return max(count // size, 1).bit_length() + 3

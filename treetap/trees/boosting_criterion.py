@@ -10,7 +10,7 @@ Sums are int64 with slots (g_0..g_{K−1}, h_0..h_{K−1}, count). In this order
 4. loss change = (gain(L) + gain(R)) − gain(parent).
 
 In a tree with monotone constraints, of one output, w_k is then moved into the node's bounds, and gain_k is always that
-of w_k: XGBoost's −(2·G_k·w_k + (H_k+λ)·(w_k·w_k)). See `treetap.trees.monotone`.
+of w_k: XGBoost's −(2·G_k·w_k + (H_k+λ)·(w_k·w_k)).
 
 α is `reg_alpha`, λ `reg_lambda` and δ `max_delta_step`.
 
@@ -22,46 +22,53 @@ Difference: XGBoost makes a node a leaf if the best candidate has a side with H 
 out. With the losses of `loss` H = 0 means no record of a factor above 0, hence G = 0 and a loss change of 0, so no
 model shows the difference.
 Among cuts that empty bins make equal, XGBoost takes the highest if missing values go left; here ties go to the lowest.
+
+Monotone constraints while a tree grows, as in XGBoost: marks of candidates, and bounds of the weights of nodes.
+
+A candidate of an increasing column is refused if its left weight exceeds its right one, of a decreasing column if it is
+below it; both weights lie within the bounds of the node. A split by such a column bounds the weights of all nodes below
+it: on one side from above, on the other from below, by the mean of the children's weights. All weights are those before
+the learning rate. Once any column of a tree is constrained, all of its gains are those of bounded weights.
+
+So constraints hold: two records that differ in a constrained column part at a split by it, and all leaves on either
+side of that lie within bounds that meet at its middle.
+
+Where the present values of a constrained column go left and the missing ones right, the two sides may be admissible the
+other way round only. XGBoost tries that too. Such mirror images are candidates beyond the n of their party: n + k is
+that of candidate k, and has its right sums as left ones.
+
+The party that chooses splits does not know which of several tied candidates their owner takes, and has to know its
+direction. So of tied candidates those of increasing columns come first, then those of decreasing ones; XGBoost takes
+the lowest column.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from treetap.arrays import Bools, Floats, Ints
-from treetap.trees.candidates import PartitionRule, largest
+from treetap.trees.candidates import DECREASING, INCREASING, NodeCandidates, PartitionRule, largest
+from treetap.trees.ensemble import ROOT
 from treetap.trees.loss import UNIT, record_bounds
 from treetap.trees.params import BoostingParams
+
+if TYPE_CHECKING:
+    from treetap.trees.pivodl_params import PivodlParams
+
+    #: What gains and weights depend on has one name and meaning in both.
+    GainParams = BoostingParams | PivodlParams
 
 # XGBoost's kRtEps: a loss change of this or less is rounding noise.
 LEAST_LOSS_CHANGE = 1e-6
 
 
-class GainParams(Protocol):
-    """The parameters on which gains and weights depend; their meaning is that in `BoostingParams`."""
-
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def reg_lambda(self) -> float: ...
-    @property
-    def reg_alpha(self) -> float: ...
-    @property
-    def max_delta_step(self) -> float: ...
-    @property
-    def min_child_weight(self) -> float: ...
-
-
-@dataclass(frozen=True)
-class Within:
-    """Bounds of the weights of a node and its children, of a tree of one output; with none the weights are free."""
-
-    low: float = -np.inf
-    high: float = np.inf
+#: Bounds of the weights of a node and its children, of a tree of one output.
+Within = tuple[float, float]
+FREE: Within = (-np.inf, np.inf)
 
 
 def open_sums(sums: Ints, scale: float) -> tuple[Floats, Floats, Ints]:
@@ -103,7 +110,7 @@ def _bounded(weights: Floats, params: GainParams, within: Within | None) -> Floa
     """Weights before the learning rate, none beyond ±δ, nor beyond the bounds."""
     step = params.max_delta_step
     stepped = weights if step == 0 else np.clip(weights, -step, step)
-    return stepped if within is None else np.clip(stepped, within.low, within.high)
+    return stepped if within is None else np.clip(stepped, *within)
 
 
 def loss_changes(left: Ints, parent: Ints, scale: float, params: GainParams, within: Within | None = None) -> Floats:
@@ -197,7 +204,7 @@ class BoostingCriterion:
     @property
     def partitions(self) -> PartitionRule:
         """The partitions of categories."""
-        return PartitionRule(lambda sums: category_order(sums, self.scale, self.params), self.params.max_cat_threshold)
+        return lambda sums: category_order(sums, self.scale, self.params), self.params.max_cat_threshold
 
     def ranges(self, slots: int) -> tuple[Ints, Ints]:
         """The least and the largest value of one record in each of the slots but the last, whatever its label.
@@ -231,3 +238,43 @@ class BoostingCriterion:
     def cover(self, sums: Ints) -> float:
         """The weight of a node's sampled records."""
         return float(cover(sums, self.scale))
+
+
+@dataclass
+class Monotone:
+    """The constraints of one tree of one output.
+
+    Attributes:
+        criterion: the tree's.
+        marks: by party the mark of each candidate, (n,); None: the party has no constraints, and no mirror images.
+    """
+
+    criterion: BoostingCriterion
+    marks: Sequence[Ints | None]
+    _within: dict[int, Within] = field(default_factory=lambda: {ROOT: FREE})
+
+    def of_first(self) -> Monotone:
+        """The same constraints, of the first party's candidates alone."""
+        return Monotone(self.criterion, self.marks[:1], self._within)
+
+    def gains(self, node: int, candidates: NodeCandidates, whole: Ints) -> Floats:
+        """Gain of every candidate at a node, −∞ where it is not allowed: whole (3,) the node's sums."""
+        scale, params, within = self.criterion.scale, self.criterion.params, self._within[node]
+        left = candidates.lefts[:, : len(whole)]
+        changes = loss_changes(left[np.newaxis], whole[np.newaxis], scale, params, within)[0]
+        left_weight = node_weights(left, scale, params, within)[:, 0]
+        right_weight = node_weights(whole - left, scale, params, within)[:, 0]
+        return np.where(candidates.refused(left_weight, right_weight), -np.inf, changes)
+
+    def divide(self, node: int, direction: int, left: Ints, whole: Ints) -> None:
+        """Bound the children of a node that is split: its direction, and sums of the left one and of the node, (3,)."""
+        scale, params, within = self.criterion.scale, self.criterion.params, self._within[node]
+        weights = [float(node_weights(sums, scale, params, within)[0]) for sums in (left, whole - left)]
+        middle = (weights[0] + weights[1]) / 2.0
+        below, above = (within[0], middle), (middle, within[1])
+        children = {INCREASING: (below, above), DECREASING: (above, below), 0: (within, within)}[direction]
+        self._within[2 * node], self._within[2 * node + 1] = children
+
+    def leaf(self, node: int, sums: Ints) -> Floats:
+        """The weight (1,) of a leaf with these sums (3,)."""
+        return leaf_weights(sums, self.criterion.scale, self.criterion.params, self._within[node])

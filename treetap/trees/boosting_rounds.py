@@ -51,6 +51,8 @@ class BoostingRounds:
         trees: the number of trees so far.
         base_margin: (outputs,) the scores before the first tree.
         best_round: the round with the smallest loss on the last part of the records; None without early stopping.
+        metrics: those after the last tree, if it ended a round.
+        history: those of all rounds that this object has seen.
     """
 
     def __init__(
@@ -94,6 +96,8 @@ class BoostingRounds:
         self._of_round: Quantised | None = None  # the derivatives that the trees of a round share
         self._watch = params.watch()
         self._best_scores: Floats | None = None  # those after the best round
+        self.metrics: dict[str, float] = {}
+        self.history: list[dict[str, float]] = []
 
     @property
     def records(self) -> int:
@@ -133,8 +137,10 @@ class BoostingRounds:
         """Add a finished tree's values (N, outputs); after a round, see whether it is the best one."""
         self._scores[:, list(tree.outputs)] += values
         self.trees += 1
+        self.metrics = self._metrics(self._scores, self._labels) if self.ends_a_round else {}
         if not self.ends_a_round:
             return
+        self.history.append(self.metrics)
         self._round_scores, self._of_round = self._scores.copy(), None
         if self._watch.rounds is None:
             return
@@ -197,34 +203,6 @@ class BoostingRounds:
         """The labels and weights of a part of the records; None: records have no weights."""
         rows = self._parts[part]
         return self._labels[rows], None if self._weights is None else self._weights[rows]
-
-
-class MeasuredRounds(BoostingRounds):
-    """Rounds with their metrics, as a label holder publishes them.
-
-    Attributes:
-        metrics: those after the last tree, if it ended a round.
-        history: those of all rounds that this object has seen.
-    """
-
-    def __init__(
-        self,
-        params: BoostingParams,
-        classes: int,
-        labels: Labels,
-        weights: Weights = None,
-        evaluated: tuple[Labels, Weights] | None = None,
-        start: Start | None = None,
-    ) -> None:
-        super().__init__(params, classes, labels, weights, evaluated, start)
-        self.metrics: dict[str, float] = {}
-        self.history: list[dict[str, float]] = []
-
-    def add(self, tree: Tree, values: Floats) -> None:
-        super().add(tree, values)
-        self.metrics = self._metrics(self._scores, self._labels) if self.ends_a_round else {}
-        if self.metrics:
-            self.history.append(self.metrics)
 
     def used(self, trees: list[Tree]) -> list[Tree]:
         """The trees that predictions use."""

@@ -33,7 +33,7 @@ import numpy as np
 
 from treetap.arrays import Array, Bools, Floats, Ints
 
-# Marks of candidates by the monotone constraints of their columns, see `treetap.trees.monotone`.
+# Marks of candidates by the monotone constraints of their columns, see `treetap.trees.boosting_criterion`.
 INCREASING, DECREASING = 1, -1
 #: The mark of a candidate of an increasing column that has a mirror image; of a decreasing column it is negative.
 MIRRORED = 2
@@ -142,8 +142,8 @@ class CandidateList:
         self.missing_left: Bools = np.concatenate([none.astype(bool), *left])
         self.first = np.concatenate([[0], np.cumsum([len(part) for part in feature], dtype=np.int64)])
         self.cell = np.concatenate([[0], np.cumsum([shape.n_bins + 1 for shape in self.shapes], dtype=np.int64)])
-        self.one_hot = self._of_kind(Kind.ONE_HOT)
-        self.grouped = self._of_kind(Kind.PARTITIONS)
+        kinds = np.array([shape.kind.value for shape in self.shapes], dtype=np.int64)[self.feature]
+        self.one_hot, self.grouped = kinds == Kind.ONE_HOT.value, kinds == Kind.PARTITIONS.value
         self.groups = tuple(
             Group(int(first), shape.n_bins)
             for first, shape in zip(self.first, self.shapes, strict=False)
@@ -171,10 +171,6 @@ class CandidateList:
         """The mask (n,) of those records with bin numbers codes (n, d) that go left."""
         return column_goes_left(codes[:, candidate.feature], candidate, self.shapes[candidate.feature].n_bins)
 
-    def _of_kind(self, kind: Kind) -> Bools:
-        mask: Bools = np.array([shape.kind is kind for shape in self.shapes], dtype=bool)[self.feature]
-        return mask
-
 
 def column_goes_left(column: Array, candidate: Candidate, n_bins: int) -> Bools:
     """The mask (n,) of records that go left, given the bin numbers (n,) of the candidate's own feature."""
@@ -185,46 +181,46 @@ def column_goes_left(column: Array, candidate: Candidate, n_bins: int) -> Bools:
     return left | (column == n_bins) if candidate.missing_left else left
 
 
-@dataclass(frozen=True)
-class PartitionRule:
-    """`order`: sums over K categories (K, S) → their order (K,); `most`: `max_cat_threshold`."""
-
-    order: Callable[[Ints], Ints]
-    most: int
+#: The order (K,) of K categories by the sums (K, S) over them, and `max_cat_threshold`.
+PartitionRule = tuple[Callable[[Ints], Ints], int]
 
 
 class NodeCandidates:
-    """A party's candidates of one node, made of its sums there.
+    """A party's candidates of one node, made of its sums there, and behind them as many mirror images if it has marks.
 
     Attributes:
         lefts: (candidates, S) left sums, in the order of the places of the sums that they are made of.
     """
 
     def __init__(
-        self, sums: Ints, total: Ints, groups: Sequence[Group], rule: PartitionRule | None, width: int
+        self,
+        sums: Ints,
+        total: Ints,
+        groups: Sequence[Group],
+        rule: PartitionRule | None,
+        width: int,
+        marks: Ints | None = None,
     ) -> None:
         """`sums` (places, S); `total` (S,) the node's own sums; `groups` in the order of their places.
 
-        `width`: the slots, of S, by which the rule orders categories.
+        `width`: the slots, of S, by which the rule orders categories. `marks` (places,): those of the party's
+        constraints, see `treetap.trees.boosting_criterion`; None: it has none.
 
         Raises:
             ValueError: there are groups and no rule.
         """
-        if not groups:
-            self._places: Ints | None = None
-            self.lefts = sums
-            return
-        if rule is None:
-            raise ValueError("categories are partitioned by no rule of this criterion")
-        places, lefts, at = [], [], 0
+        places, lefts, at = list[Ints](), list[Ints](), 0
         self._orders: list[Ints] = []
         self._counts: list[int] = []
         for number, group in enumerate(groups):
+            if rule is None:
+                raise ValueError("categories are partitioned by no rule of this criterion")
+            order_of, most = rule
             behind = group.first + group.size
             of_each = sums[group.first : behind]
-            order = rule.order(of_each[:, :width])
+            order = order_of(of_each[:, :width])
             self._orders.append(order)
-            count = min(rule.most, group.size) - 1
+            count = min(most, group.size) - 1
             self._counts.append(count)
             running = np.cumsum(of_each[order], axis=0)
             lefts += [sums[at : group.first], total - running[:count], running[-1] - running[::-1][1 : count + 1]]
@@ -233,25 +229,42 @@ class NodeCandidates:
             at = behind
         self.lefts = np.concatenate([*lefts, sums[at:]])
         self._places = np.concatenate([*places, np.arange(at, len(sums))])
-
-    @property
-    def places(self) -> Ints:
-        """(candidates,) the place of the sums of each candidate; below 0 where it is a partition."""
-        return np.arange(len(self.lefts)) if self._places is None else self._places
+        self._sums, self._count = len(sums), len(self.lefts)
+        self._directions = np.zeros(self._count, dtype=np.int64)
+        self._offered = np.ones(self._count, dtype=bool)
+        if marks is not None:
+            own = np.where(self._places < 0, 0, marks[self._places])  # partitions have no constraint
+            self.lefts = np.concatenate([self.lefts, total - self.lefts])
+            self._directions = np.sign(np.tile(own, 2))
+            self._offered = np.concatenate([self._offered, np.abs(own) == MIRRORED])
 
     def place(self, k: int) -> int | Partition:
-        """The place of the sums of candidate number k, or the partition that it is."""
-        if self._places is None:
-            return k
-        place = int(self._places[k])
+        """The place of the sums of candidate number k, beyond all of them that of a mirror image; or the partition."""
+        place = int(self._places[k % self._count])
         if place >= 0:
-            return place
+            return place if k < self._count else place + self._sums
         group = -1 - place
-        number = k - int(np.flatnonzero(self._places == place)[0])
+        number = k % self._count - int(np.flatnonzero(self._places == place)[0])
         order, count = self._orders[group], self._counts[group]
         forward = number < count
         size = number + 1 if forward else len(order) - 1 - (number - count)
         return Partition(group, tuple(sorted(order[:size].tolist())), forward)
+
+    def direction(self, k: int) -> int:
+        """1 or -1 by the constraint of the column of candidate number k, or 0."""
+        return int(self._directions[k])
+
+    def refused(self, left_weight: Floats, right_weight: Floats) -> Bools:
+        """The candidates whose sides violate their direction, or that are no mirror images: (candidates,)."""
+        against: Bools = (self._directions == INCREASING) & (left_weight > right_weight)
+        against |= (self._directions == DECREASING) & (left_weight < right_weight)
+        return np.logical_or(against, ~self._offered)
+
+    def first_of(self, tied: Ints) -> Ints:
+        """Of tied candidates those that come first: all of one direction."""
+        directions = self._directions[tied]
+        first: Ints = tied[directions == min(directions.tolist(), key=(INCREASING, DECREASING, 0).index)]
+        return first
 
 
 def largest(gains: Sequence[Floats]) -> tuple[int, Ints, float] | None:

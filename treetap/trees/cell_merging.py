@@ -121,7 +121,8 @@ class MergedBins(GlobalBins):
             self._drawn = np.zeros(len(self.all_codes), dtype=bool)
             self._drawn[rows] = True
             counts = self._counted(self.all_codes[rows])
-            self._ends[node] = closed_cells(counts, counts, self._every_bin, self._last, self.min_cell_records)
+            every = np.arange(self._width) <= self._last[:, None]
+            self._ends[node] = closed_cells(counts, counts, every, self._last, self.min_cell_records)
             self._counts[node] = self._counted(self.codes(node, rows))
             return
         parent, sibling = node >> 1, node ^ 1
@@ -175,10 +176,6 @@ class MergedBins(GlobalBins):
         separate = self._ends[node][np.arange(len(self._last)), self._n_bins - 1]
         together: Bools = has_missing & ~separate
         return together
-
-    @property
-    def _every_bin(self) -> Bools:
-        return np.arange(self._width) <= self._last[:, None]
 
     def _counted(self, codes: Codes) -> Ints:
         """Records by column and bin: (columns, bins)."""

@@ -14,7 +14,7 @@ mean of its trees'. By other records' labels and one party's columns it gives cl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -33,7 +33,6 @@ from treetap.trees.forest_rounds import ForestRounds
 from treetap.trees.grower import CentralTrees, Entry, grown
 from treetap.trees.growing_tree import GrowingTree, with_zeros
 from treetap.trees.loss import check_sums, loss_for
-from treetap.trees.missing_party import scores_without
 from treetap.trees.noised_sums import NoisedParty
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.trees.tree_bins import Bins, NodeBins
@@ -52,14 +51,9 @@ class CentralModel(CentralTrees):
 
     def predict(self, tables: Tables) -> Floats:
         """Scores (N, outputs) of records encoded in the training bins, tables by party name."""
-        return self.scores(*self._router(tables))
+        return self.scores(*self.router(tables))
 
-    def predict_without(self, tables: Tables, away: Collection[str]) -> tuple[Floats, Floats]:
-        """Scores (N, outputs) without the parties that are `away`, and the share of each path that was guessed (N,)."""
-        n, goes_left = self._router(tables)
-        return scores_without(self.ensemble, n, goes_left, away)
-
-    def _router(self, tables: Tables) -> tuple[int, Callable[[Split, Array], Bools]]:
+    def router(self, tables: Tables) -> tuple[int, Callable[[Split, Array], Bools]]:
         """N, and the records that go left at a split."""
         codes = {name: table.codes for name, table in tables}
         n_bins = {name: [feature.n_bins for feature in table.features] for name, table in tables}

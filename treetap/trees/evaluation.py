@@ -23,7 +23,7 @@ null and, unless one is looked for, `roc` and `calibration` are empty.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,7 @@ def evaluate(
     if objective in REGRESSIONS:
         values, truth = predicted.reshape(-1), np.asarray(labels, dtype=np.float64)
         measures |= {"mae": mae(values, truth), "r2": r2(values, truth)}
-        return {**head, "measures": defined(measures), "residuals": residual_quantiles(values, truth)}
+        return {**head, "measures": metrics.finite(measures), "residuals": residual_quantiles(values, truth)}
     truth = np.asarray(labels).astype(np.int64)
     chances = predicted if predicted.ndim == 2 else np.stack([1.0 - predicted, predicted], axis=1)
     # a probability of exactly one half is of the first class, as `metrics.evaluate` counts it
@@ -80,18 +80,13 @@ def evaluate(
     return {
         **head,
         "classes": list(classes),
-        "measures": defined(measures),
+        "measures": metrics.finite(measures),
         "confusion": confusion.tolist() if len(classes) <= MOST_CLASSES else None,
         "per_class": [{"class": name, **row} for name, row in zip(classes, rows, strict=True)],
         "averages": averages(rows),
         "roc": [_roc(classes[k], chances[:, k], truth == k) for k in shown],
         "calibration": [{"class": classes[k], "bins": calibration_bins(chances[:, k], truth == k)} for k in shown],
     }
-
-
-def defined(measures: Mapping[str, float]) -> dict[str, float | None]:
-    """Figures as JSON has them: one that is no finite number is null."""
-    return {name: value if math.isfinite(value) else None for name, value in measures.items()}
 
 
 def looked_for(first: int, records: int) -> int:
@@ -101,7 +96,7 @@ def looked_for(first: int, records: int) -> int:
 
 def _roc(name: str, chance: Array, positive: Array) -> Json:
     areas = {"auc": metrics.auc(chance, positive), "average_precision": average_precision(chance, positive)}
-    return {"class": name, **defined(areas), "points": roc_points(chance, positive)}
+    return {"class": name, **metrics.finite(areas), "points": roc_points(chance, positive)}
 
 
 def confusion_of(labels: Array, predicted: Array, classes: int) -> Ints:

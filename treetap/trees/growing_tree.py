@@ -18,11 +18,10 @@ import numpy as np
 
 from treetap.arrays import Bools, Floats, Ints, Rows
 from treetap.errors import Malformed
-from treetap.trees.boosting_criterion import BoostingCriterion
+from treetap.trees.boosting_criterion import BoostingCriterion, Monotone
 from treetap.trees.candidates import Group, NodeCandidates, Partition
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree
 from treetap.trees.expansion import ExpansionRules, Expansions
-from treetap.trees.monotone import MarkedCandidates, Monotone
 from treetap.trees.noised_sums import Criterion, Drawn, SumNoise, fair_gains
 from treetap.trees.withholding import InformationLimit
 
@@ -89,7 +88,8 @@ class GrowingTree:
         root: the node to begin with, and `rows` its records; without them the root of the tree, and all records.
 
     Attributes:
-        values: the argument.
+        values, padded: the arguments.
+        limited: True if other parties may not see all sets of records.
         monotone: the constraints of weights, once a party has any.
         frontier: the nodes to be compared, and `build` those of them to be summed.
         withdrawn: nodes whose best split is the label holder's own and breaks the limit: leaves for all others, which
@@ -111,8 +111,9 @@ class GrowingTree:
         rows: Rows | None = None,
     ) -> None:
         self.values, self._criterion, self._rules, self._subtract = values, criterion, rules, subtract
-        self._left_first, self._padded, self._stage = left_first, padded, 0
+        self._left_first, self.padded, self._stage = left_first, padded, 0
         self._limit, self._width, self._root = limit, values.shape[1] if limit is None else limit.width, root
+        self.limited = limit is not None
         drawn = values[:, self._width - 1] > 0
         # a limit may count records that are not drawn
         self._drawn = None if limit is not None or drawn.all() else drawn
@@ -133,7 +134,7 @@ class GrowingTree:
         self._noised: dict[int, tuple[SumNoise, Drawn | None]] = {}
 
     def constrain(self, marks: Sequence[Ints | None]) -> None:
-        """Set the marks of each party's candidates before the first are compared: see `treetap.trees.monotone`.
+        """Set the marks of each party's candidates, before the first are compared.
 
         Raises:
             Malformed: a party has constraints, and the tree can have none.
@@ -143,11 +144,6 @@ class GrowingTree:
         if not isinstance(self._criterion, BoostingCriterion) or self._width != 3:
             raise Malformed("monotone constraints are of boosted trees whose leaves have one weight")
         self.monotone = Monotone(self._criterion, marks)
-
-    @property
-    def limited(self) -> bool:
-        """True if other parties may not see all sets of records."""
-        return self._limit is not None
 
     def sum_both(self) -> None:
         """Have the sums of both children made from now on: a party's do not follow from the parent's."""
@@ -163,17 +159,12 @@ class GrowingTree:
         self.sum_both()
 
     @property
-    def padded(self) -> bool:
-        """True if others are asked for the sums of a full tree's nodes, whatever nodes there are."""
-        return self._padded
-
-    @property
     def asked(self) -> list[int]:
         """The nodes whose sums other parties make at this stage: those of `build`, in their order.
 
         Padded, all nodes of the level that are no right children: those that are not in the tree have no records.
         """
-        if not self._padded or not self._stage:
+        if not self.padded or not self._stage:
             return self.build
         return [*range(1 << self._stage, 2 << self._stage, 2)] if self._stage < self._rules.max_depth else []
 
@@ -186,7 +177,7 @@ class GrowingTree:
 
         The others are of nodes that the tree does not have. To look at them would tell a liar which they are.
         """
-        return sums[np.isin(self.asked, self.build)] if self._padded else sums
+        return sums[np.isin(self.asked, self.build)] if self.padded else sums
 
     def summed(self) -> list[Rows]:
         """The records of each node in `build` that sums are to be made of."""
@@ -259,7 +250,7 @@ class GrowingTree:
         self._candidates = {node: self._candidates[node] for node in (*self._best, *self.choices)}
         return list(self.choices.values())
 
-    def _choice(self, node: int, candidates: Sequence[MarkedCandidates], gains: Sequence[Floats]) -> Choice | None:
+    def _choice(self, node: int, candidates: Sequence[NodeCandidates], gains: Sequence[Floats]) -> Choice | None:
         """The best split of a node by each party's candidates and their gains.
 
         None for a leaf, and for a node that is withdrawn.
@@ -283,14 +274,12 @@ class GrowingTree:
         gain = self._criterion.shown(float(gains[party][tied[0]]))
         return Choice(node, party, places, gain, lefts[party][tied], candidates[party].direction(int(tied[0])))
 
-    def _candidates_of(self, node: int) -> list[MarkedCandidates]:
+    def _candidates_of(self, node: int) -> list[NodeCandidates]:
         """Each party's candidates of a node of the frontier."""
-        rule, total, parties = self._criterion.partitions, self.sums[node], []
-        for party, (sums, groups) in enumerate(zip(self._candidates[node], self._groups, strict=True)):
-            made = NodeCandidates(sums, total, groups, rule, self._width)
-            marks = None if self.monotone is None else self.monotone.marks[party]
-            parties.append(MarkedCandidates(made, marks, total))
-        return parties
+        rule, total = self._criterion.partitions, self.sums[node]
+        marks = [None for _ in self._groups] if self.monotone is None else self.monotone.marks
+        parties = zip(self._candidates[node], self._groups, marks, strict=True)
+        return [NodeCandidates(sums, total, groups, rule, self._width, own) for sums, groups, own in parties]
 
     def _with_noise(self, party: int, node: int, sums: Ints) -> Ints:
         """A party's left sums (candidates, S) of a node, with the noise that is to be added here, if there is any."""
@@ -299,7 +288,7 @@ class GrowingTree:
         noise, drawn = self._noised[party]
         return sums if drawn is None else sums + noise.in_tree(drawn(node))
 
-    def _gains(self, candidates: Sequence[MarkedCandidates], party: int) -> Sequence[Floats]:
+    def _gains(self, candidates: Sequence[NodeCandidates], party: int) -> Sequence[Floats]:
         """Gains (candidates,) of the candidates of party number `party` at each node of the frontier."""
         totals = [self.sums[node][: self._width] for node in self.frontier]
         if self.monotone is not None:
@@ -440,7 +429,7 @@ class GrowingTree:
         self, index: int, outputs: tuple[int, ...], names: Sequence[str], local: Sequence[Subtree] = ()
     ) -> Tree:
         """The tree as the model has it, its owners by name; `local`: subtrees of the nodes that are withdrawn."""
-        padded = self._rules.max_depth if self._padded else 0
+        padded = self._rules.max_depth if self.padded else 0
         return Tree(index, outputs, self._splits(names), self._leaves(), tuple(local), padded)
 
     def subtree(self, names: Sequence[str]) -> Subtree:

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treetap.arrays import Bools, Floats, Ints
-from treetap.trees.ensemble import Ensemble, Split, Tree
+from treetap.arrays import Floats, Ints
+from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.missing_party import open_ways, reaching
-from treetap.trees.paths import Decide, GoesLeft, ValueTable, candidate_leaves, paths, spare_bits
+from treetap.trees.paths import GoesLeft, ValueTable, candidate_leaves, deciding, paths, spare_bits
 
 #: Every sum of leaf weights lies below 2^SUM_BITS in fixed point, whatever the model.
 SUM_BITS = 57
@@ -149,7 +149,7 @@ class LeafEntries:
         parts = zip(self._trees, self._hops[0], self._tables, self._weights, strict=True)
         for tree, entries, table, weights in parts:
             outputs = np.array(tree.outputs)
-            sets = candidate_leaves(tree, n, self._decided(goes_left))
+            sets = candidate_leaves(tree, n, deciding(self._party, goes_left))
             rows = table.rows(n, goes_left)
             for place in np.flatnonzero(~self._fixed[entries]):
                 kept = np.flatnonzero(sets[:, place])
@@ -160,19 +160,13 @@ class LeafEntries:
 
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed the possible sums, (n,): see `paths.spare_bits`."""
-        decide = self._decided(goes_left)
+        decide = deciding(self._party, goes_left)
         bits = [np.log2(open_ways(tree, n, decide, self._away)) for tree in self._public.used_trees]
         return spare_bits(self._public, bits, _fraction_bits(self._public, self._away))
 
     def weights(self, sums: Ints) -> Floats:
         """Sums (n, outputs) in fixed point as leaf weights."""
         return np.ldexp(sums.astype(np.float64), -self.fraction_bits)
-
-    def _decided(self, goes_left: GoesLeft) -> Decide:
-        def own(split: Split) -> Bools | None:
-            return goes_left(split.handle) if split.owner == self._party else None
-
-        return own
 
 
 def _weights(tree: Tree, table: ValueTable, away: Collection[str]) -> Floats:

@@ -44,8 +44,7 @@ class _Loss(ABC):
 
     * `base_margin`: the score (outputs,) before the first tree; labels, weights (N,) are those of the training records;
     * `gradients`: first and second derivative of the loss in the score: g, h, each (N, outputs);
-    * `bounds`: the largest |g| and the largest h as integers, from which slot widths follow; `factor`: of any record;
-    * `check`, which raises DataError if labels (N,) do not fit the objective.
+    * `bounds`: the largest |g| and the largest h as integers, from which slot widths follow; `factor`: of any record.
     """
 
     objective: str
@@ -56,6 +55,10 @@ class _Loss(ABC):
     @abstractmethod
     def transform(self, scores: Floats) -> Floats:
         """Scores (N, outputs) as P(label = 1) (N,), class probabilities (N, C) or values (N,)."""
+
+    def check(self, labels: Array) -> None:
+        """Raise `DataError` if labels (N,) do not fit: classes are whole numbers from 0, at least two of them there."""
+        check_classes(labels, max(self.outputs, 2), self.objective)
 
     def quantise(self, g: Floats, h: Floats, factors: Floats | None = None) -> Quantised:
         """Derivatives (N, K) in fixed point, each record's multiplied by its factor (N,)."""
@@ -110,10 +113,6 @@ class Logistic(_Loss):
         """|g| ≤ 1, h ≤ ¼."""
         return math.ceil(factor * UNIT), math.ceil(factor * (UNIT >> 2))
 
-    def check(self, labels: Array) -> None:
-        """Labels are 0 and 1, both present."""
-        check_classes(labels, 2, self.objective)
-
 
 class Softmax(_Loss):
     """multi:softprob. g_c = p_c − y_c and, as XGBoost has it, h_c = 2·p_c(1−p_c)."""
@@ -142,10 +141,6 @@ class Softmax(_Loss):
     def bounds(self, factor: float = 1.0) -> tuple[int, int]:
         """|g| ≤ 1, h ≤ ½."""
         return math.ceil(factor * UNIT), math.ceil(factor * (UNIT >> 1))
-
-    def check(self, labels: Array) -> None:
-        """Labels are class numbers 0..C−1; at least two classes are present."""
-        check_classes(labels, self.outputs, self.objective)
 
 
 class SquaredError(_Loss):

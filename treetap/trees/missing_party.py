@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.arrays import Bools, Floats
-from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree, cover_shares
-from treetap.trees.paths import Decide, among, covering, subtree_values
+from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree, cover_shares, route, weights_at
+from treetap.trees.paths import Decide, among, covering
 
 #: Places of records in a block of n, 0..n-1.
 Places = npt.NDArray[np.int32]
@@ -82,7 +82,8 @@ class Walk:
             nodes = [node for node, root in covered.items() if root is subtree and node in self.standing]
             at = [self.standing[node] for node in nodes]
             places = np.unique(np.concatenate([_NONE, *at]))  # below splits of the absent one is at several leaves
-            values = subtree_values(subtree, len(places), among(goes_left, places))
+            reached = route(subtree.splits, len(places), among(goes_left, places), subtree.root)
+            values = weights_at(subtree.leaves, reached)
             for node, here in zip(nodes, at, strict=True):
                 sums[here] += self._shares[node] * values[np.searchsorted(places, here)]
         return sums
@@ -141,7 +142,7 @@ def expected_guesses(trees: Iterable[Tree], n: int, decide: Decide, away: Collec
     `decide` answers for splits that the party knows; all others count with both sides, by the covers. Of the expected
     splits on a record's path the share whose owner is away (n,); 0 where no tree has a split.
     """
-    passed, guessed = np.zeros(n), np.zeros(n)
+    guesses = Guesses(n)
     for tree in trees:
         splits, shares = {split.node: split for split in tree.splits}, cover_shares(tree)
         waiting = [(ROOT, np.ones(n))]
@@ -149,13 +150,13 @@ def expected_guesses(trees: Iterable[Tree], n: int, decide: Decide, away: Collec
             node, part = waiting.pop()
             if (split := splits.get(node)) is None:
                 continue
-            passed += part
+            guesses.passed += part
             if split.owner in away:
-                guessed += part
+                guesses.guessed += part
             left = decide(split)
             ways = shares[node] if left is None else (left, ~left)
             waiting += [(2 * node, part * ways[0]), (2 * node + 1, part * ways[1])]
-    return np.divide(guessed, passed, out=np.zeros(n), where=passed > 0)
+    return guesses.share()
 
 
 def open_ways(tree: Tree, n: int, decide: Decide, away: Collection[str]) -> Floats:

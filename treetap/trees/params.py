@@ -17,11 +17,11 @@ import numpy as np
 
 from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.trees import sampling
-from treetap.trees.early_stopping import EarlyStoppingParams
 from treetap.trees.expansion import GROW_POLICIES, ExpansionRules
 from treetap.trees.job_params import (
     BINARY,
     OBJECTIVES,
+    EarlyStoppingParams,
     JobParams,
     Range,
     not_a_choice,
@@ -139,11 +139,6 @@ class TreeParams(JobParams):
     def takes_part(self, tree: int, party: str) -> bool:
         """True if a party offers candidates to tree number `tree`."""
         return sampling.takes_part(self.seed, tree, party, self.absence(party))
-
-    @property
-    def same_columns(self) -> bool:
-        """True if every tree has all columns of a party."""
-        return self.colsample_bytree == 1
 
     def columns(self, tree: int, party: str, count: int) -> Ints:
         """The columns of a party's `count` that tree number `tree` uses, ascending."""

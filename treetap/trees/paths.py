@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from treetap.arrays import Array, Bools, Floats, Ints
-from treetap.trees.ensemble import ROOT, Ensemble, Leaf, Split, Subtree, Tree, route, weights_at
+from treetap.trees.ensemble import ROOT, Ensemble, Split, Subtree, Tree, deciding_tree, route
 
 #: The mask of some records (rows) that go left at a split: (split, rows) → (len(rows),).
 RowsLeft = Callable[[Split, Ints], Bools]
@@ -56,46 +56,38 @@ class ValueTable:
     """
 
     def __init__(self, tree: Tree) -> None:
-        covered = covering(tree)
-        self.leaves: list[Leaf] = [leaf for leaf in tree.leaves if leaf.node not in covered]
-        own = {leaf.node: row for row, leaf in enumerate(self.leaves)}
-        self._local: list[tuple[Subtree, int]] = []
-        for subtree in tree.local:
-            self._local.append((subtree, len(self.leaves)))
-            self.leaves += subtree.leaves
-        number = {id(subtree): k for k, (subtree, _) in enumerate(self._local)}
-        #: Of each leaf of the tree its row, or -1 less the number of the subtree in its place.
-        self._places = [own[leaf.node] if leaf.node in own else ~number[id(covered[leaf.node])] for leaf in tree.leaves]
+        self._tree, self.leaves = tree, list(deciding_tree(tree).leaves)
         self.weights: Floats = np.array([leaf.weights for leaf in self.leaves], dtype=np.float64)
 
     def rows(self, n: int, goes_left: GoesLeft) -> list[int | Ints]:
         """Of each leaf of the tree, in order, the row of all records that reach it, or those of n records (n,)."""
-        of_local: list[Ints] = []
-        for subtree, first in self._local:
+        covered, of_local = covering(self._tree), dict[int, Ints]()
+        nodes = np.array([leaf.node for leaf in self.leaves])
+        order = np.argsort(nodes)
+        for subtree in self._tree.local:
             reached = route(subtree.splits, n, lambda split, rows: goes_left(split.handle)[rows], subtree.root)
-            nodes = np.array([leaf.node for leaf in subtree.leaves])
-            order = np.argsort(nodes)
-            of_local.append(first + order[np.searchsorted(nodes[order], reached)])
-        return [place if place >= 0 else of_local[~place] for place in self._places]
+            of_local[subtree.root] = order[np.searchsorted(nodes[order], reached)]
+        own = {leaf.node: row for row, leaf in enumerate(self.leaves)}
+        above = (covered.get(leaf.node) for leaf in self._tree.leaves)
+        pairs = zip(self._tree.leaves, above, strict=True)
+        return [own[leaf.node] if subtree is None else of_local[subtree.root] for leaf, subtree in pairs]
 
 
-def subtree_values(subtree: Subtree, n: int, goes_left: RowsLeft) -> Floats:
-    """The values (n, outputs) that n records have in a local subtree, whatever their way to its root."""
-    reached = route(subtree.splits, n, goes_left, subtree.root)
-    return weights_at(subtree.leaves, reached)
-
-
-def reached_values(tree: Tree, reached: Ints, goes_left: RowsLeft) -> Floats:
-    """The values (N, outputs) of records that reached these leaves (N,) of the shape that all parties know.
+def leaf_decided(tree: Tree, reached: Ints, goes_left: RowsLeft) -> Ints:
+    """The leaf (N,) of the deciding tree of records that reached these leaves (N,) of the shape that all parties know.
 
     `goes_left` answers for the label holder's own splits, with rows from 0 to N − 1.
     """
-    values = tree.values(reached)
-    by_leaf = covering(tree)
+    by_leaf, decided = covering(tree), np.array(reached, dtype=np.int64)
     for subtree in tree.local:
         rows = np.flatnonzero(np.isin(reached, [leaf for leaf, root in by_leaf.items() if root is subtree]))
-        values[rows] = subtree_values(subtree, len(rows), among(goes_left, rows))
-    return values
+        decided[rows] = route(subtree.splits, len(rows), among(goes_left, rows), subtree.root)
+    return decided
+
+
+def reached_values(tree: Tree, reached: Ints, goes_left: RowsLeft) -> Floats:
+    """The values (N, outputs) of records that reached these leaves (N,): see `leaf_decided`."""
+    return deciding_tree(tree).values(leaf_decided(tree, reached, goes_left))
 
 
 def among(goes_left: Callable[[Split, Any], Bools], rows: Array) -> RowsLeft:
@@ -108,8 +100,10 @@ Decide = Callable[[Split], Bools | None]
 #: A split's key: the split, or its handle at its owner.
 Name = TypeVar("Name", bound=Hashable)
 
-#: Bits that the candidates must have beyond the output: about 2^40 paths then explain every score.
-MARGIN_BITS = 40.0
+
+def deciding(party: str, goes_left: GoesLeft) -> Decide:
+    """A party's answers: of its own splits alone."""
+    return lambda split: goes_left(split.handle) if split.owner == party else None
 
 
 def paths(tree: Tree) -> dict[int, tuple[tuple[Split, bool], ...]]:
@@ -199,12 +193,6 @@ def least_spare(ensemble: Ensemble, bits: Sequence[Floats], known: Callable[[lis
         groups[tree.outputs].append(k)
     spare = [np.sum([bits[k] for k in group], axis=0) - known([trees[k] for k in group]) for group in groups.values()]
     return np.min(spare, axis=0) if spare else np.zeros(len(bits[0]) if bits else 0)
-
-
-def paths_hidden(spare: Floats, margin: float = MARGIN_BITS) -> Bools:
-    """The mask of records whose scores have, by counting, at least 2^margin possible paths; spare bits (n,) → (n,)."""
-    hidden: Bools = spare >= margin
-    return hidden
 
 
 def least_candidate_bits(own_nodes: Iterable[Iterable[int]]) -> float:

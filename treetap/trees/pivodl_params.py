@@ -128,11 +128,6 @@ class PivodlParams(TreeParams):
         """Numbers that a leaf holds; every tree has all outputs."""
         return self.outputs(len(self.class_names))
 
-    @property
-    def most_leaves(self) -> int:
-        """Most leaves of all trees of a job: T · 2^depth."""
-        return self.n_estimators << self.max_depth
-
     def drawn(self, tree: int, records: int) -> Ints:
         """Ones (N,): every tree takes each record once."""
         del tree
@@ -158,21 +153,22 @@ class PivodlParams(TreeParams):
         if self.regression:
             return ["classes must be left out of a regression"] if names else []
         # Names are parameters because no party sees the labels of all: two could number the classes differently.
-        faults = []
-        if self.label_scale is not None:
-            faults.append("label_scale is a parameter of a regression; leave it out")
-        if not all(isinstance(name, str) for name in names):
-            faults.append('classes must be names as text, such as ["0", "1"]')
-        elif len(set(names)) < len(names):
-            faults.append("classes names one of them twice")
-        if self.objective in BINARY and names and len(names) != 2:
-            faults.append(f"classes must be two for {self.objective}, not {len(names)}")
-        if self.objective == "multi:softprob" and not 2 <= len(names) <= MOST_CLASSES:
-            faults.append(
+        texts = all(isinstance(name, str) for name in names)
+        rules = (
+            (self.label_scale is not None, "label_scale is a parameter of a regression; leave it out"),
+            (not texts, 'classes must be names as text, such as ["0", "1"]'),
+            (texts and len(set(names)) < len(names), "classes names one of them twice"),
+            (
+                self.objective in BINARY and names and len(names) != 2,
+                f"classes must be two for {self.objective}, not {len(names)}",
+            ),
+            (
+                self.objective == "multi:softprob" and not 2 <= len(names) <= MOST_CLASSES,
                 f"classes must list 2 to {MOST_CLASSES} names for {self.objective}, in order: no party has all labels, "
-                "so that none can find them"
-            )
-        return faults
+                "so that none can find them",
+            ),
+        )
+        return [fault for wrong, fault in rules if wrong]
 
     def to_dict(self) -> dict[str, object]:
         """Plain JSON types; classes as a list."""

@@ -32,7 +32,7 @@ import numpy as np
 
 from treetap.arrays import Floats, Ints
 from treetap.trees.boosting_criterion import BoostingCriterion
-from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below, deciding_splits, route, weights_at
+from treetap.trees.ensemble import Leaf, Subtree, Tree, at_or_below, deciding_tree, weights_at
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.forest_criterion import ForestCriterion, targets
 from treetap.trees.grower import Entry, entering, give, grow
@@ -40,8 +40,11 @@ from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.loss import Loss, Quantised, loss_for
 from treetap.trees.noised_sums import Criterion
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
-from treetap.trees.paths import RowsLeft, among, covering
+from treetap.trees.paths import RowsLeft, leaf_decided
 from treetap.trees.tree_bins import Bins, GlobalBins
+
+#: A regrown node: its subtree, and the records of each leaf of it.
+Graft = tuple[Subtree, Mapping[int, Ints]]
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,8 @@ class NoisyModel:
 
     def whole(self, tree: Tree) -> WholeTree:
         """A tree with its records."""
-        return whole_tree(tree, self.reached(tree.index), self.goes_left)
+        reached = leaf_decided(tree, self.reached(tree.index), self.goes_left)
+        return WholeTree(tree, deciding_tree(tree), reached)
 
 
 @dataclass(frozen=True)
@@ -84,14 +88,6 @@ class RepairedTree:
     refit: Tree
     grafting: Tree
     grafting_refit: Tree
-
-
-@dataclass(frozen=True)
-class Graft:
-    """A regrown node: its subtree, and the records of each leaf of it."""
-
-    subtree: Subtree
-    rows: Mapping[int, Ints]
 
 
 def to_regrow(
@@ -130,43 +126,41 @@ def grafts(
     if not roots:
         return []
     own, enter = model.bins(whole.tree.index), entering([model.entries])
-    subtract, regrown = isinstance(own, GlobalBins), []
+    subtract, regrown = isinstance(own, GlobalBins), list[Graft]()
     for root in roots:
-        leaves = sum(at_or_below(leaf.node, (root,)) for leaf in whole.leaves)
+        leaves = sum(at_or_below(leaf.node, (root,)) for leaf in whole.deciding.leaves)
         limits, rows = rules.within(leaves), whole.rows(root)
         tree = GrowingTree(values, criterion, limits, subtract=subtract, root=root, rows=rows)
         grow(tree, [own], enter)
-        regrown.append(Graft(tree.subtree([model.party]), tree.rows))
+        regrown.append((tree.subtree([model.party]), tree.rows))
     return regrown
 
 
-def repaired(whole: WholeTree, made: Sequence[Graft], weight: Callable[[int], Floats] | None) -> tuple[Tree, Floats]:
+def repaired(whole: WholeTree, made: Sequence[Graft], weights: Mapping[int, Floats] | None) -> tuple[Tree, Floats]:
     """The tree with its grafts, and the value (N, outputs) that it gives to every record.
 
-    `weight`: node → its value by clean labels (outputs,); None: kept leaves keep their values.
+    `weights`: node → its value by clean labels (outputs,); None: kept leaves keep their values.
     """
-    tree = whole.tree
-    values = weights_at(_weighed(whole.leaves, weight), whole.reached)
-    for graft in made:
-        give(values, graft.rows, graft.subtree.leaves)
-    local = [_with_grafts(subtree, made, weight) for subtree in tree.local]
+    tree, grown = whole.tree, [subtree for subtree, _ in made]
+    values = weights_at(_weighed(whole.deciding.leaves, weights), whole.reached)
+    for subtree, rows in made:
+        give(values, rows, subtree.leaves)
+    local = [_with_grafts(subtree, grown, weights) for subtree in tree.local]
     above = [subtree.root for subtree in local]
-    local += [graft.subtree for graft in made if not at_or_below(graft.subtree.root, above)]
+    local += [subtree for subtree in grown if not at_or_below(subtree.root, above)]
     roots = [subtree.root for subtree in local]
     topmost = [subtree for subtree in local if not at_or_below(subtree.root >> 1, roots)]
-    changed = replace(
-        tree, leaves=_weighed(tree.leaves, weight), local=tuple(sorted(topmost, key=lambda subtree: subtree.root))
-    )
-    return changed, values
+    in_order = tuple(sorted(topmost, key=lambda subtree: subtree.root))
+    return replace(tree, leaves=_weighed(tree.leaves, weights), local=in_order), values
 
 
-def _with_grafts(subtree: Subtree, made: Sequence[Graft], weight: Callable[[int], Floats] | None) -> Subtree:
+def _with_grafts(subtree: Subtree, grown: Sequence[Subtree], weights: Mapping[int, Floats] | None) -> Subtree:
     """A local subtree in which nodes at or below its root are regrown."""
     # All that lies at or below the root of a graft gives way to it.
-    inside = [graft.subtree for graft in made if at_or_below(graft.subtree.root, (subtree.root,))]
+    inside = [part for part in grown if at_or_below(part.root, (subtree.root,))]
     roots = [part.root for part in inside]
     splits = [split for split in subtree.splits if not at_or_below(split.node, roots)]
-    leaves = [leaf for leaf in _weighed(subtree.leaves, weight) if not at_or_below(leaf.node, roots)]
+    leaves = [leaf for leaf in _weighed(subtree.leaves, weights) if not at_or_below(leaf.node, roots)]
     return Subtree(
         subtree.root,
         (*splits, *(split for part in inside for split in part.splits)),
@@ -174,10 +168,10 @@ def _with_grafts(subtree: Subtree, made: Sequence[Graft], weight: Callable[[int]
     )
 
 
-def _weighed(leaves: Sequence[Leaf], weight: Callable[[int], Floats] | None) -> tuple[Leaf, ...]:
-    if weight is None:
+def _weighed(leaves: Sequence[Leaf], weights: Mapping[int, Floats] | None) -> tuple[Leaf, ...]:
+    if weights is None:
         return tuple(leaves)
-    return tuple(replace(leaf, weights=tuple(float(w) for w in weight(leaf.node))) for leaf in leaves)
+    return tuple(replace(leaf, weights=tuple(weights[leaf.node].tolist())) for leaf in leaves)
 
 
 @dataclass(frozen=True)
@@ -186,48 +180,28 @@ class WholeTree:
 
     Attributes:
         tree: the tree in its own form.
-        splits, leaves: all of its nodes, those of local subtrees in the place of what other parties know there.
-        reached: (N,) the heap number of the leaf that each record reached, one of `leaves`.
+        deciding: the same with local subtrees in the place of what other parties know there.
+        reached: (N,) the heap number of the leaf of `deciding` that each record reached.
     """
 
     tree: Tree
-    splits: tuple[Split, ...]
-    leaves: tuple[Leaf, ...]
+    deciding: Tree
     reached: Ints
 
     def sums(self, values: Ints) -> dict[int, Ints]:
         """Node → the sums (S,) of values (N, S) over its records, for inner nodes and leaves."""
-        numbers = np.sort(np.array([leaf.node for leaf in self.leaves], dtype=np.int64))
+        numbers = np.sort(np.array([leaf.node for leaf in self.deciding.leaves], dtype=np.int64))
         totals = np.zeros((len(numbers), values.shape[1]), dtype=np.int64)
         np.add.at(totals, np.searchsorted(numbers, self.reached), values)
         by_node: dict[int, Ints] = dict(zip(numbers.tolist(), totals, strict=True))
-        for node in sorted((split.node for split in self.splits), reverse=True):
+        for node in sorted((split.node for split in self.deciding.splits), reverse=True):
             by_node[node] = by_node[2 * node] + by_node[2 * node + 1]
         return by_node
 
     def rows(self, root: int) -> Ints:
         """The records of a node, ascending."""
-        below = [leaf.node for leaf in self.leaves if at_or_below(leaf.node, (root,))]
+        below = [leaf.node for leaf in self.deciding.leaves if at_or_below(leaf.node, (root,))]
         return np.flatnonzero(np.isin(self.reached, below))
-
-
-def whole_tree(tree: Tree, reached: Ints, goes_left: RowsLeft) -> WholeTree:
-    """A tree with its local subtrees in their places.
-
-    `reached`: (N,) leaves of the shape that all parties know; `goes_left` answers for splits of the label holder.
-    """
-    covered, at_leaf = covering(tree), np.array(reached, dtype=np.int64)
-    for subtree in tree.local:
-        leaves = [leaf for leaf, root in covered.items() if root is subtree]
-        rows = np.flatnonzero(np.isin(reached, leaves))
-        at_leaf[rows] = route(subtree.splits, len(rows), among(goes_left, rows), subtree.root)
-    leaves_kept = [leaf for leaf in tree.leaves if leaf.node not in covered]
-    return WholeTree(
-        tree,
-        deciding_splits(tree),
-        (*leaves_kept, *(leaf for part in tree.local for leaf in part.leaves)),
-        at_leaf,
-    )
 
 
 def repair(model: NoisyModel, params: TreeParams) -> list[RepairedTree]:
@@ -254,28 +228,13 @@ def repair_forest(model: NoisyModel, params: ForestParams) -> list[RepairedTree]
         drawn = params.drawn(tree.index, len(model.clean))[:, None]
         values = np.concatenate([clean.values, np.ones_like(drawn)], axis=1) * drawn
         sums = whole.sums(values)
-        roots = to_regrow(
-            [split.node for split in whole.splits],
-            [leaf.node for leaf in whole.leaves],
-            _majorities(whole.sums(noisy.values * drawn)),
-            _majorities({node: of_node[:-1] for node, of_node in sums.items()}),
-        )
+        of_noisy = whole.sums(noisy.values * drawn)
+        roots = _contaminated(whole, of_noisy, sums, model.classes, lambda counts: int(counts.argmax()))
         made = grafts(model, whole, roots, values, criterion, params.expansion)
-
-        def weight(node: int, sums: Mapping[int, Ints] = sums) -> Floats:
-            return criterion.leaf(sums[node])
-
-        variants.append(
-            RepairedTree(
-                repaired(whole, [], weight)[0], repaired(whole, made, None)[0], repaired(whole, made, weight)[0]
-            )
-        )
+        weights = {node: criterion.leaf(of_node) for node, of_node in sums.items()}
+        ways = (((), weights), (made, None), (made, weights))
+        variants.append(RepairedTree(*(repaired(whole, grown, refit)[0] for grown, refit in ways)))
     return variants
-
-
-def _majorities(counts: Mapping[int, Ints]) -> dict[int, int]:
-    """Node → the class with the largest count, the lowest of equal ones."""
-    return {node: int(of_node.argmax()) for node, of_node in counts.items()}
 
 
 def repair_boosting(model: NoisyModel, params: BoostingParams) -> list[RepairedTree]:
@@ -314,13 +273,11 @@ class _Variant:
             criterion, sums = BoostingCriterion(clean.scale, self._params), whole.sums(values)
             roots = []
             if self._grafting:
-                roots = _contaminated(whole, whole.sums(_summands(noisy, outputs, drawn)), sums)
+                of_noisy = whole.sums(_summands(noisy, outputs, drawn))
+                roots = _contaminated(whole, of_noisy, sums, len(outputs), _raised)
             made = grafts(self._model, whole, roots, values, criterion, self._params.expansion)
-
-            def weight(node: int, sums: Mapping[int, Ints] = sums, criterion: BoostingCriterion = criterion) -> Floats:
-                return criterion.leaf(sums[node])
-
-            tree, added = repaired(whole, made, weight if refit else None)
+            weights = {node: criterion.leaf(of_node) for node, of_node in sums.items()} if refit else None
+            tree, added = repaired(whole, made, weights)
             self._scores[:, outputs] += added
             self._refit |= bool(made)
             changed.append(tree)
@@ -337,11 +294,16 @@ def _summands(derivatives: Quantised, outputs: list[int], drawn: Ints) -> Ints:
     return np.concatenate([derivatives.g[:, outputs], derivatives.h[:, outputs], one], axis=1) * drawn[:, None]
 
 
-def _contaminated(whole: WholeTree, noisy: Mapping[int, Ints], clean: Mapping[int, Ints]) -> list[int]:
-    """The nodes to regrow, of sums (2K+1,) by node under both labels."""
-    width = len(whole.tree.outputs)
-    of_noisy, of_clean = ({node: _raised(of_node[:width]) for node, of_node in sums.items()} for sums in (noisy, clean))
-    inner, leaves = [split.node for split in whole.splits], [leaf.node for leaf in whole.leaves]
+def _contaminated(
+    whole: WholeTree,
+    noisy: Mapping[int, Ints],
+    clean: Mapping[int, Ints],
+    width: int,
+    class_of: Callable[[Ints], int],
+) -> list[int]:
+    """The nodes to regrow, of sums by node under both labels, whose first `width` slots give a node its class."""
+    of_noisy, of_clean = ({node: class_of(it[:width]) for node, it in sums.items()} for sums in (noisy, clean))
+    inner, leaves = [split.node for split in whole.deciding.splits], [leaf.node for leaf in whole.deciding.leaves]
     return to_regrow(inner, leaves, of_noisy, of_clean)
 
 

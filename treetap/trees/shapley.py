@@ -38,8 +38,8 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations
 from itertools import chain as chained
+from itertools import combinations
 
 import numpy as np
 
@@ -48,7 +48,7 @@ from treetap.errors import DataError
 from treetap.trees.ensemble import Ensemble, Split, Tree, cover_shares, deciding_tree
 from treetap.trees.leaf_entries import binary_places
 from treetap.trees.missing_party import reaching
-from treetap.trees.paths import GoesLeft, candidate_bits, candidate_leaves, output_bits, paths
+from treetap.trees.paths import GoesLeft, candidate_bits, candidate_leaves, deciding, output_bits, paths
 
 PlayerOf = Callable[[Split], str]
 #: A set of feature parties whose masks are multiplied, in alphabetical order.
@@ -161,7 +161,7 @@ def _leaf_terms(zero: Mapping[str, float], ones: Mapping[str, Floats], n: int) -
     before, after = _products(factors, n, len(t))
     whole = before[-1]
     terms: dict[Parties, dict[str, Floats]] = {}
-    for group in chain.from_iterable(combinations(far, size) for size in range(len(far) + 1)):
+    for group in chained.from_iterable(combinations(far, size) for size in range(len(far) + 1)):
         of_group = terms[group] = {}
         for k, player in enumerate(own):
             others = before[k] * after[k + 1] * _far(t, zero, far, group)
@@ -280,10 +280,7 @@ class AttributionEntries:
         for tree in self._trees:
             groups[tree.outputs].append(tree)
 
-        def own(split: Split) -> Bools | None:
-            return goes_left(split.handle) if split.owner == self._party else None
-
-        margins = []
+        own, margins = deciding(self._party, goes_left), []
         for trees in groups.values():
             # The scores and every player's values are equations about the masks of the same trees: their bits add up.
             bits = [candidate_bits([candidate_leaves(tree, n, own)]) for tree in trees]

@@ -42,7 +42,7 @@ class GlobalBins:
 
     @property
     def marks(self) -> Ints | None:
-        """The mark of each candidate, (n,), as in `treetap.trees.monotone`; None: the party has no constraints."""
+        """The mark of each candidate, (n,), one of `MARKS`; None: the party has no constraints."""
         if self._directions is None:
             return None
         shapes, features = self.candidates.shapes, self.candidates.feature

@@ -10,34 +10,26 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from tests.library.models.test_line_file import PowerCut, killed
 from treetap.errors import DataError
 from treetap.models.durable import read_bytes, read_document, read_json, write_bytes, write_document
 
 OLD, NEW = {"job": "credit", "of": [1, 2.5]}, {"job": "other"}
 
 
-def _write_object(path: Path, content: dict[str, Any]) -> None:
-    write_document(path, content, "seed")
-
-
-def _write_bytes(path: Path, content: dict[str, Any]) -> None:
-    write_bytes(path, json.dumps(content).encode(), "seed")
-
-
-def _read_bytes(path: Path, seed: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(read_bytes(path, seed))
-    return content
-
-
 Write: TypeAlias = Callable[[Path, dict[str, Any]], None]
 Read: TypeAlias = Callable[[Path, str], dict[str, Any]]
 KINDS = pytest.mark.parametrize(
-    ("write", "read"), [(_write_object, read_document), (_write_bytes, _read_bytes)], ids=["object", "bytes"]
+    ("write", "read"),
+    [
+        (lambda path, content: write_document(path, content, "seed"), read_document),
+        (
+            lambda path, content: write_bytes(path, json.dumps(content).encode(), "seed"),
+            lambda path, seed: json.loads(read_bytes(path, seed)),
+        ),
+    ],
+    ids=["object", "bytes"],
 )
-
-
-class PowerCut(BaseException):
-    """Stands for the moment at which a process ends."""
 
 
 @KINDS
@@ -65,14 +57,8 @@ def test_a_document_is_the_old_or_the_new_one(
     """A kill while it is written leaves the old one; the next writing is undisturbed."""
     path = tmp_path / "file"
     write(path, OLD)
-
-    def killed(*_: object) -> None:
-        raise PowerCut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os if moment == "fsync" else Path, moment, killed)
-        with pytest.raises(PowerCut):
-            write(path, NEW)
+    with killed(monkeypatch, os if moment == "fsync" else Path, moment, PowerCut()):
+        write(path, NEW)
     assert read(path, "seed") == OLD
     write(path, NEW)
     assert read(path, "seed") == NEW

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,34 +12,28 @@ import pytest
 from treetap.models.durable import append, write_whole, writing_whole
 
 
-def _break_off(path: Path, error: BaseException) -> None:
+def _write_half(path: Path, then: Callable[[], None]) -> None:
     with writing_whole(path) as file:
         file.write(b"half")
+        then()
+
+
+@pytest.mark.parametrize("at_disk", [False, True])
+@pytest.mark.parametrize("error", [OSError(28, os.strerror(28)), KeyboardInterrupt()])
+def test_an_error_leaves_the_old_file_and_no_draft(
+    error: BaseException, at_disk: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever ends the writing, before its end or as it is made durable: a full disk, or a person."""
+    path = tmp_path / "file"
+    write_whole(path, b"old")
+
+    def fail(*_: object) -> None:
         raise error
 
-
-@pytest.mark.parametrize("error", [OSError(28, os.strerror(28)), KeyboardInterrupt()])
-def test_an_error_leaves_the_old_file_and_no_draft(error: BaseException, tmp_path: Path) -> None:
-    """Whatever ends the writing: a full disk, or a person."""
-    path = tmp_path / "file"
-    write_whole(path, b"old")
+    if at_disk:
+        monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(type(error)):
-        _break_off(path, error)
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_disk_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Content that cannot be made durable does not replace the old."""
-    path = tmp_path / "file"
-    write_whole(path, b"old")
-
-    def fail(_: int) -> None:
-        raise OSError(5, os.strerror(5))
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="Input/output error"):
-        write_whole(path, b"new")
+        _write_half(path, lambda: None if at_disk else fail())
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -67,13 +67,22 @@ def test_a_file_is_found_by_its_kind(tmp_path: Path) -> None:
         read_manifest(folder)
 
 
-@pytest.mark.parametrize("content", [None, {}, ["trees.jsonl"], {"trees.jsonl": None}, 7])
-def test_digests_that_are_not_there_are_told(content: object, tmp_path: Path) -> None:
-    """A model whose manifest vouches for no file is refused, even where there is no file."""
+@pytest.mark.parametrize(
+    ("field", "content", "said"),
+    [
+        *[
+            ("files", content, "files has no digest of every file of the model")
+            for content in (None, {}, ["trees.jsonl"], {"trees.jsonl": None}, 7)
+        ],
+        ("job_digest", None, "job_digest is missing; bring a back-up"),
+        *[("version", number, f"version {number!r} is none; bring a back-up") for number in ("1", True, 0, None, 1.5)],
+    ],
+)
+def test_a_manifest_that_is_none_is_damaged(field: str, content: object, said: str, tmp_path: Path) -> None:
+    """Whoever sealed it: the field is named."""
     folder = _copy(tmp_path, "bank")
-    (folder / "trees.jsonl").unlink()
-    _change(folder, files=content)
-    with pytest.raises(DataError, match=r"manifest\.json: files has no digest of every file of the model"):
+    _change(folder, **{field: content})
+    with pytest.raises(DataError, match=rf"manifest\.json: {said}"):
         read_model(folder)
 
 
@@ -95,14 +104,6 @@ def test_a_model_of_another_kind_has_no_trees(tmp_path: Path) -> None:
         read_manifest(folder)
 
 
-def test_the_digest_of_the_job_is_required(tmp_path: Path) -> None:
-    """A model does not come without the job that its parties agreed on."""
-    folder = _copy(tmp_path, "bank")
-    _change(folder, job_digest=None)
-    with pytest.raises(DataError, match=r"manifest\.json: job_digest is missing; bring a back-up"):
-        read_model(folder)
-
-
 @pytest.mark.parametrize("number", [1, MODEL_FORMAT - 1, MODEL_FORMAT + 1, MODEL_FORMAT + 6])
 @pytest.mark.parametrize("checked", [True, False], ids=["with checksums", "without"])
 def test_every_other_format_is_refused_by_its_number(number: int, checked: bool, tmp_path: Path) -> None:
@@ -121,15 +122,6 @@ def test_every_other_format_is_refused_by_its_number(number: int, checked: bool,
         with pytest.raises(DataError) as refusal:
             read(folder)
         assert str(refusal.value) == said
-
-
-@pytest.mark.parametrize("number", ["1", True, 0, None, 1.5], ids=repr)
-def test_what_is_no_number_is_damage(number: object, tmp_path: Path) -> None:
-    """It is named, and a back-up is asked for."""
-    folder = _copy(tmp_path, "bank")
-    _change(folder, version=number)
-    with pytest.raises(DataError, match=f"manifest.json: version {number!r} is none; bring a back-up"):
-        read_model(folder)
 
 
 @pytest.mark.second_tier(but=2)

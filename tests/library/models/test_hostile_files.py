@@ -22,7 +22,7 @@ from tests.published import write_manifest, write_trees
 from treetap.commands.model.view import describe, export
 from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import read_arrays
-from treetap.models.durable import make_folder, read_json, remove_folder, write_whole
+from treetap.models.durable import make_folder, read_json, remove_folder
 from treetap.models.line_file import LineFile, checked_line, first
 from treetap.models.store import MODEL_FORMAT, read_history
 from treetap.party.runtime.job_store import Store
@@ -135,16 +135,6 @@ def test_deep_nesting_is_damage(tmp_path: Path) -> None:
     assert (outcome.status, outcome.err) == (2, f"treetap: {job}: is nested too deeply\n")
 
 
-def test_a_draft_that_is_a_link_is_replaced(tmp_path: Path) -> None:
-    """A user who may write beside a file cannot have another one written instead."""
-    target = tmp_path / "precious"
-    target.write_text("mine")
-    (tmp_path / "file.part").symlink_to(target)
-    write_whole(tmp_path / "file", b"new")
-    assert (target.read_text(), (tmp_path / "file").read_bytes()) == ("mine", b"new")
-    assert sorted(os.listdir(tmp_path)) == ["file", "precious"]
-
-
 @pytest.mark.parametrize("there", [True, False])
 def test_a_link_in_the_place_of_a_folder_is_removed(there: bool, tmp_path: Path) -> None:
     """A draft of a model that is a link: what it leads to stays, and the folder can be made."""
@@ -165,31 +155,18 @@ def _tree(lines: list[dict[str, Any]]) -> dict[str, Any]:
     return next(line["tree"] for line in lines if line["tree"]["splits"])
 
 
-def _no_child(manifest: dict[str, Any], lines: list[dict[str, Any]]) -> None:
-    _tree(lines)["leaves"].pop()
-
-
-def _circle(manifest: dict[str, Any], lines: list[dict[str, Any]]) -> None:
-    _tree(lines)["splits"][0]["node"] = 0
-
-
-def _text_for_a_gain(manifest: dict[str, Any], lines: list[dict[str, Any]]) -> None:
-    _tree(lines)["splits"][0]["gain"] = "1"
-
-
-def _metric(manifest: dict[str, Any], lines: list[dict[str, Any]]) -> None:
-    manifest["training_metrics"] = {"auc": {}}
-
-
-def _path_for_a_name(manifest: dict[str, Any], lines: list[dict[str, Any]]) -> None:
-    manifest["job"] = "../../../etc"
-
-
-def _no_object(manifest: dict[str, Any], lines: list[dict[str, Any]]) -> None:
-    lines[0] = []  # type: ignore[call-overload]
-
-
-@pytest.mark.parametrize("change", [_no_child, _circle, _text_for_a_gain, _metric, _path_for_a_name, _no_object])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda _, lines: _tree(lines)["leaves"].pop(),
+        lambda _, lines: _tree(lines)["splits"][0].update(node=0),
+        lambda _, lines: _tree(lines)["splits"][0].update(gain="1"),
+        lambda manifest, _: manifest.update(training_metrics={"auc": {}}),
+        lambda manifest, _: manifest.update(job="../../../etc"),
+        lambda _, lines: lines.__setitem__(0, []),
+    ],
+    ids=["no child", "circle", "text for a gain", "metric", "path for a name", "no object"],
+)
 def test_a_model_that_is_none_is_refused(change: Callable[[Any, Any], None], tmp_path: Path) -> None:
     """Digests fit, the content does not: showing and exporting it name the model, and nothing is written."""
     folder = tmp_path / "model"
@@ -198,36 +175,33 @@ def test_a_model_that_is_none_is_refused(change: Callable[[Any, Any], None], tmp
     lines = [json.loads(line) for line in (folder / "trees.jsonl").read_text().splitlines()]
     change(manifest, lines)
     write_trees(folder, manifest, lines)
-    with pytest.raises(
-        DataError,
-        match=f"{folder}: is not a model that this command can read|not a stored tree|trees.jsonl: is damaged",
-    ):
+    why = f"{folder}: is not a model that this command can read|not a stored tree|trees.jsonl: is damaged"
+    with pytest.raises(DataError, match=why):
         describe(folder)
     with pytest.raises(DataError):
         export(folder, tmp_path / "out", names=True)
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("line", [{}, {"metrics": None}, {"metrics": [1]}, {"metrics": {"auc": "1"}}, [], None])
-def test_a_history_without_metrics_is_named(line: Any, tmp_path: Path) -> None:
-    """The writer of a model can seal it anew."""
-    folder = tmp_path / "model"
-    shutil.copytree(SAMPLE, folder)
+LINES = [{}, {"metrics": None}, {"metrics": [1]}, {"metrics": {"auc": "1"}}, [], None]
+IN_MANIFEST = [{}, 7, "auc", [{"auc": 0.5}, None], [{"auc": "1"}], [[]]]
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [*(("history.jsonl", line) for line in LINES), *(("manifest.json", history) for history in IN_MANIFEST)],
+)
+def test_a_history_without_metrics_is_named(name: str, given: Any, tmp_path: Path) -> None:
+    """In a file of its own and, of older models, in the manifest: the writer of a model can seal it anew."""
+    folder = Path(shutil.copytree(SAMPLE, tmp_path / "model"))
     manifest = json.loads((folder / "manifest.json").read_text())
-    content = (json.dumps({"round": 0, "trees": 1, "metrics": {"auc": 0.5}}) + f"\n{json.dumps(line)}\n").encode()
-    (folder / "history.jsonl").write_bytes(content)
-    manifest["files"]["history.jsonl"] = hashlib.sha256(content).hexdigest()
-    write_manifest(folder, manifest)
-    for read in (describe, read_history):
-        with pytest.raises(DataError, match=r"history.jsonl: (has no metrics of every round|is damaged)"):
+    if name == "manifest.json":
+        write_trees(folder, manifest | {"history": given}, [])
+    else:
+        content = (json.dumps({"round": 0, "trees": 1, "metrics": {"auc": 0.5}}) + f"\n{json.dumps(given)}\n").encode()
+        (folder / name).write_bytes(content)
+        manifest["files"][name] = hashlib.sha256(content).hexdigest()
+        write_manifest(folder, manifest)
+    for read in (read_history, describe) if name == "history.jsonl" else (read_history,):
+        with pytest.raises(DataError, match=f"{name}: (has no metrics of every round|is damaged)"):
             read(folder)
-
-
-@pytest.mark.parametrize("history", [{}, 7, "auc", [{"auc": 0.5}, None], [{"auc": "1"}], [[]]])
-def test_a_history_in_a_manifest_that_is_none_is_named(history: Any, tmp_path: Path) -> None:
-    """A network's."""
-    manifest = json.loads((SAMPLE / "manifest.json").read_text())
-    shutil.copytree(SAMPLE, tmp_path / "model")
-    write_trees(tmp_path / "model", manifest | {"history": history}, [])
-    with pytest.raises(DataError, match=r"manifest.json: has no metrics of every round"):
-        read_history(tmp_path / "model")

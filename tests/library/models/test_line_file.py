@@ -43,18 +43,18 @@ class Numbers:
 
 
 @contextmanager
-def _killed(
+def killed(
     patch: pytest.MonkeyPatch, owner: object, call: str, error: BaseException, *, after: bool = False
 ) -> Iterator[None]:
     real = getattr(owner, call)
 
-    def killed(*arguments: object) -> None:
+    def kill(*arguments: object) -> None:
         if after:
             real(*arguments)
         raise error
 
     with patch.context() as patched:
-        patched.setattr(owner, call, killed)
+        patched.setattr(owner, call, kill)
         with pytest.raises(type(error)):
             yield
 
@@ -157,7 +157,7 @@ def test_a_kill_at_a_write_leaves_the_line_or_none(
     """The process that goes on and the next one agree; a line that was returned is there."""
     numbers = Numbers(tmp_path).add(*range(lines))
     owner, name = (os, "fsync") if call == "sync" else (line_file, "append" if lines else "write_whole")
-    with _killed(monkeypatch, owner, name, PowerCut(), after=after):
+    with killed(monkeypatch, owner, name, PowerCut(), after=after):
         numbers.add(7)
     held = Numbers(tmp_path).of()
     assert held in ([*range(lines)], [*range(lines), 7])
@@ -199,7 +199,7 @@ def test_lines_are_replaced_whole_or_not_at_all(
 ) -> None:
     """Until the new file is in place the old one stands."""
     numbers = Numbers(tmp_path).add(0, 1, 2, 3)
-    with _killed(monkeypatch, Path, "replace", PowerCut()):
+    with killed(monkeypatch, Path, "replace", PowerCut()):
         change(numbers.file)
     assert numbers.of() == Numbers(tmp_path).of() == [0, 1, 2, 3]
     change(numbers.file)

@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.library.trees.tables import Parties, labels_for, signal, table
+from tests.library.trees.boosters import stored_trees
+from tests.library.trees.decisions import raw_decisions
+from tests.library.trees.tables import Parties, encoded, labels_for, signal, table
 from treetap.errors import BadInput
 from treetap.lab.experiment.xgboost_export import Column, feature_names, threshold_of, xgboost_model
 from treetap.models.own_split import OwnSplit
 from treetap.trees import centralised
-from treetap.trees.binning import bin_table
-from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below
+from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below, route
 from treetap.trees.grower import CentralTrees
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.shapley import Attributions, attributions
@@ -45,29 +46,34 @@ BOOSTED = [
 
 
 def _trained(parties: Parties, labels: npt.NDArray[Any], params: TreeParams, classes: int) -> CentralTrees:
-    binned = [(name, bin_table(X, [str(j) for j in range(X.shape[1])], params.max_bin)) for name, X in parties]
     if isinstance(params, ForestParams):
         return centralised.train_forest(parties, labels, params, classes)
     assert isinstance(params, BoostingParams)
-    return centralised.train(binned, labels, params, classes)
+    return centralised.train(encoded(parties, params.max_bin), labels, params, classes)
 
 
-def _exported(
-    model: CentralTrees, parties: Parties, folder: Path, *, values: bool = True
-) -> tuple[Any, dict[str, Any]]:
+def _model(
+    params: TreeParams, classes: int, records: int, widths: list[int], missing: float = 0.0
+) -> tuple[CentralTrees, Parties]:
+    """A model of a drawn table, and the table."""
+    parties = table(5, records, widths, missing=missing)
+    objective = params.objective if isinstance(params, BoostingParams) else "multi:softprob"
+    labels = labels_for(objective if classes else "reg:squarederror", signal(parties, 7), classes or 2)
+    return _trained(parties, labels, params, classes), parties
+
+
+def _exported(model: CentralTrees, parties: Parties, folder: Path) -> tuple[Any, dict[str, Any]]:
     """The model in XGBoost, and the content of its file."""
-
-    def meaning(split: Split) -> OwnSplit:
-        it, cut = model.entry(split)
-        return OwnSplit(split.handle, split.node, it.feature, it.bin, cut, it.missing_left)
-
-    columns = {name: [Column(f"c{j}", X[:, j] if values else None) for j in range(X.shape[1])] for name, X in parties}
-    content = xgboost_model(model.ensemble, meaning, columns, {"treetap": "{}"})
+    columns = {name: [Column(f"c{j}", X[:, j]) for j in range(X.shape[1])] for name, X in parties}
+    content = xgboost_model(
+        model.ensemble,
+        lambda split: OwnSplit.of(split.handle, split.node, *model.entry(split)),
+        columns,
+        {"treetap": "{}"},
+    )
     path = folder / "model.json"
     path.write_text(json.dumps(content))
-    booster = xgb.Booster()
-    booster.load_model(path)
-    return booster, content
+    return xgb.Booster(model_file=path), content
 
 
 def _trees(content: dict[str, Any]) -> list[dict[str, Any]]:
@@ -77,20 +83,10 @@ def _trees(content: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _expected(model: CentralTrees, parties: Parties) -> Floats:
     """Raw scores (n, outputs)."""
-    columns = dict(parties)
-
-    def reached(tree: Tree) -> npt.NDArray[np.int64]:
-        at = np.ones(len(parties[0][1]), dtype=np.int64)
-        for split in sorted(tree.splits, key=lambda each: each.node):
-            it, cut = model.entry(split)
-            rows = np.flatnonzero(at == split.node)
-            values = columns[split.owner][rows, it.feature]
-            left = np.where(np.isnan(values), it.missing_left, values < cut)
-            at[rows] = np.where(left, 2 * split.node, 2 * split.node + 1)
-        return at
-
-    ensemble = model.ensemble
-    return ensemble.summed((tree.values(reached(tree)) for tree in ensemble.used_trees), len(parties[0][1]))
+    n, goes_left = len(parties[0][1]), raw_decisions(model, parties)
+    reached = (route(tree.splits, n, goes_left) for tree in model.ensemble.used_trees)
+    values = (tree.values(nodes) for tree, nodes in zip(model.ensemble.used_trees, reached, strict=True))
+    return model.ensemble.summed(values, n)
 
 
 def _matrix(parties: Parties) -> Any:
@@ -101,12 +97,10 @@ def _matrix(parties: Parties) -> Any:
 @pytest.mark.parametrize(("objective", "strategy", "classes", "more"), BOOSTED)
 def test_boosted_trees(objective: str, strategy: str, classes: int, more: dict[str, Any], tmp_path: Path) -> None:
     """Margins and outcomes of the records of the training and of new ones, with missing values; and a round trip."""
-    parties = table(5, 150, [3, 2], missing=0.2)
-    labels = labels_for(objective, signal(parties, 7), classes)
     params = BoostingParams(
         objective=objective, multi_strategy=strategy, n_estimators=6, max_depth=4, max_bin=40, **more
     )
-    model = _trained(parties, labels, params, classes)
+    model, parties = _model(params, classes, 150, [3, 2], missing=0.2)
     booster, content = _exported(model, parties, tmp_path)
     fresh = [(name, X.astype(np.float32).astype(np.float64)) for name, X in table(6, 200, [3, 2], missing=0.3)]
     for asked in (parties, fresh):
@@ -118,7 +112,7 @@ def test_boosted_trees(objective: str, strategy: str, classes: int, more: dict[s
         np.testing.assert_allclose(booster.predict(matrix), outcome, rtol=1e-5, atol=1e-6)
     assert booster.feature_names == ["p0.c0", "p0.c1", "p0.c2", "p1.c0", "p1.c1"]
     assert booster.attr("treetap") == "{}"
-    for tree, written in zip(_trees(json.loads(bytes(booster.save_raw("json")))), _trees(content), strict=True):
+    for tree, written in zip(stored_trees(booster), _trees(content), strict=True):
         for key, value in written.items():
             both = tree[key], value
             if key == "split_conditions" and strategy == "multi_output_tree":  # of a leaf it means nothing
@@ -126,17 +120,14 @@ def test_boosted_trees(objective: str, strategy: str, classes: int, more: dict[s
             rounded = isinstance(value, list)
             assert (np.float32(both[0]) == np.float32(both[1])).all() if rounded else both[0] == both[1], key
     if "early_stopping_rounds" in more:
-        best = model.ensemble.best_round
-        assert best is not None
-        assert booster.attr("best_iteration") == str(best)
-        assert booster.num_boosted_rounds() == best + 1 < params.n_estimators
+        assert booster.attr("best_iteration") == str(model.ensemble.best_round)
+        rounds = len(model.ensemble.used_trees) // model.ensemble.trees_per_round
+        assert booster.num_boosted_rounds() == rounds < params.n_estimators
 
 
 def test_scikit_learns_interface(tmp_path: Path) -> None:
     """XGBClassifier loads the file too; importances by gain and weight are the model's."""
-    parties = table(5, 100, [2, 2])
-    labels = labels_for("binary:logistic", signal(parties, 7), 2)
-    model = _trained(parties, labels, BoostingParams(n_estimators=3, max_depth=3), 2)
+    model, parties = _model(BoostingParams(n_estimators=3, max_depth=3), 2, 100, [2, 2])
     booster, _ = _exported(model, parties, tmp_path)
     classifier = xgb.XGBClassifier()
     classifier.load_model(tmp_path / "model.json")
@@ -151,10 +142,8 @@ def test_scikit_learns_interface(tmp_path: Path) -> None:
 @pytest.mark.parametrize("classes", [0, 2, 3])
 def test_forests(classes: int, tmp_path: Path) -> None:
     """Trees add up to the mean: class frequencies are numbers of several targets."""
-    parties = table(5, 120, [3, 2])
-    labels = labels_for("multi:softprob" if classes else "reg:squarederror", signal(parties, 7), classes or 2)
     params = ForestParams(n_estimators=5, max_depth=4, criterion="gini" if classes else "squared_error")
-    model = _trained(parties, labels, params, classes)
+    model, parties = _model(params, classes, 120, [3, 2])
     booster, _ = _exported(model, parties, tmp_path)
     expected = _expected(model, parties)
     found = booster.predict(_matrix(parties)).reshape(expected.shape)
@@ -163,18 +152,12 @@ def test_forests(classes: int, tmp_path: Path) -> None:
 
 def _attributed(model: CentralTrees, parties: Parties) -> Attributions:
     """Shapley values of the records, a player for each feature."""
-    columns = dict(parties)
-
-    def goes_left(split: Split) -> npt.NDArray[np.bool_]:
-        it, cut = model.entry(split)
-        values = columns[split.owner][:, it.feature]
-        return np.where(np.isnan(values), it.missing_left, values < cut)
 
     def player(split: Split) -> str:
         return f"{split.owner}.c{model.entry(split)[0].feature}"
 
     players = [f"{name}.c{j}" for name, X in parties for j in range(X.shape[1])]
-    return attributions(model.ensemble, player, goes_left, players, len(parties[0][1]))
+    return attributions(model.ensemble, player, raw_decisions(model, parties), players, len(parties[0][1]))
 
 
 @pytest.mark.second_tier(but=4)
@@ -186,12 +169,10 @@ def test_attributions_are_xgboosts_contributions(
     objective: str, strategy: str, classes: int, more: dict[str, Any], rows: int, tmp_path: Path
 ) -> None:
     """`pred_contribs` of the exported model, the bias included; of fewer records than a path has patterns, and more."""
-    parties = table(5, 200, [3, 2], missing=0.2)
-    labels = labels_for(objective, signal(parties, 7), classes)
     params = BoostingParams(
         objective=objective, multi_strategy=strategy, n_estimators=6, max_depth=5, max_bin=40, **more
     )
-    model = _trained(parties, labels, params, classes)
+    model, parties = _model(params, classes, 200, [3, 2], missing=0.2)
     booster, _ = _exported(model, parties, tmp_path)
     asked = [(name, X[:rows].astype(np.float32).astype(np.float64)) for name, X in parties]
     found = _attributed(model, asked)
@@ -204,41 +185,24 @@ def test_attributions_are_xgboosts_contributions(
     np.testing.assert_allclose(found.values.sum(axis=1) + found.expected, exact, rtol=0, atol=1e-12 * scale)
 
 
-def test_attributions_see_subtrees_of_the_label_holder(tmp_path: Path) -> None:
-    """The values of records are those of the tree that decides them, as in XGBoost's file."""
-    parties = table(5, 90, [2, 2])
-    labels = labels_for("binary:logistic", signal(parties, 7), 2)
-    model = _trained(parties, labels, BoostingParams(n_estimators=1, max_depth=3), 2)
+def test_subtrees_of_the_label_holder(tmp_path: Path) -> None:
+    """Records' values are those of the deciding tree; what others know of a tree below a local root is left out."""
+    model, parties = _model(BoostingParams(n_estimators=1, max_depth=3), 2, 90, [2, 2])
     (tree,) = model.ensemble.trees
     own = next(split for split in tree.splits if split.owner == "p0")
     (cover,) = (node.cover for node in (*tree.splits, *tree.leaves) if node.node == 2)
-    split, leaves = (
-        Split(2, "p0", own.handle, 1.0, cover),
-        (Leaf(4, (0.5,), cover / 4), Leaf(5, (-0.5,), cover * 3 / 4)),
-    )
-    changed = Tree(tree.index, tree.outputs, tree.splits, tree.leaves, (Subtree(2, (split,), leaves),))
+    split = Split(2, "p0", own.handle, 1.0, cover)
+    local = Subtree(2, (split,), (Leaf(4, (0.5,), cover / 4), Leaf(5, (-0.5,), cover * 3 / 4)))
+    changed = Tree(tree.index, tree.outputs, tree.splits, tree.leaves, (local,))
     before = _attributed(model, parties)
     object.__setattr__(model.ensemble, "trees", (changed,))
-    booster, _ = _exported(model, parties, tmp_path)
+    booster, content = _exported(model, parties, tmp_path)
     found = _attributed(model, parties)
     theirs = booster.predict(_matrix(parties), pred_contribs=True)
     np.testing.assert_allclose(found.values[:, :, 0], theirs[:, :4], rtol=0, atol=1e-6)
     np.testing.assert_allclose(found.expected[0], theirs[0, 4], rtol=0, atol=1e-6)
     assert np.abs(found.values - before.values).max() > 0.05
-
-
-def test_subtrees_of_the_label_holder_are_in_their_place(tmp_path: Path) -> None:
-    """What other parties know of a tree below a local subtree's root is left out."""
-    parties = table(5, 90, [2, 2])
-    labels = labels_for("binary:logistic", signal(parties, 7), 2)
-    model = _trained(parties, labels, BoostingParams(n_estimators=1, max_depth=3), 2)
-    (tree,) = model.ensemble.trees
-    own = next(split for split in tree.splits if split.owner == "p0")
-    local = Subtree(2, (Split(2, "p0", own.handle, 1.0, 8.0),), (Leaf(4, (0.5,), 4.0), Leaf(5, (-0.5,), 4.0)))
-    changed = Tree(tree.index, tree.outputs, tree.splits, tree.leaves, (local,))
-    object.__setattr__(model.ensemble, "trees", (changed,))
-    booster, content = _exported(model, parties, tmp_path)
-    it, cut = model.entry(local.splits[0])
+    it, cut = model.entry(split)
     values = dict(parties)["p0"][:, it.feature]
     root, first = model.entry(tree.splits[0])
     left = dict(parties)[tree.splits[0].owner][:, root.feature] < first

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.second_tier
 
 DRAWS = Draws(b"k")
 GREY, COLOUR = InputShape(0, ((1, 28, 14),)), InputShape(0, ((3, 8, 8),))
+TINY = InputShape(0, ((1, 4, 4),))
 RESNET_18 = Bottom(kind="resnet", channels=(64,), blocks=(2, 2, 2, 2), width=10, norm="batch")
 
 
@@ -46,6 +47,11 @@ def weights(model: torch.nn.Module) -> int:
         (
             Bottom(kind="resnet", channels=(2,), blocks=(1, 1, 1), width=3, pool="none"), GREY, (5, 1, 28, 14),
             (18 + 4) + (36 + 4) * 2 + (72 + 8 + 144 + 8 + 8 + 8) + (288 + 16 + 576 + 16 + 32 + 16) + 8 * 7 * 4 * 3 + 3,
+        ),
+        (Bottom(kind="cnn", channels=(2, 2), width=3), TINY, (5, 1, 4, 4), (18 + 4) + (36 + 4) + 2 * 3 + 3),
+        (
+            Bottom(kind="resnet", channels=(1,), blocks=(1, 1), width=3), TINY, (5, 1, 4, 4),
+            (9 + 2) + (9 + 2) * 2 + (18 + 4 + 36 + 4 + 2 + 4) + 2 * 3 + 3,
         ),
     ],
 )  # fmt: skip
@@ -144,53 +150,48 @@ def test_batch_normalisation() -> None:
     assert int(model.norm0.num_batches_tracked) == 2
 
 
-@pytest.mark.parametrize("kind", ["cnn", "resnet"])
-@pytest.mark.parametrize(
-    ("shape", "said"),
-    [
-        (InputShape(4), "4 numbers and 0 columns of images"),
-        (InputShape(1, ((1, 8, 8),)), "1 numbers and 1 columns of images"),
-        (InputShape(0, ((1, 8, 8), (1, 8, 8))), "0 numbers and 2 columns of images"),
-        (InputShape(0), "0 numbers and 0 columns of images"),
+HUGE = "the model has {} weights; at most 100,000,000: name smaller"
+REFUSED = [
+    # each halving is of images that have two rows and two columns at least
+    (
+        Bottom(kind="cnn", channels=(2, 2, 2)),
+        TINY,
+        "channels has 3 entries: each halves the images, which are too small",
+    ),
+    (
+        Bottom(kind="resnet", channels=(1,), blocks=(1, 1, 1)),
+        TINY,
+        "blocks has 3 entries: each but the first halves the images, which are too",
+    ),
+    # before one weight takes memory
+    (Bottom(hidden=(65_536, 65_536), width=1), InputShape(1), HUGE.format("4,295,229,441")),
+    (Bottom(width=65_536), InputShape(0, ((3, 100, 100),)), HUGE.format("1,966,145,536")),
+    (Bottom(kind="cnn", channels=(65_536,) * 2, width=1), COLOUR, HUGE.format("38,656,999,425")),
+    (Bottom(kind="resnet", channels=(32_768,), blocks=(1, 1), width=1), COLOUR, HUGE.format("79,458,435,073")),
+    # convolutions take one column of images
+    *[
+        (
+            Bottom(kind=kind, channels=(4,), blocks=(1,) if kind == "resnet" else ()),
+            shape,
+            f"kind = '{kind}' takes one column of images and no other; .*{said}: name",
+        )
+        for kind in ("cnn", "resnet")
+        for shape, said in (
+            (InputShape(4), "4 numbers and 0 columns of images"),
+            (InputShape(1, ((1, 8, 8),)), "1 numbers and 1 columns of images"),
+            (InputShape(0, ((1, 8, 8), (1, 8, 8))), "0 numbers and 2 columns of images"),
+            (InputShape(0), "0 numbers and 0 columns of images"),
+        )
     ],
-)
-def test_convolutions_take_one_column_of_images(kind: str, shape: InputShape, said: str) -> None:
-    """The error says what the table has and what to do."""
-    settings = Bottom(kind=kind, channels=(4,), blocks=(1,) if kind == "resnet" else ())
-    with pytest.raises(DataError, match=f"kind = '{kind}' takes one column of images and no other; .*{said}: name"):
+]
+
+
+@pytest.mark.parametrize(("settings", "shape", "said"), REFUSED)
+def test_models_that_cannot_be(settings: Bottom, shape: InputShape, said: str) -> None:
+    """The error says what the table or the settings have; the label holder's model has the bound of every party's."""
+    with pytest.raises(DataError, match=said):
         bottom_model(settings, shape, DRAWS)
-
-
-def test_images_that_are_too_small_are_refused() -> None:
-    """Halved once too often: the error names the field and how many entries it has."""
-    tiny = InputShape(0, ((1, 4, 4),))
-    assert bottom_model(Bottom(kind="cnn", channels=(2, 2)), tiny, DRAWS)(torch.zeros(2, 1, 4, 4)).shape == (2, 32)
-    with pytest.raises(DataError, match="channels has 3 entries: each halves the images, which are too small"):
-        bottom_model(Bottom(kind="cnn", channels=(2, 2, 2)), tiny, DRAWS)
-    stages = Bottom(kind="resnet", channels=(1,), blocks=(1, 1))
-    assert bottom_model(stages, tiny, DRAWS)(torch.zeros(1, 1, 4, 4)).shape == (1, 32)
-    with pytest.raises(DataError, match="blocks has 3 entries: each but the first halves the images, which are too"):
-        bottom_model(Bottom(kind="resnet", channels=(1,), blocks=(1, 1, 1)), tiny, DRAWS)
-
-
-@pytest.mark.parametrize(
-    ("settings", "shape", "count"),
-    [
-        (Bottom(hidden=(65_536, 65_536), width=1), InputShape(1), "4,295,229,441"),
-        (Bottom(width=65_536), InputShape(0, ((3, 100, 100),)), "1,966,145,536"),
-        (Bottom(kind="cnn", channels=(65_536,) * 2, width=1), COLOUR, "38,656,999,425"),
-        (Bottom(kind="resnet", channels=(32_768,), blocks=(1, 1), width=1), COLOUR, "79,458,435,073"),
-    ],
-)
-def test_models_that_would_fill_the_memory_are_refused(settings: Bottom, shape: InputShape, count: str) -> None:
-    """The error says how many weights there would be, before one of them takes memory."""
-    with pytest.raises(DataError, match=f"bottom: the model has {count} weights; at most 100,000,000: name smaller"):
-        bottom_model(settings, shape, DRAWS)
-
-
-def test_a_top_that_would_fill_the_memory_is_refused() -> None:
-    """The label holder's model has the bound of every party's."""
-    with pytest.raises(DataError, match="top: the model has 4,295,229,441 weights; at most 100,000,000"):
+    with pytest.raises(DataError, match="top: " + HUGE.format("4,295,229,441")):
         top_model(Top((65_536, 65_536)), 1, 1, DRAWS)
 
 

@@ -156,14 +156,6 @@ def test_a_state_continues_bit_by_bit() -> None:
     assert all(np.array_equal(values, again[name]) for name, values in expected.items())
 
 
-def test_another_state_is_refused() -> None:
-    """The state of no predictor, as of a job that began without DIMIP, or of another width."""
-    with pytest.raises(ValueError, match=r"weights of predictor: .*linear0\.bias.* missing or superfluous"):
-        term().load({})
-    with pytest.raises(ValueError, match=r"weight predictor/linear0\.weight: shape \(128, 5\), not \(128, 2\)"):
-        term().load(Dimip("shop", 5, 3, LAMBDA, Draws(KEY)).state())
-
-
 def test_the_predictor_is_an_mlp_of_three_layers() -> None:
     """As many outputs as classes, and other initial weights for another party."""
     one, other = (Dimip(name, 2, 3, LAMBDA, Draws(KEY)).state() for name in ("shop", "telco"))

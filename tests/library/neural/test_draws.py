@@ -45,17 +45,12 @@ def test_names_do_not_collide() -> None:
 
 def test_private_keys_differ_and_parties_of_a_reproducible_job_too() -> None:
     """Two parties never begin with the same weights; a reproducible one begins twice with the same."""
-    assert len(new_key()) == KEY_BYTES
+    assert (len(new_key()), repr(Draws(b"secret"))) == (KEY_BYTES, "<Draws>")
     keys = [Draws(new_key()), Draws(new_key()), Draws.of_job(1), Draws.of_job(11)]
     keys += [Draws.reproducible(1, "a"), Draws.reproducible(1, "b"), Draws.reproducible(11, "a")]
     assert len({each.keys(1, "bottom")[0] for each in keys}) == len(keys)
     again = Draws.reproducible(1, "a").uniform(4, "bottom")
     assert np.array_equal(Draws.reproducible(1, "a").uniform(4, "bottom"), again)
-
-
-def test_a_key_stays_out_of_logs() -> None:
-    """The text of an object that lands in a message holds no byte of the key."""
-    assert repr(Draws(b"secret")) == "<Draws>"
 
 
 def test_uniform_and_whole_numbers_fill_their_range() -> None:
@@ -97,16 +92,11 @@ def test_an_order_is_a_permutation_with_ties_in_place(monkeypatch: pytest.Monkey
 
 
 def test_what_has_probability_0_never_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even by the smallest of all numbers."""
+    """Not even by the smallest of all numbers; a probability of 1 always does, others as often as they say."""
+    draws = Draws(b"k")
+    assert all(draws.happens(1.0, number) for number in range(50))
+    share = np.mean([draws.happens(0.3, "p", number) for number in range(2000)])
+    assert abs(share - 0.3) < 6 * np.sqrt(0.21 / 2000)
     monkeypatch.setattr(Draws, "keys", lambda *_: np.zeros(1, dtype=np.uint64))
     assert not Draws(b"k").happens(0.0, "p")
     assert Draws(b"k").happens(2.0**-53, "p")
-
-
-def test_chances() -> None:
-    """Probability 0 never happens, 1 always, and 0.3 in its share of 2,000 draws."""
-    draws = Draws(b"k")
-    assert not any(draws.happens(0.0, number) for number in range(50))
-    assert all(draws.happens(1.0, number) for number in range(50))
-    share = np.mean([draws.happens(0.3, "p", number) for number in range(2_000)])
-    assert abs(share - 0.3) < 6 * np.sqrt(0.21 / 2_000)

@@ -64,41 +64,31 @@ def test_another_scale_has_other_noise() -> None:
     assert np.abs(large - 2 * small).min() > 1e-3
 
 
-def test_a_scale_of_0_changes_nothing() -> None:
-    """No noise, and no negative zero."""
-    assert np.array_equal(sent(GradientDefence("noise")), GRADIENT.numpy())
+EQUAL, SAME = torch.tensor([[1.0, -1.0], [1.0, -1.0]]), torch.ones(2, 2)
 
 
 @pytest.mark.parametrize(
-    ("share", "expected"),
+    ("defence", "gradient", "expected"),
     [
-        (0.0, [[0.5, -2.0, 0.1], [0.0, 1.0, -0.3]]),
-        (0.5, [[0.5, -2.0, 0.0], [0.0, 1.0, 0.0]]),
-        (0.9, [[0.0, -2.0, 0.0], [0.0, 0.0, 0.0]]),
-        (1.0, [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]),
+        (GradientDefence("noise"), GRADIENT, [[0.5, -2.0, 0.1], [0.0, 1.0, -0.3]]),
+        (GradientDefence("ppdl", share=1.0, threshold=0.5), GRADIENT, [[0.5, -2.0, 0.0], [0.0, 1.0, 0.0]]),
+        # compression keeps the largest; of equal sizes it drops the first
+        (GradientDefence("compression", share=0.0), GRADIENT, [[0.5, -2.0, 0.1], [0.0, 1.0, -0.3]]),
+        (GradientDefence("compression", share=0.5), GRADIENT, [[0.5, -2.0, 0.0], [0.0, 1.0, 0.0]]),
+        (GradientDefence("compression", share=0.9), GRADIENT, [[0.0, -2.0, 0.0], [0.0, 0.0, 0.0]]),
+        (GradientDefence("compression", share=1.0), GRADIENT, [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]),
+        (GradientDefence("compression", share=0.5), EQUAL, [[0.0, 0.0], [1.0, -1.0]]),
+        # multiples of an interval of 4, 2, 1 and ½; one number that is there alone has no interval
+        *[(GradientDefence("levels", levels=levels), EQUAL, EQUAL.tolist()) for levels in (4, 8)],
+        *[(GradientDefence("levels", levels=levels), EQUAL, [[0.0, 0.0], [0.0, 0.0]]) for levels in (1, 2)],
+        (GradientDefence("levels", levels=2), SAME, [[1.0, 1.0], [1.0, 1.0]]),
     ],
 )
-def test_compression_keeps_the_largest(share: float, expected: list[list[float]]) -> None:
-    """By size over the whole batch: of six numbers, this share becomes 0."""
-    assert np.array_equal(sent(GradientDefence("compression", share=share)), np.array(expected, dtype=np.float32))
-    assert np.array_equal(GRADIENT.numpy()[0], np.array([0.5, -2.0, 0.1], dtype=np.float32))
-
-
-def test_of_equal_sizes_compression_drops_the_first() -> None:
-    """The order of equal numbers is the same on every machine."""
-    equal = torch.tensor([[1.0, -1.0], [1.0, -1.0]])
-    assert sent(GradientDefence("compression", share=0.5), equal).tolist() == [[0.0, 0.0], [1.0, -1.0]]
-
-
-@pytest.mark.parametrize(
-    ("levels", "step"),
-    [(1, 4.0), (2, 2.0), (4, 1.0), (8, 0.5)],
-)
-def test_levels_are_multiples_of_an_interval(levels: int, step: float) -> None:
-    """Two deviations on each side of 0 are `levels` intervals; the deviation of these numbers is 1."""
-    gradient = torch.tensor([[1.0, -1.0], [1.0, -1.0]])
-    expected = np.round(gradient.numpy() / step) * step
-    assert np.array_equal(sent(GradientDefence("levels", levels=levels), gradient), expected)
+def test_without_noise_by_hand(defence: GradientDefence, gradient: torch.Tensor, expected: list[list[float]]) -> None:
+    """And the gradient itself stays as it was."""
+    before = gradient.clone()
+    assert np.array_equal(sent(defence, gradient), np.array(expected, dtype=np.float32))
+    assert torch.equal(gradient, before)
 
 
 def test_levels_beside_a_rule_by_hand() -> None:
@@ -110,7 +100,6 @@ def test_levels_beside_a_rule_by_hand() -> None:
     defence = GradientDefence("levels", levels=2, scale=0.1)
     noise = DRAWS.laplace(0.1, 6, *named(defence, GRADIENT)).reshape(2, 3)
     assert sent(defence) == pytest.approx(expected + noise, rel=1e-5)
-    assert sent(GradientDefence("levels", levels=2), torch.ones(2, 2)).tolist() == [[1.0, 1.0], [1.0, 1.0]]
 
 
 def ppdl_by_hand(defence: GradientDefence, gradient: np.ndarray) -> np.ndarray:
@@ -135,9 +124,3 @@ def test_ppdl_by_hand(share: float, threshold: float) -> None:
     found = sent(defence, torch.from_numpy(gradient))
     assert found == pytest.approx(ppdl_by_hand(defence, gradient), abs=1e-6)
     assert np.count_nonzero(found) <= np.ceil(share * 60)
-
-
-def test_ppdl_without_noise_is_a_threshold() -> None:
-    """All numbers that reach it, as they are."""
-    found = sent(GradientDefence("ppdl", share=1.0, threshold=0.5))
-    assert np.array_equal(found, np.array([[0.5, -2.0, 0.0], [0.0, 1.0, 0.0]], dtype=np.float32))

@@ -42,42 +42,38 @@ def scaled(which: Table, records: list[int] | None = None) -> np.ndarray:
     return np.asarray(InputScaler.fit(which, fitted).apply(which).batch(every(which)).numpy())
 
 
-def test_numbers_are_standardised_on_the_records_of_the_training() -> None:
-    """Mean 3 and deviation 2 of the first two; the third is measured by them."""
-    found = scaled(table({"x": [1.0, 5.0, 11.0]}), [0, 1])
-    assert found.tolist() == [[-1.0], [1.0], [4.0]]
+RED = Category("one-hot", ["red"], ["colour=red"])
+BOTH = Category("one-hot", ["blue", "red"], ["colour=blue", "colour=red"])
+SCALED: list[tuple[dict[str, list[float]], Category | None, list[int] | None, list[list[float]]]] = [
+    # by the mean and the deviation of the records of the training
+    ({"x": [1.0, 5.0, 11.0]}, None, [0, 1], [[-1.0], [1.0], [4.0]]),
+    # a missing cell is the mean beside an indicator, one that is missing later only the mean
+    ({"x": [1.0, NAN, 5.0]}, None, None, [[-1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]),
+    ({"x": [1.0, 5.0, NAN]}, None, [0, 1], [[-1.0], [1.0], [0.0]]),
+    ({"x": [NAN, NAN]}, None, None, [[0.0, 1.0], [0.0, 1.0]]),
+    # categories stay as they are, and a missing text has one indicator
+    (
+        {"colour=red": [1.0, 0.0, 0.0, 0.0], "x": [1.0, 5.0, 1.0, 5.0]},
+        RED,
+        None,
+        [[1.0, -1.0], [0.0, 1.0], [0.0, -1.0], [0.0, 1.0]],
+    ),
+    (
+        {"colour=blue": [1.0, NAN], "colour=red": [0.0, NAN], "x": [NAN, 1.0]},
+        BOTH,
+        None,
+        [[1.0, 0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0, 0.0]],
+    ),
+]
 
 
-def test_a_missing_cell_is_the_mean_beside_an_indicator() -> None:
-    """The indicator stands after all numbers; a column without a missing cell has none."""
-    found = scaled(table({"x": [1.0, NAN, 5.0], "y": [4.0, 8.0, 6.0]}))
-    assert found[:, 0].tolist() == [-1.0, 0.0, 1.0]
-    assert found[:, 2].tolist() == [0.0, 1.0, 0.0]
-    assert found.shape == (3, 3)
-
-
-def test_a_cell_that_is_missing_later_only_is_the_mean() -> None:
-    """The network has no input for it: the shape of the training stays."""
-    train, later = table({"x": [1.0, 5.0]}), table({"x": [NAN, 5.0]})
-    found = InputScaler.fit(train, every(train)).apply(later).batch(every(later))
-    assert found.tolist() == [[0.0], [1.0]]
-
-
-def test_categories_stay_as_they_are() -> None:
-    """A feature that is one category of a column of text is 0 or 1, however rare it is."""
-    category = Category("one-hot", ["red"], ["colour=red"])
-    which = table({"colour=red": [1.0, 0.0, 0.0, 0.0], "x": [1.0, 5.0, 1.0, 5.0]}, categories={"colour": category})
-    assert which.made == {"colour=red"}
-    assert scaled(which).tolist() == [[1.0, -1.0], [0.0, 1.0], [0.0, -1.0], [0.0, 1.0]]
-
-
-def test_a_missing_text_has_one_indicator() -> None:
-    """Its categories are missing together: one input says so, beside that of a number."""
-    category = Category("one-hot", ["blue", "red"], ["colour=blue", "colour=red"])
-    columns = {"colour=blue": [1.0, NAN], "colour=red": [0.0, NAN], "x": [NAN, 1.0]}
-    which = table(columns, categories={"colour": category})
-    assert InputScaler.fit(which, every(which)).indicated == (0, 2)
-    assert scaled(which).tolist() == [[1.0, 0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0, 0.0]]
+@pytest.mark.parametrize(("columns", "category", "records", "expected"), SCALED)
+def test_numbers_by_hand(
+    columns: dict[str, list[float]], category: Category | None, records: list[int] | None, expected: list[list[float]]
+) -> None:
+    which = table(columns, categories={} if category is None else {"colour": category})
+    assert which.made == set([] if category is None else category.features)
+    assert scaled(which, records).tolist() == expected
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6 + 0.1, -1e300])
@@ -88,25 +84,6 @@ def test_a_constant_column_is_zero(value: float) -> None:
     assert scaler.deviation == (1.0,)
     assert not scaler.apply(train).batch(every(train)).any()
     assert scaler.apply(later).batch(every(later)).tolist() == [[np.float32(value + 0.5 - value)]]
-
-
-def test_a_column_of_missing_cells() -> None:
-    """Nothing is known of it: zeros, and an indicator that is 1."""
-    assert scaled(table({"x": [NAN, NAN]})).tolist() == [[0.0, 1.0], [0.0, 1.0]]
-
-
-def test_numbers_too_large_for_a_deviation_are_refused() -> None:
-    """The error names the file and the column; two numbers that differ by less than a deviation has digits are not."""
-    with pytest.raises(DataError, match=r"own\.csv: column 'x': the numbers are too large to standardise; rescale"):
-        scaled(table({"x": [1e200, -1e200]}))
-    assert np.isfinite(scaled(table({"x": [1e-200, 2e-200]}))).all()
-
-
-def test_a_number_far_from_the_training_is_refused() -> None:
-    """It would be infinite in float32, and every score with it."""
-    train, later = table({"y": [0.0, 1.0], "x": [0.0, 1.0]}), table({"y": [0.0], "x": [1e40]})
-    with pytest.raises(DataError, match="column 'x' has a number too far from those of the training"):
-        InputScaler.fit(train, every(train)).apply(later)
 
 
 def test_a_table_without_columns() -> None:
@@ -174,26 +151,37 @@ def test_a_scaler_survives_its_manifest() -> None:
     assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        table({"y": [1.0]}, tensors={"photo": np.zeros((1, 2, 2), dtype=np.uint8)}),
-        table({"x": [1.0]}),
-        table({"x": [1.0]}, tensors={"other": np.zeros((1, 2, 2), dtype=np.uint8)}),
+def _pixels(*shape: int) -> dict[str, Any]:
+    return {"photo": np.zeros(shape, dtype=np.uint8)}
+
+
+OTHER = "has other columns than the table on which the model was trained"
+REFUSED: list[tuple[Table, Table, str]] = [
+    (table({"x": [1e200, -1e200]}), table({}, 1), "column 'x': the numbers are too large to standardise; rescale"),
+    (
+        table({"y": [0.0, 1.0], "x": [0.0, 1.0]}),
+        table({"y": [0.0], "x": [1e40]}),
+        "column 'x' has a number too far from those of the training",
+    ),
+    *[
+        (table({"x": [1.0, 2.0]}, tensors=_pixels(2, 2, 2)), other, OTHER)
+        for other in (
+            table({"y": [1.0]}, tensors=_pixels(1, 2, 2)),
+            table({"x": [1.0]}),
+            table({"x": [1.0]}, tensors={"other": np.zeros((1, 2, 2), dtype=np.uint8)}),
+        )
     ],
-)
-def test_other_columns_are_refused(other: Table) -> None:
-    """A model's inputs are those of its training, by name."""
-    which = table({"x": [1.0, 2.0]}, tensors={"photo": np.zeros((2, 2, 2), dtype=np.uint8)})
-    with pytest.raises(DataError, match=r"own\.csv: has other columns than the table on which the model was trained"):
-        InputScaler.fit(which, every(which)).apply(other)
+    (
+        table({}, 2, tensors=_pixels(2, 28, 14)),
+        table({}, 2, tensors=_pixels(2, 3, 28, 28)),
+        "column 'photo' has images of 3 × 28 × 28, and those of the training have 1 × 28",
+    ),
+]
 
 
-def test_images_of_another_shape_are_refused() -> None:
-    """The error names the column and both shapes."""
-    which = table({}, 2, tensors={"photo": np.zeros((2, 28, 14), dtype=np.uint8)})
-    other = table({}, 2, tensors={"photo": np.zeros((2, 3, 28, 28), dtype=np.uint8)})
-    with pytest.raises(
-        DataError, match="column 'photo' has images of 3 × 28 × 28, and those of the training have 1 × 28"
-    ):
-        InputScaler.fit(which, every(which)).apply(other)
+@pytest.mark.parametrize(("trained", "later", "said"), REFUSED)
+def test_tables_that_do_not_fit(trained: Table, later: Table, said: str) -> None:
+    """File and column are named; small numbers are no fault."""
+    with pytest.raises(DataError, match=rf"own\.csv: {said}"):
+        InputScaler.fit(trained, every(trained)).apply(later)
+    assert np.isfinite(scaled(table({"x": [1e-200, 2e-200]}))).all()

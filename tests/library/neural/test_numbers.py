@@ -55,12 +55,6 @@ def test_the_least_significant_byte_is_first() -> None:
     assert from_bytes(struct.pack("<2f", 7.0, 8.0), 2, 1, "float32").tolist() == [[7.0], [8.0]]
 
 
-def test_float32_is_not_changed() -> None:
-    """A number of the network crosses as it is."""
-    values = torch.tensor([[1.0 / 3.0, 1e-40]])
-    assert torch.equal(rounded(values, "float32"), values)
-
-
 def test_a_tensor_that_is_read_can_be_written() -> None:
     """It is a copy: the network may work on it, and the message is not changed."""
     content = struct.pack("<2f", 1.0, 2.0)

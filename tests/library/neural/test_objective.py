@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -22,33 +23,46 @@ def objective(name: str, classes: int, labels: list[float]) -> Objective:
     return Objective.of(SplitnnParams(objective=name), classes, np.array(labels))
 
 
-def test_softprob() -> None:
-    """Mean of −log softmax at the true class; scores are the margins; probabilities and metrics follow."""
-    found = objective("multi:softprob", 3, [0, 1, 2])
-    outputs = torch.tensor([[0.0, np.log(2.0), 0.0], [1.0, 1.0, 1.0]])
-    labels = np.array([1, 2])
-    assert found.outputs == 3
-    expected = (-np.log(2 / 4) - np.log(1 / 3)) / 2
-    assert float(found.loss(outputs, labels)) == pytest.approx(expected, rel=1e-6)
-    scores = found.scores(outputs)
-    assert scores == pytest.approx(outputs.numpy())
-    metrics = found.metrics(scores, labels)
-    assert metrics["logloss"] == pytest.approx(expected, rel=1e-6)
-    assert metrics["accuracy"] == 0.5
-    assert found.watched(scores, labels) == metrics["logloss"]
-
-
-def test_logistic() -> None:
-    """Mean of log(1 + exp(∓score)); one column of scores, the margin of the second class."""
-    found = objective("binary:logistic", 2, [0, 1])
-    outputs, labels = torch.tensor([[0.0], [np.log(3.0)], [np.log(3.0)]]), np.array([0, 1, 0])
-    expected = (np.log(2) + np.log(4 / 3) + np.log(4)) / 3
-    assert found.outputs == 1
-    assert float(found.loss(outputs, labels)) == pytest.approx(expected, rel=1e-6)
-    metrics = found.metrics(found.scores(outputs), labels)
-    assert metrics["logloss"] == pytest.approx(expected, rel=1e-6)
-    assert metrics["accuracy"] == pytest.approx(2 / 3)
-    assert metrics["auc"] == 0.75
+@pytest.mark.parametrize(
+    ("name", "known", "outputs", "labels", "loss", "metrics"),
+    [
+        # the mean of −log softmax at the true class
+        (
+            "multi:softprob",
+            [0, 1, 2],
+            [[0.0, np.log(2.0), 0.0], [1.0, 1.0, 1.0]],
+            [1, 2],
+            (-np.log(2 / 4) - np.log(1 / 3)) / 2,
+            {"accuracy": 0.5},
+        ),
+        # the mean of log(1 + exp(∓score)); one column of scores, the margin of the second class
+        (
+            "binary:logistic",
+            [0, 1],
+            [[0.0], [np.log(3.0)], [np.log(3.0)]],
+            [0, 1, 0],
+            (np.log(2) + np.log(4 / 3) + np.log(4)) / 3,
+            {"accuracy": 2 / 3, "auc": 0.75},
+        ),
+    ],
+)
+def test_classes(
+    name: str,
+    known: list[float],
+    outputs: list[list[float]],
+    labels: list[int],
+    loss: float,
+    metrics: dict[str, float],
+) -> None:
+    """Scores are the margins; the loss, and metrics of probabilities, by hand."""
+    found, given, true = objective(name, len(known), known), torch.tensor(outputs), np.array(labels)
+    assert found.outputs == given.shape[1]
+    assert float(found.loss(given, true)) == pytest.approx(loss, rel=1e-6)
+    scores = found.scores(given)
+    assert scores == pytest.approx(given.numpy())
+    told = found.metrics(scores, true)
+    assert told == pytest.approx({**told, **metrics, "logloss": loss}, rel=1e-6)
+    assert found.watched(scores, true) == told["logloss"]
 
 
 def test_regression_learns_standardised_targets_and_answers_in_raw_units() -> None:
@@ -81,20 +95,37 @@ def test_huge_targets() -> None:
         objective("reg:squarederror", 0, [1e300, -1e300])
 
 
-def test_gradients_are_those_of_the_mean() -> None:
+def chances(margins: np.ndarray) -> np.ndarray:
+    return np.asarray(np.exp(margins) / np.exp(margins).sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "known", "outputs", "labels", "expected"),
+    [
+        (
+            "multi:softprob",
+            3,
+            [0, 1, 2],
+            [[0.2, -0.4, 1.0], [0.0, 0.5, 0.1]],
+            [2, 0],
+            lambda each: chances(each) - np.eye(3)[[2, 0]],
+        ),
+        ("binary:logistic", 2, [0, 1], [[0.3], [-2.0]], [1, 0], lambda each: 1 / (1 + np.exp(-each)) - [[1], [0]]),
+        ("reg:squarederror", 0, [-1.0, 1.0], [[0.3], [-2.0]], [1.0, -1.0], lambda each: 2 * (each - [[1], [-1]])),
+    ],
+)
+def test_gradients_are_those_of_the_mean(
+    name: str,
+    classes: int,
+    known: list[float],
+    outputs: list[list[float]],
+    labels: list[float],
+    expected: Callable[[np.ndarray], np.ndarray],
+) -> None:
     """(softmax − one-hot) / n, (σ − y) / n and 2 (output − target) / n."""
-    outputs = torch.tensor([[0.2, -0.4, 1.0], [0.0, 0.5, 0.1]], requires_grad=True)
-    objective("multi:softprob", 3, [0, 1, 2]).loss(outputs, np.array([2, 0])).backward()
-    chances = np.exp(outputs.detach().numpy())
-    chances /= chances.sum(axis=1, keepdims=True)
-    assert outputs.grad.numpy() == pytest.approx((chances - np.eye(3)[[2, 0]]) / 2, abs=1e-6)
-    single = torch.tensor([[0.3], [-2.0]], requires_grad=True)
-    objective("binary:logistic", 2, [0, 1]).loss(single, np.array([1, 0])).backward()
-    chance = 1 / (1 + np.exp(-single.detach().numpy()))
-    assert single.grad.numpy() == pytest.approx((chance - [[1], [0]]) / 2, abs=1e-6)
-    value = torch.tensor([[0.3], [-2.0]], requires_grad=True)
-    objective("reg:squarederror", 0, [-1.0, 1.0]).loss(value, np.array([1.0, -1.0])).backward()
-    assert value.grad.numpy() == pytest.approx((value.detach().numpy() - [[1], [-1]]) * 2 / 2, abs=1e-6)
+    given = torch.tensor(outputs, requires_grad=True)
+    objective(name, classes, known).loss(given, np.array(labels)).backward()
+    assert given.grad.numpy() == pytest.approx(expected(given.detach().numpy()) / 2, abs=1e-6)
 
 
 @pytest.mark.parametrize(

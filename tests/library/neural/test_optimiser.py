@@ -12,12 +12,7 @@ torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 from tests.commands.command import python  # noqa: E402
 from treetap.neural.architectures import InputShape, bottom_model  # noqa: E402
 from treetap.neural.draws import Draws  # noqa: E402
-from treetap.neural.optimiser import (  # noqa: E402
-    Adam,
-    Optimiser,
-    load_weights,
-    weights_of,
-)
+from treetap.neural.optimiser import GradientDescent, Optimiser, load_weights, weights_of  # noqa: E402
 from treetap.neural.params import Bottom, SplitnnParams  # noqa: E402
 
 pytestmark = pytest.mark.second_tier
@@ -51,26 +46,22 @@ def stepped(
     return found
 
 
-def test_sgd_with_momentum_and_decay_by_hand() -> None:
-    """v ← μ v + (g + λ w), w ← w − rate v, with another rate for each batch."""
-    gradients, rates, weight, velocity, expected = [0.5, -0.2, 0.3], [0.1, 0.05, 0.0], 1.0, 0.0, []
-    for gradient, rate in zip(gradients, rates, strict=True):
-        velocity = 0.9 * velocity + gradient + 0.01 * weight
-        weight -= rate * velocity
-        expected.append(weight)
-    assert stepped(SGD, list(gradients), rates) == pytest.approx(expected, rel=1e-6)
-    assert expected[1] == expected[2]
+def test_steps_by_hand() -> None:
+    """With another rate for each batch, and decay added to the gradient.
 
-
-def test_adam_by_hand() -> None:
-    """Kingma and Ba's Algorithm 1 with β 0.9 and 0.999, ε 1e-8, and decay added to the gradient."""
-    gradients, rates, weight, m, v, expected = [0.5, -0.2, 0.3], [0.1, 0.05, 0.02], 1.0, 0.0, 0.0, []
+    SGD with momentum is v ← μ v + (g + λ w), w ← w − rate v; Adam is Kingma and Ba's Algorithm 1, β 0.9 and 0.999,
+    ε 1e-8.
+    """
+    gradients, rates = [0.5, -0.2, 0.3], [0.1, 0.05, 0.0]
+    of_sgd, of_adam, velocity, m, v = [1.0], [1.0], 0.0, 0.0, 0.0
     for t, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
-        g = gradient + 0.01 * weight
+        velocity = 0.9 * velocity + gradient + 0.01 * of_sgd[-1]
+        of_sgd.append(of_sgd[-1] - rate * velocity)
+        g = gradient + 0.01 * of_adam[-1]
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
-        weight -= rate * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
-        expected.append(weight)
-    assert stepped(ADAM, list(gradients), rates) == pytest.approx(expected, rel=1e-5)
+        of_adam.append(of_adam[-1] - rate * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8))
+    assert stepped(SGD, list(gradients), rates) == pytest.approx(of_sgd[1:], rel=1e-6)
+    assert stepped(ADAM, list(gradients), rates) == pytest.approx(of_adam[1:], rel=1e-5)
 
 
 def test_fused_adam_differs_by_rounding_alone() -> None:
@@ -78,7 +69,7 @@ def test_fused_adam_differs_by_rounding_alone() -> None:
     found = []
     for fused in (False, True):
         model = one_weight(1.0)
-        descent = Adam(dict(model.named_parameters()), fused=fused)
+        descent = GradientDescent(dict(model.named_parameters()), fused=fused)
         for gradient, rate in ((0.5, 0.1), (-0.2, 0.05), (0.3, 0.02)):
             descent.clear()
             model.weight.grad = torch.tensor([[gradient]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -84,32 +84,28 @@ def test_no_generator_of_the_process() -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("finds", "bad", "good"),
     [
-        "import pickle", "from pickle import loads", "import torch; torch.load('a')", "from torch import save",
-        "torch.jit.load('a')", "np.load('a', allow_pickle=True)", "np.load('a', allow_pickle=flag)", "import joblib",
-    ],
-)  # fmt: skip
-def test_pickles_are_found(line: str) -> None:
-    """The walk sees every way to read one."""
-    assert reads_pickles(line)
-    assert not reads_pickles("np.load('a', allow_pickle=False); model.load_state_dict(x); side.load(y)")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "torch.manual_seed(1)",
-        "torch.randn(3)",
-        "np.random.default_rng()",
-        "import random",
-        "from numpy.random import rand",
+        *[
+            (reads_pickles, bad, "np.load('a', allow_pickle=False); model.load_state_dict(x); side.load(y)")
+            for bad in (
+                *("import pickle", "from pickle import loads", "import torch; torch.load('a')", "import joblib"),
+                *("from torch import save", "torch.jit.load('a')", "np.load('a', allow_pickle=True)"),
+                "np.load('a', allow_pickle=flag)",
+            )
+        ],
+        *[
+            (draws_from_shared_generators, bad, "draws.uniform(3, 'a'); secrets.token_bytes(32)")
+            for bad in (
+                *("torch.manual_seed(1)", "torch.randn(3)", "np.random.default_rng()", "import random"),
+                "from numpy.random import rand",
+            )
+        ],
     ],
 )
-def test_generators_are_found(line: str) -> None:
-    """The walk sees every way to draw from one."""
-    assert draws_from_shared_generators(line)
-    assert not draws_from_shared_generators("draws.uniform(3, 'a'); secrets.token_bytes(32)")
+def test_what_the_rules_find(finds: Callable[[str], list[str]], bad: str, good: str) -> None:
+    assert finds(bad)
+    assert not finds(good)
 
 
 def test_a_training_draws_from_no_generator_of_the_process() -> None:

@@ -1,4 +1,4 @@
-"""Small federations in one process: both sides of the cut, driven batch by batch, and the training in one graph."""
+"""Small federations: both sides of the cut, driven batch by batch, and the same training in one process or graph."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.library.neural.one_graph import OneGraph
 from treetap.neural.centralised import CentralNetwork, Party
 from treetap.neural.defences import FeatureDefences, LabelDefences
 from treetap.neural.draws import Draws
@@ -67,9 +68,10 @@ class World:
         if self.params.regression:
             self.labels = self.labels * 100.0 + draws.normal(size=self.records)
 
-    def central(self) -> CentralNetwork:
-        """The untrained network in one graph."""
-        parties = [
+    @property
+    def parties(self) -> list[Party]:
+        """The parties, with draws of a reproducible job."""
+        return [
             Party(
                 name,
                 own,
@@ -79,7 +81,14 @@ class World:
             )
             for name, own in self.inputs.items()
         ]
-        return CentralNetwork(self.params, parties, self.labels, self.classes, self.defences)
+
+    def central(self) -> CentralNetwork:
+        """The untrained network in one process."""
+        return CentralNetwork(self.params, self.parties, self.labels, self.classes, self.defences)
+
+    def one_graph(self) -> OneGraph:
+        """The untrained network in one graph."""
+        return OneGraph(self.params, self.parties, self.labels, self.classes, self.defences)
 
     def federation(self) -> Federation:
         """The untrained sides."""

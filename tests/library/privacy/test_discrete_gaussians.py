@@ -70,6 +70,16 @@ def test_draws_have_the_stated_probabilities(variance: str, bound: int) -> None:
     assert stats.chisquare(_counts(draws, bound), expected).pvalue > ALPHA
 
 
+@pytest.mark.parametrize(("variance", "bound"), [("1/10", 2), ("5/2", 5)])
+def test_single_draws_have_the_stated_probabilities(variance: str, bound: int) -> None:
+    """The same test of the draws that are written as the algorithms are; a variance a fifth too large is noticed."""
+    below = random.Random(5).randrange
+    draws = np.array([discrete_gaussian(Fraction(variance), below) for _ in range(20_000)])
+    for factor, fits in ((1.0, True), (1.2, False)):
+        expected = 20_000 * _probabilities(factor * float(Fraction(variance)), bound)
+        assert (stats.chisquare(_counts(draws, bound), expected).pvalue > ALPHA) == fits
+
+
 def test_a_variance_that_is_two_percent_wrong_is_noticed() -> None:
     """The chi-square test above has that power."""
     draws = discrete_gaussians(400_000, Fraction(9), random.Random(1).randbytes)

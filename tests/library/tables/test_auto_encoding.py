@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import tomllib
+from collections.abc import Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,12 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+from tests.library.tables.given import parquet_file, read
 from tests.library.tables.ways import WAYS, Column, Content, outcome
-from treetap.errors import ConfigError, DataError
+from treetap.errors import DataError
 from treetap.process.apart import ReadApart
-from treetap.strict import load
 from treetap.tables import streamed_reading
 from treetap.tables.auto_encoding import date_columns
-from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
 
@@ -43,28 +42,13 @@ TAKEN = {"job": "categorical", "owns": "categorical", "opened": "days", "start":
 
 def _file(folder: Path, **columns: list[Any]) -> Path:
     """A Parquet file of these columns of text behind an id."""
-    path = folder / "t.parquet"
     rows = len(next(iter(columns.values())))
-    pq.write_table(pa.table({"id": list(range(rows)), **columns}), path, row_group_size=50)
-    return path
+    return parquet_file(folder, {"id": list(range(rows)), **columns}, row_group_size=50)
 
 
-def _read(path: Path, encode: Any = "auto", like: Table | None = None, **keys: Any) -> Table:
-    names = (
-        [name for name in pq.read_schema(path).names if name != "id"]
-        if path.suffix == ".parquet"
-        else keys.pop("columns")
-    )
-    categorical, missing = keys.pop("categorical", True), keys.pop("missing", None)
-    config = TableConfig(path=path, id="id", columns=names, encode=encode, **keys)
-    known = None
-    if like is not None:  # by way of a model's manifest
-        known = {
-            name: Category.from_dict(it) for name, it in json.loads(json.dumps(like.described()["categories"])).items()
-        }
-    return read_table(
-        config, with_label=False, missing=missing, categories=known, categorical=categorical, streams=True
-    )
+def _read(path: Path, encode: Any = "auto", names: Sequence[str] = (), **keys: Any) -> Table:
+    own = names or [name for name in pq.read_schema(path).names if name != "id"]
+    return read(path, *own, **{"encode": encode, "categorical": True, "streams": True, **keys})
 
 
 def _refusal(path: Path, encode: Any = "auto", **keys: Any) -> str:
@@ -95,18 +79,16 @@ def test_a_prediction_reads_as_the_training_did(tmp_path: Path) -> None:
     """Formats and categories are the model's: a cell of another format is an error, unless the table says its own."""
     trained = _read(_file(tmp_path, **SHOWN))
     new = {name: cells[:3] for name, cells in SHOWN.items()} | {"start": ["01.02.2019", None, "03.04.2019"]}
-    read = _read(_file(tmp_path, **new), None, trained)
-    assert read.columns == trained.columns
-    np.testing.assert_array_equal(read.features[:, read.columns.index("start")], [17928, np.nan, 17989])
+    features = _read(_file(tmp_path, **new), None, like=trained).features
+    np.testing.assert_array_equal(features[:, trained.columns.index("start")], [17928, np.nan, 17989])
     path = _file(tmp_path, **new | {"start": ["2019-02-01", None, "2019-04-03"]})
-    with pytest.raises(DataError, match="row 1, column 'start': the cell is not a date; the others are as date_format"):
-        _read(path, None, trained)
+    said = _refusal(path, None, like=trained)
+    assert "row 1, column 'start': the cell is not a date; the others are as date_format" in said
     for own in ("%Y-%m-%d", {"start": "%Y-%m-%d"}):
-        again = _read(path, None, trained, date_format=own)
-        np.testing.assert_array_equal(again.features, read.features)
+        np.testing.assert_array_equal(_read(path, None, like=trained, date_format=own).features, features)
     typed = pa.table({"id": [0, 1, 2], **new, "start": pa.array([date(2019, 2, 1), None, date(2019, 4, 3)])})
     pq.write_table(typed, path)
-    np.testing.assert_array_equal(_read(path, None, trained).features, read.features)
+    np.testing.assert_array_equal(_read(path, None, like=trained).features, features)
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -116,22 +98,19 @@ def test_one_format_is_of_the_columns_that_are_written_so(
     """At a prediction as at the training: others keep theirs, and cells that are dates by both need a word."""
     monkeypatch.setattr("treetap.tables.reading.too_large_to_hold", lambda *_: streams)
     columns = {"d": ["31.01.2024", None, "01.02.2024"], "iso": ["2024-01-31", "2024-02-01", None]}
-    keys: dict[str, Any] = {"id": "id", "columns": ["d", "iso"], "encode": "auto", "date_format": "%d.%m.%Y"}
-
-    def read(categories: Any = None, **cells: Any) -> Table:
-        config = TableConfig(path=_file(tmp_path, **columns | cells), **keys)
-        return read_table(config, with_label=False, missing=None, categories=categories, streams=True)
-
-    trained = read()
+    keys: dict[str, Any] = {"names": ["d", "iso"], "date_format": "%d.%m.%Y"}
+    path = _file(tmp_path, **columns)
+    keys["like"] = trained = _read(path, **keys)
     features = trained.features
-    again = read(trained.categories)
+    again = _read(path, **keys)
     np.testing.assert_array_equal(again.features, features)
     assert {name: it.date_format for name, it in again.categories.items()} == {"d": "%d.%m.%Y", "iso": ""}
     keys["date_format"] = "%m.%d.%Y"
-    other = read(trained.categories, d=["01.31.2024", None, "02.01.2024"])
+    other = _read(_file(tmp_path, **columns | {"d": ["01.31.2024", None, "02.01.2024"]}), **keys)
     np.testing.assert_array_equal(other.features, features)
-    with pytest.raises(DataError, match=r"column 'd': all cells are dates as the training wrote them.*d = \"%m\.%d"):
-        read(trained.categories, d=["03.01.2024", None, "02.01.2024"])
+    said = _refusal(_file(tmp_path, **columns | {"d": ["03.01.2024", None, "02.01.2024"]}), **keys)
+    assert "column 'd': all cells are dates as the training wrote them" in said
+    assert 'd = "%m.%d' in said
 
 
 def test_categories_where_trees_may_not_partition_them(tmp_path: Path) -> None:
@@ -184,10 +163,10 @@ def test_streamed_tables_take_and_ask_the_same(tmp_path: Path) -> None:
     )
     whole = _read(path), _refusal(asked), _refusal(asked, None)
     with patch.object(streamed_reading, "STREAMED", 0):
-        read = _read(path)
-        assert type(read.values).__name__ == "Streamed"
-        np.testing.assert_array_equal(read.features, whole[0].features)
-        assert dict(read.categories) == dict(whole[0].categories)
+        table = _read(path)
+        assert type(table.values).__name__ == "Streamed"
+        np.testing.assert_array_equal(table.features, whole[0].features)
+        assert dict(table.categories) == dict(whole[0].categories)
         assert (_refusal(asked), _refusal(asked, None)) == whole[1:]
 
 
@@ -273,7 +252,7 @@ def test_a_number_that_means_a_missing_cell(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     cells = zip(range(20), ["a", "b", "-999.0", ""] * 5, ["13.04.2019", "-999", "14.05.2020", ""] * 5, strict=True)
     path.write_text("id,k,d\n" + "".join(f"{row},{k},{d}\n" for row, k, d in cells))
-    table = _read(path, columns=["k", "d"], missing=-999.0)
+    table = _read(path, names=["k", "d"], missing=-999.0)
     assert (table.categories["k"].values, table.categories["d"].date_format) == (["a", "b"], "%d.%m.%Y")
     assert np.isnan(table.features).mean() == 0.5
 
@@ -311,25 +290,7 @@ def test_a_column_that_its_source_calls_categories(tmp_path: Path) -> None:
     path = tmp_path / "t.arrow"
     coded = pa.array([3, 1, None, 2] * 30).dictionary_encode()
     feather.write_feather(pa.table({"id": list(range(ROWS)), "x": coded}), path, compression="uncompressed")
-    assert _read(path, columns=["x"]).categories["x"].values == ["1", "2", "3"]
+    assert _read(path, names=["x"]).categories["x"].values == ["1", "2", "3"]
     many = pa.array([f"c{row}" for row in range(ROWS)]).dictionary_encode()
     feather.write_feather(pa.table({"id": list(range(ROWS)), "x": many}), path, compression="uncompressed")
-    assert "column 'x' holds another text in each record" in _refusal(path, columns=["x"])
-
-
-@pytest.mark.parametrize(
-    ("key", "said"),
-    [
-        ("id_column", "unknown key; did you mean 'id'?"),
-        ("parse_dates", "unknown key; did you mean 'date_format'?"),
-        ("target", "unknown key; did you mean 'label'?"),
-        ("encod", "unknown key; did you mean 'encode'?"),
-    ],
-)
-def test_keys_of_other_libraries(key: str, said: str, tmp_path: Path) -> None:
-    """The key that is meant is named."""
-    path = tmp_path / "config.toml"
-    path.write_text(f'path = "t.csv"\nid = "id"\n{key} = "x"\n')
-    with pytest.raises(ConfigError) as failure:
-        load(path, TableConfig)
-    assert f"{key}: {said}" in str(failure.value)
+    assert "column 'x' holds another text in each record" in _refusal(path, names=["x"])

@@ -12,6 +12,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+from tests.library.tables.given import parquet_file, refusal
 from treetap.errors import DataError
 from treetap.tables.opening import ParquetFile, plain_batches, source_of
 from treetap.tables.source_keys import SourceKeys
@@ -88,8 +89,7 @@ def test_batches_of_several_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["id", "x"])
 def test_a_damaged_row_group_is_named(column: str, tmp_path: Path) -> None:
     """File, row group and column; what comes before it is there."""
-    path = tmp_path / "t.parquet"
-    pq.write_table(content(), path, row_group_size=150)
+    path = parquet_file(tmp_path, content(), row_group_size=150)
     damage(path, 4, ["id", "x"].index(column))
     batches = plain_batches(source_of(SourceKeys(path=path)), ["id", "x"])
     for first in (0, 64, 128, 150, 214, 278):  # of two groups
@@ -98,6 +98,7 @@ def test_a_damaged_row_group_is_named(column: str, tmp_path: Path) -> None:
         list(batches)
     place = f"{path}: row group 5 of 7, column {column!r}"
     assert str(caught.value) == f"{place} cannot be decoded; is the Parquet file damaged? Write it again"
+    assert refusal(path, "x") == str(caught.value)
 
 
 def test_a_changed_byte_is_found_by_the_checksum(tmp_path: Path) -> None:
@@ -115,8 +116,7 @@ def test_a_changed_byte_is_found_by_the_checksum(tmp_path: Path) -> None:
 
 def test_a_row_of_long_texts_makes_a_small_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the longest text of a row group: a batch has no more bytes than the bound, or one row."""
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"note": ["a" * 1000] * 100}), path)
+    path = parquet_file(tmp_path, {"note": ["a" * 1000] * 100})
     source = source_of(SourceKeys(path=path))
     assert isinstance(source, ParquetFile)
     monkeypatch.setattr("treetap.tables.opening._BLOCK", 5000)

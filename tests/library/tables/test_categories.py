@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.library.tables.given import read, refusal
 from treetap.errors import DataError
-from treetap.tables.categories import Category
-from treetap.tables.config import Encode, TableConfig
-from treetap.tables.reading import Table, read_table
+from treetap.tables.config import Encode
+from treetap.tables.reading import Table
 
 NAN = float("nan")
 TRAIN = {"id": ["d", "b", "c", "a"], "colour": ["red", "blue", None, "red"], "n": [1.0, 2.0, 3.0, 4.0]}
@@ -31,42 +31,41 @@ def _file(folder: Path, kind: str, content: dict[str, list[object]]) -> Path:
 
 
 def _read(path: Path, encode: Encode | None = None, like: Table | None = None) -> Table:
-    config = TableConfig(path=path, id="id", columns=["colour", "n"], encode=encode)
-    stored = None if like is None else json.loads(json.dumps(like.described()["categories"]))
-    known = None if stored is None else {name: Category.from_dict(each) for name, each in stored.items()}
-    return read_table(config, with_label=False, missing=None, categories=known)
+    return read(path, "colour", "n", encode=encode, like=like)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_ordinal(kind: str, tmp_path: Path) -> None:
-    """The place of a category in the order of their texts; missing stays missing."""
-    table = _read(_file(tmp_path, kind, TRAIN), "ordinal")
-    assert (table.columns, table.made) == (["colour", "n"], set())
-    np.testing.assert_array_equal(table.features[:, 0], [1.0, 0.0, NAN, 1.0])
+@pytest.mark.parametrize(
+    ("encode", "features", "codes", "later"),
+    [
+        # the place of a category in the order of their texts; one that training had not is missing
+        ("ordinal", ["colour"], [[1], [0], [NAN], [1]], [[1], [NAN], [NAN], [0]]),
+        # a feature of 0 and 1 for each; a missing cell is missing in all of them
+        (
+            "one-hot",
+            ["colour=blue", "colour=red"],
+            [[0, 1], [1, 0], [NAN, NAN], [0, 1]],
+            [[0, 1], [NAN, NAN], [NAN, NAN], [1, 0]],
+        ),
+        # a category that training had not has a code of its own: it is not missing
+        ("categorical", ["colour"], [[1], [0], [NAN], [1]], [[1], [2], [NAN], [0]]),
+    ],
+)
+def test_encodings(encode: str, features: list[str], codes: Any, later: Any, kind: str, tmp_path: Path) -> None:
+    """A prediction encodes as the training did, whatever its own table's categories and configuration are."""
+    table = _read(_file(tmp_path, kind, TRAIN), encode)
+    assert (table.columns, table.sources) == ([*features, "n"], ["colour", "n"])
+    assert (table.made, table.category_counts) == (
+        set(features) - {"colour"},
+        {"colour": 2} if encode == "categorical" else {},
+    )
+    np.testing.assert_array_equal(table.features[:, :-1], codes)
+    np.testing.assert_array_equal(table.take(np.array([2, 0])).features[:, -1], [3.0, 4.0])
     assert table.categories["colour"].values == ["blue", "red"]
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_one_hot(kind: str, tmp_path: Path) -> None:
-    """A feature of 0 and 1 per category, named after both; a missing cell is missing in all of them."""
-    table = _read(_file(tmp_path, kind, TRAIN), "one-hot")
-    assert table.columns == ["colour=blue", "colour=red", "n"]
-    assert table.made == {"colour=blue", "colour=red"}
-    assert table.sources == ["colour", "n"]
-    np.testing.assert_array_equal(table.features[:, 0], [0.0, 1.0, NAN, 0.0])
-    np.testing.assert_array_equal(table.features[:, 1], [1.0, 0.0, NAN, 1.0])
-    np.testing.assert_array_equal(table.take(np.array([2, 0])).features[:, 2], [3.0, 4.0])
-
-
-@pytest.mark.parametrize("encode", ["ordinal", "one-hot"])
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_prediction_encodes_as_the_training_did(encode: Encode, kind: str, tmp_path: Path) -> None:
-    """Whatever the new table's own categories and configuration are; one that training had not is missing."""
-    trained = _read(_file(tmp_path, kind, TRAIN), encode)
-    new = {"id": ["x", "y", "z"], "colour": ["red", "azure", "blue"], "n": [1.0, 2.0, 3.0]}
-    table = _read(_file(tmp_path, kind, new), None, trained)
-    assert table.columns == trained.columns
-    np.testing.assert_array_equal(table.features[:, -2], [1.0, NAN, 0.0])
+    new = {"id": ["a", "b", "c", "d"], "colour": ["red", "azure", None, "blue"], "n": [1, 2, 3, 4]}
+    again = _read(_file(tmp_path, kind, new), None, table)
+    assert (again.columns, again.category_counts) == (table.columns, table.category_counts)
+    np.testing.assert_array_equal(again.features[:, :-1], later)
 
 
 def test_numbers_written_as_text_stay_numbers(tmp_path: Path) -> None:
@@ -87,28 +86,22 @@ def test_categories_that_look_like_numbers_keep_their_text(tmp_path: Path) -> No
 
 def test_text_is_refused_where_nobody_says_how_to_encode_it(tmp_path: Path) -> None:
     """The message has the line to paste, and not the cell."""
-    with pytest.raises(
-        DataError, match=r"column 'colour' holds text; write in the.*\n.*\n  encode = { colour = .one-hot. }"
-    ) as failure:
-        _read(_file(tmp_path, "parquet", TRAIN))
-    assert "red" not in str(failure.value)
+    why = r"column 'colour' holds text; write in the.*\n.*\n  encode = { colour = .one-hot. }"
+    assert "red" not in refusal(_file(tmp_path, "parquet", TRAIN), "colour", match=why)
 
 
 def test_what_cannot_be_encoded(tmp_path: Path) -> None:
     """Texts that are no categories, names that clash, and numbers where training had text are told by column."""
-    many = {"id": [f"{i}" for i in range(300)], "colour": [f"text {i}" for i in range(300)], "n": [1.0] * 300}
-    with pytest.raises(DataError, match="column 'colour' holds 300 different texts"):
-        _read(_file(tmp_path, "parquet", many), "ordinal")
-    clash = {**TRAIN, "colour=red": [1.0, 2.0, 3.0, 4.0]}
-    config = TableConfig(
-        path=_file(tmp_path, "parquet", clash), id="id", columns=["colour", "colour=red"], encode="one-hot"
-    )
-    with pytest.raises(DataError, match="column 'colour': a feature made of it would have the name of") as failure:
-        read_table(config, with_label=False, missing=None)
-    assert "red" not in str(failure.value)
+    texts, numbers = [f"text {i}" for i in range(300)], [float(i) for i in range(300)]
+    many = _file(tmp_path, "parquet", {"id": texts, "colour": texts, "n": numbers})
+    refusal(many, "colour", encode="ordinal", match="column 'colour' holds 300 different texts")
+    refusal(many, "n", encode={"n": "categorical"}, match="column 'n' holds 300 different numbers; a category has few")
+    clash = _file(tmp_path, "parquet", {**TRAIN, "colour=red": [1.0, 2.0, 3.0, 4.0]})
+    why = "column 'colour': a feature made of it would have the name of"
+    assert "red" not in refusal(clash, "colour", "colour=red", encode="one-hot", match=why)
     trained = _read(_file(tmp_path, "parquet", TRAIN), "ordinal")
-    with pytest.raises(DataError, match="column 'colour' holds double, and text when it was trained on"):
-        _read(_file(tmp_path, "parquet", {**TRAIN, "colour": [1.0, 2.0, 3.0, 4.0]}), None, trained)
+    other = _file(tmp_path, "parquet", {**TRAIN, "colour": [1.0, 2.0, 3.0, 4.0]})
+    refusal(other, "colour", like=trained, match="column 'colour' holds double, and text when it was trained on")
 
 
 @pytest.mark.parametrize("empty", [None, float("nan")])
@@ -117,21 +110,9 @@ def test_a_column_without_a_value_has_no_type(tmp_path: Path, encode: str, cells
     """Where all cells of text or dates are missing, libraries store numbers; they are missing, and counted so."""
     trained = _read(_file(tmp_path, "parquet", {**TRAIN, "colour": cells}), encode)
     gone = pa.array([empty] * 4, pa.float64())
-    read = _read(_file(tmp_path, "parquet", {**TRAIN, "colour": gone}), None, trained)
-    assert np.isnan(read.features[:, read.columns.index("colour")]).all()
-    assert read.unlike.empty_columns == 1
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_categorical(kind: str, tmp_path: Path) -> None:
-    """Codes as with ordinal, but a category that training had not has a code of its own: it is not missing."""
-    table = _read(_file(tmp_path, kind, TRAIN), "categorical")
-    assert (table.columns, table.made, table.category_counts) == (["colour", "n"], set(), {"colour": 2})
-    np.testing.assert_array_equal(table.features[:, 0], [1.0, 0.0, NAN, 1.0])
-    new = {"id": ["a", "b", "c"], "colour": ["green", None, "blue"], "n": [1, 2, 3]}
-    again = _read(_file(tmp_path, kind, new), None, table)
-    np.testing.assert_array_equal(again.features[:, 0], [2.0, NAN, 0.0])
-    assert again.category_counts == {"colour": 2}
+    again = _read(_file(tmp_path, "parquet", {**TRAIN, "colour": gone}), None, trained)
+    assert np.isnan(again.features[:, again.columns.index("colour")]).all()
+    assert again.unlike.empty_columns == 1
 
 
 def test_numbers_are_categories_if_their_column_is_named(tmp_path: Path) -> None:
@@ -144,28 +125,10 @@ def test_numbers_are_categories_if_their_column_is_named(tmp_path: Path) -> None
     new = _file(tmp_path, "csv", {"id": ["a", "b", "c"], "colour": ["red"] * 3, "n": ["2.50", "3", ""]})
     np.testing.assert_array_equal(_read(new, None, table).features[:, 1], [0.0, 2.0, NAN])
     assert _read(_file(tmp_path, "parquet", content), "categorical").category_counts == {"colour": 2}
-    counts = {**TRAIN, "n": [3, 1, 1, 2]}
-    config = TableConfig(path=_file(tmp_path, "parquet", counts), id="id", columns=["n"], encode={"n": "categorical"})
-    marked = read_table(config, with_label=False, missing=1.0)
+    counts = _file(tmp_path, "parquet", {**TRAIN, "n": [3, 1, 1, 2]})
+    marked = read(counts, "n", encode={"n": "categorical"}, missing=1.0)
     assert marked.categories["n"].values == ["2", "3"]
     np.testing.assert_array_equal(marked.features[:, 0], [0.0, NAN, NAN, 1.0])
-
-
-def test_arrows_dictionaries_are_text(tmp_path: Path) -> None:
-    """Their values are the categories, in the order of their texts, whatever the dictionary's order is."""
-    cells = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0], pa.int8()), pa.array(["red", "blue"]))
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"id": ["d", "b", "c", "a"], "colour": cells, "n": [1.0, 2.0, 3.0, 4.0]}), path)
-    table = _read(path, "categorical")
-    assert table.categories["colour"].values == ["blue", "red"]
-    np.testing.assert_array_equal(table.features[:, 0], [1.0, 0.0, NAN, 1.0])
-
-
-def test_too_many_numbers_are_no_categories(tmp_path: Path) -> None:
-    """The bound is that of texts."""
-    many = {"id": [f"{i}" for i in range(300)], "colour": ["x", "y"] * 150, "n": [float(i) for i in range(300)]}
-    with pytest.raises(DataError, match="column 'n' holds 300 different numbers; a category has few"):
-        _read(_file(tmp_path, "parquet", many), {"n": "categorical", "*": "ordinal"})
 
 
 @pytest.mark.second_tier

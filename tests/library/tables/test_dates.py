@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -16,13 +15,11 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from treetap.errors import ConfigError, DataError
+from tests.library.tables.given import parquet_file, read, refusal, text_file
 from treetap.models.own_split import OwnSplit
-from treetap.strict import load
 from treetap.tables.categories import Category
-from treetap.tables.config import Encode, TableConfig
+from treetap.tables.config import Encode
 from treetap.tables.dates import ISO, date_text, mostly, parser, readings
-from treetap.tables.reading import Table, read_table
 
 NAN = float("nan")
 EAST = timezone(timedelta(hours=2))
@@ -35,16 +32,8 @@ DAY, LATE, EARLY = datetime(2019, 10, 2), datetime(2018, 12, 25), datetime(2020,
 
 
 def _parquet(folder: Path, column: pa.Array, name: str = "opened") -> Path:
-    path = folder / f"{len(list(folder.iterdir()))}.parquet"
-    pq.write_table(pa.table({"id": [f"{i}" for i in range(len(column))], name: column}), path)
-    return path
-
-
-def _read(path: Path, encode: Encode | None = "days", like: Table | None = None) -> Table:
-    stored = None if like is None else json.loads(json.dumps(like.described()["categories"]))
-    known = None if stored is None else {name: Category.from_dict(each) for name, each in stored.items()}
-    config = TableConfig(path=path, id="id", columns=["opened"], encode=encode)
-    return read_table(config, with_label=False, missing=-1.0, categories=known)
+    content = {"id": [f"{i}" for i in range(len(column))], name: column}
+    return parquet_file(folder, content, f"{len(list(folder.iterdir()))}.parquet")
 
 
 @pytest.mark.parametrize("encode", ["days", {"opened": "days"}, {"*": "days"}])
@@ -70,37 +59,34 @@ def test_days(encode: Encode, kind: str, column: pa.Array, days: list[float], ut
     if kind == "csv":
         pacsv.write_csv(pq.read_table(path), path.with_suffix(".csv"))
         path = path.with_suffix(".csv")
-    table = _read(path, encode)
+    table = read(path, "opened", encode=encode, missing=-1.0)
     np.testing.assert_array_equal(table.features[:, 0], days)
     assert (table.columns, table.categories["opened"]) == (["opened"], Category("days", [], ["opened"], utc))
-    np.testing.assert_array_equal(_read(path, None, table).features[:, 0], days)
+    np.testing.assert_array_equal(read(path, "opened", like=table, missing=-1.0).features[:, 0], days)
 
 
 def test_a_prediction_reads_dates_as_the_training_did(tmp_path: Path) -> None:
     """Whatever the type in the new file; times of another kind are refused, also without any encode."""
-    trained = _read(_parquet(tmp_path, pa.array(DATES, pa.date32())))
+    trained = read(_parquet(tmp_path, pa.array(DATES, pa.date32())), "opened", encode="days")
     texts = pa.array(["1970-01-02", None, "1969-12-31", "2024-02-29T12:00"])
-    np.testing.assert_array_equal(_read(_parquet(tmp_path, texts), None, trained).features[:, 0], [1, NAN, -1, 19782.5])
-    assert np.isnan(_read(_parquet(tmp_path, pa.nulls(3)), None, trained).features).all()
-    with pytest.raises(DataError, match="'opened' holds times of a zone, and times without a zone when it was trained"):
-        _read(_parquet(tmp_path, pa.array(ZONED, pa.timestamp("us", "UTC"))), None, trained)
-    with pytest.raises(DataError, match="column 'opened' holds double, not dates"):
-        _read(_parquet(tmp_path, pa.array([1.0])), None, trained)
+    found = read(_parquet(tmp_path, texts), "opened", like=trained)
+    np.testing.assert_array_equal(found.features[:, 0], [1, NAN, -1, 19782.5])
+    assert np.isnan(read(_parquet(tmp_path, pa.nulls(3)), "opened", like=trained).features).all()
+    for cells, why in (
+        (pa.array(ZONED, pa.timestamp("us", "UTC")), "times of a zone, and times without a zone when it was trained"),
+        (pa.array([1.0]), "double, not dates"),
+    ):
+        refusal(_parquet(tmp_path, cells), "opened", like=trained, match=f"column 'opened' holds {why}")
 
 
 def test_dates_without_an_encoding(tmp_path: Path) -> None:
     """The message has the line that cures it, with quotation marks where the name needs them."""
     path = _parquet(tmp_path, pa.array(DATES, pa.date32()))
     for encode in ("one-hot", {"opened": "ordinal"}):
-        with pytest.raises(DataError, match=r'holds date32\[day\].*encode = { opened = "days" }'):
-            _read(path, encode)
-    with pytest.raises(
-        DataError, match=r"column 'opened' holds dates; write in the.*\n.*\n  encode = { opened = .days. }"
-    ):
-        _read(path, None)
+        refusal(path, "opened", encode=encode, match=r'holds date32\[day\].*encode = { opened = "days" }')
+    refusal(path, "opened", match=r"column 'opened' holds dates; write in the.*\n.*\n  encode = { opened = .days. }")
     path = _parquet(tmp_path, pa.array(TIMES, pa.timestamp("us")), "day of birth")
-    with pytest.raises(DataError, match=r'encode = { "day of birth" = "days" }'):
-        read_table(TableConfig(path=path, id="id", columns=["day of birth"]), with_label=False, missing=None)
+    refusal(path, "day of birth", match=r'encode = { "day of birth" = "days" }')
 
 
 @pytest.mark.parametrize(
@@ -118,10 +104,9 @@ def test_dates_without_an_encoding(tmp_path: Path) -> None:
 )
 def test_what_is_no_date(column: pa.Array, fault: str, tmp_path: Path) -> None:
     """Told by row and column, and without the cell."""
-    with pytest.raises(DataError) as failure:
-        _read(_parquet(tmp_path, column), {"opened": "days"})
-    assert fault in str(failure.value)
-    assert "01/02/2024" not in str(failure.value)
+    failure = refusal(_parquet(tmp_path, column), "opened", encode={"opened": "days"})
+    assert fault in failure
+    assert "01/02/2024" not in failure
 
 
 def test_encodings_by_column(tmp_path: Path) -> None:
@@ -133,37 +118,13 @@ def test_encodings_by_column(tmp_path: Path) -> None:
         "n": ["1", "2", "3"],
         "opened": ["2024-01-01", "2024-01-02", ""],
     }
-    path = tmp_path / "table.csv"
-    path.write_text("\n".join([",".join(content), *map(",".join, zip(*content.values(), strict=True))]) + "\n")
-    given = {"zip": "one-hot", "opened": "days", "*": "ordinal"}
-    config = TableConfig(path=path, id="id", columns=["zip", "city", "n", "opened"], encode=given)
-    table = read_table(config, with_label=False, missing=None)
+    pacsv.write_csv(pa.table(content), path := tmp_path / "t.csv", pacsv.WriteOptions(quoting_style="none"))
+    columns = ("zip", "city", "n", "opened")
+    table = read(path, *columns, encode={"zip": "one-hot", "opened": "days", "*": "ordinal"})
     assert table.columns == ["zip=007", "zip=7", "city", "n", "opened"]
     np.testing.assert_array_equal(table.features[1], [0, 1, 1, 2, 19724])
-    bare = config.model_copy(update={"encode": {"zip": "ordinal", "opened": "days"}})
-    with pytest.raises(DataError, match="column 'city' holds 2 different texts in 3 records: leave it out of columns"):
-        read_table(bare, with_label=False, missing=None)
-
-
-@pytest.mark.parametrize(
-    ("encode", "fault"),
-    [
-        (
-            '"onehot"',
-            "'onehot' is no encoding: write 'ordinal', 'one-hot', 'days', 'categorical' or 'auto', or a table with one",
-        ),
-        ('{ a = "date" }', "'date' is no encoding"),
-        ("3", "3 is no encoding"),
-        ('{ b = "days" }', "encode names 'b', which is none of the table's columns"),
-    ],
-)
-def test_encodings_that_are_none(encode: str, fault: str, tmp_path: Path) -> None:
-    """A wrong name of an encoding and a column that the table does not use are errors of the file."""
-    path = tmp_path / "config.toml"
-    path.write_text(f'path = "t.csv"\nid = "id"\ncolumns = ["a"]\nencode = {encode}\n')
-    with pytest.raises(ConfigError) as failure:
-        load(path, TableConfig)
-    assert fault in str(failure.value)
+    why = "column 'city' holds 2 different texts in 3 records: leave it out of columns"
+    refusal(path, *columns, encode={"zip": "ordinal", "opened": "days"}, match=why)
 
 
 @pytest.mark.parametrize(
@@ -190,18 +151,16 @@ def test_utc_is_what_is_counted(tmp_path: Path) -> None:
     """One instant in two zones is one number, and the written hour of a time without a zone is what counts."""
     moment = datetime(2024, 7, 1, 22, 0, tzinfo=UTC)
     texts = [moment.isoformat(), moment.astimezone(EAST).isoformat()]
-    found = _read(_parquet(tmp_path, pa.array(texts))).features[:, 0]
+    found = read(_parquet(tmp_path, pa.array(texts)), "opened", encode="days").features[:, 0]
     assert found[0] == found[1] == 19905 + 22 / 24
-    bare = _read(_parquet(tmp_path, pa.array(["2024-07-01T22:00"]))).features[:, 0]
-    assert bare[0] == found[0]
+    bare = read(_parquet(tmp_path, pa.array(["2024-07-01T22:00"])), "opened", encode="days").features
+    assert bare[0, 0] == found[0]
 
 
 def test_the_number_that_means_a_missing_cell(tmp_path: Path) -> None:
     """In a column of text it marks no date, as it marks no category."""
-    path = tmp_path / "t.csv"
-    path.write_text("id,opened\n1,2024-01-01\n2,-999.0\n3,\n")
-    config = TableConfig(path=path, id="id", columns=["opened"], encode={"opened": "days"})
-    table = read_table(config, with_label=False, missing=-999.0)
+    path = text_file(tmp_path, "id,opened\n1,2024-01-01\n2,-999.0\n3,\n")
+    table = read(path, "opened", encode={"opened": "days"}, missing=-999.0)
     np.testing.assert_array_equal(table.features[:, 0], [19723, NAN, NAN])
 
 
@@ -248,15 +207,9 @@ def test_a_format_of_most_cells() -> None:
     assert mostly(["25.12.2019", "soon", "later"]) is None
 
 
-def _formatted(path: Path, **keys: object) -> Table:
-    config = TableConfig(path=path, id="id", columns=["d"], **keys)  # type: ignore[arg-type]
-    return read_table(config, with_label=False, missing=None)
-
-
 def test_days_by_a_format(tmp_path: Path) -> None:
     """Given for all columns or by name, or detected; a cell of another format is named by its line."""
-    path = tmp_path / "t.csv"
-    path.write_text("id,d\n1,02.10.2019\n2,\n3,25.12.2018\n")
+    path = text_file(tmp_path, "id,d\n1,02.10.2019\n2,\n3,25.12.2018\n")
     for keys in (
         {"encode": "auto"},
         {"encode": "days"},
@@ -264,14 +217,13 @@ def test_days_by_a_format(tmp_path: Path) -> None:
         {"encode": "days", "date_format": "%d.%m.%Y"},
         {"encode": "auto", "date_format": {"d": "%d.%m.%Y"}},
     ):
-        table = _formatted(path, **keys)
+        table = read(path, "d", **keys)
         np.testing.assert_array_equal(table.features[:, 0], [18171, np.nan, 17890])
         assert table.categories["d"].date_format == "%d.%m.%Y"
     for keys in ({"encode": "days"}, {"encode": {"d": "days"}, "date_format": {"d": "%d.%m.%Y"}}):
         path.write_text("id,d\n1,02.10.2019\n2,soon\n3,25.12.2018\n")
-        with pytest.raises(DataError, match="line 3, column 'd': the cell is not a date; the others are as") as refused:
-            _formatted(path, **keys)
-        assert "soon" not in str(refused.value)
+        why = "line 3, column 'd': the cell is not a date; the others are as"
+        assert "soon" not in refusal(path, "d", match=why, **keys)
 
 
 def test_whole_numbers_are_dates_by_a_format(tmp_path: Path) -> None:
@@ -281,48 +233,19 @@ def test_whole_numbers_are_dates_by_a_format(tmp_path: Path) -> None:
     pacsv.write_csv(content, tmp_path / "t.csv")
     for name in ("t.parquet", "t.csv"):
         for encode in ("auto", {"d": "days"}):
-            table = _formatted(tmp_path / name, encode=encode, date_format={"d": "%Y%m%d"})
+            table = read(tmp_path / name, "d", encode=encode, date_format={"d": "%Y%m%d"})
             np.testing.assert_array_equal(table.features[:, 0], [18171, np.nan, 17890])
-        assert _formatted(tmp_path / name, encode="auto").features[0, 0] == 20191002
-    with pytest.raises(DataError, match="row 1, column 'd': the cell is not a date; the others are as date_format"):
-        _formatted(tmp_path / "t.parquet", encode="auto", date_format={"d": "%d.%m.%Y"})
+        assert read(tmp_path / name, "d", encode="auto").features[0, 0] == 20191002
+    why = "row 1, column 'd': the cell is not a date; the others are as date_format"
+    refusal(tmp_path / "t.parquet", "d", encode="auto", date_format={"d": "%d.%m.%Y"}, match=why)
 
 
 def test_days_that_may_be_months_are_asked_for(tmp_path: Path) -> None:
     """Each of the lines gives the other days."""
-    path, days = tmp_path / "t.csv", []
-    path.write_text("id,d\n1,01.02.2019\n")
+    path = text_file(tmp_path, "id,d\n1,01.02.2019\n")
     for encode in ("auto", "days"):
-        with pytest.raises(
-            DataError, match="column 'd' holds dates whose day and month could change places"
-        ) as refused:
-            _formatted(path, encode=encode)
-    assert '  date_format = { d = "%d.%m.%Y" }  # as in 31.01.2024\n' in str(refused.value)
-    assert '  date_format = { d = "%m.%d.%Y" }  # or as in 01.31.2024' in str(refused.value)
-    for form in ("%d.%m.%Y", "%m.%d.%Y"):
-        days += [
-            _formatted(path, encode="days", date_format=form).features[0, 0],
-            _formatted(path, encode="auto", date_format=form).features[0, 0],
-        ]
-    assert days == [17928, 17928, 17898, 17898]
-
-
-@pytest.mark.parametrize(
-    ("form", "said"),
-    [
-        ('"%d.%m"', "'%d.%m' has no year and month"),
-        ('"dd.mm.yyyy"', "'dd.mm.yyyy' has no year and month: write one such as"),
-        ('"%d.%m.%Q"', "has %Q, which is none of %Y"),
-        ('"%d.%d.%Y"', "has a directive twice"),
-        ('"%d.%m.%Y %H:%M %p"', "has %p, which goes with %I"),
-        ('{ e = "%d.%m.%Y" }', "date_format names 'e', which is none of the table's columns"),
-        ("3", "a format of dates is text"),
-    ],
-)
-def test_formats_that_are_none(form: str, said: str, tmp_path: Path) -> None:
-    """A fault of the file, by its key."""
-    path = tmp_path / "config.toml"
-    path.write_text(f'path = "t.csv"\nid = "id"\ncolumns = ["d"]\ndate_format = {form}\n')
-    with pytest.raises(ConfigError) as failure:
-        load(path, TableConfig)
-    assert said in str(failure.value)
+        said = refusal(path, "d", encode=encode, match="column 'd' holds dates whose day and month could change places")
+        assert '  date_format = { d = "%d.%m.%Y" }  # as in 31.01.2024\n' in said
+        assert '  date_format = { d = "%m.%d.%Y" }  # or as in 01.31.2024' in said
+        days = [read(path, "d", encode=encode, date_format=f"%{form}.%Y").features[0, 0] for form in ("d.%m", "m.%d")]
+        assert days == [17928, 17898]

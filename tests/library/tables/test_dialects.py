@@ -15,16 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
+from tests.library.tables.given import read, refusal, text_file
 from treetap.errors import DataError
-from treetap.tables.config import TableConfig
 from treetap.tables.csv_dialect import Dialect
 from treetap.tables.csv_file import CsvFile
 from treetap.tables.files import TableFile
 from treetap.tables.label_columns import cells_of
 from treetap.tables.opening import columns_of
-from treetap.tables.reading import Table, read_table
+from treetap.tables.reading import Table
 from treetap.tables.source_keys import Given
 
 IDS = ["007", "Müller; Söhne", 'a "quoted" one', "d,e", "tab\there", "f"]
@@ -82,12 +81,6 @@ def dialects(encoding: str) -> Iterator[Written]:
             yield Written(delimiter, decimal, thousands, encoding, quoting)
 
 
-def read(path: Path, columns: dict[str, list[str]], keys: dict[str, Any]) -> Table:
-    """The table with these keys."""
-    config = TableConfig.model_validate({"path": path, "id": "id", "columns": list(columns), **keys})
-    return read_table(config, with_label=False, missing=None)
-
-
 def expected(columns: dict[str, list[str]]) -> np.ndarray[Any, Any]:
     """The features as `float` reads them, in the order of the ids."""
     order = sorted(range(len(IDS)), key=IDS.__getitem__)
@@ -99,7 +92,7 @@ def cured(path: Path, columns: dict[str, list[str]], written: Written, keys: dic
     """The table after its errors' advice has been followed, as long as each has some."""
     for _ in range(5):
         try:
-            return read(path, columns, keys)
+            return read(path, *columns, **keys)
         except DataError as fault:
             found = {name: tomllib.loads(f"x = {text}")["x"] for name, text in KEY.findall(str(fault))}
             named = {name: value for name, value in found.items() if written.keys.get(name) == value}
@@ -111,26 +104,15 @@ def cured(path: Path, columns: dict[str, list[str]], written: Written, keys: dic
     raise AssertionError(keys)
 
 
-@pytest.mark.second_tier(but=1)
+@pytest.mark.second_tier(but=2)
+@pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_every_dialect_comes_back(encoding: str, tmp_path: Path) -> None:
-    """With its keys a file gives the ids and the numbers that were written, to the last bit."""
+def test_every_dialect_comes_back(encoding: str, given: bool, tmp_path: Path) -> None:
+    """By its keys, and without any: what is not detected is named by the error, with a key that helps."""
     for number, written in enumerate(dialects(encoding)):
         path = tmp_path / f"{number}.csv"
         written.write(path, COLUMNS)
-        table = read(path, COLUMNS, written.keys)
-        assert table.ids == sorted(IDS)
-        np.testing.assert_array_equal(table.features, expected(COLUMNS), err_msg=str(written))
-
-
-@pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_without_keys_a_dialect_is_detected_or_cured(encoding: str, tmp_path: Path) -> None:
-    """No dialect is read as other numbers: it is detected, or each error has the keys that lead to the right table."""
-    for number, written in enumerate(dialects(encoding)):
-        path = tmp_path / f"{number}.csv"
-        written.write(path, COLUMNS)
-        table = cured(path, COLUMNS, written, {})
+        table = read(path, *COLUMNS, **written.keys) if given else cured(path, COLUMNS, written, {})
         assert table.ids == sorted(IDS), written
         np.testing.assert_array_equal(table.features, expected(COLUMNS), err_msg=str(written))
 
@@ -162,7 +144,7 @@ def test_a_wrong_key_gets_the_cure_that_works(written: Written, wrong: dict[str,
     keys = dict(wrong)
     for _ in range(5):
         try:
-            table = read(path, columns, keys)
+            table = read(path, *columns, **keys)
             break
         except DataError as fault:
             said = str(fault)
@@ -181,45 +163,40 @@ def test_a_number_of_two_readings_is_not_guessed(
     keys: dict[str, str], value: float, encode: str | None, tmp_path: Path
 ) -> None:
     """1,234 may be either: the error has both keys, with or without an encoding of text, and each works."""
-    path = tmp_path / "t.csv"
-    path.write_text("id;a\n1;1,234\n2;5,678\n")
-    with pytest.raises(DataError, match='decimal = "," or with thousands = ",": write the one that is meant') as fault:
-        read(path, {"a": []}, {"encode": encode})
-    assert "1,234" not in str(fault.value)
-    assert read(path, {"a": []}, {"encode": encode, **keys}).features[0, 0] == value
+    path = text_file(tmp_path, "id;a\n1;1,234\n2;5,678\n")
+    fault = refusal(
+        path, "a", encode=encode, match='decimal = "," or with thousands = ",": write the one that is meant'
+    )
+    assert "1,234" not in fault
+    assert read(path, "a", encode=encode, **keys).features[0, 0] == value
 
 
 @pytest.mark.parametrize(("keys", "value"), [({"decimal": "."}, 1.234), ({"decimal": ",", "thousands": "."}, 1234.0)])
 def test_a_point_of_two_readings_is_not_guessed(keys: dict[str, str], value: float, tmp_path: Path) -> None:
     """Nor is 1.234 where cells end at semicolons, unless another column shows what a point is there."""
-    path = tmp_path / "t.csv"
-    path.write_text("id;a;b\n1.000;1.234;1\n2.000;5.678;2\n3.000;12;3\n")
-    with pytest.raises(DataError, match=r"column 'a': three digits follow each point") as fault:
-        read(path, {"a": []}, {})
-    assert {'decimal = "."', 'thousands = "."'} < set(re.findall(r'\w+ = "."', str(fault.value)))
-    assert read(path, {"a": []}, keys).features[0, 0] == value
-    assert read(path, {"b": []}, {}).features[0, 0] == 1  # the others are not in doubt
+    path = text_file(tmp_path, "id;a;b\n1.000;1.234;1\n2.000;5.678;2\n3.000;12;3\n")
+    fault = refusal(path, "a", match=r"column 'a': three digits follow each point")
+    assert {'decimal = "."', 'thousands = "."'} < set(re.findall(r'\w+ = "."', fault))
+    assert read(path, "a", **keys).features[0, 0] == value
+    assert read(path, "b").features[0, 0] == 1  # the others are not in doubt
     for shows, found in (("0.5", 1.234), ("0.250", 1.234), ("1.2345", 1.234), ("1,5", 1.234), ("1.234,5", 1234.0)):
         path.write_text(f"id;a;b\n1;1.234;{shows}\n2;5.678;{shows}\n")
         if shows == "1,5":  # the file's decimal mark is no point, and its thousands are not seen
-            with pytest.raises(DataError, match="three digits"):
-                read(path, {"a": []}, {})
+            refusal(path, "a", match="three digits")
         else:
-            assert read(path, {"a": []}, {}).features[0, 0] == found
+            assert read(path, "a").features[0, 0] == found
     path.write_text("id,a\n1,1.234\n")
-    assert read(path, {"a": []}, {}).features[0, 0] == 1.234
+    assert read(path, "a").features[0, 0] == 1.234
 
 
 def test_codes_with_a_comma_are_categories_if_the_table_says_so(tmp_path: Path) -> None:
     """Text of digits and commas in a file with semicolons: refused under `encode` of all, encoded under its name."""
-    path = tmp_path / "t.csv"
-    path.write_text("id;a;b\n1;1,234;0.5\n2;5,678;0.5\n")
-    with pytest.raises(DataError, match="column 'a' holds text: every cell with digits"):
-        read(path, {"a": [], "b": []}, {"encode": "ordinal"})
-    table = read(path, {"a": [], "b": []}, {"encode": {"a": "ordinal"}})
+    path = text_file(tmp_path, "id;a;b\n1;1,234;0.5\n2;5,678;0.5\n")
+    refusal(path, "a", "b", encode="ordinal", match="column 'a' holds text: every cell with digits")
+    table = read(path, "a", "b", encode={"a": "ordinal"})
     assert table.categories["a"].values == ["1,234", "5,678"]
     path.write_text('id,a\n1,"1,2"\n2,"1,3"\n')
-    assert read(path, {"a": []}, {"encode": "ordinal"}).categories["a"].values == ["1,2", "1,3"]
+    assert read(path, "a", encode="ordinal").categories["a"].values == ["1,2", "1,3"]
 
 
 @pytest.mark.parametrize(
@@ -253,33 +230,19 @@ def test_what_is_detected(text: str, found: Dialect, said: int, tmp_path: Path) 
 
 def test_what_is_detected_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The party's log has the keys that would say the same, and nothing of the cells."""
-    path = tmp_path / "t.csv"
-    path.write_text("id;a\n1;2,5\n2;77,5\n", encoding="utf-16")
+    path = text_file(tmp_path, "id;a\n1;2,5\n2;77,5\n", encoding="utf-16")
     with caplog.at_level(logging.INFO, "treetap.tables"):
-        read(path, {"a": []}, {})
+        read(path, "a")
     assert f"{path}: read as UTF-16, by its byte order mark" in caplog.text
     assert 'delimiter = ";"' in caplog.text
     assert 'decimal = ","' in caplog.text
     assert "77" not in caplog.text.replace(str(tmp_path), "")
 
 
-def test_lines_in_a_dialect(tmp_path: Path) -> None:
-    """The line of a fault is that of the file, whatever its delimiter, quote and encoding."""
-    path = tmp_path / "t.csv"
-    path.write_text("id;note;a\n1;'two\nlines; here';1,5\n2;;x\n", encoding="utf-16")
-    with pytest.raises(DataError, match="line 4, column 'a': the cell is not a number"):
-        read(path, {"a": []}, {"quote": "'"})
-    path.write_text("id;note;a\n1;'two;1,5\n2;;x;3\n", encoding="latin-1")
-    with pytest.raises(DataError, match="line 3: 3 cells expected, 4 found"):
-        read(path, {"a": []}, {"quote": ""})
-
-
 def test_a_label_in_a_dialect(tmp_path: Path) -> None:
     """Targets and classes with separators are numbers, and ids stay as they are written."""
-    path = tmp_path / "t.csv"
-    path.write_text("id;a;y\n1.000;1;1.234,5\n2.000;2;2.000\n")
-    config = TableConfig(path=path, id="id", columns=["a"], label="y")
-    table = read_table(config, with_label=True, missing=None)
+    path = text_file(tmp_path, "id;a;y\n1.000;1;1.234,5\n2.000;2;2.000\n")
+    table = read(path, "a", label="y")
     assert table.ids == ["1.000", "2.000"]
     assert table.label is not None
     assert cells_of(table.label).to_pylist() == [1234.5, 2000.0]
@@ -292,48 +255,20 @@ def test_compressed_files(ending: str, tmp_path: Path, monkeypatch: pytest.Monke
     codec = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}[ending]
     with pa.output_stream(str(path), compression=codec) as file:
         file.write(b"id;a\n1;1,5\n2;x\n")
-    with pytest.raises(DataError, match="line 3, column 'a'"):
-        read(path, {"a": []}, {})
+    refusal(path, "a", match="line 3, column 'a'")
     assert columns_of(path) == ["id", "a"]
     with pa.output_stream(str(path), compression=codec) as file:
         file.write(b"id,a\n1,1\n" + b"2,1\n" * 500_000)
     monkeypatch.setattr("treetap.tables.files.half_of_memory", lambda: 1 << 20)
-    with pytest.raises(DataError, match=r"unpacks to more than half of this machine's memory"):
-        read(path, {"a": []}, {})
+    refusal(path, "a", match=r"unpacks to more than half of this machine's memory")
     path.write_bytes(b"id,a\n1,1\n")
-    with pytest.raises(DataError, match=f"is not readable as {codec}, as its name says"):
-        read(path, {"a": []}, {})
-
-
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ({"delimiter": ";;"}, "delimiter"),
-        ({"decimal": ";"}, "decimal"),
-        ({"thousands": "x"}, "thousands"),
-        ({"decimal": ",", "thousands": ","}, "thousands and decimal are both ','"),
-        ({"thousands": "."}, 'write decimal = "," too'),
-        ({"encoding": "klingon"}, "is no encoding of text"),
-        ({"encoding": "hex"}, "is no encoding of text"),
-        ({"quote": ";", "delimiter": ";"}, "delimiter and quote are both ';'"),
-        ({"format": "parquet", "decimal": ","}, "decimal is a key of CSV"),
-        ({"format": "xlsx"}, "format"),
-    ],
-)
-def test_keys_that_cannot_be(keys: dict[str, str], said: str) -> None:
-    """Each is refused when the file of the configuration is read."""
-    with pytest.raises(ValidationError, match=re.escape(said)):
-        TableConfig.model_validate({"path": Path("t.csv"), "id": "id", **keys})
+    refusal(path, "a", match=f"is not readable as {codec}, as its name says")
 
 
 def test_the_line_by_which_spreadsheets_say_the_delimiter(tmp_path: Path) -> None:
     """`sep=;` is no header, and lines are counted with it."""
-    path = tmp_path / "t.csv"
-    path.write_text("sep=;\nid;a\n2;1,5\n1;7,5\n", encoding="utf-16")
-    np.testing.assert_array_equal(read(path, {"a": []}, {}).features[:, 0], [7.5, 1.5])
-    path.write_text("sep=;\nid;a\n2;1,5\n1;x\n")
-    with pytest.raises(DataError, match="line 4, column 'a': the cell is not a number"):
-        read(path, {"a": []}, {})
+    path = text_file(tmp_path, "sep=;\nid;a\n2;1,5\n1;7,5\n", encoding="utf-16")
+    np.testing.assert_array_equal(read(path, "a").features[:, 0], [7.5, 1.5])
 
 
 @pytest.mark.parametrize("written", [Written(",", ".", "", "utf-8", 0), Written(";", ",", "", "utf-8", 0)])
@@ -351,20 +286,30 @@ def test_numbers_are_the_nearest_doubles(written: Written, odd: str, tmp_path: P
     texts += [repr(float(each)) for each in numbers]
     rows = "".join(f"{k}{written.delimiter}{text.replace('.', written.decimal)}\n" for k, text in enumerate(texts))
     quoted = f'x{written.delimiter}"{odd}"\n'  # quoted blanks make a column text, which is parsed cell by cell
-    path = tmp_path / "t.csv"
-    path.write_text(f"id{written.delimiter}a\n{rows}{quoted}")
+    path = text_file(tmp_path, f"id{written.delimiter}a\n{rows}{quoted}")
     if odd == "1e400":
-        with pytest.raises(DataError, match="the cell is infinite"):
-            read(path, {"a": []}, written.keys)
+        refusal(path, "a", **written.keys, match="the cell is infinite")
         return
-    table = read(path, {"a": []}, written.keys)
+    table = read(path, "a", **written.keys)
     found = dict(zip(table.ids, table.features[:, 0], strict=True))
     assert np.isnan(found.pop("x"))
     assert [found[str(k)] for k in range(len(texts))] == list(map(float, texts))
 
 
-def test_rows_longer_than_the_header_in_a_delimiter_that_is_given(tmp_path: Path) -> None:
-    """Their columns have no name."""
-    (tmp_path / "t.csv").write_text("id\n1;2.345\n")
-    with pytest.raises(DataError, match="line 2: 1 cells expected, 2 found"):
-        read(tmp_path / "t.csv", {}, {"delimiter": ";"})
+@pytest.mark.parametrize(
+    ("text", "encoding", "keys", "said"),
+    [
+        (
+            "id;note;a\n1;'two\nlines; here';1,5\n2;;x\n",
+            "utf-16",
+            {"quote": "'"},
+            "line 4, column 'a': the cell is not",
+        ),
+        ("id;note;a\n1;'two;1,5\n2;;x;3\n", "latin-1", {"quote": ""}, "line 3: 3 cells expected, 4 found"),
+        ("sep=;\nid;a\n2;1,5\n1;x\n", "utf-8", {}, "line 4, column 'a': the cell is not a number"),
+        ("id\n1;2.345\n", "utf-8", {"delimiter": ";", "columns": []}, "line 2: 1 cells expected, 2 found"),
+    ],
+)
+def test_lines_in_a_dialect(text: str, encoding: str, keys: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """The line of a fault is that of the file, whatever its delimiter, quote and encoding."""
+    refusal(text_file(tmp_path, text, encoding=encoding), "a", match=said, **keys)

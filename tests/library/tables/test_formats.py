@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+from tests.library.tables.given import read, refusal, text_file
 from treetap.errors import DataError
-from treetap.tables.config import TableConfig
 from treetap.tables.labels import read_classes
 from treetap.tables.opening import columns_of
-from treetap.tables.reading import Table, read_ids, read_table
+from treetap.tables.reading import Table, read_ids
+from treetap.tables.written import content_of
 
 DAYS = {"opened": "days", "city": "ordinal"}
 #: Every kind of column that a table may have, with missing cells; ids are not in their order.
@@ -35,6 +36,7 @@ TABLE = pa.table(
         "y": [True, False, True, True],
     }
 )
+WORKBOOK = b"PK\x03\x04\x14\0\0\0\x08\0[Content_Types].xml"
 COLUMNS = ["real", "whole", "flag", "city", "opened"]
 FEATURES = [  # in the order of the ids
     [np.nan, 3, 0, np.nan, np.nan],
@@ -42,11 +44,6 @@ FEATURES = [  # in the order of the ids
     [1e300, -7, 1, 0, 19783],
     [-2.2250738585072014e-308, np.nan, np.nan, 1, -1],
 ]
-
-
-def write_csv(table: pa.Table, path: Path) -> None:
-    """Booleans as `true` and `false`, as pyarrow, R and databases write them."""
-    pacsv.write_csv(table, path)
 
 
 def write_stream(table: pa.Table, path: Path) -> None:
@@ -64,16 +61,10 @@ def write_lines(table: pa.Table, path: Path) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
-def compressed(path: Path) -> None:
-    """CSV that is packed by its ending."""
-    with pa.output_stream(str(path)) as file:
-        pacsv.write_csv(TABLE, file)
-
-
-WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
-    "t.csv": write_csv,
-    "t.csv.gz": lambda table, path: compressed(path),
-    "t.CSV": write_csv,
+WRITERS: dict[str, Callable[[pa.Table, Path], object]] = {
+    "t.csv": pacsv.write_csv,
+    "t.csv.gz": lambda table, path: path.write_bytes(gzip.compress(content_of(table, "csv"))),
+    "t.CSV": pacsv.write_csv,
     "t.parquet": pq.write_table,
     "t.feather": feather.write_feather,
     "t.arrow": write_stream,
@@ -82,10 +73,8 @@ WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
 }
 
 
-def read(path: Path, **keys: Any) -> Table:
-    """The table with all its columns."""
-    given = {"path": path, "id": "id", "columns": COLUMNS, "label": "y", "encode": DAYS, **keys}
-    return read_table(TableConfig.model_validate(given), with_label=given["label"] is not None, missing=None)
+def _read(path: Path, **keys: Any) -> Table:
+    return read(path, *COLUMNS, label="y", encode=DAYS, **keys)
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -94,7 +83,7 @@ def test_every_format_gives_the_same_table(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     WRITERS[name](TABLE, path)
     assert columns_of(path) == TABLE.column_names
-    table = read(path)
+    table = _read(path)
     assert table.ids == ["a", "b", "c", "d"]
     np.testing.assert_array_equal(table.features, FEATURES)
     assert table.categories["city"].values == ["Bern", "Ulm, Süd"]
@@ -107,20 +96,11 @@ def test_every_format_gives_the_same_table(name: str, tmp_path: Path) -> None:
 def test_a_key_says_what_a_name_does_not(tmp_path: Path) -> None:
     """`format` is for names without one of the endings; without it the error says what to write."""
     pq.write_table(TABLE, tmp_path / "export")
-    np.testing.assert_array_equal(read(tmp_path / "export", format="parquet").features, FEATURES)
-    with pytest.raises(DataError, match='its content is Parquet: write format = "parquet"'):
-        read(tmp_path / "export")
-    write_csv(TABLE, tmp_path / "t.dat")
-    with pytest.raises(DataError, match='write format = "csv" if it is CSV'):
-        read(tmp_path / "t.dat")
-    np.testing.assert_array_equal(read(tmp_path / "t.dat", format="csv").features, FEATURES)
-
-
-def workbook(path: Path) -> None:
-    """What spreadsheet programs write."""
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("[Content_Types].xml", "<Types/>")
-        file.writestr("xl/workbook.xml", "<workbook/>")
+    np.testing.assert_array_equal(_read(tmp_path / "export", format="parquet").features, FEATURES)
+    refusal(tmp_path / "export", match='its content is Parquet: write format = "parquet"')
+    pacsv.write_csv(TABLE, tmp_path / "t.dat")
+    refusal(tmp_path / "t.dat", match='write format = "csv" if it is CSV')
+    np.testing.assert_array_equal(_read(tmp_path / "t.dat", format="csv").features, FEATURES)
 
 
 @pytest.mark.parametrize(
@@ -149,24 +129,18 @@ def workbook(path: Path) -> None:
             "is text in UTF-16-BE, not CSV as its name says: write encoding =",
         ),
         ("t.png", b"\x89PNG", "its name does not end with .csv, .tsv"),
+        ("t.xlsx", WORKBOOK, "its name does not end with .csv"),
+        *[(name, WORKBOOK, "is a workbook of a spreadsheet, not") for name in ("t.csv", "t.parquet")],
         ("ids.txt", b"\x89PNG", "is a PNG image, not text with one id a line"),
     ],
 )
 def test_files_that_are_something_else(name: str, content: bytes, said: str, tmp_path: Path) -> None:
-    """Each is refused as what it is, with what to do."""
+    """Each is refused as what it is, with what to do; under any name a workbook's sheet is to be saved."""
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match="save the sheet as CSV" if content is WORKBOOK else None) as caught:
         read_ids(path) if name == "ids.txt" else read(path)
     assert f"{path}: {said}" in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.xlsx"])
-def test_a_workbook(name: str, tmp_path: Path) -> None:
-    """Under any name the remedy is to save the sheet."""
-    workbook(tmp_path / name)
-    with pytest.raises(DataError, match=r"a workbook of a spreadsheet.*save the sheet as CSV"):
-        read(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.feather", "t.arrow"])
@@ -175,9 +149,8 @@ def test_damaged_files(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     WRITERS[name](TABLE, path)
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(DataError) as caught:
-        read(path)
-    assert str(caught.value).removeprefix(str(path)) in (": is not readable Parquet", ": is not readable Feather")
+    caught = refusal(path)
+    assert caught.removeprefix(str(path)) in (": is not readable Parquet", ": is not readable Feather")
 
 
 @pytest.mark.parametrize(
@@ -198,19 +171,17 @@ def test_damaged_files(name: str, tmp_path: Path) -> None:
 )
 def test_faults_of_json_lines(lines: str, said: str, tmp_path: Path) -> None:
     """The line and the column are named, no cell."""
-    path = tmp_path / "t.jsonl"
-    path.write_text(lines)
-    with pytest.raises(DataError) as caught:
-        read(path, columns=["x"], label=None, encode=None)
-    assert said in str(caught.value)
-    assert "77" not in str(caught.value).replace(str(path), "")
+    path = text_file(tmp_path, lines, "t.jsonl")
+    caught = refusal(path, "x")
+    assert said in caught
+    assert "77" not in caught.replace(str(path), "")
 
 
 def test_text_of_json_lines_stays_text(tmp_path: Path) -> None:
     """Ids that look like dates, and keys that come late, are read as they are written."""
-    path = tmp_path / "t.jsonl"
-    path.write_text('{"id": "2024-01-02"}\n{"id": "2024-01-01", "x": 1}\n{"id": "007", "x": 0.5, "z": null}\n')
-    table = read(path, columns=["x"], label=None, encode=None)
+    lines = '{"id": "2024-01-02"}\n{"id": "2024-01-01", "x": 1}\n{"id": "007", "x": 0.5, "z": null}\n'
+    path = text_file(tmp_path, lines, "t.jsonl")
+    table = read(path, "x")
     assert table.ids == ["007", "2024-01-01", "2024-01-02"]
     np.testing.assert_array_equal(table.features.T, [[0.5, 1, np.nan]])
     assert columns_of(path) == ["id", "x", "z"]
@@ -221,8 +192,7 @@ def test_large_files_of_arrow_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "t.feather"
     feather.write_feather(pa.table({"id": [str(k) for k in range(10_000)], "x": np.zeros(10_000)}), path, "zstd")
     monkeypatch.setattr("treetap.tables.source.half_of_memory", lambda: 10_000)
-    with pytest.raises(DataError, match="the columns take up more than half of this machine's memory"):
-        read(path, columns=["x"], label=None, encode=None)
+    refusal(path, "x", match="the columns take up more than half of this machine's memory")
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.feather"])
@@ -231,15 +201,4 @@ def test_formats_that_are_compressed_inside(name: str, tmp_path: Path) -> None:
     WRITERS[name](TABLE, tmp_path / name)
     with pa.output_stream(str(tmp_path / f"{name}.gz")) as file:
         file.write((tmp_path / name).read_bytes())
-    with pytest.raises(DataError, match="has its own compression: unpack the file"):
-        read(tmp_path / f"{name}.gz")
-
-
-def test_a_file_of_ids_is_one_file(tmp_path: Path) -> None:
-    """A caller names it, so that no pattern and no folder leads elsewhere."""
-    (tmp_path / "a.csv").write_text("id\n1\n")
-    with pytest.raises(DataError, match=r"\[ab\]\.csv: there is no such file"):
-        read_ids(tmp_path / "[ab].csv")
-    (tmp_path / "b.csv").mkdir()
-    with pytest.raises(DataError, match=r"b\.csv: is a folder, not a file"):
-        read_ids(tmp_path / "b.csv")
+    refusal(tmp_path / f"{name}.gz", match="has its own compression: unpack the file")

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.campaign import hostile_tables
+from tests.library.tables.given import read, refusal
 from treetap.errors import DataError
 from treetap.tables import streamed_reading
-from treetap.tables.config import TableConfig
-from treetap.tables.reading import Table, read_ids, read_table
+from treetap.tables.reading import read_ids
 
 
 @pytest.mark.second_tier
@@ -22,11 +22,6 @@ def test_damaged_tables_of_every_format_are_named() -> None:
     found = hostile_tables.conduct(100, 1)
     assert found["cases"] == 100 * len(hostile_tables.FORMATS)
     assert not found["findings"], found["failing"]
-
-
-def _read(path: Path, column: str = "x", **keys: object) -> Table:
-    config = TableConfig(path=path, id="id", columns=[column], **keys)
-    return read_table(config, with_label=False, missing=None)
 
 
 def _written(path: Path, batch: pa.RecordBatch, *, stream: bool) -> Path:
@@ -62,14 +57,13 @@ def beyond(path: Path, kind: str, *, stream: bool = False, name: str = "x") -> P
 def test_lengths_and_places_of_arrow_are_not_believed(kind: str, stream: bool, tmp_path: Path) -> None:
     """Arrow itself takes them as they are, and would read other memory of the process."""
     path = beyond(tmp_path / "t.feather", kind, stream=stream)
-    with pytest.raises(DataError, match=r"t\.feather: record batch 1, column 'x' cannot be decoded; is the Feather"):
-        _read(path, encode="ordinal")
+    why = r"t\.feather: record batch 1, column 'x' cannot be decoded; is the Feather"
+    refusal(path, "x", encode="ordinal", match=why)
     both = tmp_path / "both"
     both.mkdir()
     feather.write_feather(pa.table({"id": ["a", "b"], "x": ["u", "v"]}), both / "1.feather")
     (both / "2.feather").write_bytes(path.read_bytes())
-    with pytest.raises(DataError, match=r"2\.feather"):
-        _read(both, encode="ordinal")
+    refusal(both, "x", encode="ordinal", match=r"2\.feather")
 
 
 def test_ids_of_a_file_are_checked_as_those_of_a_table(tmp_path: Path) -> None:
@@ -86,7 +80,7 @@ def test_views_of_missing_cells_lead_nowhere(tmp_path: Path) -> None:
     assert content.count(here + bytes(16)) == 1
     nowhere = struct.pack("<i4sii", 1 << 20, b"text", 1 << 20, 1 << 20)
     path.write_bytes(content.replace(here + bytes(16), here + nowhere))
-    assert _read(path, encode="ordinal").features.tolist()[0] == [0.0]
+    assert read(path, "x", encode="ordinal").features.tolist()[0] == [0.0]
 
 
 def test_a_cell_that_is_no_text_is_named_by_its_row(tmp_path: Path) -> None:
@@ -96,8 +90,7 @@ def test_a_cell_that_is_no_text_is_named_by_its_row(tmp_path: Path) -> None:
         bytes_ = pa.array([b"fine", b"a cell that is none \xff"], raw)
         bad = pa.Array.from_buffers(kind, 2, bytes_.buffers())
         path = _written(tmp_path / "t.feather", pa.record_batch({"id": ["p1", "p2"], "x": bad}), stream=False)
-        with pytest.raises(DataError, match="row 2, column 'x': the cell is not UTF-8 text"):
-            _read(path, encode="ordinal")
+        refusal(path, "x", encode="ordinal", match="row 2, column 'x': the cell is not UTF-8 text")
 
 
 def test_names_of_columns_that_are_no_text_are_one_error(tmp_path: Path) -> None:
@@ -109,8 +102,7 @@ def test_names_of_columns_that_are_no_text_are_one_error(tmp_path: Path) -> None
         (tmp_path / name).write_bytes(content.replace(b"xyzzy", b"xy\xffzy"))
     (tmp_path / "t.jsonl").write_bytes(b'{"id": "a", "xy\xffzy": 1}\n{"id": "b", "xy\xffzy": 2}\n')
     for name in ("t.feather", "t.parquet", "t.jsonl"):
-        with pytest.raises(DataError, match=rf"{name}: .*(is not UTF-8 text|is not readable)"):
-            _read(tmp_path / name)
+        refusal(tmp_path / name, "x", match=rf"{name}: .*(is not UTF-8 text|is not readable)")
 
 
 def _kinds() -> list[pa.Array]:
@@ -144,8 +136,7 @@ def test_columns_of_any_type_are_read_or_named(
     for path in (one, both):
         for encode in (None, {"x": "categorical"}, {"x": "days"}):
             for streams in (False, True):
-                config = TableConfig(path=path, id="id", columns=["x"], encode=encode)
                 with suppress(DataError):
-                    read_table(config, with_label=False, missing=None, streams=streams)
+                    read(path, "x", encode=encode, streams=streams)
         with suppress(DataError):
             read_ids(one)

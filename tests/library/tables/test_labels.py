@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import datetime
 import decimal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from tests.library.tables.given import parquet_file, read, text_file
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
 from treetap.tables.features import Held
@@ -25,108 +26,114 @@ from treetap.tables.reading import Table, read_table
 from treetap.tables.record_ids import Ids
 
 BINARY, SOFTMAX, SQUARED = "binary:logistic", "multi:softprob", "reg:squarederror"
+DECIMALS = ["-2", "0", "1.5", "10"]
+
+
+def _table(cells: Any, kind: pa.DataType | None = None) -> Table:
+    label = pa.chunked_array([pa.array(cells, kind)])
+    ids, none = Ids.of([f"r{i:03}" for i in range(len(label))]), Held(np.zeros((len(label), 0)))
+    return Table(Path("t.parquet"), ids, [], none, LabelCells(label), np.arange(len(label))[::-1])
 
 
 def _labels(cells: Any, objective: str, kind: pa.DataType | None = None) -> Labels:
-    """The labels of records that stand in a Parquet file in the opposite order of their ids."""
-    label = pa.chunked_array([pa.array(cells, kind)])
-    ids = [f"r{i:03}" for i in range(len(label))]
-    table = Table(
-        Path("t.parquet"), Ids.of(ids), [], Held(np.zeros((len(ids), 0))), LabelCells(label), np.arange(len(ids))[::-1]
-    )
-    return read_labels(table, "y", objective)
+    return read_labels(_table(cells, kind), "y", objective)
 
 
-def _from_file(folder: Path, cells: pa.Array, label: str | None) -> Table:
-    """The table of a Parquet file with the column `y`, which is the label if the configuration says so."""
-    path = folder / "t.parquet"
-    pq.write_table(pa.table({"id": range(len(cells)), "y": cells}), path)
-    return read_table(TableConfig(path=path, id="id", label=label), with_label=True, missing=None)
-
-
-def _fault(cells: Any, objective: str, kind: pa.DataType | None = None) -> str:
-    with pytest.raises(DataError) as caught:
-        _labels(cells, objective, kind)
-    assert str(caught.value).startswith("t.parquet: label column 'y': ")
-    return str(caught.value)
+def _some(cells: Any, objective: str, classes: Sequence[str], kind: pa.DataType | None = None) -> PartialLabels:
+    return read_partial_labels(_table(cells, kind), "y", objective, classes)
 
 
 @pytest.mark.parametrize(
-    ("cells", "kind", "classes"),
+    ("cells", "kind", "classes", "values"),
     [
-        ([0, 1, 0], pa.int64(), ["0", "1"]),
-        ([2.0, 5.0, 2.0], pa.float32(), ["2", "5"]),
-        ([-0.5, 0.5, -0.5], pa.float64(), ["-0.5", "0.5"]),
-        (["no", "yes", "no"], pa.string(), ["no", "yes"]),
-        ([False, True, False], pa.bool_(), ["False", "True"]),
+        # whole numbers are named as such
+        ([0, 1, 0], pa.int64(), ["0", "1"], [0, 1, 0]),
+        ([2.0, 5.0, 2.0], pa.float32(), ["2", "5"], [0, 1, 0]),
+        ([-0.5, 0.5, -0.5], pa.float64(), ["-0.5", "0.5"], [0, 1, 0]),
+        (["no", "yes", "no"], pa.string(), ["no", "yes"], [0, 1, 0]),
+        ([False, True, False], pa.bool_(), ["False", "True"], [0, 1, 0]),
+        *[
+            ([decimal.Decimal(text) for text in ("10", "1.50", "-2", "0", "10.00")], kind, DECIMALS, [3, 2, 0, 1, 3])
+            for kind in (pa.decimal128(9, 2), pa.decimal256(60, 2), pa.decimal128(38, 2))
+        ],
+        # zeros at the end of a text tell classes apart
+        (["x\0", "x", "", "\0"], pa.string(), ["", "\0", "x", "x\0"], [3, 2, 0, 1]),
+        (list(range(100)), pa.int64(), sorted(map(str, range(100)), key=int), list(range(100))),
     ],
 )
-def test_two_classes(cells: list[Any], kind: pa.DataType, classes: list[str]) -> None:
-    """Numbers, text and booleans become 0 and 1 in the order of their values; whole numbers are named as such."""
-    labels = _labels(cells, BINARY, kind)
-    assert labels.values.tolist() == [0, 1, 0]
+def test_classes(cells: list[Any], kind: pa.DataType, classes: list[str], values: list[int]) -> None:
+    """Numbers, text and booleans become whole numbers in the order of their values."""
+    labels = _labels(cells, SOFTMAX if len(classes) > 2 else BINARY, kind)
+    assert (labels.values.tolist(), labels.classes) == (values, classes)
     assert labels.values.dtype == np.int64
-    assert labels.classes == classes
-
-
-def test_zeros_at_the_end_of_a_text_tell_classes_apart() -> None:
-    """numpy's own texts lose them."""
-    labels = _labels(["x\0", "x", "", "\0"], SOFTMAX)
-    assert (labels.classes, labels.values.tolist()) == (["", "\0", "x", "x\0"], [3, 2, 0, 1])
-
-
-def test_categories_of_text(tmp_path: Path) -> None:
-    """A dictionary column, as pandas writes its categories, is read as the text that it stands for."""
-    table = _from_file(tmp_path, pa.array(["b", "a", "c", "b"] * 2).dictionary_encode(), "y")
-    labels = read_labels(table, "y", SOFTMAX)
-    assert labels.values.tolist() == [1, 0, 2, 1] * 2
-    assert labels.classes == ["a", "b", "c"]
+    assert repr(labels) == f"<Labels of {len(cells)} records>"
 
 
 @pytest.mark.parametrize(
-    ("cells", "kind", "told"),
+    "cells",
     [
-        ([1_600_000_000_000_000_077, 1], pa.timestamp("ns"), "timestamp[ns]"),
-        ([1_600_000_000_000_000_077, None], pa.timestamp("ns", "UTC"), None),
-        ([datetime.date(1977, 7, 7), datetime.date(1978, 7, 7)], pa.date32(), "date32[day]"),
-        ([datetime.timedelta(77), datetime.timedelta(78)], pa.duration("s"), "duration[s]"),
-        ([[77], [78]], pa.list_(pa.int64()), "list"),
-        ([[77], [78, 79]], pa.large_list(pa.int64()), "large_list"),
-        ([{"inner77": 77}, {"inner77": 78}], pa.struct({"inner77": pa.int64()}), "struct"),
-        ([[("77", 77)], [("78", 78)]], pa.map_(pa.string(), pa.int64()), "map"),
-        ([b"77", b"78"], pa.binary(), "binary"),
+        pa.array(["b", "a", "c", "b"]).dictionary_encode(),
+        pa.array(["b", "a", "c", "b"], pa.string_view()),
+        pa.array([b"b", b"a", b"c", b"b"], pa.binary_view()),
     ],
+    ids=lambda cells: str(cells.type),
 )
-@pytest.mark.parametrize("objective", [BINARY, SOFTMAX, SQUARED])
-def test_kinds_that_are_no_labels(cells: list[Any], kind: pa.DataType, told: str | None, objective: str) -> None:
-    """Times, bytes and nested values are refused by their kind, or as missing; neither shows a value."""
-    fault = _fault(cells, objective, kind)
-    wanted = f"holds {told}; " if told else "the label at row 1 is missing"
-    assert wanted in fault
-    assert "77" not in fault
-
-
-def test_views(tmp_path: Path) -> None:
-    """A view of text is text, and so is a view of bytes that are some."""
-    views = _from_file(tmp_path, pa.array(["no", "yes"], pa.string_view()), "y")
-    assert read_labels(views, "y", BINARY).classes == ["no", "yes"]
-    views = _from_file(tmp_path, pa.array([b"77", b"78"], pa.binary_view()), "y")
-    assert read_labels(views, "y", BINARY).classes == ["77", "78"]
-
-
-def test_a_label_must_be_configured(tmp_path: Path) -> None:
-    """Asking for labels of a table whose configuration names none is an error, not a table without labels."""
+def test_classes_of_a_file(cells: pa.Array, tmp_path: Path) -> None:
+    """Categories and views are what they stand for."""
+    path = parquet_file(tmp_path, {"id": range(4), "y": cells})
+    labels = read_labels(read(path, label="y"), "y", SOFTMAX)
+    assert (labels.values.tolist(), labels.classes) == ([1, 0, 2, 1], ["a", "b", "c"])
     with pytest.raises(DataError, match="names no label column"):
-        _from_file(tmp_path, pa.array([0, 1]), None)
+        read_table(TableConfig(path=path, id="id"), with_label=True, missing=None)
 
 
-@pytest.mark.parametrize("kind", [pa.decimal128(9, 2), pa.decimal256(60, 2), pa.decimal128(38, 2)])
-def test_decimals_as_classes(kind: pa.DataType) -> None:
-    """Decimals are classes, named without the zeros that their column's scale adds."""
-    cells = [decimal.Decimal(text) for text in ("10", "1.50", "-2", "0", "10.00")]
-    labels = _labels(cells, SOFTMAX, kind)
-    assert labels.values.tolist() == [3, 2, 0, 1, 3]
-    assert labels.classes == ["-2", "0", "1.5", "10"]
+OBJECTIVES = (BINARY, SOFTMAX, SQUARED)
+#: Of types that no label has.
+KINDS: list[tuple[Any, pa.DataType, str]] = [
+    ([1_600_000_000_000_000_077, 1], pa.timestamp("ns"), "holds timestamp[ns]; "),
+    ([1_600_000_000_000_000_077, None], pa.timestamp("ns", "UTC"), "the label at row 1 is missing"),
+    ([datetime.date(1977, 7, 7), datetime.date(1978, 7, 7)], pa.date32(), "holds date32[day]; "),
+    ([datetime.timedelta(77), datetime.timedelta(78)], pa.duration("s"), "holds duration[s]; "),
+    ([[77], [78]], pa.list_(pa.int64()), "holds list; "),
+    ([[77], [78, 79]], pa.large_list(pa.int64()), "holds large_list; "),
+    ([{"inner77": 77}, {"inner77": 78}], pa.struct({"inner77": pa.int64()}), "holds struct; "),
+    ([[("77", 77)], [("78", 78)]], pa.map_(pa.string(), pa.int64()), "holds map; "),
+    ([b"77", b"78"], pa.binary(), "holds binary; "),
+]
+#: Cells, their type, the objective, the job's classes where other parties label records too, and what is said.
+FAULTS: list[tuple[Any, pa.DataType | None, str, list[str] | None, str]] = [
+    *[(cells, kind, objective, None, said) for cells, kind, said in KINDS for objective in OBJECTIVES],
+    *[([77, 77, 77], None, objective, None, "holds one class only") for objective in (BINARY, SOFTMAX)],
+    ([77.5, 77.5], None, SQUARED, None, "every record has the same target"),
+    *[
+        ([0.0, float(cell), 1.0, 0.0, 1.0], None, objective, None, "the label at row 4 is missing or infinite")
+        for cell in ("nan", "inf", "-inf")
+        for objective in OBJECTIVES
+    ],
+    *[
+        (cells, None, BINARY, None, "the label at row 2 is missing")
+        for cells in ([0, None, 1], ["no", None, "yes"], [False, None, True])
+    ],
+    ([0, 1, 2] * 3, None, BINARY, None, "holds 3 classes; binary:logistic needs two"),
+    (list(range(150)), None, SOFTMAX, None, "holds 150 different values"),
+    (["77", "78"], None, SQUARED, None, "holds string; reg:squarederror needs numbers"),
+    ([0, None, 77], None, BINARY, ["0", "1"], "the label at row 1 is none of the job's classes ('0', '1')"),
+    ([None, float("inf"), 0.5], None, SQUARED, [], "row 2 is infinite"),
+    (["77", None], None, SQUARED, [], "holds string; reg:squarederror needs numbers"),
+    ([float("-inf"), None], None, BINARY, ["0", "1"], "none of the job's classes"),
+    (["x", None], None, SOFTMAX, [f"c{i}" for i in range(20)], "'c7' and 12 more)"),
+]
+
+
+@pytest.mark.parametrize(("cells", "kind", "objective", "classes", "said"), FAULTS)
+def test_faults_name_the_row_and_never_the_label(
+    cells: Any, kind: pa.DataType | None, objective: str, classes: list[str] | None, said: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        _labels(cells, objective, kind) if classes is None else _some(cells, objective, classes, kind)
+    assert str(caught.value).startswith("t.parquet: label column 'y': ")
+    assert said in str(caught.value)
+    assert "77" not in str(caught.value)
 
 
 def test_targets_of_a_regression() -> None:
@@ -140,46 +147,6 @@ def test_targets_of_a_regression() -> None:
     assert _labels([0.5, 1.5], SQUARED).values.dtype == np.float64
 
 
-@pytest.mark.parametrize("objective", [BINARY, SOFTMAX])
-def test_one_class_only(objective: str) -> None:
-    """A label that is the same everywhere is refused, without saying which one everybody has."""
-    fault = _fault([7, 7, 7], objective)
-    assert "holds one class only" in fault
-    assert "7" not in fault
-
-
-def test_one_target_only() -> None:
-    """A regression needs targets that differ."""
-    fault = _fault([2.5, 2.5], SQUARED)
-    assert "every record has the same target" in fault
-    assert "2.5" not in fault
-
-
-@pytest.mark.parametrize("objective", [BINARY, SOFTMAX, SQUARED])
-@pytest.mark.parametrize("cell", [float("nan"), float("inf"), -float("inf")])
-def test_labels_that_are_not_finite(objective: str, cell: float) -> None:
-    """NaN and infinity are refused with the row that has them, as the file counts rows."""
-    assert "the label at row 4 is missing or infinite" in _fault([0.0, cell, 1.0, 0.0, 1.0], objective)
-
-
-@pytest.mark.parametrize("cells", [[0, None, 1], ["no", None, "yes"], [False, None, True]])
-def test_missing_labels(cells: list[Any]) -> None:
-    """An empty cell is refused with its row, whatever the type of the column."""
-    assert "the label at row 2 is missing" in _fault(cells, BINARY)
-
-
-def test_too_many_classes() -> None:
-    """Three classes are too many for logistic loss; a class per record is a regression or an id."""
-    assert "holds 3 classes; binary:logistic needs two" in _fault([0, 1, 2] * 3, BINARY)
-    assert "holds 150 different values" in _fault(list(range(150)), SOFTMAX)
-    assert _labels(list(range(100)), SOFTMAX).values.tolist() == list(range(100))
-
-
-def test_a_regression_of_text() -> None:
-    """Text is no target."""
-    assert "holds string; reg:squarederror needs numbers" in _fault(["1", "2"], SQUARED)
-
-
 def test_labels_of_some_records() -> None:
     """Classes that none of the records has are left out, the others numbered anew; targets stay as they are."""
     labels = _labels(["b", "a", "d", "c", "d", "b"], SOFTMAX)
@@ -188,35 +155,6 @@ def test_labels_of_some_records() -> None:
     assert some.values.dtype == np.int64
     numbers = _labels([0.5, -2.0, 7.0], SQUARED).take(np.array([2, 1]))
     assert (numbers.values.tolist(), numbers.classes) == ([7.0, -2.0], [])
-
-
-def test_nothing_of_the_labels_is_shown() -> None:
-    """A log line that has labels in it shows how many, not which."""
-    assert repr(_labels([0, 1, 0], BINARY)) == "<Labels of 3 records>"
-
-
-def _some_labels(cells: Any, objective: str, classes: list[str], kind: pa.DataType | None = None) -> PartialLabels:
-    """The labels of records that stand in a Parquet file in the opposite order of their ids."""
-    label = pa.chunked_array([pa.array(cells, kind)])
-    ids = [f"r{i:03}" for i in range(len(label))]
-    table = Table(
-        Path("t.parquet"), Ids.of(ids), [], Held(np.zeros((len(ids), 0))), LabelCells(label), np.arange(len(ids))[::-1]
-    )
-    return read_partial_labels(table, "y", objective, classes)
-
-
-def _from_csv(folder: Path, lines: list[str], objective: str, classes: list[str]) -> PartialLabels:
-    path = folder / "t.csv"
-    path.write_text("id,x,y\n" + "\n".join(lines) + "\n")
-    table = read_table(TableConfig(path=path, id="id", columns=["x"], label="y"), with_label=True, missing=None)
-    return read_partial_labels(table, "y", objective, classes)
-
-
-def _fault_of_some(cells: Any, objective: str, classes: list[str], kind: pa.DataType | None = None) -> str:
-    with pytest.raises(DataError) as caught:
-        _some_labels(cells, objective, classes, kind)
-    assert str(caught.value).startswith("t.parquet: label column 'y': ")
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -232,22 +170,18 @@ def _fault_of_some(cells: Any, objective: str, classes: list[str], kind: pa.Data
 )
 def test_empty_cells_are_another_partys(cells: list[Any], kind: pa.DataType, classes: list[str]) -> None:
     """Null, NaN and blank text have no label; the others are numbered in the order of the job, whatever their type."""
-    labels = _some_labels(cells, BINARY, classes, kind)
+    labels = _some(cells, BINARY, classes, kind)
     assert (labels.rows.tolist(), labels.values.tolist()) == ([1, 2], [1, 0])
     assert labels.rows.dtype == labels.values.dtype == np.int64
-    assert _some_labels(cells, BINARY, classes[::-1], kind).values.tolist() == [0, 1]
-
-
-def test_one_class_at_a_party_is_enough() -> None:
-    """A party may label records of one class only: the job names the others."""
-    assert _some_labels([2, None, 2], SOFTMAX, ["0", "1", "2"]).values.tolist() == [2, 2]
+    assert _some(cells, BINARY, classes[::-1], kind).values.tolist() == [0, 1]
+    assert repr(labels) == "<PartialLabels of 2 records>"
 
 
 @pytest.mark.parametrize(("objective", "dtype"), [(BINARY, np.int64), (SQUARED, np.float64)])
 @pytest.mark.parametrize("kind", [pa.null(), pa.int64(), pa.float64()])
 def test_a_column_without_a_label(kind: pa.DataType, objective: str, dtype: type) -> None:
     """A column of empty cells has no labels, whatever its type."""
-    labels = _some_labels([None, None], objective, ["0", "1"] if objective == BINARY else [], kind)
+    labels = _some([None, None], objective, ["0", "1"] if objective == BINARY else [], kind)
     assert (len(labels.rows), len(labels.values)) == (0, 0)
     assert labels.values.dtype == dtype
     assert len(labels.take(np.array([1, 0])).rows) == 0
@@ -256,35 +190,10 @@ def test_a_column_without_a_label(kind: pa.DataType, objective: str, dtype: type
 def test_targets() -> None:
     """Numbers of any type are targets of a regression."""
     for cells, kind in (([None, 3, 4], pa.int32()), ([None, 3.0, 4.0], pa.float64())):
-        labels = _some_labels(cells, SQUARED, [], kind)
+        labels = _some(cells, SQUARED, [], kind)
         assert labels.rows.tolist() == [1, 2]
         assert labels.values.tolist() == [3.0, 4.0]
         assert labels.values.dtype == np.float64
-
-
-def test_faults_name_the_row_and_never_the_label() -> None:
-    """The row is that of the file, in which the records stand in the opposite order of their ids."""
-    said = _fault_of_some([0, None, 7], BINARY, ["0", "1"])
-    assert "the label at row 1 is none of the job's classes ('0', '1')" in said
-    assert "7" not in said
-    assert "row 2 is infinite" in _fault_of_some([None, float("inf"), 0.5], SQUARED, [])
-    assert "holds string; reg:squarederror needs numbers" in _fault_of_some(["secret", None], SQUARED, [])
-    assert "none of the job's classes" in _fault_of_some([float("-inf"), None], BINARY, ["0", "1"])
-
-
-def test_many_classes_are_counted() -> None:
-    """An error lists the first classes of a job and counts the others."""
-    said = _fault_of_some(["x", None], SOFTMAX, [f"c{i}" for i in range(20)])
-    assert "'c7' and 12 more)" in said
-
-
-def test_csv(tmp_path: Path) -> None:
-    """An empty cell of a CSV file, NA and NaN have no label; records come in the order of their ids."""
-    labels = _from_csv(tmp_path, ["c,1,1", "a,1,", "b,1,0", "d,1,NA", "e,1,nan"], BINARY, ["0", "1"])
-    assert (labels.rows.tolist(), labels.values.tolist()) == ([1, 2], [0, 1])
-    labels = _from_csv(tmp_path, ["c,1,yes", "a,1,", 'b,1,""'], BINARY, ["no", "yes"])
-    assert (labels.rows.tolist(), labels.values.tolist()) == ([2], [1])
-    assert not len(_from_csv(tmp_path, ["c,1,", "a,1,"], BINARY, ["no", "yes"]).rows)
 
 
 def test_take() -> None:
@@ -301,6 +210,18 @@ def test_take() -> None:
         assert list(zip(taken.rows.tolist(), taken.values.tolist(), strict=True)) == expected
 
 
-def test_no_label_in_a_representation() -> None:
-    """Labels do not reach a log by way of repr."""
-    assert repr(_some_labels([None, 1], BINARY, ["0", "1"])) == "<PartialLabels of 1 records>"
+@pytest.mark.parametrize(
+    ("lines", "classes", "rows", "values"),
+    [
+        # records come in the order of their ids
+        (["c,1,1", "a,1,", "b,1,0", "d,1,NA", "e,1,nan"], ["0", "1"], [1, 2], [0, 1]),
+        (["c,1,yes", "a,1,", 'b,1,""'], ["no", "yes"], [2], [1]),
+        (["c,1,", "a,1,"], ["no", "yes"], [], []),
+        (["a,1,2", "b,1,", "c,1,2"], ["0", "1", "2"], [0, 2], [2, 2]),  # one class at a party is enough
+    ],
+)
+def test_csv(lines: list[str], classes: list[str], rows: list[int], values: list[int], tmp_path: Path) -> None:
+    """An empty cell of a CSV file, NA and NaN have no label."""
+    path = text_file(tmp_path, "id,x,y\n" + "\n".join(lines) + "\n")
+    labels = read_partial_labels(read(path, "x", label="y"), "y", SOFTMAX, classes)
+    assert (labels.rows.tolist(), labels.values.tolist()) == (rows, values)

@@ -6,18 +6,16 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
+from tests.library.tables.given import read, text_file
 from treetap.errors import DataError
 from treetap.tables.binned import bin_columns, refuse_columns
-from treetap.tables.config import TableConfig
-from treetap.tables.reading import Table, read_table
+from treetap.tables.reading import Table
 from treetap.trees.candidates import Shape
 from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams
@@ -26,12 +24,10 @@ from treetap.trees.params import BoostingParams
 CELLS = {"few": "0 1 2 3", "constant": "2 2 2 2", "missing": "0 . 2 .", "empty": ". . . .", "large": "9 8 7 6"}
 
 
-def _read(folder: Path, cells: str, *, streams: bool = False, **settings: Any) -> Table:
-    path = folder / "t.csv"
+def _read(folder: Path, cells: str, **settings: Any) -> Table:
     rows = [f"{row},{'' if cell == '.' else cell},{row % 3},{'xy'[row % 2]}" for row, cell in enumerate(cells.split())]
-    path.write_text("\n".join(["id,a,b,t", *rows, ""]))
-    config = TableConfig(path=path, id="id", **{"columns": ["a"], "cuts": {"a": [1, 3]}, **settings})
-    return read_table(config, with_label=False, missing=None, streams=streams)
+    path = text_file(folder, "\n".join(["id,a,b,t", *rows, ""]))
+    return read(path, **{"columns": ["a"], "cuts": {"a": [1, 3]}, **settings})
 
 
 @pytest.mark.parametrize("exact", [10, 0])
@@ -52,6 +48,9 @@ def test_a_value_equal_to_a_cut_lies_above_it(tmp_path: Path) -> None:
     binned = bin_columns(_read(tmp_path, "0 1 2 3", columns=["a", "b"]), 8, None)
     assert binned.codes[:, 0].tolist() == [0, 1, 1, 2]
     assert binned.features[1].cuts.tolist() == [0.5, 1.5]
+    days = text_file(tmp_path, "id,d\n1,1970-01-02\n2,1970-01-11\n3,1970-03-01\n")
+    table = read(days, "d", encode="days", cuts={"d": [10, 40]})  # cuts of dates are days since 1970-01-01
+    assert bin_columns(table, 8, None).codes[:, 0].tolist() == [0, 1, 2]
 
 
 def test_a_bin_for_missing_values_that_no_record_has_changes_no_tree() -> None:
@@ -70,26 +69,6 @@ def test_a_bin_for_missing_values_that_no_record_has_changes_no_tree() -> None:
     assert any(first)
 
 
-@pytest.mark.parametrize(
-    ("cuts", "said"),
-    [
-        ({"A": [1]}, "cuts names 'A', which is none of the feature columns; did you mean 'a'"),
-        ({"id": [1]}, "cuts names 'id', which is none of the feature columns"),
-        ({"a": [2, 1]}, "has the cut 1 behind 2: list each once, in increasing order"),
-        ({"a": [1, 1]}, "has the cut 1 behind 1"),
-        ({"a": [1, math.inf]}, "has the cut inf: write finite numbers"),
-        ({"a": [math.nan]}, "has the cut nan: write finite numbers"),
-        ({"a": []}, "at least 1 item"),
-        ({"a": ["x"]}, "valid number"),
-    ],
-)
-def test_faults_of_a_configuration_are_named(cuts: dict[str, Any], said: str) -> None:
-    """Unknown columns and ids, and what is no list of increasing numbers."""
-    with pytest.raises(ValidationError) as raised:
-        TableConfig(path=Path("t.csv"), id="id", columns=["a"], cuts=cuts)
-    assert said in str(raised.value)
-
-
 @pytest.mark.parametrize("encode", ["ordinal", "one-hot", "categorical"])
 def test_codes_of_texts_have_no_cuts(encode: str, tmp_path: Path) -> None:
     """Which code a text has follows from the texts that occur."""
@@ -99,50 +78,16 @@ def test_codes_of_texts_have_no_cuts(encode: str, tmp_path: Path) -> None:
             refuse()
 
 
-def test_cuts_of_dates_are_days(tmp_path: Path) -> None:
-    """Since 1970-01-01."""
-    path = tmp_path / "t.csv"
-    path.write_text("id,d\n1,1970-01-02\n2,1970-01-11\n3,1970-03-01\n")
-    config = TableConfig(path=path, id="id", columns=["d"], encode="days", cuts={"d": [10, 40]})
-    binned = bin_columns(read_table(config, with_label=False, missing=None), 8, None)
-    assert binned.codes[:, 0].tolist() == [0, 1, 2]
-
-
-def _constrained(folder: Path, **settings: Any) -> Table:
-    path = folder / "t.csv"
-    path.write_text("id,a,b,c\n1,1,x,5\n2,2,y,5\n3,3,x,5\n")
-    return read_table(TableConfig(path=path, id="id", **settings), with_label=False, missing=None)
-
-
 def test_constraints_become_directions_of_features(tmp_path: Path) -> None:
     """By name, whatever their order; texts by the order of their codes; a column dropped as constant has none."""
+    path = text_file(tmp_path, "id,a,b,c\n1,1,x,5\n2,2,y,5\n3,3,x,5\n")
     given = {"columns": ["a", "b", "c"], "encode": "ordinal", "drop_constant": True}
-    table = _constrained(tmp_path, **given, monotone_constraints={"c": 1, "b": -1})
-    assert table.columns == ["a", "b"]
-    directions = bin_columns(table, 8, None).directions
-    assert directions is not None
-    assert directions.tolist() == [0, -1]
-    assert bin_columns(_constrained(tmp_path, **given), 8, None).directions is None
-    assert bin_columns(_constrained(tmp_path, **given, monotone_constraints={"c": 1}), 8, None).directions is None
-
-
-def test_columns_of_several_features_have_no_direction(tmp_path: Path) -> None:
-    """One category each has no order."""
-    table = _constrained(tmp_path, columns=["a", "b"], encode="one-hot", monotone_constraints={"b": 1})
+    for constraints, expected in (({"c": 1, "b": -1}, [0, -1]), ({}, None), ({"c": 1}, None)):
+        table = read(path, **given, monotone_constraints=constraints)
+        assert table.columns == ["a", "b"]
+        directions = bin_columns(table, 8, None).directions
+        assert (None if directions is None else directions.tolist()) == expected
+    # one category each has no order
+    table = read(path, "a", "b", encode="one-hot", monotone_constraints={"b": 1})
     with pytest.raises(DataError, match="names column 'b', whose categories have no order"):
         bin_columns(table, 8, None)
-
-
-@pytest.mark.parametrize(
-    ("constraints", "said"),
-    [
-        ({"A": 1}, "monotone_constraints names 'A', which is none of the table's columns; did you mean 'a'"),
-        ({"a": 2}, "must be 1 (increasing) or -1 (decreasing), not 2; leave out a column without one"),
-        ({"a": True}, "must be 1 (increasing) or -1 (decreasing), not True"),
-    ],
-)
-def test_faults_are_named(constraints: dict[str, Any], said: str) -> None:
-    """An unknown column, and what is no direction."""
-    with pytest.raises(ValidationError) as raised:
-        TableConfig(path=Path("t.csv"), id="id", columns=["a"], monotone_constraints=constraints)
-    assert said in str(raised.value)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.library.tables.given import text_file
 from treetap.errors import ConfigError
 from treetap.ops.doctor import configuration
 from treetap.party import config as party_config
@@ -90,8 +91,7 @@ def test_places_that_leave_a_party(tmp_path: Path) -> None:
 
 def test_the_doctor_says_what_is_detected(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A finding names the keys that would say the same, and a fault those that help."""
-    path = tmp_path / "t.csv"
-    path.write_text("id;a\n1;2,5\n2;3,5\n")
+    path = text_file(tmp_path, "id;a\n1;2,5\n2;3,5\n")
     given: dict[str, Any] = {"path": path, "id": "id", "columns": ["a"]}
     with caplog.at_level(logging.INFO):
         (found,) = configuration._table("t", TableConfig.model_validate(given))
@@ -101,29 +101,3 @@ def test_the_doctor_says_what_is_detected(tmp_path: Path, caplog: pytest.LogCapt
     (found,) = configuration._table("t", TableConfig.model_validate(given | {"delimiter": ","}))
     assert found.level == "fault"
     assert 'write delimiter = ";"' in found.message
-
-
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        ({}, "give either path, or uri with query or table"),
-        ({"path": 3}, "path: a path is text (it is 3)"),
-        ({"path": ""}, "path: a path is text (it is '')"),
-        ({"path": []}, "path: names no file (it is [])"),
-        ({"path": ["a", "s3://b"]}, "path: a path in an object store is written s3://BUCKET/KEY"),
-        ({"path": "a", "deadline_s": 3.0}, "deadline_s is of a database, whose uri is missing"),
-        ({"path": "a", "thousands": "x"}, "thousands: is , . ' _ or a space, or empty where there is none (it is 'x')"),
-        ({"path": "a", "delimiter": ";;"}, "delimiter: is one character of ASCII"),
-        ({"path": "a", "quote": "ab"}, "quote: is one character of ASCII, or empty"),
-        ({"path": "a", "format": "xlsx"}, "format: Input should be 'csv', 'parquet', 'feather' or 'jsonl'"),
-        ({"uri": "postgresql://u:geheim@h/d", "table": "t"}, "uri: is the name of an environment variable"),
-        ({"path": "s3://b/k", "endpoint_override": "http://u:geheim@h"}, "endpoint_override: is http://HOST:PORT or"),
-    ],
-)
-def test_faults_of_a_file(table: dict[str, Any], said: str, tmp_path: Path) -> None:
-    """One line for each, by its key, and nothing of what may be a password."""
-    with pytest.raises(ConfigError) as caught:
-        party(tmp_path, t={"id": "id", **table})
-    (line,) = str(caught.value).splitlines()[1:]
-    assert line.startswith(f"  tables.t.{said}") or line.startswith(f"  tables.t: {said}")
-    assert "geheim" not in line

@@ -253,25 +253,6 @@ def test_a_large_answer_is_bounded(
     assert "more than half of this machine's memory" in fault("x", table="t", uri=f"sqlite:{tmp_path / 't.db'}")
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ({}, "give either path, or uri with query or table"),
-        ({"path": Path("t.csv"), "uri": "$CLINIC", "table": "t"}, "give either path, or uri"),
-        ({"uri": "$CLINIC"}, "give one of query"),
-        ({"uri": "$CLINIC", "table": "t", "query": "SELECT 1"}, "give one of query"),
-        ({"path": Path("t.csv"), "table": "t"}, "query and table are of a database, whose uri is missing"),
-        ({"uri": "postgresql://u:geheim@h/d", "table": "t"}, "uri"),
-        ({"uri": "$CLINIC", "table": "t", "decimal": ","}, "decimal is a key of files, and uri of a database"),
-        ({"uri": "$CLINIC", "table": "t", "deadline_s": 0}, "deadline_s"),
-    ],
-)
-def test_keys_of_databases(keys: dict[str, Any], said: str) -> None:
-    """What the keys cannot be together; a URI with a password stays out of a file, by its pattern."""
-    with pytest.raises(ValueError, match=said.replace("$", r"\$")):
-        TableConfig.model_validate({"id": "id", **keys})
-
-
 @pytest.mark.second_tier
 def test_drivers_are_imported_for_queries_alone(sqlite_file: sqlite3.Connection, tmp_path: Path) -> None:
     """A process that reads files has no driver, and one that reads a database no DBAPI of data frames."""

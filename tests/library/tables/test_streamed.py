@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,13 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from tests.library.tables.test_batches import damage
+from tests.library.tables.given import read, refusal
 from treetap.errors import DataError
 from treetap.tables.binned import JobRecords, bin_columns
 from treetap.tables.categories import most_categories
-from treetap.tables.config import TableConfig
 from treetap.tables.features import Held, Joined, Streamed
 from treetap.tables.label_columns import cells_of
-from treetap.tables.reading import Table, read_table
+from treetap.tables.reading import Table
 
 N = 500
 RNG = np.random.default_rng(3)
@@ -52,6 +52,7 @@ def columns(**changed: Any) -> dict[str, Any]:
 
 
 ENCODE = {"city": "one-hot", "grade": "ordinal", "code": "categorical", "day": "days", "written": "days"}
+GIVEN: dict[str, Any] = {"label": "label", "weight": "weight", "encode": ENCODE, "missing": -999.0}
 FEATURES = [name for name in columns() if name not in ("id", "label", "weight")]
 
 
@@ -68,18 +69,13 @@ def write(path: Path, content: dict[str, Any]) -> Path:
     return path
 
 
-def read(path: Path, *, streams: bool, names: list[str] | None = None, **keys: Any) -> Table:
-    missing, categories = keys.pop("missing", -999.0), keys.pop("categories", None)
-    given = {"label": "label", "weight": "weight", "encode": ENCODE, **keys}
-    config = TableConfig(path=path, id="id", columns=FEATURES if names is None else names, **given)
-    return read_table(
-        config, with_label=config.label is not None, missing=missing, categories=categories, streams=streams
-    )
+def _read(path: Path, *, streams: bool, names: Sequence[str] = FEATURES, **keys: Any) -> Table:
+    return read(path, *names, streams=streams, **GIVEN | keys)
 
 
 def both(path: Path, **keys: Any) -> tuple[Table, Table]:
     """The table read whole, and streamed."""
-    whole, streamed = (read(path, streams=streams, **keys) for streams in (False, True))
+    whole, streamed = (_read(path, streams=streams, **keys) for streams in (False, True))
     assert isinstance(whole.values, Held)
     assert isinstance(streamed.values, Streamed)
     return whole, streamed
@@ -177,7 +173,9 @@ def test_constant_columns(tmp_path: Path) -> None:
     whole, streamed = both(path, names=names, encode={**ENCODE, "same": "one-hot"}, drop_constant=True)
     assert_same(whole, streamed)
     assert streamed.dropped == ["one", "none", "same"]
-    whole, streamed = both(path, names=["x", "one", "none"], encode=None)
+    for encode in (None, {"none": "categorical"}):
+        whole, streamed = both(path, names=["x", "one", "none"], encode=encode)
+        assert whole.constant() == streamed.constant() == {"one": "is constant", "none": "has no value at all"}
     few = np.flatnonzero(whole.features[:, 0] > whole.features[:, 0].max() - 1e-9)
     for one, other in ((whole, streamed), (whole.take(few), streamed.take(few))):
         assert one.constant() == other.constant() != {}
@@ -207,34 +205,21 @@ def test_constant_columns(tmp_path: Path) -> None:
 def test_faults_have_the_same_words(changed: dict[str, Any], tmp_path: Path) -> None:
     """File, row and column of the first fault, as when the table is read whole."""
     path = write(tmp_path / "t.parquet", columns(**changed))
-    messages = []
-    for streams in (False, True):
-        with pytest.raises(DataError) as caught:
-            read(path, streams=streams, names=[name for name in FEATURES if name != "gaps"])
-        messages.append(str(caught.value))
-    assert messages[0] == messages[1]
-    assert messages[0].startswith(f"{path}: ")
+    names = [name for name in FEATURES if name != "gaps"]
+    assert refusal(path, *names, **GIVEN) == refusal(path, *names, streams=True, **GIVEN)
 
 
 def test_a_model_that_is_there_decides_the_encoding(tmp_path: Path) -> None:
     """Categories of a training, in a table with others: the same features."""
-    known = read(write(tmp_path / "t.parquet", columns()), streams=True).categories
+    known = _read(write(tmp_path / "t.parquet", columns()), streams=True)
     other = write(tmp_path / "o.parquet", columns(city=["c1", "x", "y", "c3"] * (N // 4), code=np.arange(N) % 9))
-    assert_same(*both(other, categories=known, encode=None))
-
-
-def test_a_damaged_row_group(tmp_path: Path) -> None:
-    """Named with its column, when the table is read: before any message of the job."""
-    path = write(tmp_path / "t.parquet", columns())
-    damage(path, 2, list(columns()).index("wide"))
-    with pytest.raises(DataError, match=r"t\.parquet: row group 3 of 4, column 'wide' cannot be decoded"):
-        read(path, streams=True)
+    assert_same(*both(other, like=known, encode=None))
 
 
 def test_a_table_that_changes_during_a_job(tmp_path: Path) -> None:
     """Written again, with more rows, fewer, or as many, or replaced or gone, it is refused by name."""
     path = write(tmp_path / "t.parquet", columns())
-    streamed = read(path, streams=True)
+    streamed = _read(path, streams=True)
     for rows in (N - 1, 300):
         pq.write_table(pa.table(columns()).slice(0, rows), path, row_group_size=150)
         with pytest.raises(DataError, match="has been written again since the beginning of the job"):
@@ -247,7 +232,7 @@ def test_a_table_that_changes_during_a_job(tmp_path: Path) -> None:
 
 def test_features_that_are_needed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than half of the memory is refused with what to do."""
-    streamed = read(write(tmp_path / "t.parquet", columns()), streams=True)
+    streamed = _read(write(tmp_path / "t.parquet", columns()), streams=True)
     monkeypatch.setattr("treetap.tables.features.half_of_memory", lambda: 8 * N)
     with pytest.raises(DataError, match="this step needs them at once: train by boosting"):
         _ = streamed.features
@@ -258,15 +243,15 @@ def test_too_many_different_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert most_categories(N) == 250
     path = write(tmp_path / "t.parquet", columns(city=[f"{number}" * 50 for number in range(N)]))
     monkeypatch.setattr("treetap.tables.streamed_reading.half_of_memory", lambda: 20_000)
-    with pytest.raises(DataError, match="the different cells of column 'city' take up more than half"):
-        read(path, streams=True)
+    why = "the different cells of column 'city' take up more than half"
+    refusal(path, "city", encode="one-hot", streams=True, match=why)
 
 
 def test_formats_that_are_read_whole(tmp_path: Path) -> None:
     """CSV has no types: they follow from all rows."""
     path = tmp_path / "t.csv"
     pacsv.write_csv(pa.table({"id": np.arange(N), **NUMBERS, "label": np.arange(N) % 2}), path)
-    table = read(path, streams=True, names=list(NUMBERS), weight=None, encode=None)
+    table = _read(path, streams=True, names=list(NUMBERS), weight=None, encode=None)
     assert isinstance(table.values, Held)
 
 
@@ -275,5 +260,5 @@ def test_a_large_file_of_text_is_refused(name: str, line: str, tmp_path: Path, m
     """Files that are read whole are bounded, and the message names the format that is not."""
     (tmp_path / name).write_text("id,x\n" * name.endswith("csv") + line)
     monkeypatch.setattr("treetap.tables.files.half_of_memory", lambda: 5)
-    with pytest.raises(DataError, match="is larger than half of this machine's memory; write it as Parquet, which is"):
-        read(tmp_path / name, streams=True, names=["x"], weight=None, label=None, encode=None)
+    why = "is larger than half of this machine's memory; write it as Parquet, which is"
+    refusal(tmp_path / name, "x", streams=True, match=why)

@@ -12,11 +12,10 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+from tests.library.tables.given import parquet_file, read, refusal
 from treetap.errors import DataError
 from treetap.tables.binned import ColumnBins, bin_columns
-from treetap.tables.config import TableConfig
 from treetap.tables.opening import ParquetFile
-from treetap.tables.reading import Table, read_table
 from treetap.trees.binning import fit
 
 N = 200
@@ -30,11 +29,6 @@ def _stream_all(monkeypatch: pytest.MonkeyPatch) -> None:
 def content(seed: int = 1) -> pa.Table:
     draws = np.random.default_rng(seed)
     return pa.table({"id": draws.permutation(N), "x": draws.normal(size=N), "y": draws.normal(size=N)})
-
-
-def read(path: Path, *names: str, streams: bool = True, encode: dict[str, str] | None = None) -> Table:
-    config = TableConfig(path=path, id="id", columns=list(names), encode=encode)
-    return read_table(config, with_label=False, missing=None, streams=streams)
 
 
 def _rewrite(path: Path) -> None:
@@ -57,9 +51,8 @@ def _other_columns(path: Path) -> None:
 @pytest.mark.parametrize("change", [_rewrite, _replace, _other_columns, Path.unlink])
 def test_a_table_of_as_many_rows_written_during_a_job(change: Callable[[Path], None], tmp_path: Path) -> None:
     """Its records would have features of others: every further pass is refused, of some records and columns too."""
-    path = tmp_path / "t.parquet"
-    pq.write_table(content(), path)
-    table = read(path, "x", "y")
+    path = parquet_file(tmp_path, content())
+    table = read(path, "x", "y", streams=True)
     change(path)
     why = "there is no such file" if change is Path.unlink else "has been written again since the beginning of the job"
     for asked in (table, table.take(np.arange(7))):
@@ -82,8 +75,7 @@ def test_a_table_written_during_a_pass(number: int, tmp_path: Path, monkeypatch:
             _replace(path)  # the first pass, for types, ends with its first batch
 
     monkeypatch.setattr(ParquetFile, "batches", changing)
-    with pytest.raises(DataError, match="has been written again"):
-        read(path, "x", "y")
+    refusal(path, "x", "y", streams=True, match="has been written again")
     assert passes == number
 
 
@@ -99,38 +91,28 @@ def test_a_folders_column_alone(ending: str, tmp_path: Path, monkeypatch: pytest
         else:
             pq.write_table(part, folder / "t.parquet")
     monkeypatch.setattr("treetap.tables.binned._AT_ONCE", 1)
-    found = bin_columns(read(tmp_path, "x", "year"), 8, None)
+    found = bin_columns(read(tmp_path, "x", "year", streams=True), 8, None)
     assert found.features[1].cuts.tolist() == [2023.5]
     assert found.codes[:, 1].tolist() == [0] * N + [1] * N
-
-
-def test_a_categorical_column_of_nothing_but_nulls(tmp_path: Path) -> None:
-    """Constant, as in a table that is held."""
-    path = tmp_path / "t.parquet"
-    pq.write_table(content().append_column("none", pa.nulls(N)), path)
-    held, streamed = (read(path, "x", "none", streams=each, encode={"none": "categorical"}) for each in (False, True))
-    assert held.constant() == streamed.constant() == {"none": "has no value at all"}
 
 
 def test_numbers_that_one_type_cannot_hold(tmp_path: Path) -> None:
     """Whole numbers above 2^53 in one file and fractions in another: refused, as in a table that is held."""
     for name, cells in (("a", pa.array([2**60 + 1, 3])), ("b", pa.array([0.5, 1.5]))):
-        pq.write_table(pa.table({"id": [f"{name}1", f"{name}2"], "x": cells}), tmp_path / f"{name}.parquet")
+        parquet_file(tmp_path, {"id": [f"{name}1", f"{name}2"], "x": cells}, f"{name}.parquet")
     for streams in (False, True):
-        with pytest.raises(DataError, match="a column has types in two files that are not one"):
-            read(tmp_path, "x", streams=streams)
+        refusal(tmp_path, "x", streams=streams, match="a column has types in two files that are not one")
 
 
 def test_a_disk_without_room_for_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error when the file is made, not a signal when its pages are written."""
-    path = tmp_path / "t.parquet"
-    pq.write_table(content(), path)
+    path = parquet_file(tmp_path, content())
     monkeypatch.setattr("treetap.tables.binned.MAPPED", 0)
     with (
         Path("/dev/full").open("r+b", buffering=0) as full,
         pytest.raises(OSError, match="No space left on device"),
     ):
-        bin_columns(read(path, "x"), 8, None, scratch=lambda: full)
+        bin_columns(read(path, "x", streams=True), 8, None, scratch=lambda: full)
 
 
 def test_a_column_with_one_value_in_most_records(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.library.tables.given import parquet_file, read, refusal
 from treetap.errors import DataError
 from treetap.party.setup.steps import fingerprint
 from treetap.tables.binned import bin_columns
 from treetap.tables.cells import Shape
-from treetap.tables.config import TableConfig
 from treetap.tables.files import TableFile
 from treetap.tables.opening import ParquetFile
-from treetap.tables.reading import Table, read_table
 
 #: Records as they stand in the file; sorted by id they are b, c, d.
 IDS = ["d", "b", "c"]
@@ -34,21 +33,14 @@ def _column(cells: npt.NDArray[Any], **of_type: Any) -> pa.Array:
 
 
 def _write(folder: Path, name: str = "t.parquet", rows: int = 1 << 20, **columns: Any) -> Path:
-    path = folder / name
-    pq.write_table(pa.table(columns), path, row_group_size=rows)
-    return path
-
-
-def _read(path: Path, *columns: str, shapes: dict[str, Shape] | None = None) -> Table:
-    config = TableConfig(path=path, id="id", columns=list(columns))
-    return read_table(config, with_label=False, missing=None, shapes=shapes, categories=None if shapes is None else {})
+    return parquet_file(folder, columns, name, row_group_size=rows)
 
 
 @pytest.mark.parametrize("rows", [1 << 20, 2], ids=["one chunk", "chunks"])
 def test_tensors_come_in_the_order_of_ids_beside_the_features(rows: int, tmp_path: Path) -> None:
     """Numeric columns alone are features; `take` takes the cells of the records that it names."""
     path = _write(tmp_path, rows=rows, x=[1.0, 2.0, 3.0], grey=_column(GREY), id=IDS, colour=_column(COLOUR))
-    table = _read(path, "grey", "x", "colour")
+    table = read(path, "grey", "x", "colour")
     assert (table.columns, table.sources) == (["x"], ["grey", "x", "colour"])
     assert table.features.tolist() == [[2.0], [3.0], [1.0]]
     assert list(table.tensors) == ["grey", "colour"]
@@ -68,12 +60,12 @@ def test_dimensions_are_read_by_their_names(tmp_path: Path) -> None:
     short = _column(last, dim_names=["H", "W", "C"], permutation=[0, 1, 2])
     by_arrow = pa.FixedShapeTensorArray.from_numpy_ndarray(COLOUR)
     columns = {"named": named, "short": short, "by_arrow": by_arrow}
-    table = _read(_write(tmp_path, id=IDS, **columns), *columns)
+    table = read(_write(tmp_path, id=IDS, **columns), *columns)
     for name in columns:
         np.testing.assert_array_equal(table.tensors[name], COLOUR[[1, 2, 0]], err_msg=name)
         assert table.tensors[name].flags.c_contiguous
     upright = _column(GREY, dim_names=["w", "h"])
-    table = _read(_write(tmp_path, id=IDS, upright=upright), "upright")
+    table = read(_write(tmp_path, id=IDS, upright=upright), "upright")
     np.testing.assert_array_equal(table.tensors["upright"], GREY[[1, 2, 0]].transpose(0, 2, 1))
 
 
@@ -106,9 +98,7 @@ def _with_gap(place: int | None) -> pa.Array:
 def test_faults_of_a_column(column: pa.Array, expected: str, tmp_path: Path) -> None:
     """Each is reported by file and column, with what to do."""
     path = _write(tmp_path, id=IDS, image=column)
-    with pytest.raises(DataError, match=expected) as caught:
-        _read(path, "image")
-    assert str(caught.value).startswith(f"{path}: column 'image'")
+    assert refusal(path, "image", match=expected).startswith(f"{path}: column 'image'")
 
 
 @pytest.mark.parametrize(
@@ -125,30 +115,29 @@ def test_a_later_table_has_the_shapes_of_the_training(
 ) -> None:
     """The error names both; the same shape is taken."""
     path = _write(tmp_path, id=IDS, image=column)
-    with pytest.raises(DataError, match=f"column 'image' holds {expected}"):
-        _read(path, "image", shapes={} if trained is None else {"image": trained})
+    shapes = {} if trained is None else {"image": trained}
+    refusal(path, "image", shapes=shapes, match=f"column 'image' holds {expected}")
     same = _write(tmp_path, "same.parquet", id=IDS, image=_column(GREY))
-    assert _read(same, "image", shapes={"image": (4, 5)}).shapes == {"image": (4, 5)}
+    assert read(same, "image", shapes={"image": (4, 5)}).shapes == {"image": (4, 5)}
 
 
 def test_no_tree_takes_tensors(tmp_path: Path) -> None:
     """The column is named; without it the same table is binned."""
     path = _write(tmp_path, id=IDS, x=[1.0, 2.0, 3.0], image=_column(GREY))
     with pytest.raises(DataError, match=r"t\.parquet: column 'image' holds tensors of shape 4 x 5, and trees split"):
-        bin_columns(_read(path, "x", "image"), 4, None)
-    assert bin_columns(_read(path, "x"), 4, None).codes[:, 0].tolist() == [1, 2, 0]
+        bin_columns(read(path, "x", "image"), 4, None)
+    assert bin_columns(read(path, "x"), 4, None).codes[:, 0].tolist() == [1, 2, 0]
 
 
 def test_neither_ids_nor_labels_are_tensors(tmp_path: Path) -> None:
     """An id column of images is refused by what it holds."""
     path = _write(tmp_path, id=_column(GREY))
-    with pytest.raises(DataError, match="column 'id' holds tensors; ids are whole numbers or text"):
-        _read(path)
+    refusal(path, match="column 'id' holds tensors; ids are whole numbers or text")
 
 
 def test_the_fingerprint_covers_every_value(tmp_path: Path) -> None:
     """One value, the name or the shape of a column of tensors makes another table; the same cells do not."""
-    table = _read(_write(tmp_path, id=IDS, image=_column(GREY)), "image")
+    table = read(_write(tmp_path, id=IDS, image=_column(GREY)), "image")
     changed = table.tensors["image"].copy()
     assert fingerprint(replace(table, tensors={"image": changed})) == fingerprint(table)
     changed[2, 3, 4] += 1

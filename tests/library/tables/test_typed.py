@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from tests.library.tables.given import parquet_file, read, text_file
 from treetap.errors import DataError
-from treetap.tables.config import TableConfig
 from treetap.tables.features import Held
 from treetap.tables.label_columns import LabelCells, named_type, typed
 from treetap.tables.labels import read_classes
-from treetap.tables.reading import Table, read_table
+from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 
 COLUMNS = [
@@ -36,15 +35,10 @@ CLASSES = [
 ]
 
 
-def _read(path: Path) -> Table:
-    return read_table(TableConfig(path=path, id="who", columns=["x"]), with_label=False, missing=None)
-
-
 @pytest.mark.parametrize("ids", COLUMNS, ids=lambda column: str(column.type))
 def test_ids_of_parquet(ids: pa.Array, tmp_path: Path) -> None:
     """Name and type are the file's; so are the values, in the order of the text."""
-    pq.write_table(pa.table({"who": ids, "x": [1.0, 2.0, 3.0]}), tmp_path / "t.parquet")
-    table = _read(tmp_path / "t.parquet")
+    table = read(parquet_file(tmp_path, {"who": ids, "x": [1.0, 2.0, 3.0]}), "x", id="who")
     assert dict(table.id_types) == {"who": ids.type}
     found = typed(table.ids, table.id_types["who"])
     assert found.type == ids.type
@@ -67,8 +61,8 @@ def test_ids_of_parquet(ids: pa.Array, tmp_path: Path) -> None:
 )
 def test_ids_of_csv(cells: list[str], kind: pa.DataType, tmp_path: Path) -> None:
     """Whole numbers if all are written as such, else text, of which no zero is lost."""
-    (tmp_path / "t.csv").write_text("who,x\n" + "".join(f"{cell},{k}\n" for k, cell in enumerate(cells)))
-    table = _read(tmp_path / "t.csv")
+    lines = "".join(f"{cell},{k}\n" for k, cell in enumerate(cells))
+    table = read(text_file(tmp_path, f"who,x\n{lines}"), "x", id="who")
     assert dict(table.id_types) == {"who": kind}
     expected = set(map(int, cells)) if kind == pa.int64() else set(cells)
     assert set(typed(table.ids, table.id_types["who"]).to_pylist()) == expected

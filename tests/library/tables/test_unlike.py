@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from tests.library.tables.given import parquet_file, read
 from treetap.errors import DataError
-from treetap.tables.config import TableConfig
-from treetap.tables.reading import Table, read_table
+from treetap.tables.reading import Table
 from treetap.tables.record_ids import Unlike, check_values
 
 NAN = float("nan")
@@ -20,14 +20,10 @@ NAN = float("nan")
 
 def _read(folder: Path, cells: Any, like: Table | None = None, encode: str = "categorical", **more: Any) -> Table:
     """A table of column k, and of column x with numbers."""
-    path = folder / f"{len(list(folder.iterdir()))}.parquet"
     count = len(cells)
     content = {"id": [f"u{row:03d}" for row in range(count)], "k": cells, "x": [0.5 * row for row in range(count)]}
-    pq.write_table(pa.table(content | more), path)
-    config = TableConfig(path=path, id="id", columns=["k", "x"], encode={"k": encode} if like is None else None)
-    known = None if like is None else like.categories
-    empty = () if like is None else like.empty_columns
-    return read_table(config, with_label=False, missing=-999.0, categories=known, empty=empty)
+    path = parquet_file(folder, content | more, f"{len(list(folder.iterdir()))}.parquet")
+    return read(path, "k", "x", missing=-999.0, like=like, encode={"k": encode} if like is None else None)
 
 
 @pytest.mark.parametrize("encode", ["ordinal", "one-hot", "categorical"])
@@ -88,25 +84,20 @@ def test_a_column_that_was_empty_in_the_training_is_none(tmp_path: Path) -> None
     like = _read(tmp_path, ["a", "b"], x=pa.nulls(2))
     assert like.described()["empty_columns"] == ["x"]
     assert _read(tmp_path, ["a", "b"], like, x=pa.nulls(2)).unlike == Unlike(0, 0)
-    for count, refused in ((2, True), (1, False)):
+    why = "no column has any value, and 1 had some in the training"
+    for count, refused in ((2, pytest.raises(DataError, match=why)), (1, nullcontext())):
         nothing = _read(tmp_path, pa.nulls(count), like, x=pa.nulls(count))
         assert nothing.unlike == Unlike(0, 1, ("k",))
-        arguments = nothing.path, nothing.seen, nothing.unlike, count
-        if refused:
-            with pytest.raises(DataError, match="no column has any value, and 1 had some in the training"):
-                check_values(*arguments)
-        else:
-            check_values(*arguments)
+        with refused:
+            check_values(nothing.path, nothing.seen, nothing.unlike, count)
 
 
 def test_a_table_without_columns_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """With the columns that it has; a prediction by a model without features of the party does not."""
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"id": [1, 2], "x": [0.5, 1.5], "y": [0, 1]}), path)
-    config = TableConfig(path=path, id="id", label="y")
+    path = parquet_file(tmp_path, {"id": [1, 2], "x": [0.5, 1.5], "y": [0, 1]})
     with caplog.at_level("INFO", "treetap"):
-        read_table(config, with_label=True, missing=None)
+        like = read(path, label="y")
         assert "columns names none, so that the table contributes no feature; it has 'x'" in caplog.text
         caplog.clear()
-        read_table(config, with_label=True, missing=None, categories={})
+        read(path, label="y", like=like)
         assert caplog.text == ""

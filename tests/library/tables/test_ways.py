@@ -11,13 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from tests.library.tables.given import parquet_file, read, text_file
 from tests.library.tables.ways import WAYS, Column, Content, drawn, faults_of, outcome
 from tests.needs import needs_libraries
-from treetap.tables.config import TableConfig
-from treetap.tables.reading import read_table
 
 DAY = datetime.date(2024, 2, 28)
 IDS: dict[str, Column] = {
@@ -72,17 +70,13 @@ def test_a_folders_name_is_a_column(tmp_path: Path) -> None:
     """Partitions by whole numbers and by text give the categories that the same cells in a file give."""
     for name, values in (("n", (10, 9)), ("s", ("red", "blue"))):
         for value in values:
-            place = tmp_path / name / f"{name}={value}"
-            place.mkdir(parents=True)
-            pq.write_table(pa.table({"id": [f"{value}1", f"{value}2"]}), place / "part.parquet")
-        config = TableConfig(path=tmp_path / name, id="id", columns=[name], encode={name: "ordinal"})
-        table = read_table(config, with_label=False, missing=None)
-        whole = tmp_path / f"{name}.csv"
-        whole.write_text(f"id,{name}\n" + "".join(f"{value}{row},{value}\n" for value in values for row in (1, 2)))
-        config = config.model_copy(update={"path": whole})
-        again = read_table(config, with_label=False, missing=None, categories=table.categories)
-        assert read_table(config, with_label=False, missing=None).categories == table.categories
-        np.testing.assert_array_equal(again.features, table.features)
+            (place := tmp_path / name / f"{name}={value}").mkdir(parents=True)
+            parquet_file(place, {"id": [f"{value}1", f"{value}2"]})
+        table = read(tmp_path / name, name, encode={name: "ordinal"})
+        lines = "".join(f"{value}{row},{value}\n" for value in values for row in (1, 2))
+        whole = text_file(tmp_path, f"id,{name}\n{lines}", f"{name}.csv")
+        assert read(whole, name, encode={name: "ordinal"}).categories == table.categories
+        np.testing.assert_array_equal(read(whole, name, like=table).features, table.features)
 
 
 @pytest.mark.parametrize(

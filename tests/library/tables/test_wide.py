@@ -15,6 +15,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+from tests.library.tables.given import parquet_file, read
 from treetap.lab.api.frames import arrow_of
 from treetap.lab.experiment import joined_table
 from treetap.lab.experiment.experiment_file import ExperimentFile
@@ -87,10 +88,8 @@ def test_arrow_is_asked_for_a_schema_a_few_times(tmp_path: Path, monkeypatch: py
         return real(file)
 
     monkeypatch.setattr(pq.ParquetFile, "schema_arrow", property(counted))
-    path = tmp_path / "t.parquet"
-    pq.write_table(_table(100), path)
-    config = TableConfig(path=path, id="id", columns=[f"f{place}" for place in range(100)])
-    read_table(config, with_label=False, missing=None)
+    path = parquet_file(tmp_path, _table(100))
+    read(path, *(f"f{place}" for place in range(100)))
     assert 0 < made["schema"] < 5
 
 

@@ -6,16 +6,6 @@ import csv
 import datetime
 import json
 import math
-import random
-import sqlite3
-import uuid
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from decimal import Decimal
-from pathlib import Path
-from typing import Any
-from unittest.mock import patch
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -23,7 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
-
+import random
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
 from treetap.errors import DataError
 from treetap.lab.api.frames import InvalidInput, arrow_of, of_array
 from treetap.tables import streamed_reading
@@ -31,6 +27,9 @@ from treetap.tables.categories import Category, _one_text, are_numbers
 from treetap.tables.config import OTHERS, TableConfig
 from treetap.tables.labels import read_targets
 from treetap.tables.reading import read_table
+from typing import Any
+from unittest.mock import patch
+
 
 #: The cell that means a missing one, where a content has some.
 SENTINELS = (-999, Decimal("-999.9"))
@@ -156,11 +155,6 @@ def _json_lines(content: Content, path: Path) -> Path:
     return path
 
 
-def _parquet(content: Content, path: Path) -> Path:
-    pq.write_table(content.table(), path)
-    return path
-
-
 def _feather(content: Content, path: Path) -> Path:
     feather.write_feather(content.table(), path, compression="uncompressed")
     return path
@@ -238,25 +232,14 @@ def _portable(content: Content) -> pa.Table:
     return table
 
 
-def _framed(frame: Any, path: Path) -> Path:
-    pq.write_table(arrow_of(frame), path)
+def _framed(frame: Any, place: Path) -> Path:
+    """A Parquet file of what `train` takes, or of a table."""
+    path = place.with_suffix(".parquet")
+    pq.write_table(frame if isinstance(frame, pa.Table) else arrow_of(frame), path)
     return path
 
 
-def _pandas(content: Content, path: Path) -> Path:
-    nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-    return _framed(_portable(content).to_pandas(types_mapper=nullable.get), path)
-
-
-def _polars(content: Content, path: Path) -> Path:
-    return _framed(pl.DataFrame(_portable(content)), path)
-
-
-def _batch(content: Content, path: Path) -> Path:
-    return _framed(content.table().combine_chunks().to_batches()[0], path)
-
-
-def _numpy(content: Content, path: Path) -> Path:
+def _numpy(content: Content, place: Path) -> Path:
     """Features as doubles, beside the ids, where all are numbers that are not encoded."""
     held = {name: column for name, column in content.columns.items() if name != "id"}
     for name, column in held.items():
@@ -264,15 +247,16 @@ def _numpy(content: Content, path: Path) -> Path:
             raise InvalidInput(f"column {name!r}: an array holds numbers alone")
     cells = [[math.nan if cell is None else float(cell) for cell in column.cells] for column in held.values()]
     table = of_array(np.array(cells).T, list(held))
-    return _framed(table.add_column(0, "id", content.columns["id"].array()), path)
+    return _framed(table.add_column(0, "id", content.columns["id"].array()), place)
 
 
+NULLABLE = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
 #: Name → writes a content, and returns the path of the table, or the keys of its source.
 WAYS: Mapping[str, Callable[[Content, Path], Path | dict[str, Any]]] = {
     "csv": lambda content, place: _csv(content, place.with_suffix(".csv")),
     "csv files": _several_csv,
     "json lines": lambda content, place: _json_lines(content, place.with_suffix(".jsonl")),
-    "parquet": lambda content, place: _parquet(content, place.with_suffix(".parquet")),
+    "parquet": lambda content, place: _framed(content.table(), place),
     "feather": lambda content, place: _feather(content, place.with_suffix(".feather")),
     "dictionaries": lambda content, place: _coded(content, place.with_suffix(".arrow"), ordered=False, view=False),
     "ordered": lambda content, place: _coded(content, place.with_suffix(".arrow"), ordered=True, view=False),
@@ -280,13 +264,13 @@ WAYS: Mapping[str, Callable[[Content, Path], Path | dict[str, Any]]] = {
     "polars' ipc": lambda content, place: _polars_ipc(content, place.with_suffix(".arrow")),
     "folder of one": lambda content, place: _folder(content, place, 1),
     "folder": lambda content, place: _folder(content, place, 3),
-    "streamed": lambda content, place: _parquet(content, place.with_suffix(".parquet")),
+    "streamed": lambda content, place: _framed(content.table(), place),
     "streamed folder": lambda content, place: _folder(content, place, 2),
     "sqlite": lambda content, place: _sqlite(content, place.with_suffix(".db")),
-    "pandas": lambda content, place: _pandas(content, place.with_suffix(".parquet")),
-    "polars": lambda content, place: _polars(content, place.with_suffix(".parquet")),
-    "batch": lambda content, place: _batch(content, place.with_suffix(".parquet")),
-    "numpy": lambda content, place: _numpy(content, place.with_suffix(".parquet")),
+    "pandas": lambda content, place: _framed(_portable(content).to_pandas(types_mapper=NULLABLE.get), place),
+    "polars": lambda content, place: _framed(pl.DataFrame(_portable(content)), place),
+    "batch": lambda content, place: _framed(content.table().combine_chunks().to_batches()[0], place),
+    "numpy": _numpy,
 }
 
 
@@ -327,6 +311,7 @@ def faults_of(content: Content, outcome: Outcome) -> str:
 
 _WORDS = ("red", "blue", "Red", "yes", "no", "true", "False", "a b", "ü,;", "x'y", 'q"q')
 _CODES = ("007", "7", "7.0", "+1", "1e5", "0x10", "10:30", "12-3")
+DAY = datetime.date(2024, 1, 1)
 _Draw = random.Random
 
 
@@ -348,16 +333,16 @@ def drawn(seed: int) -> Content:
 
 def _ids(draw: _Draw, rows: int) -> Column:
     numbers = draw.sample(range(-50, 10**6), rows)
-    kind = draw.choice(("whole", "wide", "decimal", "text", "uuid"))
-    if kind == "whole":
-        return Column(numbers, pa.int64())
-    if kind == "wide":
-        return Column([2**60 + number for number in numbers], pa.int64())
-    if kind == "decimal":
-        return Column([Decimal(number) for number in numbers], pa.decimal128(38, 0))
-    if kind == "text":
-        return Column([f"{abs(number):07d}" for number in numbers], pa.string())
-    return Column([uuid.UUID(int=draw.getrandbits(128)) for _ in numbers], pa.uuid())
+    cell, kind = draw.choice(
+        [
+            (int, pa.int64()),
+            (lambda number: 2**60 + number, pa.int64()),
+            (Decimal, pa.decimal128(38, 0)),
+            (lambda number: f"{abs(number):07d}", pa.string()),
+            (lambda _: uuid.UUID(int=draw.getrandbits(128)), pa.uuid()),
+        ]
+    )
+    return Column([cell(number) for number in numbers], kind)
 
 
 def _blanked(draw: _Draw, cells: Cells, sentinel: Any, share: float) -> Cells:
@@ -378,32 +363,22 @@ def _column(draw: _Draw, rows: int, sentinel: Any) -> Column:
     """A feature's column."""
     share, name = draw.choice((0.0, 0.2, 0.5)), draw.choice(("categorical", "ordinal", "one-hot"))
     whole = sentinel if sentinel is None or sentinel == int(sentinel) else None
-    kind = draw.choice(("whole", "wide", "decimal", "real", "single", "truth", "word", "code", "day", "uuid", "null"))
-    encode = draw.choice((None, name))
-    if kind == "whole":
-        cells = [draw.randint(-3, 12) for _ in range(rows)]
-        return Column(_blanked(draw, cells, whole, share), pa.int64(), encode)
-    if kind == "wide":
-        cells = [2**60 + draw.randint(-3, 3) for _ in range(rows)]
-        return Column(_blanked(draw, cells, whole, share), pa.int64(), encode)
+    real, text = (None if sentinel is None else float(sentinel)), (None if whole is None else str(whole))
+    kinds: dict[str, tuple[Callable[[], Any], Any, pa.DataType]] = {
+        "whole": (lambda: draw.randint(-3, 12), whole, pa.int64()),
+        "wide": (lambda: 2**60 + draw.randint(-3, 3), whole, pa.int64()),
+        "real": (lambda: draw.choice((draw.gauss(0, 1), float(draw.randint(-9, 9)), 1e-7, 0.1)), real, pa.float64()),
+        "single": (lambda: draw.randint(-40, 40) / 4, real, pa.float32()),
+        "truth": (lambda: draw.random() < 0.5, None, pa.bool_()),
+        "word": (lambda: draw.choice(_WORDS), text, pa.string()),
+        "code": (lambda: draw.choice(_CODES), text, pa.string()),
+        "day": (lambda: DAY + datetime.timedelta(draw.randint(-400, 400)), None, pa.date32()),
+        "uuid": (lambda: uuid.uuid5(uuid.NAMESPACE_OID, str(draw.randint(1, 3))), None, pa.uuid()),
+        "null": (lambda: None, None, pa.null()),
+    }
+    kind = draw.choice((*kinds, "decimal"))
+    encode = draw.choice({"truth": (None,), "day": ("days", None, name)}.get(kind, (None, name)))
     if kind == "decimal":
-        found = _decimals(draw, rows, share, sentinel)
-        return Column(found.cells, found.kind, encode)
-    if kind == "real":
-        cells = [draw.choice((draw.gauss(0, 1), float(draw.randint(-9, 9)), 1e-7, 0.1)) for _ in range(rows)]
-        return Column(_blanked(draw, cells, None if sentinel is None else float(sentinel), share), pa.float64(), encode)
-    if kind == "single":
-        cells = [draw.randint(-40, 40) / 4 for _ in range(rows)]
-        return Column(_blanked(draw, cells, None if sentinel is None else float(sentinel), share), pa.float32(), encode)
-    if kind == "truth":
-        return Column(_blanked(draw, [draw.random() < 0.5 for _ in range(rows)], None, share), pa.bool_())
-    if kind == "day":
-        cells = [datetime.date(2024, 1, 1) + datetime.timedelta(draw.randint(-400, 400)) for _ in range(rows)]
-        return Column(_blanked(draw, cells, None, share), pa.date32(), draw.choice(("days", None, name)))
-    if kind == "uuid":
-        pool = [uuid.UUID(int=draw.getrandbits(128)) for _ in range(3)]
-        return Column(_blanked(draw, draw.choices(pool, k=rows), None, share), pa.uuid(), encode)
-    if kind == "null":
-        return Column([None] * rows, pa.null(), encode)
-    texts = draw.choices(_WORDS if kind == "word" else _CODES, k=rows)
-    return Column(_blanked(draw, texts, None if whole is None else str(whole), share), pa.string(), encode)
+        return replace(_decimals(draw, rows, share, sentinel), encode=encode)
+    cell, absent, arrow = kinds[kind]
+    return Column(_blanked(draw, [cell() for _ in range(rows)], absent, share), arrow, encode)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tests.library.trees.tables import Parties
 from treetap.trees.candidates import column_goes_left
 from treetap.trees.centralised import CentralModel, Tables
 from treetap.trees.ensemble import Ensemble, Split, Tree
+from treetap.trees.grower import CentralTrees
 from treetap.trees.paths import candidate_leaves
 
 Bools = npt.NDArray[np.bool_]
@@ -24,6 +27,18 @@ def decisions(model: CentralModel, tables: Tables) -> Callable[[Split], Bools]:
         table = binned[split.owner]
         n_bins = table.features[candidate.feature].n_bins
         return column_goes_left(table.codes[:, candidate.feature], candidate, n_bins)
+
+    return goes_left
+
+
+def raw_decisions(model: CentralTrees, parties: Parties) -> Callable[..., Bools]:
+    """Which records go left at a split, all of them or some, by raw columns."""
+    columns = dict(parties)
+
+    def goes_left(split: Split, rows: Any = slice(None)) -> Bools:
+        candidate, cut = model.entry(split)
+        values = columns[split.owner][rows, candidate.feature]
+        return np.where(np.isnan(values), candidate.missing_left, values < cut)
 
     return goes_left
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.forest.oracle import _Tree as ForestTree
+from tests.library.trees.decisions import raw_decisions
 from tests.library.trees.tables import Parties, encoded
 from tests.oracle import (
     OracleLeaf,
@@ -20,16 +21,16 @@ from tests.oracle import (
     OracleTree,
     _derivatives,
     _leaf_of,
-    _left,
     bin_cuts,
     factors_of,
+    parted,
 )
 from tests.oracle import _Tree as BoostedTree
 from treetap.trees import sampling
 from treetap.trees.candidates import Candidate
 from treetap.trees.centralised import train, train_forest
 from treetap.trees.ensemble import ROOT, Split, Subtree, Tree, route
-from treetap.trees.grower import Entry
+from treetap.trees.grower import CentralTrees, Entry
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.repair import NoisyModel, RepairedTree
 from treetap.trees.tree_bins import GlobalBins, NodeBins
@@ -70,18 +71,12 @@ def trained(
     """A centralised model of noisy labels as its label holder, the first party, has it, and all split tables."""
     tables = encoded(parties, params.max_bin)
     if isinstance(params, ForestParams):
-        forest = train_forest(parties, noisy, params, classes, tables, withholding)
-        trees, entries = forest.ensemble.trees, forest.splits
+        whole: CentralTrees = train_forest(parties, noisy, params, classes, tables, withholding)
     else:
         assert isinstance(params, BoostingParams)
-        boosted = train(tables, noisy, params, classes, withholding)
-        trees, entries = boosted.ensemble.trees, boosted.splits
-    raw, (own, block) = dict(parties), parties[0]
-
-    def goes_left(split: Split, rows: Ints) -> npt.NDArray[np.bool_]:
-        candidate, cut = entries[split.owner][split.handle]
-        values = raw[split.owner][rows, candidate.feature]
-        return np.where(np.isnan(values), candidate.missing_left, values < cut)
+        whole = train(tables, noisy, params, classes, withholding)
+    (own, block), trees = parties[0], whole.ensemble.trees
+    goes_left = raw_decisions(whole, parties)
 
     def bins(t: int) -> GlobalBins | NodeBins:
         kept = sampling.columns(params.seed, t, own, block.shape[1], params.colsample_bytree)
@@ -90,8 +85,8 @@ def trained(
         return GlobalBins(tables[0][1], kept)
 
     reached = [route(tree.splits, len(clean), goes_left) for tree in trees]
-    model = NoisyModel(trees, reached.__getitem__, noisy, clean, classes, own, bins, entries[own], goes_left)
-    return model, entries
+    model = NoisyModel(trees, reached.__getitem__, noisy, clean, classes, own, bins, whole.splits[own], goes_left)
+    return model, whole.splits
 
 
 def nodes_of(tree: Tree, entries: Mapping[str, list[Entry]]) -> dict[int, Node]:
@@ -215,7 +210,7 @@ class _Recursion:
         differs = self._of_class(rows, self._model.noisy) != self._of_class(rows, self._model.clean)
         if isinstance(here, OracleLeaf):
             return differs
-        left, right = _divided(here, rows, self._columns)
+        left, right = parted(rows, dict(self._columns)[here.owner][here.feature], here.cut, here.missing_left)
         below = [self._graft(2 * node, left), self._graft(2 * node + 1, right)]
         if not any(below):
             return False
@@ -252,17 +247,12 @@ def _finished(
         for node in sorted(nodes):
             here = nodes[node]
             if isinstance(here, OracleSplit):
-                at[2 * node], at[2 * node + 1] = _divided(here, at[node], columns)
+                column = dict(columns)[here.owner][here.feature]
+                at[2 * node], at[2 * node + 1] = parted(at[node], column, here.cut, here.missing_left)
             elif node not in grafted:
                 depth = grower.params.max_depth  # no deeper node is split: a leaf
                 grower.grow(node, at[node], depth, found, OracleModel([], 1))
     return found
-
-
-def _divided(split: OracleSplit, rows: list[int], columns: Any) -> tuple[list[int], list[int]]:
-    column = dict(columns)[split.owner][split.feature]
-    left = [i for i in rows if _left(column[i], split.cut, split.missing_left)]
-    return left, [i for i in rows if not _left(column[i], split.cut, split.missing_left)]
 
 
 def _stored(tree: Tree, entries: Mapping[str, list[Entry]]) -> OracleTree:

@@ -73,12 +73,12 @@ def test_useless_columns_are_named(column: list[float], words: str) -> None:
 
 
 def test_tables_are_encoded_column_by_column() -> None:
-    """A table's codes are those of its columns; a stand-in for missing counts as NaN, also in new records."""
-    X = np.array([[1.0, -1.0], [2.0, 0.0], [3.0, 4.0]])
-    table = bin_table(X, ["a", "b"], 4, missing=-1.0)
+    """A table's codes are those of its columns, also of new records."""
+    X = np.array([[1.0, NAN], [2.0, 0.0], [3.0, 4.0]])
+    table = bin_table(X, ["a", "b"], 4)
     assert table.shapes == [Shape(3, False), Shape(2, True)]
     assert table.codes.tolist() == [[0, 2], [1, 0], [2, 1]]
-    new = table.encode(np.array([[-1.0, 9.0], [NAN, -1.0]]), missing=-1.0)
+    new = table.encode(np.array([[NAN, 9.0], [NAN, NAN]]))
     assert new.codes.tolist() == [[3, 1], [3, 2]]
     assert new.shapes == table.shapes
 

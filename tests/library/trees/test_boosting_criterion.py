@@ -15,19 +15,21 @@ def sums(*slots: float) -> np.ndarray:
     return np.array([round(v * UNIT) for v in slots[:-1]] + [int(slots[-1])], dtype=np.int64)
 
 
-def test_loss_change_by_hand() -> None:
-    """G_L²/(H_L+λ) + G_R²/(H_R+λ) − G²/(H+λ), with the scale on G alone."""
-    left, parent = sums(-2, 1, 4), sums(1, 3, 9)
-    found = boosting_criterion.loss_changes(left[None, None], parent[None], 2.0, BoostingParams(reg_lambda=0.5))
+@pytest.mark.parametrize(
+    ("left", "parent", "scale", "reg_lambda", "expected"),
+    [
+        (sums(-2, 1, 4), sums(1, 3, 9), 2.0, 0.5, 16 / 1.5 + 36 / 2.5 - 4 / 3.5),
+        (sums(-2, 1, 1, 2, 4), sums(1, 0, 3, 4, 9), 1.0, 1.0, (4 / 2 + 9 / 3 - 1 / 4) + (1 / 3 + 1 / 3 - 0.0)),
+    ],
+)
+def test_loss_change_by_hand(
+    left: np.ndarray, parent: np.ndarray, scale: float, reg_lambda: float, expected: float
+) -> None:
+    """GL²/(HL+λ) + GR²/(HR+λ) − G²/(H+λ), no ½ and no γ; outputs of a tree add up."""
+    params = BoostingParams(reg_lambda=reg_lambda)
+    found = boosting_criterion.loss_changes(left[None, None], parent[None], scale, params)
     assert found.shape == (1, 1)
-    assert found[0, 0] == pytest.approx(16 / 1.5 + 36 / 2.5 - 4 / 3.5)
-
-
-def test_outputs_add_up() -> None:
-    """In a multi-output tree the gains of the outputs are summed."""
-    left, parent = sums(-2, 1, 1, 2, 4), sums(1, 0, 3, 4, 9)
-    found = boosting_criterion.loss_changes(left[None, None], parent[None], 1.0, BoostingParams(reg_lambda=1.0))
-    assert found[0, 0] == pytest.approx(4 / 2 + 9 / 3 - 1 / 4 + 1 / 3 + 1 / 3 - 0.0)
+    assert found[0, 0] == pytest.approx(expected)
 
 
 def test_what_is_not_allowed_is_minus_infinity() -> None:
@@ -74,12 +76,8 @@ def test_choice_needs_a_loss_change(best: float, gamma: float, splits: bool) -> 
     """More than 1e-6 and at least gamma, or the node is a leaf."""
     found = boosting_criterion.choose([np.zeros(0), np.array([best, -np.inf])], BoostingParams(gamma=gamma))
     assert (found is not None) == splits
-
-
-def test_no_candidates_is_a_leaf() -> None:
-    """Parties without candidates, or no parties, choose nothing."""
-    assert boosting_criterion.choose([np.zeros(0), np.zeros(0)], BoostingParams()) is None
-    assert boosting_criterion.choose([], BoostingParams()) is None
+    for none in ([np.zeros(0), np.zeros(0)], []):
+        assert boosting_criterion.choose(none, BoostingParams(gamma=gamma)) is None
 
 
 def test_leaf_weights_by_hand() -> None:

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.library.trees.boosters import boosted, stored_trees
+from tests.library.trees.same import differences
 from tests.library.trees.tables import Parties
-from tests.oracle import OracleLeaf, oracle_predict, oracle_train
-from treetap.errors import DataError
+from tests.oracle import oracle_predict, oracle_train
 from treetap.lab.experiment.xgboost_export import Column, feature_names, xgboost_model
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import BinnedTable, bin_table
@@ -22,11 +23,8 @@ from treetap.trees.candidates import (
     Candidate,
     CandidateList,
     Group,
-    Kind,
     NodeCandidates,
     Partition,
-    PartitionRule,
-    Shape,
 )
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.ensemble import importance
@@ -105,27 +103,8 @@ def test_trainer_equals_oracle(objective: str, classes: int, options: int) -> No
     tables = binned(parties, params)
     model = train(tables, labels, params, classes)
     oracle = oracle_train(parties, list(labels), params, classes, categories=LEVELS)
-    of_categories = 0
-    for tree, expected in zip(model.ensemble.trees, oracle, strict=True):
-        assert {s.node for s in tree.splits} | {leaf.node for leaf in tree.leaves} == set(expected.nodes)
-        for split in tree.splits:
-            candidate, cut = model.entry(split)
-            other = expected.nodes[split.node]
-            assert not isinstance(other, OracleLeaf)
-            found = candidate.right or cut
-            assert (split.owner, candidate.feature, found, candidate.missing_left) == (
-                other.owner,
-                other.feature,
-                other.cut,
-                other.missing_left,
-            )
-            assert split.gain == pytest.approx(other.gain, rel=1e-7)
-            of_categories += candidate.right is not None
-        for leaf in tree.leaves:
-            expected_leaf = expected.nodes[leaf.node]
-            assert isinstance(expected_leaf, OracleLeaf)
-            assert leaf.weights == pytest.approx(expected_leaf.weights, abs=1e-9)
-    assert of_categories
+    assert differences(model, oracle) == ""
+    assert any(model.entry(split)[0].right for tree in model.ensemble.trees for split in tree.splits)
     np.testing.assert_allclose(model.predict(tables), oracle_predict(oracle, parties), atol=1e-9)
 
 
@@ -143,19 +122,10 @@ def spoilt(parties: Parties, seed: int) -> Parties:
     return fresh
 
 
-def xgb_booster(parties: Parties, labels: npt.NDArray[Any], params: BoostingParams, classes: int) -> tuple[Any, Any]:
-    """A booster of the same parameters, and the function that makes its input."""
-    same = ("objective", "max_depth", "learning_rate", "reg_lambda", "gamma", "min_child_weight", "base_score",
-            "max_cat_to_onehot", "max_cat_threshold", "reg_alpha")  # fmt: skip
-    settings = {name: getattr(params, name) for name in same} | {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
-    if params.objective == "multi:softprob":
-        settings["num_class"] = classes
+def matrix(columns: Parties, **more: Any) -> Any:
+    """The columns side by side as xgboost's input."""
     kinds = ["c" if (name, j) in LEVELS else "q" for name, width in WIDTHS.items() for j in range(width)]
-
-    def data(columns: Parties, **more: Any) -> Any:
-        return xgb.DMatrix(np.hstack([X for _, X in columns]), feature_types=kinds, **more)
-
-    return xgb.train(settings, data(parties, label=labels), params.n_estimators), data
+    return xgb.DMatrix(np.hstack([X for _, X in columns]), feature_types=kinds, **more)
 
 
 @pytest.mark.parametrize("options", range(len(OPTIONS)))
@@ -171,12 +141,11 @@ def test_scores_equal_xgboost(objective: str, classes: int, options: int) -> Non
     params = BoostingParams(objective=objective, n_estimators=3, max_depth=3, base_score=0.5, **more)
     tables = binned(parties, params)
     model = train(tables, labels, params, classes)
-    booster, data = xgb_booster(parties, labels, params, classes)
-    theirs = booster.predict(data(parties), output_margin=True).reshape(len(labels), -1)
+    booster, theirs = boosted(matrix(parties, label=labels), params, classes)
     np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
     fresh = spoilt(parties, options)
     encoded = [(name, table.encode(X)) for (name, table), (_, X) in zip(tables, fresh, strict=True)]
-    expected = booster.predict(data(fresh), output_margin=True).reshape(len(labels), -1)
+    expected = booster.predict(matrix(fresh), output_margin=True).reshape(len(labels), -1)
     np.testing.assert_allclose(model.predict(encoded), expected, atol=1e-5)
 
 
@@ -196,14 +165,11 @@ def test_a_model_is_written_as_xgboosts(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     path.write_text(json.dumps(content, allow_nan=False))
     booster = xgb.Booster(model_file=path)
-    types = ["c" if column.categorical else "float" for own in columns.values() for column in own]
     fresh = spoilt(parties, 1)
-    matrix = xgb.DMatrix(np.hstack([X for _, X in fresh]), feature_types=types, feature_names=feature_names(columns))
     encoded = [(name, table.encode(X)) for (name, table), (_, X) in zip(tables, fresh, strict=True)]
-    np.testing.assert_allclose(
-        booster.predict(matrix, output_margin=True), model.predict(encoded)[:, 0], rtol=1e-6, atol=1e-6
-    )
-    trees = json.loads(bytes(booster.save_raw("json")))["learner"]["gradient_booster"]["model"]["trees"]
+    theirs = booster.predict(matrix(fresh, feature_names=feature_names(columns)), output_margin=True)
+    np.testing.assert_allclose(theirs, model.predict(encoded)[:, 0], rtol=1e-6, atol=1e-6)
+    trees = stored_trees(booster)
     written = content["learner"]["gradient_booster"]["model"]["trees"]
     assert any(len(tree["categories"]) > len(tree["categories_nodes"]) for tree in trees)
     for name in ("categories", "categories_nodes", "categories_segments", "categories_sizes", "split_type"):
@@ -223,7 +189,7 @@ def stump(
         1,
         obj=lambda _scores, _data: (np.array(g), np.array(weights)),
     )
-    tree = json.loads(bytes(booster.save_raw("json")))["learner"]["gradient_booster"]["model"]["trees"][0]
+    tree = stored_trees(booster)[0]
     theirs = None
     if tree["left_children"][0] != -1:
         theirs = Candidate(0, min(tree["categories"]), bool(tree["default_left"][0]), tuple(tree["categories"]))
@@ -330,32 +296,11 @@ def test_trees_of_several_outputs_split_no_categories() -> None:
     assert BoostingParams(multi_strategy="multi_output_tree").one_hot_below is None
 
 
-@pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("kind", list(Kind))
-def test_sums_of_a_column_are_those_of_its_candidates(kind: Kind, missing: bool) -> None:
-    """The number of sums of a shape, and each of them over the records that go left, or that have the category."""
-    rng, shape = np.random.default_rng(0), Shape(4, missing, kind)
-    codes = rng.integers(0, 4 + missing, size=(50, 1)).astype(np.int32)
-    values = rng.integers(-9, 9, size=(50, 2))
-    candidates = CandidateList([(3, False), shape])
-    table = np.hstack([rng.integers(0, 3, size=(50, 1)), codes]).astype(np.int32)
-    found = left_sums(table, candidates, values, [np.arange(50)])[0]
-    assert len(candidates) == 2 + shape.sums
-    for k in range(len(candidates)):
-        if candidates.grouped[k]:
-            chosen = codes[:, 0] == candidates.bin[k]
-            with pytest.raises(IndexError):
-                candidates.at(k)
-        else:
-            chosen = candidates.goes_left(table, candidates.at(k))
-        assert found[k].tolist() == values[chosen].sum(axis=0).tolist()
-
-
 def test_partitions_keep_their_place_among_other_candidates() -> None:
     """Sums of cuts, then of categories, then of cuts: the candidates come in this order, of the right sums."""
     sums = np.array([[1], [10], [20], [40], [5]])
     total = np.array([75])
-    rule = PartitionRule(lambda of_each: np.argsort(-of_each[:, 0], kind="stable"), 64)
+    rule = (lambda of_each: np.argsort(-of_each[:, 0], kind="stable"), 64)
     found = NodeCandidates(sums, total, [Group(1, 3)], rule, 1)
     assert found.lefts[:, 0].tolist() == [1, 35, 15, 10, 30, 5]
     assert [found.place(k) for k in range(6)] == [
@@ -368,13 +313,6 @@ def test_partitions_keep_their_place_among_other_candidates() -> None:
     ]
     with pytest.raises(ValueError, match="by no rule"):
         NodeCandidates(sums, total, [Group(1, 3)], None, 1)
-
-
-def test_a_column_of_one_category_is_constant() -> None:
-    """It is refused by name, unless values are missing."""
-    with pytest.raises(DataError, match="column 'a' is constant"):
-        bin_table(np.zeros((4, 1)), ["a"], 4, categories={"a": 1})
-    assert bin_table(np.array([[0.0], [NAN]]), ["a"], 4, categories={"a": 1}).codes.tolist() == [[0], [1]]
 
 
 def test_importances_count_splits_of_categories() -> None:

@@ -6,41 +6,33 @@ import math
 
 import pytest
 
-from treetap.trees.early_stopping import EarlyStopping
+from treetap.trees.job_params import EarlyStopping
 
 LOSSES = [0.9, 0.7, 0.8, 0.7, 0.6, 0.65, 0.66, 0.1]
 
 
-def test_the_best_round_is_kept() -> None:
-    """An equal loss is no better one, and each better one begins the count anew."""
-    watch = EarlyStopping(3)
-    assert [epoch for epoch, loss in enumerate(LOSSES) if watch.take(epoch, loss)] == [0, 1, 4, 7]
-    assert (watch.best, watch.best_round, watch.stale) == (0.1, 7, 0)
-
-
-def test_training_ends_after_epochs_without_a_better_one() -> None:
-    """Epochs 2 and 3 are no better than epoch 1: of two rounds no epoch 4 follows."""
-    watch, ended = EarlyStopping(2), []
-    for epoch, loss in enumerate(LOSSES[:4]):
-        watch.take(epoch, loss)
-        ended.append(watch.stopped)
-    assert ended == [False, False, False, True]
-    assert (watch.best, watch.best_round) == (0.7, 1)
-
-
-def test_without_early_stopping_each_epoch_is_the_best() -> None:
-    """The last weights are published, and the training never ends early."""
-    watch = EarlyStopping(None)
-    assert [watch.take(epoch, loss) for epoch, loss in enumerate(LOSSES)] == [True] * len(LOSSES)
-    assert not watch.stopped
-
-
-def test_a_loss_that_is_no_number_is_not_the_best() -> None:
-    """NaN neither becomes the best nor hides a later one."""
-    watch = EarlyStopping(3)
-    assert not watch.take(0, math.nan)
-    assert watch.take(1, 2.0)
-    assert (watch.best, watch.best_round) == (2.0, 1)
+@pytest.mark.parametrize(
+    ("rounds", "losses", "better", "stopped", "best"),
+    [
+        # an equal loss is no better one, and each better one begins the count anew
+        (3, LOSSES, [0, 1, 4, 7], [], (0.1, 7)),
+        # epochs 2 and 3 are no better than epoch 1: of two rounds no epoch 4 follows
+        (2, LOSSES[:4], [0, 1], [3], (0.7, 1)),
+        # without early stopping each epoch is the best, and the training never ends early
+        (None, LOSSES, list(range(8)), [], (0.1, 7)),
+        # a loss that is no number neither becomes the best nor hides a later one
+        (3, [math.nan, 2.0], [1], [], (2.0, 1)),
+    ],
+)
+def test_the_best_round_is_kept_and_the_training_ends(
+    rounds: int | None, losses: list[float], better: list[int], stopped: list[int], best: tuple[float, int]
+) -> None:
+    """The epochs that are better than all before, those after which the training is at its end, and the best one."""
+    watch, taken, ended = EarlyStopping(rounds), [], []
+    for epoch, loss in enumerate(losses):
+        taken += [epoch] if watch.take(epoch, loss) else []
+        ended += [epoch] if watch.stopped else []
+    assert (taken, ended, (watch.best, watch.best_round)) == (better, stopped, best)
 
 
 @pytest.mark.parametrize("taken", [0, 1, 3, 6])

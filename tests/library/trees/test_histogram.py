@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
-from treetap.trees.candidates import CandidateList
+from treetap.trees.candidates import CandidateList, Kind, Shape
 from treetap.trees.tree_bins import left_sums
 
-SHAPES = [(4, False), (3, True), (1, True), (2, False)]
+CUTS = [(4, False), (3, True), (1, True), (2, False)]
+SHAPES = [*itertools.starmap(Shape, CUTS), *(Shape(4, missing, kind) for kind in Kind for missing in (False, True))]
 
 
 def table(n: int) -> np.ndarray:
     """Random bin numbers; missing codes only where a feature has missing values."""
     rng = np.random.default_rng(0)
-    return np.stack([rng.integers(0, bins + missing, n) for bins, missing in SHAPES], axis=1).astype(np.int32)
+    return np.stack([rng.integers(0, s.n_bins + s.has_missing, n) for s in SHAPES], axis=1).astype(np.int32)
 
 
 @pytest.mark.parametrize("magnitude", [1, 2**32, 2**52])
 def test_left_sums_are_what_their_name_says(magnitude: int) -> None:
-    """Each is the exact sum over the records that the candidate sends left, far beyond a double's 53 bits."""
+    """Each is the exact sum over the records that go left, or of one category, far beyond a double's 53 bits."""
     rng = np.random.default_rng(1)
     codes = table(200)
     values = rng.integers(-magnitude, magnitude, size=(200, 3), endpoint=True)
     nodes = [np.arange(200), rng.choice(200, 50, replace=False), np.array([7]), np.zeros(0, dtype=np.int64)]
     candidates = CandidateList(SHAPES)
     found = left_sums(codes, candidates, values, nodes)
-    assert found.shape == (4, len(candidates), 3)
+    assert found.shape == (4, len(candidates), 3) == (4, sum(shape.sums for shape in SHAPES), 3)
     assert found.dtype == np.int64
     for u, rows in enumerate(nodes):
         for k in range(len(candidates)):
-            left = rows[candidates.goes_left(codes[rows], candidates.at(k))]
+            if candidates.grouped[k]:
+                left = rows[codes[rows, candidates.feature[k]] == candidates.bin[k]]
+                with pytest.raises(IndexError):
+                    candidates.at(k)
+            else:
+                left = rows[candidates.goes_left(codes[rows], candidates.at(k))]
             expected = [sum(int(v) for v in values[left, s]) for s in range(3)]
             assert found[u, k].tolist() == expected
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.forest.oracle import forest_train
+from tests.library.trees.decisions import raw_decisions
 from tests.library.trees.tables import Case, cases, encoded, labels_for, signal, table
 from tests.oracle import oracle_train, oracle_without
 from treetap.errors import DataError
@@ -29,17 +30,16 @@ def test_boosting_without_some_parties(case: Case) -> None:
     oracle = oracle_train(case.parties, case.labels, case.params, case.classes)
     names = [name for name, _ in case.parties]
     for away in ([], names[1:2], names[1:], names):
-        scores, guessed = (
-            model.predict_without([each for each in tables if each[0] not in away], away)
-            if (away != names)
-            else scores_without(model.ensemble, len(case.labels), ignore_loss, away)
-        )
+        n, goes_left = len(case.labels), ignore_loss
+        if away != names:
+            n, goes_left = model.router([each for each in tables if each[0] not in away])
+        scores, guessed = scores_without(model.ensemble, n, goes_left, away)
         expected, shares = oracle_without(oracle, case.parties, away)
         np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-9)
         np.testing.assert_allclose(guessed, shares, rtol=0, atol=1e-9)
         assert (guessed.max() > 0) == bool(away)
         assert (guessed == 1).all() == (away == names)
-    np.testing.assert_array_equal(model.predict_without(tables, [])[0], model.predict(tables))
+    np.testing.assert_array_equal(scores_without(model.ensemble, *model.router(tables), [])[0], model.predict(tables))
 
 
 def test_a_forest_without_a_party() -> None:
@@ -48,14 +48,7 @@ def test_a_forest_without_a_party() -> None:
     labels = labels_for("multi:softprob", signal(parties, 4), 4)
     params = ForestParams(n_estimators=4, max_depth=3, bootstrap=True, subsample=1.0, binning="per-node")
     forest, oracle = train_forest(parties, labels, params, 4), forest_train(parties, list(labels), params, 4)
-    raw = dict(parties)
-
-    def goes_left(split: Split, places: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        candidate, cut = forest.splits[split.owner][split.handle]
-        values = raw[split.owner][places, candidate.feature]
-        return np.where(np.isnan(values), candidate.missing_left, values < cut)
-
-    scores, guessed = scores_without(forest.ensemble, 60, goes_left, {"p1"})
+    scores, guessed = scores_without(forest.ensemble, 60, raw_decisions(forest, parties), {"p1"})
     expected, shares = oracle_without(oracle, parties, {"p1"})
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-12)
     np.testing.assert_allclose(guessed, shares, rtol=0, atol=1e-12)

@@ -20,7 +20,6 @@ from treetap.trees.paths import (
     least_candidates,
     output_bits,
     paths,
-    paths_hidden,
     spare_bits,
 )
 
@@ -113,10 +112,8 @@ def test_the_output_with_the_fewest_spare_bits_counts() -> None:
     assert spare_bits(model, bits[:1] * 2, 3).tolist() == [math.log2(5) - math.log2(13)]
 
 
-def test_paths_are_hidden_from_the_margin_on() -> None:
-    """40 spare bits by default; a feature party's bound adds over trees and counts a tree without its splits as one."""
-    assert paths_hidden(np.array([39.9, 40.0, 50.0])).tolist() == [False, True, True]
-    assert paths_hidden(np.array([-1.0, 3.0]), margin=0.0).tolist() == [False, True]
+def test_a_feature_partys_bound_adds_over_trees() -> None:
+    """A tree without its splits counts as one."""
     assert least_candidate_bits([[1], [], [1, 2, 3], [4, 5]]) == 1 + 0 + 2 + 0
 
 

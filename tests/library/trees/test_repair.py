@@ -13,6 +13,7 @@ from tests.library.trees.tables import Parties, labels_for, signal, table
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import Candidate
 from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below
+from treetap.trees.grower import Entry
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.paths import reached_values
 from treetap.trees.repair import NoisyModel, RepairedTree, repair, repair_boosting, repair_forest, to_regrow
@@ -69,6 +70,23 @@ def problem(classes: int, seed: int, own: int = 2) -> tuple[Parties, Ints, Ints]
     return parties, flipped(clean, classes, 0.5, seed), clean
 
 
+def assert_naive(
+    found: list[RepairedTree],
+    model: NoisyModel,
+    entries: dict[str, list[Entry]],
+    parties: Parties,
+    params: TreeParams,
+) -> None:
+    """All variants have the splits of a naive recursion exactly, and its weights but for rounding."""
+    for variant, (grafting, refit) in VARIANTS.items():
+        expected = naive_repair(model, entries, parties, params, grafting=grafting, refit=refit)
+        for repaired, naive in zip(found, expected, strict=True):
+            nodes = nodes_of(getattr(repaired, variant), entries)
+            assert set(nodes) == set(naive)
+            for number, node in nodes.items():
+                assert node == naive[number] if node[0] == "split" else node == pytest.approx(naive[number], abs=1e-9)
+
+
 @pytest.mark.second_tier(but=10)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("case", CASES)
@@ -79,18 +97,8 @@ def test_a_repair_is_that_of_a_naive_recursion(case: str, seed: int) -> None:
     parties, noisy, clean = problem(classes, seed)
     model, entries = trained(parties, noisy, clean, params, classes)
     found = repair(model, params)
-    for variant, (grafting, refit) in VARIANTS.items():
-        expected = naive_repair(model, entries, parties, params, grafting=grafting, refit=refit)
-        for repaired, naive in zip(found, expected, strict=True):
-            assert_same_nodes(nodes_of(getattr(repaired, variant), entries), naive)
+    assert_naive(found, model, entries, parties, params)
     assert any(each.grafting.local for each in found)
-
-
-def assert_same_nodes(found: dict[int, Any], expected: dict[int, Any]) -> None:
-    """Splits are the same, weights nearly."""
-    assert set(found) == set(expected)
-    for number, node in found.items():
-        assert node == expected[number] if node[0] == "split" else node == pytest.approx(expected[number], abs=1e-9)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -132,9 +140,7 @@ def test_without_own_columns_a_repaired_node_is_one_clean_leaf(case: str) -> Non
     local = [each for tree in found for each in tree.grafting_refit.local]
     assert local
     assert all(not each.splits and [leaf.node for leaf in each.leaves] == [each.root] for each in local)
-    expected = naive_repair(model, entries, parties, params, grafting=True, refit=True)
-    for repaired, naive in zip(found, expected, strict=True):
-        assert_same_nodes(nodes_of(repaired.grafting_refit, entries), naive)
+    assert_naive(found, model, entries, parties, params)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -144,12 +150,9 @@ def test_a_tree_that_the_label_holder_grew_alone_is_repaired_below_its_root(case
     parties, noisy, clean = problem(classes, 2, own=3)
     model, entries = trained(parties, noisy, clean, params, classes, Withholding(own_trees=2))
     found = repair(model, params)
-    for variant, (grafting, refit) in VARIANTS.items():
-        expected = naive_repair(model, entries, parties, params, grafting=grafting, refit=refit)
-        for repaired, naive in zip(found, expected, strict=True):
-            assert_same_nodes(nodes_of(getattr(repaired, variant), entries), naive)
-        for after in found[:2]:
-            assert [each.root for each in getattr(after, variant).local] == [1]
+    assert_naive(found, model, entries, parties, params)
+    for after in found[:2]:
+        assert all([each.root for each in getattr(after, variant).local] == [1] for variant in VARIANTS)
     alone = list(zip(model.trees, found, strict=True))[:2]
     assert any(nodes_of(after.grafting, entries) != nodes_of(before, entries) for before, after in alone)
 

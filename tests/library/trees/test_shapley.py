@@ -89,10 +89,13 @@ def test_values_are_those_of_the_definition(case: Case) -> None:
     assert np.abs(expected).max() > 1e-3
 
 
-@pytest.mark.second_tier(but=6)
+@pytest.mark.second_tier(but=12)
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_values_of_known_decisions_are_those_of_masks(case: Case) -> None:
-    """What is computed pattern by pattern where all is known is the form in masks, with none that is remote."""
+    """What is computed pattern by pattern where all is known is the form in masks, with none that is remote.
+
+    Efficiency: expected value and attributions sum to the prediction, for every objective and strategy.
+    """
     model, tables, players = _trained(case)
     n, goes_left, player = len(case.labels), decisions(model, tables), player_of(model, "p0")
     found = attributions(model.ensemble, player, goes_left, players, n)
@@ -101,20 +104,8 @@ def test_values_of_known_decisions_are_those_of_masks(case: Case) -> None:
         found.values, expected.values, rtol=0, atol=1e-12 * max(1.0, np.abs(expected.values).max())
     )
     np.testing.assert_allclose(found.expected, expected.expected, rtol=1e-12)
-
-
-@pytest.mark.second_tier(but=12)
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_values_add_up_to_the_score(case: Case) -> None:
-    """Efficiency: expected value and attributions sum to the prediction, for every objective and strategy."""
-    model, tables, players = _trained(case)
-    n, player = len(case.labels), player_of(model, "p0")
-    masks = all_masks(model.ensemble, n, decisions(model, tables), player)
-    found = attribute(model.ensemble, player, masks, players, n)
-    scores = model.predict(tables)
-    np.testing.assert_allclose(
-        found.expected + found.values.sum(axis=1), scores, rtol=0, atol=1e-9 * max(1.0, np.abs(scores).max())
-    )
+    whole, scores = expected.expected + expected.values.sum(axis=1), model.predict(tables)
+    np.testing.assert_allclose(whole, scores, rtol=0, atol=1e-9 * max(1.0, np.abs(scores).max()))
 
 
 class _Counted(tuple[Any, ...]):
@@ -282,11 +273,6 @@ def test_what_cannot_be_attributed_is_refused() -> None:
         expected_score(Ensemble("reg:squarederror", 2, (0.0,), (empty,), 1))
 
 
-def _entered(case: Case) -> tuple[CentralModel, Tables]:
-    tables = encoded(case.parties, case.params.max_bin)
-    return train(tables, case.labels, replace(case.params, max_depth=4), case.classes), tables
-
-
 def _entries(model: CentralModel, tables: Tables) -> AttributionEntries:
     holder, *chain = [name for name, _ in tables]
     feature_of = {handle: str(candidate.feature) for handle, (candidate, _) in enumerate(model.splits[holder])}
@@ -309,8 +295,10 @@ def _along(
 ) -> Ints:
     """The work of every member, in the clear: drop what its own branches exclude, add up what goes on as one."""
     trees = {tree.index: tree for tree in model.ensemble.used_trees}
-    held = np.zeros((n, len(entries.constant) + len(entries.varying), len(entries.players) * len(expected(model))))
-    held[:, entries.varying] = entries.values(lambda handle: goes_left(_split(model, handle, chain)), n)
+    values = len(entries.players) * len(model.ensemble.base_margin)
+    held = np.zeros((n, len(entries.constant) + len(entries.varying), values))
+    own = {split.handle: split for tree in trees.values() for split in tree.splits if split.owner not in chain}
+    held[:, entries.varying] = entries.values(lambda handle: goes_left(own[handle]), n)
     held[:, entries.constant] = entries.constants()
     for member, hop in zip(chain, hops, strict=True):
         told = [(0, [])] + [
@@ -330,26 +318,12 @@ def _along(
     return held[:, 0].astype(np.int64)
 
 
-def expected(model: CentralModel) -> Floats:
-    return expected_score(model.ensemble)
-
-
-def _split(model: CentralModel, handle: int, chain: list[str]) -> Split:
-    """The label holder's split of a handle."""
-    return next(
-        split
-        for tree in model.ensemble.trees
-        for split in tree.splits
-        if split.owner not in chain and split.handle == handle
-    )
-
-
 @pytest.mark.second_tier(but=8)
 @pytest.mark.parametrize("averaged", [False, True], ids=["sum", "mean"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_chain_finds_the_shapley_values(case: Case, averaged: bool) -> None:
     """Whatever the number of parties and columns: the sums are `attribute`'s values, and complete, within the error."""
-    model, tables = _entered(case)
+    model, tables, _ = _trained(case)
     model = replace(model, ensemble=replace(model.ensemble, averaged=averaged))
     n, goes_left, chain = len(case.labels), decisions(model, tables), [name for name, _ in tables[1:]]
     entries = _entries(model, tables)

@@ -17,57 +17,23 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.library.trees.boosters import as_input, boosted, stored_trees, told_apart
 from tests.library.trees.tables import Parties, drawn_weights, encoded, labels_for, signal, table
-from tests.library.trees.test_xgboost_rules import stored_trees
-from tests.oracle import oracle_predict, oracle_train
+from tests.oracle import oracle_predict
 from treetap.errors import ConfigError, DataError
 from treetap.trees import boosting_criterion, metrics, sampling
-from treetap.trees.binning import BinnedTable, bin_table
+from treetap.trees.binning import bin_table
 from treetap.trees.centralised import train
 from treetap.trees.ensemble import importance
 from treetap.trees.loss import UNIT, loss_for
 from treetap.trees.params import BoostingParams
 
 xgb = pytest.importorskip("xgboost")
-# A float32 program ranks two splits as we do if their loss changes differ by more than its rounding.
-SAFE_LEAD = 2e-5
 #: A table on which no split of the weighted models ties.
 WEIGHTED = 13
 #: The same of continued ones.
 CONTINUED = 1
 NAN = float("nan")
-
-
-def as_input(tables: list[tuple[str, BinnedTable]]) -> npt.NDArray[np.float64]:
-    """All columns' bin numbers side by side, NaN for missing: what xgboost is trained on."""
-    blocks = []
-    for _, part in tables:
-        codes = part.codes.astype(np.float64)
-        codes[part.codes == np.array([feature.n_bins for feature in part.features])] = np.nan
-        blocks.append(codes)
-    return np.hstack(blocks)
-
-
-def xgb_scores(
-    X: npt.NDArray[Any],
-    labels: npt.NDArray[Any],
-    params: BoostingParams,
-    classes: int,
-    weights: npt.NDArray[Any] | None = None,
-    base: Any = None,
-) -> tuple[Any, Any]:
-    """xgboost trained with the same parameters: booster and its margins on the training records (N, outputs)."""
-    same = ("objective", "max_depth", "learning_rate", "reg_lambda", "gamma", "min_child_weight", "multi_strategy",
-            "base_score", "reg_alpha", "max_delta_step", "max_leaves", "grow_policy")  # fmt: skip
-    given = {name: getattr(params, name) for name in same if getattr(params, name) is not None}
-    settings: dict[str, Any] = given | {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
-    if params.objective == "multi:softprob":
-        settings["num_class"] = classes
-    if params.scale_pos_weight != 1:
-        settings["scale_pos_weight"] = params.scale_pos_weight
-    data = xgb.DMatrix(X, label=labels, weight=weights)
-    booster = xgb.train(settings, data, params.n_estimators, xgb_model=base)
-    return booster, booster.predict(data, output_margin=True).reshape(len(X), -1)
 
 
 KINDS = [
@@ -104,12 +70,10 @@ def test_scores_equal_xgboost(kind: tuple[str, str, int], shape: int) -> None:
         base_score=0.5,
         **options,
     )
-    oracle = oracle_train(parties, labels, params, classes)
-    assert oracle.ties == 0
-    assert oracle.lead > SAFE_LEAD
+    told_apart(parties, labels, params, classes)
     tables = encoded(parties, params.max_bin)
     model = train(tables, labels, params, classes)
-    _, theirs = xgb_scores(as_input(tables), labels, params, classes)
+    _, theirs = boosted(xgb.DMatrix(as_input(tables), label=labels), params, classes)
     np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
 
 
@@ -118,13 +82,11 @@ def test_importance_equals_xgboost() -> None:
     parties = table(seed=2, n=150, widths=[2, 3])
     labels = labels_for("binary:logistic", signal(parties, 22), 2)
     params = BoostingParams(n_estimators=4, max_depth=3, max_bin=12, base_score=0.5)
-    oracle = oracle_train(parties, labels, params)
-    assert oracle.ties == 0
-    assert oracle.lead > SAFE_LEAD
+    told_apart(parties, labels, params)
     tables = encoded(parties, params.max_bin)
     model, first = train(tables, labels, params), {"p0": 0, "p1": 2}
     ours = importance(model.ensemble.used_trees, lambda s: f"f{first[s.owner] + model.entry(s)[0].feature}")
-    booster, _ = xgb_scores(as_input(tables), labels, params, 2)
+    booster, _ = boosted(xgb.DMatrix(as_input(tables), label=labels), params)
     for kind in ("weight", "gain", "cover", "total_gain", "total_cover"):
         theirs = booster.get_score(importance_type=kind)
         assert {name: getattr(value, kind) for name, value in ours.items()} == pytest.approx(theirs, rel=1e-4)
@@ -137,10 +99,10 @@ def test_raw_thresholds_route_new_records_as_xgboost_does() -> None:
     X[:, 0][rng.random(300) < 0.15] = np.nan
     labels = 2.0 * np.nan_to_num(X[:, 0], nan=60.0) + X[:, 1] + rng.normal(size=300)
     params = BoostingParams(objective="reg:squarederror", n_estimators=3, max_depth=3, max_bin=64, base_score=0.0)
-    assert oracle_train([("p", X)], labels, params).lead > SAFE_LEAD
+    told_apart([("p", X)], labels, params)
     tables = encoded([("p", X)], 64)
     model = train(tables, labels, params)
-    booster, theirs = xgb_scores(X, labels, params, 2)
+    booster, theirs = boosted(xgb.DMatrix(X, label=labels), params)
     np.testing.assert_allclose(model.predict(tables), theirs, rtol=1e-5)
     fresh = rng.permuted(X, axis=0)
     fresh[:, 1][rng.random(300) < 0.3] = np.nan  # a column that was complete in training
@@ -165,12 +127,10 @@ def test_weighted_scores_equal_xgboost(kind: tuple[str, str, int], positive: flo
         objective=objective, multi_strategy=strategy, n_estimators=4, max_depth=3, max_bin=12, min_child_weight=2.0,
         base_score=None if objective == "reg:squarederror" else 0.5, max_sample_weight=5.0, scale_pos_weight=positive,
     )  # fmt: skip
-    oracle = oracle_train(parties, labels, params, classes, weights=weights)
-    assert oracle.ties == 0
-    assert oracle.lead > SAFE_LEAD
+    told_apart(parties, labels, params, classes, weights=weights)
     tables = encoded(parties, params.max_bin)
     model = train(tables, labels, params, classes, weights=weights)
-    _, theirs = xgb_scores(as_input(tables), labels, params, classes, weights)
+    _, theirs = boosted(xgb.DMatrix(as_input(tables), label=labels, weight=weights), params, classes)
     np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
     plain = train(tables, labels, replace(params, scale_pos_weight=1.0), classes)
     assert np.abs(plain.predict(tables) - theirs).max() > 0.05
@@ -187,15 +147,14 @@ def test_continued_scores_equal_xgboost(kind: tuple[str, str, int]) -> None:
         objective=objective, multi_strategy=strategy, n_estimators=2, max_depth=3, max_bin=12, base_score=0.4
     )
     after = replace(before, n_estimators=3, max_depth=2, learning_rate=0.2, base_score=None)
-    first = oracle_train(parties, labels, before, classes)
-    oracle = oracle_train(parties, labels, after, classes, base=first)
-    assert first.ties == oracle.ties == 0
-    assert min(first.lead, oracle.lead) > SAFE_LEAD
+    first = told_apart(parties, labels, before, classes)
+    oracle = told_apart(parties, labels, after, classes, base=first)
     tables = encoded(parties, before.max_bin)
     base = train(tables, labels, before, classes)
     model = train(tables, labels, after, classes, base=base)
-    booster, _ = xgb_scores(as_input(tables), labels, before, classes)
-    continued, theirs = xgb_scores(as_input(tables), labels, after, classes, base=booster)
+    data = xgb.DMatrix(as_input(tables), label=labels)
+    booster, _ = boosted(data, before, classes)
+    continued, theirs = boosted(data, after, classes, base=booster)
     assert continued.num_boosted_rounds() == 5
     np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
     np.testing.assert_allclose(model.predict(tables), oracle_predict(oracle, parties), atol=1e-9)
@@ -254,8 +213,7 @@ def test_base_score_is_a_probability_a_margin_or_a_mean() -> None:
     softmax = xgb.train(given, xgb.DMatrix(X, label=[0, 0, 1, 1, 2, 2]), 0)
     assert softmax.predict(data, output_margin=True) == pytest.approx(np.full((6, 3), 0.3), abs=1e-6)
     booster = xgb.train({"objective": "reg:squarederror", "tree_method": "hist"}, data, 1)
-    raw = json.loads(booster.save_config())["learner"]["learner_model_param"]["base_score"].strip("[]")
-    assert float(raw) == pytest.approx(3.5)
+    assert base_of(booster) == pytest.approx(3.5)
     assert loss_for("reg:squarederror", 1).base_margin(None, y + 3) == pytest.approx([3.5])
     assert loss_for("binary:logistic", 2).base_margin(0.3, y) == pytest.approx([math.log(0.3 / 0.7)])
     assert loss_for("multi:softprob", 3).base_margin(0.3, y) == pytest.approx([0.3] * 3)

@@ -5,13 +5,13 @@ Every test states what xgboost does and that this library's rule says the same (
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.library.trees.boosters import stored_trees
 from treetap.trees import boosting_criterion
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import CandidateList
@@ -91,13 +91,6 @@ def assert_agree(x: Any, g: Any, h: Any, **options: Any) -> dict[str, Any] | Non
     return ours
 
 
-def stored_trees(booster: Any) -> list[dict[str, Any]]:
-    """The trees of a booster as its own JSON has them."""
-    model = json.loads(bytes(booster.save_raw("json")))
-    trees: list[dict[str, Any]] = model["learner"]["gradient_booster"]["model"]["trees"]
-    return trees
-
-
 def split_nodes(booster: Any) -> set[int]:
     """The splits of a booster's first tree by heap number."""
     tree, heap = stored_trees(booster)[0], {0: 1}
@@ -106,13 +99,19 @@ def split_nodes(booster: Any) -> set[int]:
     return {heap[node] for node, left in enumerate(tree["left_children"]) if left >= 0}
 
 
+def agreed(x: Any, g: Any, h: Any, **options: Any) -> dict[str, Any]:
+    """The split that both make."""
+    found = assert_agree(x, g, h, **options)
+    assert found is not None
+    return found
+
+
 FOUR, STEP, ONES = [0, 1, 2, 3], [-1.0, -1.0, 1.0, 1.0], np.ones(4)
 
 
 def test_loss_change_has_no_half_and_no_gamma() -> None:
     """The reported gain is G_L²/(H_L+λ) + G_R²/(H_R+λ) − G²/(H+λ): here 4/3 + 4/3."""
-    split = assert_agree(FOUR, STEP, ONES)
-    assert split is not None
+    split = agreed(FOUR, STEP, ONES)
     assert split["change"] == pytest.approx(8 / 3)
 
 
@@ -146,12 +145,10 @@ def test_min_child_weight_mutes_outputs_of_multi_output_trees() -> None:
     """With several outputs no side is refused: an output with H_k < min_child_weight gets gain 0 and weight 0."""
     g = np.c_[STEP, -np.array(STEP)]
     light = np.tile([1.0, 0.3], (4, 1))
-    split = assert_agree(FOUR, g, light, min_child_weight=1.2)
-    assert split is not None
+    split = agreed(FOUR, g, light, min_child_weight=1.2)
     np.testing.assert_allclose(split["weights"][:, 1], 0.0)
     assert split["change"] == pytest.approx(8 / 3)
-    lopsided = assert_agree(FOUR, g, np.ones((4, 2)), min_child_weight=2.5)
-    assert lopsided is not None
+    lopsided = agreed(FOUR, g, np.ones((4, 2)), min_child_weight=2.5)
     assert (lopsided["weights"][0] == 0.0).all()
     assert boosting_criterion.may_split(np.array([0, 0, 3 * UNIT, 3 * UNIT, 4]), BoostingParams(min_child_weight=2.5))
     assert not boosting_criterion.may_split(np.array([0, 3 * UNIT, 4]), BoostingParams(min_child_weight=2.5))
@@ -176,9 +173,8 @@ def test_a_leaf_lighter_than_min_child_weight_has_weight_zero(least: float, weig
 def test_reg_alpha_moves_sums_towards_zero(joint: bool, towards: float) -> None:
     """T = G ∓ α stands for G in gain and weight, of every output by itself; sums within ±α have both 0."""
     g = np.array([-2.0, -1.0, towards, 2.5])
-    found = assert_agree(FOUR, np.c_[g, 0.5 * g + 0.1] if joint else g, np.ones((4, 2)) if joint else ONES,
+    agreed(FOUR, np.c_[g, 0.5 * g + 0.1] if joint else g, np.ones((4, 2)) if joint else ONES,
                          reg_alpha=0.7)  # fmt: skip
-    assert found is not None
     small = np.array([-0.4, -0.2, 0.3, 0.3])
     assert assert_agree(FOUR, np.c_[small, -small] if joint else small, np.ones((4, 2)) if joint else ONES,
                         reg_alpha=0.7) is None  # fmt: skip
@@ -191,10 +187,8 @@ def test_max_delta_step_bounds_weights_and_changes_the_gain(step: float, alpha: 
     g, h = np.array([-2.0, -1.0, 1.5, 2.5]), np.array([1.0, 0.5, 0.7, 1.2])
     for rate in (1.0, 0.5):
         options = {"max_delta_step": step, "reg_alpha": alpha, "learning_rate": rate}
-        one = assert_agree([0, 0, 1, 1], g, h, **options)
-        several = assert_agree([0, 0, 1, 1], np.c_[g, 0.5 * g + 0.1], np.c_[h, h], **options)
-        assert one is not None
-        assert several is not None
+        one = agreed([0, 0, 1, 1], g, h, **options)
+        agreed([0, 0, 1, 1], np.c_[g, 0.5 * g + 0.1], np.c_[h, h], **options)
         assert np.abs(one["weights"]).max() == pytest.approx(step * rate)
     G_L, H_L, G_R, H_R = -3.0, 1.5, 4.0, 1.9
     bounded = [-(2 * G * w + (H + 1.0) * w * w) for G, H, w in ((G_L, H_L, step), (G_R, H_R, -step))]
@@ -204,8 +198,7 @@ def test_max_delta_step_bounds_weights_and_changes_the_gain(step: float, alpha: 
 
 def test_an_output_without_hessian_is_mute() -> None:
     """In a multi-output tree an output with H_k = 0 on one side has gain 0 and weight 0 there."""
-    split = assert_agree([0, 1], [[-1, -1], [1, 1]], [[1, 0], [1, 1]])
-    assert split is not None
+    split = agreed([0, 1], [[-1, -1], [1, 1]], [[1, 0], [1, 1]])
     np.testing.assert_allclose(split["weights"], [[0.5, 0.0], [-0.5, -0.5]])
     assert assert_agree([0, 1], [[-1, -1], [1, 1]], [[0, 0], [1, 1]]) is None
 
@@ -274,8 +267,7 @@ def test_max_leaves_ends_the_tree_in_the_order_of_its_policy(
 @pytest.mark.parametrize("joint", [False, True])
 def test_missing_never_seen_goes_right(joint: bool) -> None:
     """A feature without missing values in training sends a missing value right."""
-    split = assert_agree(FOUR, np.c_[STEP, STEP] if joint else STEP, np.ones((4, 2)) if joint else ONES)
-    assert split is not None
+    split = agreed(FOUR, np.c_[STEP, STEP] if joint else STEP, np.ones((4, 2)) if joint else ONES)
     np.testing.assert_allclose(split["missing"], -2 / 3)
 
 
@@ -284,15 +276,13 @@ def test_missing_never_seen_goes_right(joint: bool) -> None:
 def test_missing_goes_where_the_loss_change_is_larger(towards: float, joint: bool) -> None:
     """A node learns the default direction from the derivatives of its missing records."""
     g = np.array([-1.0, -1.0, 1.0, towards])
-    split = assert_agree([0, 0, 1, NAN], np.c_[g, -g] if joint else g, np.ones((4, 2)) if joint else ONES)
-    assert split is not None
+    split = agreed([0, 0, 1, NAN], np.c_[g, -g] if joint else g, np.ones((4, 2)) if joint else ONES)
     assert split["missing_left"] == (towards < 0)
 
 
 def test_missing_alone_can_be_a_side() -> None:
     """All present values left, the missing ones right, is a candidate; the mirror image is not needed."""
-    split = assert_agree([0, 1, 2, NAN], [-1, -1, -1, 1], ONES)
-    assert split is not None
+    split = agreed([0, 1, 2, NAN], [-1, -1, -1, 1], ONES)
     assert not split["missing_left"]
     constant = our_stump([0, 0, 0, NAN], [-1, -1, -1, 1], ONES)
     assert constant is not None

@@ -1,0 +1,62 @@
+"""The same boosted trees by xgboost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.library.trees.tables import Parties
+from tests.oracle import OracleModel, oracle_train
+from treetap.trees.binning import BinnedTable
+from treetap.trees.params import BoostingParams
+
+xgb = pytest.importorskip("xgboost")
+#: A float32 program ranks two splits as we do if their loss changes differ by more than its rounding.
+SAFE_LEAD = 2e-5
+SAME = ("objective", "max_depth", "learning_rate", "reg_lambda", "reg_alpha", "max_delta_step", "gamma",
+        "min_child_weight", "base_score", "max_leaves", "grow_policy", "multi_strategy", "max_cat_to_onehot",
+        "max_cat_threshold")  # fmt: skip
+
+
+def as_input(tables: list[tuple[str, BinnedTable]]) -> npt.NDArray[np.float64]:
+    """All columns' bin numbers side by side, NaN for missing: what xgboost is trained on."""
+    blocks = []
+    for _, part in tables:
+        codes = part.codes.astype(np.float64)
+        codes[part.codes == np.array([feature.n_bins for feature in part.features])] = np.nan
+        blocks.append(codes)
+    return np.hstack(blocks)
+
+
+def told_apart(
+    parties: Parties, labels: Sequence[Any], params: BoostingParams, classes: int = 2, **more: Any
+) -> OracleModel:
+    """The oracle's model, in which no split ties, or nearly."""
+    found = oracle_train(parties, labels, params, classes, **more)
+    assert found.lead > SAFE_LEAD
+    return found
+
+
+def boosted(
+    data: Any, params: BoostingParams, classes: int = 2, base: Any = None, directions: Sequence[Sequence[int]] = ()
+) -> tuple[Any, Any]:
+    """A booster of the same parameters, and its margins on the data that trained it (N, outputs)."""
+    settings = {name: getattr(params, name) for name in SAME if getattr(params, name) is not None}
+    settings |= {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
+    settings |= {"num_class": classes} if params.objective == "multi:softprob" else {}
+    settings |= {"scale_pos_weight": params.scale_pos_weight} if params.objective == "binary:logistic" else {}
+    settings["monotone_constraints"] = tuple(direction for own in directions for direction in own)
+    booster = xgb.train(settings, data, params.n_estimators, xgb_model=base)
+    return booster, booster.predict(data, output_margin=True).reshape(data.num_row(), -1)
+
+
+def stored_trees(booster: Any) -> list[dict[str, Any]]:
+    """The trees as the booster stores them."""
+    model = json.loads(bytes(booster.save_raw("json")))
+    trees: list[dict[str, Any]] = model["learner"]["gradient_booster"]["model"]["trees"]
+    return trees
