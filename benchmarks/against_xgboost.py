@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import json
 import math
-import numpy as np
-import numpy.typing as npt
 import random
 import tempfile
-import xgboost
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xgboost
+
 from tests.campaign.drawn_frames import Frame, drawn_frame
 from treetap.errors import TreetapError
 from treetap.lab.api import party_tables
@@ -36,8 +39,6 @@ from treetap.trees.boosting_rounds import BoostingRounds
 from treetap.trees.candidates import column_goes_left
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.params import BoostingParams
-from typing import Any, NamedTuple
-
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

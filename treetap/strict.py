@@ -9,13 +9,23 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError, ValidationInfo, field_validator
+from typing import Annotated, Any, Self, TypeVar, get_args, get_origin
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
+
 from treetap.errors import ConfigError, did_you_mean
 from treetap.names import check_address, check_name, check_process_name
 from treetap.removed import Removed, removed
-from typing import Annotated, Any, Self, TypeVar, get_args, get_origin
-
 
 #: A measured figure, None where it is undefined or infinite.
 Figure = Annotated[

@@ -11,13 +11,16 @@ Ba 2015); the weights, the order of records and all else follow from draws.
 
 from __future__ import annotations
 
-import numpy as np
-import torch
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
 from torch import nn
 from torch.nn import functional
+
 from treetap.arrays import Ints
 from treetap.attacks.networks.evidence import Evaluation, Evidence
 from treetap.attacks.networks.schema import CompletionFigures, CompletionRow, Measured
@@ -29,8 +32,6 @@ from treetap.neural.inputs import Inputs
 from treetap.neural.numbers import pin
 from treetap.neural.optimiser import GradientDescent
 from treetap.neural.params import Top
-from typing import Literal
-
 
 Head = Literal["mlp", "linear"]
 #: The heads: `mlp` of three layers, and `linear` (MLP_sim of the paper on DIMIP).

@@ -7,12 +7,15 @@ It reads the files that the parties read, so that columns of text are encoded al
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
 import statistics
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
 from treetap.arrays import Floats
 from treetap.errors import ConfigError, DataError, Defect
 from treetap.lab.experiment import joint_model
@@ -38,8 +41,6 @@ from treetap.trees import metrics
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
-from typing import Any
-
 
 #: The rows of the metrics by all columns, by the label holder's alone, and by all without the job's defences.
 CENTRALISED, ALONE = "centralised, test", "label holder alone, test"

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import gc
 import json
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import re
 import threading
 import time
@@ -19,6 +16,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from treetap.arrays import Array
 from treetap.commands.jobs import progress_view
 from treetap.commands.leakage import trees_of
@@ -45,8 +48,6 @@ from treetap.trees.evaluation import evaluate
 from treetap.trees.job_params import BINARY, REGRESSIONS
 from treetap.wire.metric_history import merged
 from treetap.wire.v2 import jobs_pb2
-from typing import Any
-
 
 #: The end of an error that advises to resume a job: an experiment's federation has ended by then.
 _ADVICE = re.compile(r";[^;]*\btreetap (?:resume|status) \S+")

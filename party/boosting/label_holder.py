@@ -6,7 +6,9 @@ Its scores are on disk after every tree.
 from __future__ import annotations
 
 import logging
+
 import numpy as np
+
 from treetap.errors import DataError
 from treetap.party.boosting.ciphers import BoostingLayout, layout
 from treetap.party.config import PartyConfig
@@ -16,7 +18,7 @@ from treetap.party.growth.label_holder_job import LabelHolderJob
 from treetap.party.growth.messages import sampled_messages
 from treetap.party.growth.stored_trees import SCORES, resumed, stored_trees
 from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.step_order import ALIGNMENT, Next, OPENING, Outcome, RESUMED, role, step, steps_of
+from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
@@ -27,7 +29,6 @@ from treetap.trees.loss import Loss, loss_for
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import boosting_pb2, control_pb2, setup_pb2
-
 
 log = logging.getLogger(__name__)
 

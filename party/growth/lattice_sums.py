@@ -9,12 +9,15 @@ counts the nodes that hold a record, which by queries the label holder chooses.
 from __future__ import annotations
 
 import logging
-import numpy as np
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
 from treetap.arrays import Ints
 from treetap.errors import BadInput, Malformed
-from treetap.lattice.histogram_parameters import HIDING, HistogramParameters, MOST
+from treetap.lattice.histogram_parameters import HIDING, MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.lattice.histogram_sets import HistogramSets
 from treetap.lattice.histogram_sums import HistogramSums, ReceivedWords
@@ -29,8 +32,6 @@ from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.ensemble import ROOT
 from treetap.trees.tree_bins import GlobalBins
 from treetap.wire.v2 import exchange_pb2, setup_pb2
-from typing import TYPE_CHECKING
-
 
 if TYPE_CHECKING:  # most parties have no cluster
     from treetap.lattice.histogram_shards import Shards

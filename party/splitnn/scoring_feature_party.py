@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import torch
 from collections.abc import AsyncGenerator
+
+import torch
+
 from treetap.arrays import Bools
 from treetap.neural.sides import pieces
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import TakenBlocks
 from treetap.party.runtime.context import Rows
-from treetap.party.runtime.step_order import ALIGNMENT, NEXT_ROUND, Next, OPENING, role, step, steps_of
+from treetap.party.runtime.step_order import ALIGNMENT, NEXT_ROUND, OPENING, Next, role, step, steps_of
 from treetap.party.splitnn.bodies import EMBEDDINGS
 from treetap.party.splitnn.numbers import send_blocks
 from treetap.party.splitnn.published import trained_bottom

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
+import pytest
+
 from treetap.party.growth.stored_trees import SCORES, resumed
 from treetap.party.runtime.job_store import JobStore, Store
 from treetap.tables.labels import Labels
@@ -13,7 +15,6 @@ from treetap.trees import sampling
 from treetap.trees.boosting_rounds import BoostingRounds
 from treetap.trees.ensemble import Leaf, Tree
 from treetap.trees.params import BoostingParams
-
 
 N = 30
 RNG = np.random.default_rng(4)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy.typing as npt
-from treetap.protocols.exclusions import Feature, OF_GROWN_TREES
+
+from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
 from treetap.protocols.growth import GROWTH, NOISED, ON_LATTICE, WORDS, by_key, ciphertexts, sets_permissions
 from treetap.protocols.messages import MessageRow, each_round, label_holder_opens, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Tables, TrainingProtocol
 from treetap.trees.params import BoostingParams
 from treetap.trees.withholding import NOTHING, Withholding
-from typing import Any, TYPE_CHECKING
-
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,13 +6,6 @@ import csv
 import datetime
 import json
 import math
-import numpy as np
-import pandas as pd
-import polars as pl
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.feather as feather
-import pyarrow.parquet as pq
 import random
 import sqlite3
 import uuid
@@ -20,6 +13,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+
 from treetap.errors import DataError
 from treetap.lab.api.frames import InvalidInput, arrow_of, of_array
 from treetap.tables import streamed_reading
@@ -27,9 +31,6 @@ from treetap.tables.categories import Category, _one_text, are_numbers
 from treetap.tables.config import OTHERS, TableConfig
 from treetap.tables.labels import read_targets
 from treetap.tables.reading import read_table
-from typing import Any
-from unittest.mock import patch
-
 
 #: The cell that means a missing one, where a content has some.
 SENTINELS = (-999, Decimal("-999.9"))
