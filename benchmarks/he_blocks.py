@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import functools
 import json
-import operator
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -32,12 +31,11 @@ from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic
 from treetap.protocols.key_options import OBFUSCATIONS
 from treetap.trees.slots import Slots, width_for
-from treetap.workers.engines import ProcessEngine
+from treetap.usage import measure
+from treetap.workers.engines import ThreadEngine
 
 FRACTION_BITS = 24
 ROUNDS = 5
-#: A kernel that does nothing with its argument; workers cannot import those of a script.
-swallow = operator.is_
 
 
 def best(action: Callable[[], object], count: int, clock: Callable[[], float] = time.perf_counter) -> float:
@@ -155,23 +153,14 @@ def joint_cells(key: SecretKey, records: int) -> dict[str, dict[str, float]]:
 
 
 async def pipeline(key: SecretKey, slots: Slots, records: int, workers: int) -> dict[str, Any]:
-    """One tree's root and a level of two nodes through worker processes: seconds, and MB per worker."""
+    """One tree's root and a level of two nodes through threads: seconds, and MB of this process."""
     figures: dict[str, Any] = {}
 
     def lap(name: str, start: float) -> None:
         figures[name] = time.perf_counter() - start
 
     start = time.perf_counter()
-    engine = ProcessEngine(workers, 20.0)
-    engine.start()
-    await asyncio.gather(*(engine.lease().call(worker, swallow, b"") for worker in range(workers)))
-    lap("workers started, s", start)
-    figures["idle worker, MB"] = [round(used.peak_rss_mb, 1) for used in engine.usage()]
-    data = bytes(30_000 * key.public.ciphertext_bytes)
-    start = time.perf_counter()
-    await engine.lease().call(0, swallow, data)
-    lap("ship 30,000 ciphertexts to a worker, s", start)
-    figures["after that, MB"] = [round(used.peak_rss_mb, 1) for used in engine.usage()]
+    engine = ThreadEngine(workers, 20.0, print)
     rng = np.random.default_rng(1)
     one = 1 << FRACTION_BITS
     columns = [rng.integers(-one, one, records), rng.integers(0, one, records), np.ones(records, dtype=np.int64)]
@@ -203,7 +192,7 @@ async def pipeline(key: SecretKey, slots: Slots, records: int, workers: int) -> 
     await owner.open(level, 2 * sums.n_candidates)
     lap("two nodes: open, s", start)
     figures["operations"] = sums.operations | {"products": sums.products}
-    figures["peak of each worker, MB"] = [round(used.peak_rss_mb, 1) for used in engine.usage()]
+    figures["peak of this process, MB"] = round(measure().peak_rss_mb, 1)
     await engine.close()
     return figures
 
@@ -222,7 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bits", type=int, default=2048, help="key size (default 2048)")
     parser.add_argument("--records", type=int, default=10_000, help="records of the tables (default 10000)")
-    parser.add_argument("--workers", type=int, default=2, help="worker processes (default 2)")
+    parser.add_argument("--workers", type=int, default=2, help="threads (default 2)")
     add_arithmetic(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()

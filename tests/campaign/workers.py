@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from treetap.errors import Interrupted
-from treetap.usage import Usage
 from treetap.workers.engines import Engine
 
 T = TypeVar("T")
@@ -37,10 +36,6 @@ class FaultyEngine:
     def lease(self) -> Engine:
         """See `EngineHost.lease`."""
         return _Lease(self, self.generation)
-
-    def usage(self) -> list[Usage]:
-        """See `EngineHost.usage`."""
-        return []
 
     async def close(self) -> None:
         """See `EngineHost.close`."""

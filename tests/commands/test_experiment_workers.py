@@ -35,7 +35,7 @@ def test_a_partys_cluster_goes_into_its_file(tmp_path: Path) -> None:
     lab = tomllib.loads(to_toml({"name": "lab", "insecure": True, "state": "s", **settings["lab"]}))
     read = PartyConfig.model_validate(lab)
     assert read.cluster is not None
-    assert (read.cluster.workers, read.processes, read.cluster.resources) == (3, 2, {"treetap": 1.0})
+    assert (read.cluster.workers, read.threads, read.cluster.resources) == (3, 2, {"treetap": 1.0})
     assert "engine" not in settings["clinic"]
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from treetap.workers.engines import InProcessEngine, ProcessEngine
+from treetap.workers.engines import InProcessEngine, ThreadEngine
 
 
 @asynccontextmanager
-async def started(workers: int, silence_s: float = 20.0, modules: Sequence[str] = ()) -> AsyncIterator[Any]:
-    """An engine in this process for no workers, else one with that many processes."""
-    engine: Any = InProcessEngine()
-    if workers:
-        engine = ProcessEngine(workers, silence_s, modules)
-        engine.start()
+async def started(
+    workers: int, silence_s: float = 20.0, hung: Callable[[str], object] = print
+) -> AsyncIterator[ThreadEngine]:
+    """An engine with that many threads."""
+    engine = ThreadEngine(workers, silence_s, hung)
     try:
         yield engine
     finally:
@@ -24,6 +23,9 @@ async def started(workers: int, silence_s: float = 20.0, modules: Sequence[str] 
 
 @asynccontextmanager
 async def workers(number: int) -> AsyncIterator[Any]:
-    """A lease of such an engine."""
+    """A lease of such an engine; of one without threads for no workers."""
+    if not number:
+        yield InProcessEngine()
+        return
     async with started(number) as engine:
         yield engine.lease()

@@ -1,4 +1,4 @@
-"""Every kernel finishes a unit of work at least once a second, so that a worker that is silent for longer hangs."""
+"""Every kernel finishes a unit of work at least once a second, so that one that is silent for longer hangs."""
 
 from __future__ import annotations
 
@@ -47,19 +47,17 @@ def _small_tables() -> None:
 
 
 class Clocked:
-    """A counter of units that notes the longest time between two of them, by kernel."""
+    """Units of threads, which notes the longest time between two of them, by kernel."""
 
     def __init__(self) -> None:
         self.longest: dict[str, float] = {}
         self.kernel = ""
         self._since = 0.0
 
-    @property
-    def value(self) -> int:
+    def __getitem__(self, thread: int) -> int:
         return 0
 
-    @value.setter
-    def value(self, _: int) -> None:
+    def __setitem__(self, thread: int, finished: int) -> None:
         now = time.process_time()
         if self.kernel:
             self.longest[self.kernel] = max(self.longest.get(self.kernel, 0.0), now - self._since)
@@ -67,14 +65,14 @@ class Clocked:
 
     def within(self, kernel: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """A kernel begins, or a method of what a memory has."""
-        self.value = 0
+        self[0] = 0
         kernel = args[1] if kernel in (make, on) else kernel
         self.kernel = f"{kernel.__module__}.{kernel.__qualname__}"
         self._since = time.process_time()
 
     def end(self) -> None:
         """It ends, which is a unit too."""
-        self.value = 0
+        self[0] = 0
         self.kernel = ""
 
 
@@ -95,7 +93,7 @@ def _kernels() -> set[str]:
 async def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings of every protocol, aligned by psi, and encrypted predictions of a chain, one served: every kernel."""
     clock = Clocked()
-    monkeypatch.setattr(usage.Units, "finished", clock)
+    monkeypatch.setattr(usage, "FINISHED", clock)
 
     class Watched(InProcessEngine):
         async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:

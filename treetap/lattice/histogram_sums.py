@@ -97,7 +97,7 @@ class ReceivedWords(InWorkers, ABC):
 
 
 def codes_of(codes: Rows, records: int, shapes: Sequence[Shape]) -> Codes:
-    """Bins of records (records, d), missing = n_bins, as kernels take them: (d, records) uint8.
+    """Bins of records (records, d), missing = n_bins, as kernels take and keep them: (d, records) uint8, read-only.
 
     Raises:
         ValueError: codes and shapes disagree.
@@ -107,7 +107,9 @@ def codes_of(codes: Rows, records: int, shapes: Sequence[Shape]) -> Codes:
         raise ValueError(f"codes of shape {codes.shape} are not bins of {len(shapes)} features")
     if codes.size and ((codes.min(axis=0) < 0).any() or (codes.max(axis=0) >= np.array(cells)).any()):
         raise ValueError("a bin is outside its feature's range")
-    return np.ascontiguousarray(codes.T, dtype=np.uint8)
+    made = np.array(codes.T, dtype=np.uint8, order="C")
+    made.flags.writeable = False
+    return made
 
 
 def features_of(shapes: Sequence[Shape], workers: int) -> list[range]:
@@ -277,8 +279,8 @@ class Columns:
         kernels().sum_words(kernels().unpack(words, self.agreed.words), self.binned, first, self.sums)
 
     def summed(self) -> Words:
-        """The sums of the query's words here."""
-        return self.sums
+        """The sums of the query's words here, which go on."""
+        return self.sums.copy()
 
     def multiply(self) -> bool:
         """Add up the products of some blocks and cells, or make of them a feature's candidates; False if all are."""

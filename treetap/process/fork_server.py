@@ -2,7 +2,7 @@
 
 The server is a program of its own, started by exec: it has this process's environment and nothing of its memory. It
 imports modules and forks on request (`treetap.process.forking` is its side). A request names descriptors alone: what a
-child does, and all that it is given, keys among it, reaches it by its own pipe after the fork.
+child does, and all that it is given, reaches it by its own pipe after the fork.
 """
 
 from __future__ import annotations
@@ -160,12 +160,10 @@ class ForkServer:
         with self._change:
             self._running()
 
-    def fork(self, target: Callable[..., None], args: tuple[Any, ...], descriptors: Sequence[int] = ()) -> Child:
-        """Have a child run `target(pipe, *descriptors, *args)`; its start is not waited for.
+    def fork(self, target: Callable[..., None], args: tuple[Any, ...]) -> Child:
+        """Have a child run `target(pipe, *args)`, a function of a module, and not of a script that is run.
 
-        Args:
-            target: a function of a module, and not of a script that is run.
-            descriptors: open files that the child gets, by numbers of its own.
+        Its start is not waited for.
         """
         messages = [pickle.dumps(message) for message in (sys.path, (target, args))]
         near, far = Pipe()
@@ -174,7 +172,7 @@ class ForkServer:
             process, control = self._running()
             child = Child(process, near, status)
             try:
-                socket.send_fds(control, [b"f"], [theirs.fileno(), far.fileno(), *descriptors])
+                socket.send_fds(control, [b"f"], [theirs.fileno(), far.fileno()])
             except ConnectionError:  # the server has ended just now, which the child's pipes say
                 pass
             except OSError as failure:  # too many descriptors are under way

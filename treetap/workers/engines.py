@@ -1,33 +1,33 @@
-"""Engines for heavy arithmetic: in this process, or in worker processes of this machine with memory of their own.
+"""Engines for heavy arithmetic: at once in the caller, or in threads of this process beside the event loop.
 
 A worker is an ordered queue with a memory of its own. `call(worker, kernel, *args)` runs `kernel(state, *args)` there;
-`state` is a dictionary that lives as long as the worker, and kernels are module-level functions. No protocol file knows
-which engine it talks to.
+`state` is a dictionary that lives as long as the lease, and kernels are functions. No protocol file knows which engine
+it talks to.
 
-Workers are forked from a server that holds nothing (`treetap.process.fork_server`), never from their party, whose keys
-and sockets a fork would copy. Nothing secret passes through arguments, the environment or the server, only through the
-worker's private pipe. A worker ends with its party, even when that is killed; one that dies or hangs is started again
-without a person.
+Arguments and results are not copied: a kernel changes no argument and keeps no array but read-only ones, and what it
+returns it changes no more. Kernels in C release the interpreter's lock, and so do GMP's powers; products of
+numbers of gmpy2 do not, so that workers take turns at those.
 
-Workers compute with the backend of `treetap.native.arithmetic` that their party used when it made them.
-
-What the server has imported, all share: of the 27 MB that an idle worker holds 2 are its own.
+A kernel is a row of units of work, each far shorter than the shortest `silence_s`; `finish_unit` marks the end of one.
+A kernel that finishes none for that long hangs. No thread can be ended from outside, so the party ends with it, is
+started again by who runs it, and its jobs are resumed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
-from treetap.native import arithmetic
-from treetap.process.fork_server import ForkServer
+import gmpy2
+
+from treetap.errors import Interrupted
 from treetap.process.together import together
-from treetap.usage import Usage, measure_process
-from treetap.workers.calls import make_ready
-from treetap.workers.worker import Lease, Worker, WorkerProcess
+from treetap.usage import FINISHED, LOOKS, finish_unit
 
 T = TypeVar("T")
 
@@ -38,11 +38,11 @@ class Engine(Protocol):
     workers: int
 
     async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
-        """Run `kernel(state, *args)` in a worker, after every earlier call to that worker.
+        """Run `kernel(state, *args)` in a worker, after every earlier call of this attempt to that worker.
 
         Raises:
-            Interrupted: the worker died or hung, or was started again since this attempt began.
-            Exception: whatever the kernel raised, as the same type.
+            Interrupted: the workers have been closed.
+            Exception: whatever the kernel raised.
         """
         ...
 
@@ -55,26 +55,12 @@ class EngineHost(Protocol):
     """A party's workers, for all its jobs."""
 
     def lease(self) -> Engine:
-        """The workers for one attempt, which does not outlive their memory."""
-        ...
-
-    def usage(self) -> list[Usage]:
-        """Memory and time of each worker process so far; empty without processes. Never waits for a busy worker."""
+        """The workers for one attempt, with memories that end with it."""
         ...
 
     async def close(self) -> None:
-        """End the workers and forget their memory; calls still under way end with Interrupted."""
+        """End the workers; calls that wait end with Interrupted, and a kernel under way goes on to its end."""
         ...
-
-
-async def await_workers(host: EngineHost) -> None:
-    """Wait until every worker answers.
-
-    Raises:
-        BadInput: a worker cannot compute with the backend that it is to use.
-        Interrupted: a worker died or hung.
-    """
-    await call_all(host.lease(), _answer)
 
 
 def make(state: dict[str, Any], name: str, kind: Callable[..., Any], *args: Any) -> None:
@@ -144,66 +130,97 @@ class InProcessEngine:
     def lease(self) -> Engine:
         return self
 
-    def usage(self) -> list[Usage]:
-        return []
-
     async def close(self) -> None:
         self._state.clear()
 
 
-class ProcessEngine:
-    """One forked process per worker. `silence_s`: seconds without a finished unit of work after which one hangs."""
+class ThreadEngine:
+    """One thread per worker, for all leases. `silence_s`: seconds without a finished unit after which a kernel hangs.
 
-    def __init__(
-        self,
-        workers: int,
-        silence_s: float,
-        modules: Sequence[str] = (),
-        forks: ForkServer | None = None,
-        *,
-        name: str = "compute worker {}",
-        remedy: str = "if it dies again, run this party with fewer workers",
-    ) -> None:
-        """`modules`: what each worker imports when it starts, so that its first kernel does not wait for it.
+    `hung` is told of it, once and in another thread, by a sentence that names the kernel.
+    """
 
-        `forks`: a server that has imported them, or is about to; None: one of this engine's own. The engine closes it.
-        `name`, `remedy`: of a worker by its number, and against its death, in errors.
-        """
+    def __init__(self, workers: int, silence_s: float, hung: Callable[[str], object]) -> None:
         if workers < 1:
             raise ValueError("an engine needs at least one worker")
-        self.workers, self._silence_s, self._name, self._remedy = workers, silence_s, name, remedy
-        self._modules = tuple(modules)
-        self._forks = forks or ForkServer((WorkerProcess.__module__, *self._modules))
-        self.started: list[Worker] = []
-
-    def start(self) -> None:
-        """Have the workers forked."""
-        if self.started:
-            raise RuntimeError("the engine has been started")
-        prepare = partial(make_ready, arithmetic.in_use(), self._modules)
-        begin = partial(WorkerProcess, self._forks, prepare, self._remedy)
-        self.started = [
-            Worker(self._name.format(worker), self._silence_s, partial(begin, worker)) for worker in range(self.workers)
-        ]
-
-    async def close(self) -> None:
-        for worker in self.started:
-            worker.stop_watching()
-        await asyncio.gather(*(asyncio.to_thread(worker.close) for worker in self.started))
-        await asyncio.to_thread(self._forks.close)
+        self.workers, self.closed, self._silence_s, self._hung = workers, False, silence_s, hung
+        self._threads = [ThreadPoolExecutor(1, f"compute-{worker}", _release_the_lock) for worker in range(workers)]
+        self._at_work: dict[int, Callable[..., Any]] = {}  # by the number of its thread
+        self._awaited = set[asyncio.Future[Any]]()
+        threading.Thread(target=self._watch, name="compute-watch", daemon=True).start()
 
     def lease(self) -> Lease:
-        return Lease(self.started)
+        return Lease(self)
 
-    def usage(self) -> list[Usage]:
-        # not through the workers, which may be busy; zero of one that is not forked yet
-        return [measure_process(worker.incarnation.known_pid) for worker in self.started]
+    async def run(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+        """Run `kernel(*args)` in a worker's thread, after every earlier call to it."""
+        if self.closed:
+            raise Interrupted(f"compute worker {worker} has been closed")
+        answer = asyncio.wrap_future(self.begin(worker, kernel, *args))
+        self._awaited.add(answer)
+        answer.add_done_callback(self._awaited.discard)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self.closed and not (task and task.cancelling()):
+                raise Interrupted(f"compute worker {worker} has been closed") from None
+            raise
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the workers, by worker; waits until they are forked."""
-        return [worker.incarnation.pid for worker in self.started]
+    def begin(self, worker: int, kernel: Callable[..., T], *args: Any) -> Future[T]:
+        """The same, without waiting."""
+        return self._threads[worker].submit(self._at, kernel, *args)
+
+    async def close(self) -> None:
+        self.closed = True
+        for thread in self._threads:
+            thread.shutdown(wait=False, cancel_futures=True)
+        for answer in list(self._awaited):
+            answer.cancel()
+
+    def _at(self, kernel: Callable[..., T], *args: Any) -> T:
+        """Run a kernel where the watch sees it."""
+        me = threading.get_ident()
+        self._at_work[me] = args[2] if kernel in (make, on) else kernel
+        finish_unit()
+        try:
+            return kernel(*args)
+        finally:
+            del self._at_work[me]
+
+    def _watch(self) -> None:
+        """Look at kernels under way, as long as there may be some.
+
+        Looks are counted, and not seconds: a process that was suspended finds no kernel silent when it goes on.
+        """
+        seen: dict[int, tuple[int, int]] = {}  # units that a thread has finished, and looks that found no more
+        while self._at_work or not self.closed:
+            time.sleep(self._silence_s / LOOKS)
+            for thread, kernel in list(self._at_work.items()):
+                finished, looks = seen.get(thread, (-1, 0))
+                looks = looks + 1 if finished == FINISHED[thread] else 0
+                seen[thread] = FINISHED[thread], looks
+                if looks == LOOKS:
+                    name = f"{kernel.__module__}.{kernel.__qualname__}"
+                    self._hung(f"the kernel {name} has finished no unit of work for {self._silence_s:g} s")
 
 
-def _answer(_state: dict[str, Any]) -> None:
-    """A kernel that does nothing."""
+def _release_the_lock() -> None:
+    """Let GMP's powers run beside other threads: each thread of gmpy2 has settings of its own."""
+    gmpy2.get_context().allow_release_gil = True
+
+
+class Lease:
+    """The workers for one attempt, with memories of its own."""
+
+    def __init__(self, engine: ThreadEngine) -> None:
+        self._engine, self.workers = engine, engine.workers
+        self._memories: list[dict[str, Any]] = [{} for _ in range(engine.workers)]
+
+    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+        return await self._engine.run(worker, kernel, self._memories[worker], *args)
+
+    def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
+        if not self._engine.closed:
+            for worker, memory in enumerate(self._memories):
+                self._engine.begin(worker, kernel, memory, *args)

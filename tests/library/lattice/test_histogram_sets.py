@@ -114,7 +114,7 @@ async def test_noise_is_added_to_the_sums_at_their_places() -> None:
 @pytest.mark.parametrize(
     ("holding", "summing", "blocks"), [(0, 2, (0, 2)), (2, 3, (0, 1, 2)), (1, 1, (1,)), (2, 0, (2, 3))]
 )
-async def test_blocks_on_worker_processes(holding: int, summing: int, blocks: tuple[int, ...]) -> None:
+async def test_blocks_on_threads(holding: int, summing: int, blocks: tuple[int, ...]) -> None:
     """Nodes whose records lie in some blocks alone: the sums of integers, at any number of workers."""
     records = 3 * DEGREE + 17
     _, values = drawn(np.random.default_rng(5), records, SHAPES[:6])

@@ -100,7 +100,7 @@ def add(state: dict[str, Any], name: str, codes: Codes, ciphertexts: bytes) -> t
     worker: WorkerState = state[name]
     start = worker.count
     values = worker.append(ciphertexts)
-    worker.codes.append(codes)
+    worker.codes.append(codes.copy())
     return start, worker.root.add(values, codes)
 
 

@@ -17,7 +17,7 @@ from treetap.additive.residues.batches import Batch
 from treetap.additive.sums import masked_sums
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember
 from treetap.errors import Malformed, PlaintextOverflow
-from treetap.workers.engines import InProcessEngine, ProcessEngine
+from treetap.workers.engines import Engine, InProcessEngine
 
 pytestmark = pytest.mark.real_time
 
@@ -56,7 +56,7 @@ async def through(member: EntryMember, masks: np.ndarray, ciphertexts: bytes, pa
     return b"".join(out)
 
 
-async def first_hop(engine: InProcessEngine | ProcessEngine, owner: EntryKeyHolder, kind: str) -> bytes:
+async def first_hop(engine: Engine, owner: EntryKeyHolder, kind: str) -> bytes:
     """What the first member forwards."""
     sent = b"".join([part async for part in owner.encrypt(VALUES)])
     constants = b"".join([part async for part in owner.encrypt(CONSTANTS)])
@@ -69,7 +69,7 @@ async def first_hop(engine: InProcessEngine | ProcessEngine, owner: EntryKeyHold
     return forwarded
 
 
-def owner_of(engine: InProcessEngine | ProcessEngine, kind: str = "short-exponent") -> EntryKeyHolder:
+def owner_of(engine: Engine, kind: str = "short-exponent") -> EntryKeyHolder:
     return EntryKeyHolder(engine, KEY, OUTPUTS, kind, 57, "owner")
 
 
@@ -94,7 +94,7 @@ async def test_a_chain_of_two_finds_the_sums(kind: str, monkeypatch: pytest.Monk
 
 
 async def test_lanes_share_the_work() -> None:
-    """Two worker processes find what one finds, in the same order."""
+    """Two threads find what one finds, in the same order."""
     async with workers(2) as engine:
         owner = owner_of(engine)
         await owner.start()

@@ -20,7 +20,7 @@ from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import BadInput, Conflict, Malformed, PlaintextOverflow
 from treetap.trees.candidates import Kind, Shape
 from treetap.trees.slots import Slots, width_for
-from treetap.workers.engines import InProcessEngine, ProcessEngine
+from treetap.workers.engines import InProcessEngine
 
 pytestmark = pytest.mark.real_time
 
@@ -114,7 +114,7 @@ async def test_sums_equal_plaintext_sums(shapes, joint_cells):
 
 @pytest.mark.parametrize("number", [1, 2])
 async def test_worker_lanes_give_the_same_sums(number):
-    """One and two worker processes open to what numpy sums, at the root and below."""
+    """One and two threads open to what numpy sums, at the root and below."""
     rng = np.random.default_rng(7)
     shapes = [(4, True), (5, False), (2, False), (2, True)]
     codes, columns = table(rng, 300, shapes)
@@ -258,23 +258,16 @@ async def collect(owner, block):
     return [item async for item in owner.encrypt_blocks(COLUMNS, block)]
 
 
-def test_blocks_come_in_order_and_open_to_the_records():
+@pytest.mark.parametrize("number", [0, 2])
+async def test_blocks_come_in_order_and_open_to_the_records(number):
     """Blocks cover all records in order, and the owner reads back each record, signs included."""
-
-    async def run(engine):
-        owner = KeyHolder(engine.lease(), KEY, SLOTS, "short-exponent", "t")
+    async with workers(number) as engine:
+        owner = KeyHolder(engine, KEY, SLOTS, "short-exponent", "t")
         await owner.start()
         blocks = await collect(owner, 32)
-        assert [start for start, _ in blocks] == [0, 32, 64, 96]
-        opened = KEY.decrypt_many(b"".join(blob for _, blob in blocks))
-        assert [SLOTS.decode(plain, 1)[0].tolist() for plain in opened] == np.stack(COLUMNS, axis=1).tolist()
-        await owner.close()
-        await engine.close()
-
-    asyncio.run(run(InProcessEngine()))
-    workers = ProcessEngine(2, 20.0)
-    workers.start()
-    asyncio.run(run(workers))
+    assert [start for start, _ in blocks] == [0, 32, 64, 96]
+    opened = KEY.decrypt_many(b"".join(blob for _, blob in blocks))
+    assert [SLOTS.decode(plain, 1)[0].tolist() for plain in opened] == np.stack(COLUMNS, axis=1).tolist()
 
 
 async def test_small_tables_are_cut_for_all_lanes():
@@ -301,10 +294,6 @@ async def test_blocks_under_way_are_bounded():
 
 async def test_packed_candidates_open():
     """Candidates packed several to a ciphertext open in order, the last ciphertext partly filled."""
-    workers = ProcessEngine(2, 20.0)
-    workers.start()
-    owner = KeyHolder(workers.lease(), KEY, SLOTS, "standard", "t")
-    await owner.start()
     groups = SLOTS.groups_per_plaintext(1022)
     plains = SLOTS.encode(COLUMNS)
     packed = [
@@ -312,14 +301,16 @@ async def test_packed_candidates_open():
         for start in range(0, 100, groups)
     ]
     blob = KEY.encrypt_many(packed, "short-exponent")
-    assert (await owner.open(blob, 100)).tolist() == np.stack(COLUMNS, axis=1).tolist()
-    empty = await owner.open(b"", 0)
-    assert (empty.shape, empty.dtype) == ((0, 2), np.int64)
-    with pytest.raises(Malformed, match="candidates"):
-        await owner.open(blob, 1)
-    with pytest.raises(Malformed, match="above the last slot"):
-        await owner.open(blob, 100 - 1)
-    await workers.close()
+    async with workers(2) as engine:
+        owner = KeyHolder(engine, KEY, SLOTS, "standard", "t")
+        await owner.start()
+        assert (await owner.open(blob, 100)).tolist() == np.stack(COLUMNS, axis=1).tolist()
+        empty = await owner.open(b"", 0)
+        assert (empty.shape, empty.dtype) == ((0, 2), np.int64)
+        with pytest.raises(Malformed, match="candidates"):
+            await owner.open(blob, 1)
+        with pytest.raises(Malformed, match="above the last slot"):
+            await owner.open(blob, 100 - 1)
 
 
 async def test_values_that_do_not_fit_are_refused():
