@@ -138,7 +138,7 @@ async def tree(party: Party, engine: Engine, cluster: Cluster | None, run: Run) 
     """Sum one tree; returns the halves of its nodes."""
     made, order, shards = list[Halves](), np.arange(party.candidates), None
     if cluster is None:
-        sets = HistogramSets(engine, party.agreed, SEED, "tree")
+        sets = HistogramSets(engine, party.agreed, SEED)
     else:
         shards = Shards(cluster, party.agreed, SEED, "bench")
         with run.part("bins"):
@@ -163,7 +163,7 @@ async def threads(number: int) -> AsyncIterator[Engine]:
     """Threads of this process."""
     engine = ThreadEngine(number, SILENCE_S, print)
     try:
-        yield engine.lease()
+        yield engine
     finally:
         await engine.close()
 
@@ -248,7 +248,7 @@ async def measure(given: argparse.Namespace) -> list[Run]:
     with tempfile.TemporaryFile() as words:
         party = Party(given, words)
         async with threads(2) as keys:
-            holder = HistogramKeyHolder(keys, party.agreed, party.slots, SEED, "bench")
+            holder = HistogramKeyHolder(keys, party.agreed, party.slots, SEED)
             await party.encrypt(holder)
         if given.shards:
             runs += await plain(given, party, given.workers)
@@ -258,7 +258,7 @@ async def measure(given: argparse.Namespace) -> list[Run]:
             runs += await sharded(given, party, 1, 1)
             runs += await sharded(given, party, 2, 2)
         async with threads(2) as keys:
-            holder = HistogramKeyHolder(keys, party.agreed, party.slots, SEED, "bench")
+            holder = HistogramKeyHolder(keys, party.agreed, party.slots, SEED)
             await holder.start()
             check(party, [await opened(party, holder, made) for _, made in runs])
     return [run for run, _ in runs]

@@ -76,9 +76,9 @@ async def whole(parameters: Parameters, records: int, columns: int, workers: int
     rng = np.random.default_rng(1)
     start = time.perf_counter()
     key = LatticeKey(parameters)
-    owner = LatticeKeyHolder(engines[0].lease(), key, "bench")
-    member = LatticeMember(engines[1].lease(), parameters, key.public_bytes(), "bench")
-    await asyncio.gather(owner.start(), member.start())
+    owner = LatticeKeyHolder(engines[0], key)
+    member = LatticeMember(engines[1], parameters, key.public_bytes())
+    await member.start()
     figures["keys to the workers, s"] = time.perf_counter() - start
     sent = 0
     expected = np.zeros(records, dtype=np.int64)

@@ -95,8 +95,7 @@ class LabelHolderEnd:
         instructions = native.instructions()
         log.info("job %s: %d columns, %s, %s instructions", context.job, self._shape.columns, parameters, instructions)
         key = await context.offload(lambda: LatticeKey(parameters))
-        self._owner = LatticeKeyHolder(context.engine, key, f"{context.job}/{context.attempt}")
-        await self._owner.start()
+        self._owner = LatticeKeyHolder(context.engine, key)
         # what the owner encrypts has half the size of a ciphertext: its uniform half is a seed
         fitting = self._shape.records(parameters.degree, 2 * BLOCK_BYTES // parameters.ciphertext_bytes)
         self._scoring.records.size = min(self._scoring.records.size, fitting)
@@ -175,8 +174,7 @@ class FeaturePartyEnd:
             public += message.protocol.lattice.lattice_key.public
             if len(public) > longest:
                 raise Malformed(f"the key of {sender} has more than the {longest} bytes of this job's parameters")
-        token = f"{context.job}/{context.attempt}"
-        member = LatticeMember(context.engine, parameters, public, token, layout.shape.outputs)
+        member = LatticeMember(context.engine, parameters, public, layout.shape.outputs)
         self.scores = ColumnMasking(context, member, layout, parameters, self._place, self._opening.serve)
         try:
             await self.scores.start()

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from treetap.usage import Usage
-from treetap.workers.engines import Engine, EngineHost
+from treetap.workers.engines import Engine
 
 if TYPE_CHECKING:  # most parties have none
     from treetap.lattice.histogram_shards import Shards
@@ -17,16 +17,16 @@ if TYPE_CHECKING:  # most parties have none
 class PartyWorkers:
     """The workers of all jobs of a party. `here`: threads; `cluster`: where shards of words are summed."""
 
-    def __init__(self, here: EngineHost, cluster: ClusterHost | None = None) -> None:
+    def __init__(self, here: Engine, cluster: ClusterHost | None = None) -> None:
         self._here, self.cluster = here, cluster
 
     def lease(self) -> tuple[Engine, Callable[..., Shards] | None]:
         """The workers for one attempt, and what makes shards on the cluster."""
         if self.cluster is None:
-            return self._here.lease(), None
+            return self._here, None
         from treetap.lattice.histogram_shards import Shards
 
-        return self._here.lease(), partial(Shards, self.cluster.lease())
+        return self._here, partial(Shards, self.cluster.lease())
 
     def usage(self) -> dict[str, Usage]:
         """Memory and time of each process beside the party's so far, by its name within the party."""

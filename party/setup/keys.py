@@ -71,8 +71,7 @@ class JobKeys:
         """
         secret = await make_key(self._context, KeyKind.of(self._spec))
         self._ciphertext_bytes = secret.public.ciphertext_bytes
-        token = f"{self._context.job}/{self._context.attempt}"
-        self._owner = KeyHolder(self._context.engine, secret, slots, self._spec.obfuscation, token)
+        self._owner = KeyHolder(self._context.engine, secret, slots, self._spec.obfuscation)
         await self._owner.start()
         parties = list(self._spec.feature_parties)
         proof = await make_proof(self._context, self._owner.prove)

@@ -3,81 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import subprocess
 import sys
 import textwrap
 import threading
 import time
-import weakref
 
 import gmpy2
 import pytest
 
-from tests.library.engines import started, workers
-from tests.worker_kernels import State, doze, refuse, remember, work_slowly
+from tests.library.engines import workers
+from tests.worker_kernels import refuse, work_slowly
 from treetap.errors import Interrupted, Malformed
 from treetap.party.server.main import HUNG
-from treetap.workers.engines import InProcessEngine, ThreadEngine, make, on
+from treetap.workers.engines import InProcessEngine, ThreadEngine
 
 pytestmark = pytest.mark.real_time
 
 
+def remember(values: list[int], value: int) -> list[int]:
+    values.append(value)
+    return list(values)
+
+
 @pytest.mark.parametrize("threads", [0, 1])
 async def test_calls_run_in_order(threads: int) -> None:
-    """Calls to a worker run in order on its own memory."""
+    """Calls to a worker run in order, those that nobody waits for too."""
+    values: list[int] = []
     async with workers(threads) as engine:
-        answers = await asyncio.gather(*(engine.call(0, remember, "order", value) for value in range(5)))
-    assert answers == [list(range(end)) for end in range(1, 6)]
-
-
-async def test_workers_share_no_memory() -> None:
-    """The state of one worker is not visible to the other, nor that of one attempt to the next."""
-    async with started(2) as engine:
-        mine = engine.lease()
-        assert await mine.call(0, remember, "own", 1) == [1]
-        assert await mine.call(1, remember, "own", 2) == [2]
-        assert await engine.lease().call(0, remember, "own", 3) == [3]
-        assert await mine.call(0, remember, "own", 4) == [1, 4]
-
-
-class Held:
-    """What can be seen to be freed."""
-
-
-async def test_what_an_attempt_leaves_ends_with_it() -> None:
-    """Nothing that its lease kept is held after it, as a key that was not dropped."""
-    async with started(1) as engine:
-        mine, kept = engine.lease(), Held()
-        seen = weakref.ref(kept)
-        await mine.call(0, remember, "key", kept)
-        del mine, kept
-        await engine.lease().call(0, doze, 0)
-        gc.collect()
-        assert seen() is None
-
-
-async def test_forgetting_waits_for_no_one() -> None:
-    """A kernel that frees memory runs in every worker, after the calls before it and before those after it."""
-    async with workers(2) as engine:
-        engine.forget(remember, "forgotten", 1)
-        for worker in range(2):
-            assert await engine.call(worker, remember, "forgotten", 2) == [1, 2]
+        calls = [asyncio.ensure_future(engine.call(0, remember, values, value)) for value in range(5)]
+        await asyncio.sleep(0)
+        engine.begin(0, remember, values, 5)
+        assert await engine.call(0, remember, values, 6) == list(range(7))
+        assert await asyncio.gather(*calls) == [list(range(end)) for end in range(1, 6)]
 
 
 async def test_errors_come_back() -> None:
     """A kernel's error arrives as it is, and the worker goes on."""
     async with workers(1) as engine:
         with pytest.raises(Malformed, match="not a ciphertext"):
-            await engine.call(0, refuse)
-        assert await engine.call(0, doze, 0) == 0
+            await engine.call(0, refuse, {})
+        assert await engine.call(0, time.sleep, 0) is None
 
 
 async def test_the_loop_runs_on() -> None:
     """A long kernel does not stop heartbeats."""
     async with workers(1) as engine:
-        call, beats = asyncio.ensure_future(engine.call(0, doze, 0.5)), 0
+        call, beats = asyncio.ensure_future(engine.call(0, time.sleep, 0.5)), 0
         while not call.done():
             await asyncio.sleep(0.02)
             beats += 1
@@ -90,34 +63,34 @@ async def test_powers_of_gmp_run_beside_each_other() -> None:
         assert [await engine.call(worker, releases) for worker in range(2)] == [True, True]
 
 
-def releases(state: State) -> bool:
+def releases() -> bool:
     return bool(gmpy2.get_context().allow_release_gil)
 
 
 async def test_a_call_whose_caller_goes_is_not_begun() -> None:
     """One that waits in the queue; a kernel that has begun goes on."""
+    values: list[int] = []
     async with workers(1) as engine:
-        first = asyncio.ensure_future(engine.call(0, doze, 0.2))
-        second = asyncio.ensure_future(engine.call(0, remember, "a", 1))
+        first = asyncio.ensure_future(engine.call(0, time.sleep, 0.2))
+        second = asyncio.ensure_future(engine.call(0, remember, values, 1))
         await asyncio.sleep(0.05)
         second.cancel()
-        assert await first == 0.2
-        assert await engine.call(0, remember, "a", 2) == [2]
+        await first
+        assert await engine.call(0, remember, values, 2) == [2]
 
 
 async def test_closing_ends_waiting_calls() -> None:
     """Running and queued calls end with Interrupted at once when the engine closes, and no call begins any more."""
     engine = ThreadEngine(1, 20.0, print)
-    mine = engine.lease()
-    calls = [asyncio.ensure_future(mine.call(0, doze, 1.0)) for _ in range(3)]
+    calls = [asyncio.ensure_future(engine.call(0, time.sleep, 1.0)) for _ in range(3)]
     await asyncio.sleep(0.2)
     start = time.monotonic()
     await engine.close()
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == ["compute worker 0 has been closed"] * 3
     with pytest.raises(Interrupted, match="closed"):
-        await mine.call(0, doze, 0)
-    mine.forget(remember, "a", 1)
+        await engine.call(0, time.sleep, 0)
+    engine.begin(0, refuse, {})
     assert time.monotonic() - start < 0.5
 
 
@@ -125,15 +98,13 @@ async def test_a_kernel_that_hangs_is_named() -> None:
     """One that finishes no unit of work for `silence_s`; one that finishes units may take many times as long."""
     told, stop = list[str](), threading.Event()
 
-    def stuck(state: State) -> None:
+    def stuck() -> None:
         stop.wait(20)
 
-    async with started(2, 0.4, told.append) as engine:
-        mine = engine.lease()
-        await mine.call(0, make, "name", dict)
-        assert await mine.call(1, work_slowly, 1.5) == "done"
+    async with workers(2, 0.4, told.append) as engine:
+        assert await engine.call(1, work_slowly, {}, 1.5) == "done"
         assert told == []
-        calls = [asyncio.ensure_future(mine.call(*call)) for call in ((0, on, "name", stuck), (1, work_slowly, 1.5))]
+        calls = [asyncio.ensure_future(engine.call(*call)) for call in ((0, stuck), (1, work_slowly, {}, 1.5))]
         await asyncio.sleep(1.2)
         stop.set()
         await asyncio.gather(*calls)
@@ -148,11 +119,11 @@ def test_a_party_ends_with_a_kernel_that_hangs() -> None:
     from treetap.party.server.main import end_hung
     from treetap.workers.engines import ThreadEngine
 
-    def stuck(state):
+    def stuck():
         time.sleep(60)
 
     async def main():
-        await ThreadEngine(1, 0.2, end_hung).lease().call(0, stuck)
+        await ThreadEngine(1, 0.2, end_hung).call(0, stuck)
 
     asyncio.run(main())
     """
@@ -173,14 +144,14 @@ def test_a_suspended_party_finds_no_kernel_that_hangs() -> None:
     from treetap.usage import finish_unit
     from treetap.workers.engines import ThreadEngine
 
-    def works(state):
+    def works():
         print("begins", flush=True)
         for _ in range(50):
             time.sleep(0.02)
             finish_unit()
 
     async def main():
-        await ThreadEngine(1, 0.3, end_hung).lease().call(0, works)
+        await ThreadEngine(1, 0.3, end_hung).call(0, works)
 
     asyncio.run(main())
     """
@@ -198,5 +169,5 @@ async def test_wrong_use_is_refused() -> None:
     """No workers, and a worker that does not exist."""
     with pytest.raises(ValueError, match="at least one"):
         ThreadEngine(0, 20.0, print)
-    with pytest.raises(ValueError, match="worker 0 only"):
-        await InProcessEngine().call(1, doze, 0)
+    with pytest.raises(ValueError, match="no worker 1"):
+        await InProcessEngine().call(1, time.sleep, 0)

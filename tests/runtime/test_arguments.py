@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from tests.many_workers import ManyWorkers
 from tests.pivodl import small_job
 from tests.simulator import Federation, finished, run
 from tests.trainings import jobs_of, oracle, policies
@@ -18,6 +17,7 @@ from tests.worlds import assert_oracles_model, assert_oracles_scores, lattice_to
 from treetap.protocols.key_options import LATTICE
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
+from treetap.workers.engines import InProcessEngine
 
 T = TypeVar("T")
 HERE = world(40, (2, 1, 1), seed=3, fresh=6, missing=0.1)
@@ -48,7 +48,7 @@ def copied(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
     return value
 
 
-class Poisoned(ManyWorkers):
+class Poisoned(InProcessEngine):
     """Two workers, each of whose calls gets arrays of its own; they and its results are overwritten afterwards."""
 
     def __init__(self) -> None:
@@ -83,13 +83,13 @@ def _poison(array: np.ndarray[Any, Any]) -> None:
 def test_the_engine_poisons() -> None:
     """A kernel that keeps an array, one that changes it, and one that goes on changing what it has returned."""
     made, engine = np.zeros(2, dtype=np.int64), Poisoned()
-    state = engine.of_each[0]._state
+    state: dict[str, Any] = {}
 
-    def keeps(state: dict[str, Any], array: Any) -> Any:
+    def keeps(array: Any) -> Any:
         state["kept"] = array[:1]
         return state.setdefault("own", np.zeros(1))
 
-    def changes(state: dict[str, Any], array: Any) -> None:
+    def changes(array: Any) -> None:
         array[0][0][0] = 1
 
     found = run(engine.call(0, keeps, made))

@@ -1,4 +1,4 @@
-"""The label holder of encrypted histograms on worker processes: queries' words, and the opening of what comes back.
+"""The label holder of encrypted histograms on workers: queries' words, and the opening of what comes back.
 
 A query's secrets come of its seed, which each call brings: no worker remembers it. Blocks of records are dealt out to
 the workers in turn; each keeps the public polynomials of its own.
@@ -33,11 +33,10 @@ class HistogramKeyHolder(InWorkers):
         parameters: those of the job.
         slots: layout of a record's plaintext.
         seed: of the public polynomials, drawn by all parties together.
-        token: names this job in the workers' memory.
     """
 
-    def __init__(self, engine: Engine, parameters: HistogramParameters, slots: Slots, seed: bytes, token: str) -> None:
-        super().__init__(engine, f"words/{token}")
+    def __init__(self, engine: Engine, parameters: HistogramParameters, slots: Slots, seed: bytes) -> None:
+        super().__init__(engine)
         self.parameters, self._slots, self._seed = parameters, slots, seed
         block = parameters.words * DEGREE * WORD_BYTES
         #: Blocks of records that one call encrypts.

@@ -1,6 +1,6 @@
-"""Key holder and member on worker processes: columns are dealt out to the workers in turn.
+"""Key holder and member on workers: columns are dealt out to them in turn.
 
-Each worker holds the key it needs and, at a member, its own part of every open block's sum: one ciphertext per output
+Each worker holds, at a member, its own part of every open block's sum: one ciphertext per output
 and worker, whatever the number of columns.
 
 A feature party: masks columns that it cannot read, and adds them up or passes them on.
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from treetap.lattice.scheme import LatticeKey, scheme_of, to_bytes
 from treetap.native.lattice import Polynomial, Ring
 from treetap.process.together import in_order, together
 from treetap.usage import finish_unit
-from treetap.workers.engines import Engine, InWorkers, on
+from treetap.workers.engines import Engine, InWorkers
 
 
 class Member:
@@ -189,15 +189,11 @@ IN_FLIGHT_PER_WORKER = 2
 
 
 class LatticeKeyHolder(InWorkers):
-    """Encrypts and opens on an engine; `token` names this job in the workers' memory."""
+    """Encrypts and opens on an engine, until `close`."""
 
-    def __init__(self, engine: Engine, key: LatticeKey, token: str) -> None:
-        super().__init__(engine, f"lattice-owner/{token}")
-        self._key = key
-
-    async def start(self) -> None:
-        """Hand the key to every worker."""
-        await self._make(LatticeKey.from_worker, self._key.for_worker())
+    def __init__(self, engine: Engine, key: LatticeKey) -> None:
+        super().__init__(engine)
+        self._parts = [key] * engine.workers
 
     async def encrypt(self, groups: Iterable[Sequence[Ints] | Ints]) -> AsyncIterator[list[bytes]]:
         """Encrypt groups of columns, each column (n ≤ N,), reading at most two groups per worker ahead.
@@ -232,12 +228,11 @@ class LatticeMember(InWorkers):
         engine: workers.
         agreed: the job's parameters.
         public: the label holder's public bytes.
-        token: names this job in the workers' memory.
         outputs: sums of a block.
     """
 
-    def __init__(self, engine: Engine, agreed: Parameters, public: bytes, token: str, outputs: int = 1) -> None:
-        super().__init__(engine, f"lattice-member/{token}")
+    def __init__(self, engine: Engine, agreed: Parameters, public: bytes, outputs: int = 1) -> None:
+        super().__init__(engine)
         self._agreed = agreed
         self._public = public
         self._outputs = outputs
@@ -250,7 +245,8 @@ class LatticeMember(InWorkers):
 
     def prepare(self) -> None:
         """Have every worker draw the randomness of a next sum, one that has none drawn, and do not wait for it."""
-        self._engine.forget(_prepare, self._name)
+        for worker, part in enumerate(self._parts):
+            self._engine.begin(worker, _Member.prepare, part)
 
     async def pass_on(self, masks: Sequence[Bools], ciphertexts: Sequence[bytes], owns: Sequence[int]) -> list[bytes]:
         """Masked and refreshed ciphertexts for the next member; `owns` is each ciphertext's mask (n ≤ N,).
@@ -284,9 +280,8 @@ class LatticeMember(InWorkers):
 
     async def drop(self, block: int) -> None:
         """Forget the sums of a block that is not finished."""
-        workers = self._used.pop(block, set())
-        if workers:
-            self._engine.forget(on, self._name, _Member.drop, block)
+        for worker in self._used.pop(block, set()):
+            self._engine.begin(worker, _Member.drop, self._parts[worker], block)
 
     def _next(self) -> int:
         worker = self._turn
@@ -303,6 +298,12 @@ class _Member:
         self.outputs = outputs
         self.sums: dict[int, MaskedSum] = {}
         self.drawn: MaskedSum | None = None  # empty, its randomness drawn ahead
+
+    def prepare(self) -> None:
+        """Draw the randomness of a next sum, unless it is drawn."""
+        if self.drawn is None:
+            self.drawn = MaskedSum(self.member, self.outputs)
+            self.drawn.draw()
 
     def pass_on(self, masks: list[Bools], ciphertexts: list[bytes], owns: list[int]) -> list[bytes]:
         """Masked and refreshed ciphertexts."""
@@ -347,13 +348,6 @@ def _encrypt(key: LatticeKey, columns: Sequence[Ints] | Ints) -> list[bytes]:
         ciphertexts.append(key.encrypt(column))
         finish_unit()
     return ciphertexts
-
-
-def _prepare(state: dict[str, Any], name: str) -> None:
-    worker: _Member | None = state.get(name)  # None: the job has been left meanwhile
-    if worker is not None and worker.drawn is None:
-        worker.drawn = MaskedSum(worker.member, worker.outputs)
-        worker.drawn.draw()
 
 
 def _of_one_mask(

@@ -59,9 +59,7 @@ async def _ends(
 ) -> AsyncIterator[_Ends]:
     parameters, slots = sizes(records, shapes, outputs=outputs)
     async with workers(holding) as own, workers(summing) as others:
-        both = _Ends(
-            HistogramKeyHolder(own, parameters, slots, SEED, "t"), HistogramSets(others, parameters, SEED, "t")
-        )
+        both = _Ends(HistogramKeyHolder(own, parameters, slots, SEED), HistogramSets(others, parameters, SEED))
         await both.holder.start()
         await both.sets.start()
         yield both
@@ -232,10 +230,10 @@ async def test_workers_forget() -> None:
     async with _ends(60, SMALL) as both:
         await both.send(values)
         await both.sets.answer(np.arange(60), codes, SMALL, np.arange(6))
-        (job,) = both.sets._engine._state.values()
+        (job,) = both.sets._parts
         kept = [value for value in vars(job).values() if isinstance(value, np.ndarray)]
         assert not any(array.dtype == np.int8 for array in kept)
-    assert both.sets._engine._state == {}
+    assert both.sets._parts == []
 
 
 async def _totals(workers: int, records: int, shapes: list[Shape], codes: Ints, words: list[Any], rows: Ints) -> Any:
@@ -260,7 +258,7 @@ async def test_totals_over_shards_are_those_of_one_worker(workers: int, monkeypa
     monkeypatch.setattr(histogram_shards, "CELLS_PER_ANSWER", 2)
 
     parameters, slots = sizes(records, SHAPES)
-    holder = HistogramKeyHolder(InProcessEngine(), parameters, slots, SEED, "t")
+    holder = HistogramKeyHolder(InProcessEngine(), parameters, slots, SEED)
     await holder.start()
     words = [part async for part in holder.encrypt(values, QUERY)]
     for rows in (np.arange(records), np.flatnonzero(rng.random(records) < 0.3), np.arange(3), np.arange(0)):

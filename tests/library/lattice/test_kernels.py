@@ -24,9 +24,9 @@ RNG = np.random.default_rng(3)
 
 async def federation(engines, blocks, masks, outputs):
     """Masked sums (blocks, outputs, n) through an owner and a member on their own workers."""
-    owner = LatticeKeyHolder(engines[0], KEY, "t")
-    member = LatticeMember(engines[1], PARAMETERS, KEY.public_bytes(), "t", outputs)
-    await asyncio.gather(owner.start(), member.start())
+    owner = LatticeKeyHolder(engines[0], KEY)
+    member = LatticeMember(engines[1], PARAMETERS, KEY.public_bytes(), outputs)
+    await member.start()
     sums = []
     for number, (values, kept) in enumerate(zip(blocks, masks, strict=True)):
         groups = [values[at : at + 2 * outputs] for at in range(0, len(values), 2 * outputs)]
@@ -50,7 +50,7 @@ async def test_a_sum_has_parts_of_no_more_workers_than_it_may():
         async def call(self, worker, kernel, *args):
             taken.append(worker)
 
-    member = LatticeMember(Many(), PARAMETERS, KEY.public_bytes(), "t", 1)
+    member = LatticeMember(Many(), PARAMETERS, KEY.public_bytes(), 1)
     for _ in range(3 * PARTIAL_SUMS):
         await member.add(0, [], [], [])
     assert set(taken) == set(range(PARTIAL_SUMS))
@@ -76,8 +76,7 @@ async def test_the_owner_reads_only_a_little_ahead():
             taken.append(place)
             yield np.full((1, 3), place)
 
-    owner = LatticeKeyHolder(InProcessEngine(), KEY, "t")
-    await owner.start()
+    owner = LatticeKeyHolder(InProcessEngine(), KEY)
     stream = owner.encrypt(groups())
     await anext(stream)
     assert len(taken) <= IN_FLIGHT_PER_WORKER + 1
@@ -87,7 +86,7 @@ async def test_the_owner_reads_only_a_little_ahead():
 async def test_a_chain_over_lanes():
     """A first member passes columns on for two outputs in order."""
     engine = InProcessEngine()
-    member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t", 2)
+    member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), 2)
     await member.start()
     columns = RNG.integers(-500, 500, (4, 30))
     masks = RNG.random((2, 30)) < 0.5
@@ -100,7 +99,7 @@ async def test_a_chain_over_lanes():
 async def test_a_dropped_block_begins_anew():
     """Ciphertexts added to a block that broke off are in no later sum, on either of two workers."""
     async with workers(2) as engine:
-        member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t")
+        member = LatticeMember(engine, PARAMETERS, KEY.public_bytes())
         await member.start()
         mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
         for _ in range(3):
@@ -117,7 +116,7 @@ async def test_a_dropped_block_begins_anew():
 async def test_randomness_that_is_drawn_ahead_is_in_one_sum_only(threads):
     """Sums with noise drawn ahead, sums without and dropped ones open alike; two of the same column differ."""
     async with workers(threads) as engine:
-        member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t", 2)
+        member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), 2)
         member.prepare()  # before the key is there: nothing to draw for
         await member.start()
         mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
@@ -157,9 +156,9 @@ def test_an_ensemble_is_scored_within_tolerance():
         exact += tree[np.where(left[1], 1 - left[2], 3 - left[3])]
 
     async def run():
-        owner = LatticeKeyHolder(InProcessEngine(), key, "t")
-        member = LatticeMember(InProcessEngine(), parameters, key.public_bytes(), "t")
-        await asyncio.gather(owner.start(), member.start())
+        owner = LatticeKeyHolder(InProcessEngine(), key)
+        member = LatticeMember(InProcessEngine(), parameters, key.public_bytes())
+        await member.start()
         place = 0
         async for ciphertexts in owner.encrypt(columns):
             await member.add(0, masks[place], ciphertexts, [(0, 0), (1, 0)])
@@ -173,9 +172,9 @@ def test_an_ensemble_is_scored_within_tolerance():
 async def test_errors_come_back_from_a_lane():
     """What does not fit, a wrong count, a broken ciphertext and too many columns raise here as they do there."""
     async with workers(1) as engine:
-        owner = LatticeKeyHolder(engine, KEY, "t")
-        member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t")
-        await asyncio.gather(owner.start(), member.start())
+        owner = LatticeKeyHolder(engine, KEY)
+        member = LatticeMember(engine, PARAMETERS, KEY.public_bytes())
+        await member.start()
         with pytest.raises(PlaintextOverflow):
             await anext(owner.encrypt([np.array([[2**40]])]))
         mask = np.ones((1, 3), dtype=bool)

@@ -15,7 +15,7 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from treetap.errors import Malformed
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
+T = TypeVar("T")
 #: Kinds of numpy's types whose values are plain bytes: truth values, numbers, byte strings and texts.
 _KINDS = "biufcSU"
 
@@ -141,3 +142,13 @@ def pickled_error(error: Exception, who: str) -> bytes:
         plain.add_note(note)
         data = write_answer((True, plain))
     return data
+
+
+def make(state: dict[str, Any], name: str, kind: Callable[..., Any], *args: Any) -> None:
+    """A kernel: have `kind(*args)` in a worker's memory by this name."""
+    state[name] = kind(*args)
+
+
+def on(state: dict[str, Any], name: str, method: Callable[..., T], *args: Any) -> T:
+    """A kernel: call a method of what a worker's memory has by this name."""
+    return method(state[name], *args)

@@ -88,7 +88,7 @@ def test_ciphertexts_are_fresh_and_their_number_is_the_width(key: SecretKey) -> 
 async def test_workers_compare_many_numbers(key: SecretKey, threads: int) -> None:
     """Outcomes come in the order of the numbers; answers that no champion gives are refused."""
     async with workers(threads) as engine:
-        holder = KeyHolder(engine, key, Slots((60,)), "short-exponent", "job/1")
+        holder = KeyHolder(engine, key, Slots((60,)), "short-exponent")
         await holder.start()
         comparison = GainComparison(engine, holder, WIDTH)
         theirs, mine = [5, 2**66, 0], [6, 3, 0]

@@ -54,8 +54,7 @@ class FeatureParty:
         await self._job.receive_key()
         public, slots = self._job.key
         self._ciphertext_bytes = public.ciphertext_bytes
-        token = f"{self._context.job}/{self._context.attempt}"
-        pool = self._pool = PooledSums(self._context.engine, public, slots, total, token)
+        pool = self._pool = PooledSums(self._context.engine, public, slots, total)
         async for parcel in self._context.mailbox.series(sender, "encrypted_targets", 0, 0):
             block = parcel.protocol.winsorised.encrypted_targets
             if block.count * public.ciphertext_bytes != len(block.ciphertexts) or block.first != pool.received:
