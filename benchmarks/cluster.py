@@ -91,7 +91,6 @@ class Party:
 
     async def encrypt(self, holder: HistogramKeyHolder) -> None:
         """Write the words of one tree."""
-        await holder.start()
         async for _, _, words in holder.encrypt(self.values(), QUERY):
             self.words.write(words)
 
@@ -143,7 +142,7 @@ async def tree(party: Party, engine: Engine, cluster: Cluster | None, run: Run) 
         shards = Shards(cluster, party.agreed, SEED, "bench")
         with run.part("bins"):
             await shards.start(party.codes, party.shapes)
-        sets = shards.sets(engine, "tree")
+        sets = shards.sets(engine)
     await sets.start()
     with run.part("words"):
         for first, count, words in party.sent():
@@ -259,7 +258,6 @@ async def measure(given: argparse.Namespace) -> list[Run]:
             runs += await sharded(given, party, 2, 2)
         async with threads(2) as keys:
             holder = HistogramKeyHolder(keys, party.agreed, party.slots, SEED)
-            await holder.start()
             check(party, [await opened(party, holder, made) for _, made in runs])
     return [run for run, _ in runs]
 

@@ -195,7 +195,6 @@ async def _queries(job: Job) -> tuple[Took, Opened, Job]:
     seed = os.urandom(SEED_BYTES)
     holder = HistogramKeyHolder(engine, agreed, job.slots, seed)
     sums = HistogramSums(engine, agreed, seed, job.columns.codes, job.columns.shapes)
-    await holder.start()
     await sums.start()
     for t, stages in enumerate(job.trees):
         order, asked = np.random.default_rng(t).permutation(count), 0

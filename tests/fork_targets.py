@@ -32,6 +32,6 @@ def descriptors(pipe: Connection) -> None:
 
 
 def interpreter(pipe: Connection) -> None:
-    """Send the level of `python -O`, and stay."""
-    pipe.send(sys.flags.optimize)
+    """Send the own number and the level of `python -O`, and stay."""
+    pipe.send((os.getpid(), sys.flags.optimize))
     pipe.poll(None)

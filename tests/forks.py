@@ -81,7 +81,7 @@ class ForkedChild:
 
     def __init__(self, process: BaseProcess, pipe: Connection) -> None:
         self._process, self.pipe = process, pipe
-        self.pid = self.known_pid = process.pid or 0
+        self.pid = process.pid or 0
 
     @property
     def exitcode(self) -> int | None:

@@ -136,7 +136,6 @@ class WordsOfNodes:
         await together(*(context.outbox.send(party, "public_key", [message]) for party in parties))
         seed = await draw_joint_seed(context, [self._spec.aggregator, *parties])
         self._holder = HistogramKeyHolder(context.engine, parameters, slots, seed)
-        await self._holder.start()
         return self._planned(parameters, needs)
 
     @property

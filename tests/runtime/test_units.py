@@ -126,7 +126,7 @@ async def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (await federation.train(shared)).state == "finished"
     await federation.close()
     missed = _kernels() - set(clock.longest)
-    early = {f"treetap.lattice.kernels._Member.{method}" for method in ("drop", "partial")}  # of blocks that end early
+    early = {f"treetap.lattice.kernels._Member.{method}" for method in ("drop", "ended")}  # of blocks that end early
     assert missed <= early
     slow = {kernel: round(longest, 2) for kernel, longest in clock.longest.items() if longest > LONGEST_S}
     assert slow == {}

@@ -121,20 +121,15 @@ class MaskedSum:
             self._member.add_product(self._sums[place], factor, data)
             finish_unit()
 
-    def partial(self) -> tuple[list[int], int, list[bytes]]:
-        """State for `merge` into another sum of the same party: (columns, zeros, sums). It ends this one."""
-        self._count(self._none, 0)
-        self._ended = True
-        return self._columns, self._zeros, [to_bytes(total) for total in self._sums]
-
-    def merge(self, partial: tuple[list[int], int, list[bytes]]) -> None:
-        """Add another worker's part of the same block. Raises OutOfOrder beyond the agreed number of columns."""
-        columns, zeros, sums = partial
-        self._count(columns, zeros)
+    def merge(self, other: MaskedSum) -> None:
+        """Add another worker's part of the same block, which ends it. Raises OutOfOrder beyond the agreed columns."""
+        other._count(self._none, 0)
+        other._ended = True
+        self._count(other._columns, other._zeros)
         ring = self._member.scheme.ring
-        for total, data in zip(self._sums, sums, strict=True):
-            for own, other in zip(total, self._member.scheme.ciphertext(data), strict=True):
-                ring.add(own, other)
+        for total, more in zip(self._sums, other._sums, strict=True):
+            for own, half in zip(total, more, strict=True):
+                ring.add(own, half)
 
     def finish(self, side_by_side: int = 1, n: int = 0) -> list[bytes]:
         """One flooded ciphertext per output, for the key owner. Raises OutOfOrder the second time.
@@ -275,8 +270,8 @@ class LatticeMember(InWorkers):
             OutOfOrder: more columns than agreed.
         """
         first, *others = sorted(self._used.pop(block, {0}))
-        partials = await together(*(self._on(worker, _Member.partial, block) for worker in others))
-        return await self._on(first, _Member.finish, block, partials, side_by_side, n)
+        parts = await together(*(self._on(worker, _Member.ended, block) for worker in others))
+        return await self._on(first, _Member.finish, block, parts, side_by_side, n)
 
     async def drop(self, block: int) -> None:
         """Forget the sums of a block that is not finished."""
@@ -318,28 +313,28 @@ class _Member:
         for mask, column, outputs in _of_one_mask(masks, ciphertexts, places):
             self._sum_of(block).add(mask, column, outputs)
 
-    def partial(self, block: int) -> tuple[list[int], int, list[bytes]]:
+    def ended(self, block: int) -> MaskedSum:
         """This worker's part of a block's sums, which ends here."""
-        return self._sum_of(block, end=True).partial()
+        total = self._sum_of(block)
+        del self.sums[block]
+        return total
 
-    def finish(
-        self, block: int, partials: list[tuple[list[int], int, list[bytes]]], side_by_side: int, n: int
-    ) -> list[bytes]:
+    def finish(self, block: int, parts: list[MaskedSum], side_by_side: int, n: int) -> list[bytes]:
         """The sums of a block, with the parts of other workers."""
-        total = self._sum_of(block, end=True)
-        for partial in partials:
-            total.merge(partial)
+        total = self.ended(block)
+        for part in parts:
+            total.merge(part)
         return total.finish(side_by_side, n)
 
     def drop(self, block: int) -> None:
         """Forget a block that is not finished."""
         self.sums.pop(block, None)
 
-    def _sum_of(self, block: int, end: bool = False) -> MaskedSum:
+    def _sum_of(self, block: int) -> MaskedSum:
         if block not in self.sums:
             drawn, self.drawn = self.drawn, None
             self.sums[block] = drawn or MaskedSum(self.member, self.outputs)
-        return self.sums.pop(block) if end else self.sums[block]
+        return self.sums[block]
 
 
 def _encrypt(key: LatticeKey, columns: Sequence[Ints] | Ints) -> list[bytes]:

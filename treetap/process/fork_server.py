@@ -49,27 +49,14 @@ class Child:
         self._server, self.pipe, self._status = server, pipe, status
         self._taking = threading.Lock()
         self._ended = False
-        self.known_pid = 0  #: 0 until the server has forked it
+        self.pid = 0  #: 0 until the server has forked it
         self.exitcode: int | None = None  #: status, or less than 0: a signal; None as long as it runs, or if unknown
         self.refusal, self._failure = "", ""
 
     @property
-    def pid(self) -> int:
-        """Its process id, for which this waits.
-
-        Raises:
-            ChildProcessError: it has not been forked within `BOOT_S`.
-        """
-        until = time.monotonic() + BOOT_S
-        while not self.known_pid:
-            if self._ended or not self._take(until - time.monotonic()):
-                raise ChildProcessError(f"there is no process: {self.fate or 'it has not been forked'}")
-        return self.known_pid
-
-    @property
     def answered(self) -> bool:
         """True if the server has forked it, or said why not; never waits."""
-        return self.ended() or self.known_pid > 0
+        return self.ended() or self.pid > 0
 
     @property
     def fate(self) -> str:
@@ -98,13 +85,13 @@ class Child:
                 near.shutdown(socket.SHUT_RDWR)
         elif not self._ended:
             with suppress(ProcessLookupError):
-                os.kill(self.known_pid, signal.SIGKILL)
+                os.kill(self.pid, signal.SIGKILL)
 
     def end(self) -> None:
         """Kill it, wait until it is gone, and close the pipe."""
         self.kill()
         if self.answered and not self.ended(GONE_S):
-            log.warning("process %d was killed and has not been seen to end", self.known_pid)
+            log.warning("process %d was killed and has not been seen to end", self.pid)
         self.pipe.close()
 
     def fail(self, why: str) -> None:
@@ -127,7 +114,7 @@ class Child:
 
     def _hear(self, kind: str, said: str) -> None:
         if kind == FORKED:
-            self.known_pid = int(said)
+            self.pid = int(said)
             return
         if kind == ENDED:
             self.exitcode = int(said)

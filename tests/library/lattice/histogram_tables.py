@@ -103,7 +103,6 @@ async def ends(
     async with workers(holding) as own, workers(summing) as others:
         holder = HistogramKeyHolder(own, parameters, slots, SEED)
         sums = HistogramSums(others, parameters, SEED, codes, shapes)
-        await holder.start()
         await sums.start()
         yield Ends(holder, sums, sum(shape.sums for shape in shapes))
         await sums.close()

@@ -60,7 +60,6 @@ async def _ends(
     parameters, slots = sizes(records, shapes, outputs=outputs)
     async with workers(holding) as own, workers(summing) as others:
         both = _Ends(HistogramKeyHolder(own, parameters, slots, SEED), HistogramSets(others, parameters, SEED))
-        await both.holder.start()
         await both.sets.start()
         yield both
         await both.sets.close()
@@ -259,7 +258,6 @@ async def test_totals_over_shards_are_those_of_one_worker(workers: int, monkeypa
 
     parameters, slots = sizes(records, SHAPES)
     holder = HistogramKeyHolder(InProcessEngine(), parameters, slots, SEED)
-    await holder.start()
     words = [part async for part in holder.encrypt(values, QUERY)]
     for rows in (np.arange(records), np.flatnonzero(rng.random(records) < 0.3), np.arange(3), np.arange(0)):
         one = await _totals(1, records, SHAPES, codes, words, rows)

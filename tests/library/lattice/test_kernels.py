@@ -45,12 +45,11 @@ async def test_a_sum_has_parts_of_no_more_workers_than_it_may():
     taken = []
 
     class Many(InProcessEngine):
-        workers = 2 * PARTIAL_SUMS
-
         async def call(self, worker, kernel, *args):
             taken.append(worker)
 
-    member = LatticeMember(Many(), PARAMETERS, KEY.public_bytes(), 1)
+    member = LatticeMember(Many(2 * PARTIAL_SUMS), PARAMETERS, KEY.public_bytes(), 1)
+    member._parts = [None] * member._engine.workers
     for _ in range(3 * PARTIAL_SUMS):
         await member.add(0, [], [], [])
     assert set(taken) == set(range(PARTIAL_SUMS))

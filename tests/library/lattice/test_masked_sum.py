@@ -54,7 +54,7 @@ def test_outputs_share_masks_and_parts_merge():
     for place in range(3):
         pair = [KEY.encrypt(values[2 * place]), KEY.encrypt(values[2 * place + 1])]
         parts[place % 2].add(masks[place], pair)
-    parts[0].merge(parts[1].partial())
+    parts[0].merge(parts[1])
     answers = parts[0].finish()
     for output, answer in enumerate(answers):
         expected = sum(values[2 * place + output] * masks[place] for place in range(3))
@@ -88,7 +88,7 @@ def test_the_masked_noise_stays_below_its_bound(parameters):
         for _ in range(parameters.members - 1):
             (data,) = member.pass_on(~mask, [data])
         total.add(mask, [data])
-    _, _, (data,) = total.partial()
+    (data,) = map(to_bytes, total._sums)
     noise_bits = math.log2(parameters.modulus) - 1 - math.log2(key.modulus) - key.noise_budget(data)
     assert 20 < noise_bits <= math.log2(parameters.masked_noise)
 

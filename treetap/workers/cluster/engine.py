@@ -50,7 +50,7 @@ class DriverProcess:
     @property
     def pid(self) -> int:
         """Its process id; 0 until it has been forked."""
-        return self._child.known_pid if self._child.answered else 0
+        return self._child.pid if self._child.answered else 0
 
     def alive(self) -> bool:
         """True if the next call may go there; one that is refused lives on: every call is answered with the reason."""
