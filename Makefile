@@ -55,7 +55,7 @@ campaign: $(VENV)/.dev  ## tests of minutes, 10,000 fault schedules, 640 crash p
 	$(BIN)/python -m tests.campaign xgboost
 	$(BIN)/python -m tests.campaign table-pairs
 
-campaign-sockets: $(VENV)/.dev  ## real processes suspended and killed, hung workers, slow lines, clients over HTTP
+campaign-sockets: $(VENV)/.dev  ## real processes suspended and killed, slow lines, clients over HTTP
 	$(BIN)/python -m tests.campaign sockets
 
 security: $(VENV)/.dev  ## altered messages, certificates of every kind, bytes that are no message, HTTP, steps out of order

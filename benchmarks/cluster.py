@@ -1,4 +1,4 @@
-"""A feature party's sums on a lattice in shards on a cluster of Ray, beside the plain run in processes of one machine.
+"""A feature party's sums on a lattice in shards on a cluster of Ray, beside the plain run in threads of one process.
 
     python benchmarks/cluster.py [--records 100000] [--columns 20] [--bins 16] [--depth 3] [--repeat 3] [--json]
     python benchmarks/cluster.py --shards --workers 2 --records 10000000 --columns 20 --repeat 1
@@ -7,8 +7,8 @@ One tree by sets: words of all records come, then one child of every node is sum
 uniform; g, h and the count have the slots of a training; words are encrypted beforehand, into a file. The label holder
 opens what was made, afterwards: runs must open to the same sums, and the root to those of the table.
 
-Nodes (by default): a process, then one node of Ray with one worker, then two nodes with two; each node has a processor.
-Shards (--shards): as many processes as workers on one node. Wall and processor seconds (of the party's processes, and
+Nodes (by default): a thread, then one node of Ray with one worker, then two nodes with two; each node has a processor.
+Shards (--shards): as many threads as workers on one node. Wall and processor seconds (of the party's processes, and
 of Ray's), the largest memory of each process, and bytes between driver and workers.
 """
 
@@ -47,7 +47,7 @@ from treetap.trees.candidates import Shape
 from treetap.trees.slots import Slots, width_for
 from treetap.usage import measure_process
 from treetap.workers.cluster.engine import Cluster, ClusterHost
-from treetap.workers.engines import Engine, ProcessEngine, await_workers
+from treetap.workers.engines import Engine, ThreadEngine
 from treetap.workers.settings import ClusterConfig
 
 KERNELS = "treetap.lattice.histogram_shards"
@@ -91,7 +91,6 @@ class Party:
 
     async def encrypt(self, holder: HistogramKeyHolder) -> None:
         """Write the words of one tree."""
-        await holder.start()
         async for _, _, words in holder.encrypt(self.values(), QUERY):
             self.words.write(words)
 
@@ -138,12 +137,12 @@ async def tree(party: Party, engine: Engine, cluster: Cluster | None, run: Run) 
     """Sum one tree; returns the halves of its nodes."""
     made, order, shards = list[Halves](), np.arange(party.candidates), None
     if cluster is None:
-        sets = HistogramSets(engine, party.agreed, SEED, "tree")
+        sets = HistogramSets(engine, party.agreed, SEED)
     else:
         shards = Shards(cluster, party.agreed, SEED, "bench")
         with run.part("bins"):
             await shards.start(party.codes, party.shapes)
-        sets = shards.sets(engine, "tree")
+        sets = shards.sets(engine)
     await sets.start()
     with run.part("words"):
         for first, count, words in party.sent():
@@ -159,23 +158,21 @@ async def tree(party: Party, engine: Engine, cluster: Cluster | None, run: Run) 
 
 
 @asynccontextmanager
-async def processes(number: int) -> AsyncIterator[Engine]:
-    """Worker processes of this machine."""
-    engine = ProcessEngine(number, SILENCE_S, (KERNELS,))
-    engine.start()
+async def threads(number: int) -> AsyncIterator[Engine]:
+    """Threads of this process."""
+    engine = ThreadEngine(number, SILENCE_S, print)
     try:
-        await await_workers(engine)
-        yield engine.lease()
+        yield engine
     finally:
         await engine.close()
 
 
 async def plain(given: argparse.Namespace, party: Party, workers: int) -> list[tuple[Run, list[Halves]]]:
-    """Trees summed by processes of this machine."""
+    """Trees summed by threads of this process."""
     runs = []
-    async with processes(workers) as engine:
+    async with threads(workers) as engine:
         for _ in range(given.repeat):
-            run = Run(f"{workers} process{'es' if workers > 1 else ''}")
+            run = Run(f"{workers} thread{'s' if workers > 1 else ''}")
             made = await tree(party, engine, None, run)
             run.processes = _processes()
             runs.append((run, made))
@@ -186,7 +183,7 @@ async def sharded(given: argparse.Namespace, party: Party, nodes: int, workers: 
     """Trees summed in shards on nodes of this machine, of as many processors as workers."""
     runs = []
     with RayCluster(nodes=nodes, cpus=workers // nodes) as ray:
-        async with processes(workers) as engine:
+        async with threads(workers) as engine:
             host = ClusterHost(ClusterConfig(address=ray.address, workers=workers), SILENCE_S, [KERNELS])
             try:
                 await host.lease().connect()
@@ -220,7 +217,7 @@ def _processes() -> dict[str, tuple[float, float]]:
         elif "_raylet.so" in mapped:
             name = "driver"
         else:
-            name = "worker process or fork server"
+            name = "fork server"
         found[f"{name} {sum(other.startswith(name) for other in found)}"] = used.peak_rss_mb, used.cpu_seconds
     return found
 
@@ -249,8 +246,8 @@ async def measure(given: argparse.Namespace) -> list[Run]:
     runs = list[tuple[Run, list[Halves]]]()
     with tempfile.TemporaryFile() as words:
         party = Party(given, words)
-        async with processes(2) as keys:
-            holder = HistogramKeyHolder(keys, party.agreed, party.slots, SEED, "bench")
+        async with threads(2) as keys:
+            holder = HistogramKeyHolder(keys, party.agreed, party.slots, SEED)
             await party.encrypt(holder)
         if given.shards:
             runs += await plain(given, party, given.workers)
@@ -259,9 +256,8 @@ async def measure(given: argparse.Namespace) -> list[Run]:
             runs += await plain(given, party, 1)
             runs += await sharded(given, party, 1, 1)
             runs += await sharded(given, party, 2, 2)
-        async with processes(2) as keys:
-            holder = HistogramKeyHolder(keys, party.agreed, party.slots, SEED, "bench")
-            await holder.start()
+        async with threads(2) as keys:
+            holder = HistogramKeyHolder(keys, party.agreed, party.slots, SEED)
             check(party, [await opened(party, holder, made) for _, made in runs])
     return [run for run, _ in runs]
 

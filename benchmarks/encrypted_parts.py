@@ -168,12 +168,12 @@ async def _timed(run: Coroutine[Any, Any, tuple[Took, Opened, Job]]) -> Took:
 
 async def _keyed(job: Job, secret: SecretKey) -> tuple[Took, Opened, Job]:
     engine, took, opened = InProcessEngine(), Took(0.0, 0, 0), Opened()
-    holder = KeyHolder(engine, secret, job.slots, "short-exponent", "job")
+    holder = KeyHolder(engine, secret, job.slots, "short-exponent")
     await holder.start()
     count, columns = job.candidates, [job.values[:, slot] for slot in range(job.values.shape[1])]
     for t, stages in enumerate(job.trees):
         order = np.random.default_rng(t).permutation(count)
-        sums = EncryptedSums(engine, secret.public, job.slots, job.columns.codes, job.columns.shapes, str(t))
+        sums = EncryptedSums(engine, secret.public, job.slots, job.columns.codes, job.columns.shapes)
         async for first, ciphertexts in holder.encrypt_blocks(columns):
             rows = np.arange(first, first + len(ciphertexts) // secret.public.ciphertext_bytes)
             await sums.add_block(rows, ciphertexts)
@@ -193,9 +193,8 @@ async def _queries(job: Job) -> tuple[Took, Opened, Job]:
     agreed = parameters_of(records, job.slots, job.params.max_bin, rounded_up(count), queries, 1)
     engine, took, opened = InProcessEngine(), Took(0.0, 0, 0, agreed.words, agreed.word_bits), Opened()
     seed = os.urandom(SEED_BYTES)
-    holder = HistogramKeyHolder(engine, agreed, job.slots, seed, "job")
-    sums = HistogramSums(engine, agreed, seed, job.columns.codes, job.columns.shapes, "job")
-    await holder.start()
+    holder = HistogramKeyHolder(engine, agreed, job.slots, seed)
+    sums = HistogramSums(engine, agreed, seed, job.columns.codes, job.columns.shapes)
     await sums.start()
     for t, stages in enumerate(job.trees):
         order, asked = np.random.default_rng(t).permutation(count), 0

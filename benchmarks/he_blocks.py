@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import functools
 import json
-import operator
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ import numpy as np
 from backends import add_arithmetic, backends, machine
 from gmpy2 import mpz
 
-from treetap.additive.paillier.key_proof import check_in_worker
+from treetap.additive.paillier.key_proof import check as check_proof
 from treetap.additive.paillier.public_key import Packer, TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Cells
@@ -32,12 +31,11 @@ from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic
 from treetap.protocols.key_options import OBFUSCATIONS
 from treetap.trees.slots import Slots, width_for
-from treetap.workers.engines import ProcessEngine
+from treetap.usage import measure
+from treetap.workers.engines import ThreadEngine
 
 FRACTION_BITS = 24
 ROUNDS = 5
-#: A kernel that does nothing with its argument; workers cannot import those of a script.
-swallow = operator.is_
 
 
 def best(action: Callable[[], object], count: int, clock: Callable[[], float] = time.perf_counter) -> float:
@@ -57,7 +55,7 @@ def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
     figures["bytes of a ciphertext"] = public.ciphertext_bytes
     figures["bits of a plaintext"] = public.plain_bits
     proof = key.prove(b"bench")
-    check = functools.partial(check_in_worker, {}, public.to_bytes(), proof, b"bench")
+    check = functools.partial(check_proof, public.n, proof, b"bench")
     figures["prove the key's form, CPU"] = best(lambda: key.prove(b"bench"), 1, time.process_time)
     figures["check that proof, CPU"] = best(check, 1, time.process_time)
     figures["bytes of that proof"] = len(proof)
@@ -88,12 +86,12 @@ def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
     return figures
 
 
-def pairs(held: bytes, slots: Slots, names: Sequence[arithmetic.Name]) -> dict[str, dict[str, float]]:
+def pairs(bits: int, slots: Slots, names: Sequence[arithmetic.Name]) -> dict[str, dict[str, float]]:
     """Single operations by each backend, beside the bare product of gmpy2, and gmpy2's ratios to the others."""
     figures: dict[str, dict[str, float]] = {}
     for name in names:
         arithmetic.use(name)
-        key = SecretKey.from_worker(held)
+        key = SecretKey.generate(bits, allow_breakable=True)
         bare = gmpy2_product(8 * key.public.ciphertext_bytes)
         figures[name] = {"gmpy2 product of that many bits, bare loop": bare} | operations(key, slots)
     for name in names if "gmpy2" in names else ():
@@ -155,35 +153,26 @@ def joint_cells(key: SecretKey, records: int) -> dict[str, dict[str, float]]:
 
 
 async def pipeline(key: SecretKey, slots: Slots, records: int, workers: int) -> dict[str, Any]:
-    """One tree's root and a level of two nodes through worker processes: seconds, and MB per worker."""
+    """One tree's root and a level of two nodes through threads: seconds, and MB of this process."""
     figures: dict[str, Any] = {}
 
     def lap(name: str, start: float) -> None:
         figures[name] = time.perf_counter() - start
 
     start = time.perf_counter()
-    engine = ProcessEngine(workers, 20.0)
-    engine.start()
-    await asyncio.gather(*(engine.lease().call(worker, swallow, b"") for worker in range(workers)))
-    lap("workers started, s", start)
-    figures["idle worker, MB"] = [round(used.peak_rss_mb, 1) for used in engine.usage()]
-    data = bytes(30_000 * key.public.ciphertext_bytes)
-    start = time.perf_counter()
-    await engine.lease().call(0, swallow, data)
-    lap("ship 30,000 ciphertexts to a worker, s", start)
-    figures["after that, MB"] = [round(used.peak_rss_mb, 1) for used in engine.usage()]
+    engine = ThreadEngine(workers, 20.0, print)
     rng = np.random.default_rng(1)
     one = 1 << FRACTION_BITS
     columns = [rng.integers(-one, one, records), rng.integers(0, one, records), np.ones(records, dtype=np.int64)]
     codes, shapes = tables(records)["10 of 32 bins"]
-    owner = KeyHolder(engine.lease(), key, slots, "short-exponent", "bench")
+    owner = KeyHolder(engine, key, slots, "short-exponent")
     start = time.perf_counter()
     await owner.start()
     lap("owner started, s", start)
     start = time.perf_counter()
     blocks = [block async for block in owner.encrypt_blocks(columns)]
     lap("encrypt all, s", start)
-    sums = EncryptedSums(engine.lease(), key.public, slots, codes, shapes, "bench")
+    sums = EncryptedSums(engine, key.public, slots, codes, shapes)
     start = time.perf_counter()
     for first, blob in blocks:
         await sums.add_block(np.arange(first, first + len(blob) // key.public.ciphertext_bytes), blob)
@@ -203,7 +192,7 @@ async def pipeline(key: SecretKey, slots: Slots, records: int, workers: int) -> 
     await owner.open(level, 2 * sums.n_candidates)
     lap("two nodes: open, s", start)
     figures["operations"] = sums.operations | {"products": sums.products}
-    figures["peak of each worker, MB"] = [round(used.peak_rss_mb, 1) for used in engine.usage()]
+    figures["peak of this process, MB"] = round(measure().peak_rss_mb, 1)
     await engine.close()
     return figures
 
@@ -222,7 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bits", type=int, default=2048, help="key size (default 2048)")
     parser.add_argument("--records", type=int, default=10_000, help="records of the tables (default 10000)")
-    parser.add_argument("--workers", type=int, default=2, help="worker processes (default 2)")
+    parser.add_argument("--workers", type=int, default=2, help="threads (default 2)")
     add_arithmetic(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
@@ -235,7 +224,7 @@ def main() -> None:
         "machine": machine(args.arithmetic),
         "key bits": args.bits,
         "records": args.records,
-        "operations, microseconds": pairs(key.for_worker(), slots, names),
+        "operations, microseconds": pairs(args.bits, slots, names),
         "joint cells": joint_cells(key, args.records),
         f"pipeline, {args.workers} workers": asyncio.run(pipeline(key, slots, args.records, args.workers)),
     }

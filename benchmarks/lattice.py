@@ -2,7 +2,7 @@
 
     python benchmarks/lattice.py --records 30000 --columns 1600 --workers 1
 
-The whole inference runs owner and member in this process over worker processes of their own: no network, keys and
+The whole inference runs owner and member in this process over threads of their own: no network, keys and
 arithmetic as in a federation. Its numbers are random; its cost does not depend on them.
 """
 
@@ -21,7 +21,7 @@ from treetap.lattice.kernels import LatticeKeyHolder, LatticeMember, MaskedSum, 
 from treetap.lattice.parameters import Parameters
 from treetap.lattice.scheme import LatticeKey
 from treetap.usage import measure
-from treetap.workers.engines import ProcessEngine
+from treetap.workers.engines import ThreadEngine
 
 ROUNDS = 4
 GROUP = 16
@@ -71,16 +71,14 @@ def operations(parameters: Parameters) -> dict[str, float]:
 
 async def whole(parameters: Parameters, records: int, columns: int, workers: int) -> dict[str, Any]:
     """Every column of every block through an owner's and a member's workers."""
-    engines = ProcessEngine(workers, 20.0), ProcessEngine(workers, 20.0)
-    for engine in engines:
-        engine.start()
+    engines = ThreadEngine(workers, 20.0, print), ThreadEngine(workers, 20.0, print)
     figures: dict[str, Any] = {}
     rng = np.random.default_rng(1)
     start = time.perf_counter()
     key = LatticeKey(parameters)
-    owner = LatticeKeyHolder(engines[0].lease(), key, "bench")
-    member = LatticeMember(engines[1].lease(), parameters, key.public_bytes(), "bench")
-    await asyncio.gather(owner.start(), member.start())
+    owner = LatticeKeyHolder(engines[0], key)
+    member = LatticeMember(engines[1], parameters, key.public_bytes())
+    await member.start()
     figures["keys to the workers, s"] = time.perf_counter() - start
     sent = 0
     expected = np.zeros(records, dtype=np.int64)
@@ -114,10 +112,7 @@ async def whole(parameters: Parameters, records: int, columns: int, workers: int
     figures["whole inference, s"] = time.perf_counter() - start
     figures["all sums right"] = bool((opened == expected).all())
     figures["sent by the owner, MB"] = sent / 2**20
-    for name, engine in zip(("owner", "member"), engines, strict=True):
-        used = engine.usage()
-        figures[f"{name}: CPU of its workers, s"] = sum(part.cpu_seconds for part in used)
-        figures[f"{name}: peak of each worker, MB"] = [round(part.peak_rss_mb, 1) for part in used]
+    for engine in engines:
         await engine.close()
     figures["this process: CPU, s"] = measure().cpu_seconds
     figures["this process: peak, MB"] = measure().peak_rss_mb
@@ -130,7 +125,7 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=1600, help="columns in one sum (default 1600)")
     parser.add_argument("--members", type=int, default=1, help="feature parties in the chain (default 1)")
     parser.add_argument("--records", type=int, default=0, help="records of a whole inference (default: none)")
-    parser.add_argument("--workers", type=int, default=1, help="worker processes of each party (default 1)")
+    parser.add_argument("--workers", type=int, default=1, help="threads of each party (default 1)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
     parameters = Parameters.choose(args.trees, args.columns, args.members)

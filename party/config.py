@@ -123,8 +123,8 @@ class PartyConfig(WorkerSettings, Relayed):
         return self
 
     @property
-    def processes(self) -> int:
-        """Worker processes of this machine."""
+    def threads(self) -> int:
+        """Threads of this process that compute."""
         return self.workers or len(os.sched_getaffinity(0))
 
     def addresses(self) -> dict[str, str]:

@@ -54,7 +54,7 @@ ROWS: dict[str, Row] = {
         {"count": "cases", "first": "first"},
     ),
     "sockets": Row(
-        "real processes suspended and killed, hung workers, slow lines, clients over HTTP",
+        "real processes suspended and killed, slow lines, clients over HTTP",
         {"faults": "faults", "jobs": "jobs"},
         {"seed": "seed"},
     ),

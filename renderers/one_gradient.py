@@ -22,7 +22,7 @@ from renderers.rendering import ROOT, with_tables
 from treetap.additive.paillier.public_key import Packer
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import power
-from treetap.additive.sums.kernels import Tree, add, left_sums, open_tree, root_bins
+from treetap.additive.sums.kernels import HeldTree
 from treetap.party.boosting.ciphers import layout
 from treetap.trees.boosting_criterion import choose, loss_changes
 from treetap.trees.candidates import Shape
@@ -168,11 +168,10 @@ def candidate_sums(
     public: Any, slots: Slots, ciphertexts: bytes, codes: npt.NDArray[np.int64], bins: int, drawn: random.Random
 ) -> bytes:
     """The feature party's sums of the ciphertexts, left of each cut, permuted, in one ciphertext."""
-    state: dict[str, Any] = {}
     groups = slots.groups_per_plaintext(public.plain_bits)
-    open_tree(state, JOB, Tree(public.to_bytes(), slots.bits, groups, [bins], [(0,)], joint_cells=True))
-    add(state, JOB, codes, ciphertexts)
-    left, _ = left_sums(state, JOB, [root_bins(state, JOB)[0]], [Shape(bins, has_missing=False)])
+    tree = HeldTree(public, slots.bits, groups, [bins], [(0,)], joint_cells=True)
+    tree.add(codes, ciphertexts)
+    left, _ = tree.left_sums([tree.root_bins()[0]], [Shape(bins, has_missing=False)])
     values = public.read(left)[ORDER]
     return bytes(public.write(Packer(public, slots.bits, groups).pack(values, [unit(drawn, public.n)])))
 

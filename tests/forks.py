@@ -60,15 +60,13 @@ def _leave(_server: object) -> None:
     """Begin and end no server: the one of these tests is there."""
 
 
-def _fork_child(
-    _server: object, target: Callable[..., None], args: tuple[Any, ...], descriptors: Sequence[int] = ()
-) -> ForkedChild:
+def _fork_child(_server: object, target: Callable[..., None], args: tuple[Any, ...]) -> ForkedChild:
     """`ForkServer.fork`, with the environment and the streams of this process."""
     from tests import prepared
 
     near, far = multiprocessing.Pipe()
-    given, streams = ([Descriptor(each) for each in numbers] for numbers in (descriptors, range(3)))
-    about = (target, far, given, args, os.getcwd(), dict(os.environ), streams)
+    streams = [Descriptor(each) for each in range(3)]
+    about = (target, far, args, os.getcwd(), dict(os.environ), streams)
     process = CONTEXT.Process(target=prepared.child, args=about, daemon=True)
     process.start()
     far.close()
@@ -83,7 +81,7 @@ class ForkedChild:
 
     def __init__(self, process: BaseProcess, pipe: Connection) -> None:
         self._process, self.pipe = process, pipe
-        self.pid = self.known_pid = process.pid or 0
+        self.pid = process.pid or 0
 
     @property
     def exitcode(self) -> int | None:

@@ -87,18 +87,17 @@ def server(words: Sequence[str], folder: str, environment: Mapping[str, str], st
 def child(
     target: Callable[..., None],
     pipe: Connection,
-    descriptors: Sequence[int],
     args: Sequence[Any],
     folder: str,
     environment: Mapping[str, str],
     streams: Sequence[int],
 ) -> None:
-    """Be a process that such a server has forked: a worker, or a reader of tables."""
+    """Be a process that such a server has forked: a reader of tables, or the driver of a cluster."""
     _become(folder, environment, streams)
     leave_to_parent()
     keep_memory_private()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    target(pipe, *descriptors, *args)
+    target(pipe, *args)
 
 
 def _end_with_parent() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from treetap.usage import Usage
-from treetap.workers.engines import on
+from treetap.workers.cluster.calls import on
 
 
 class ShardsHere:

@@ -7,6 +7,7 @@ reordered, and any process can be killed at any message and started again on its
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -35,7 +36,7 @@ from treetap.tables.config import Encode, TableConfig
 from treetap.wire.frame import name_of
 from treetap.wire.ports import Address
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
-from treetap.workers.engines import EngineHost, InProcessEngine
+from treetap.workers.engines import Engine, InProcessEngine, InWorkers
 
 __all__ = ["COORDINATOR", "LIFE", "Deadlock", "Faults", "Federation", "Message", "run"]
 
@@ -208,7 +209,7 @@ class Federation:
         drop_constant: bool = False,
         serve: dict[str, ServeConfig] | None = None,
         coordinators: tuple[str, ...] = (COORDINATOR,),
-        engine: Callable[[str], EngineHost] = lambda _: InProcessEngine(),
+        engine: Callable[[str], Engine] = lambda _: InProcessEngine(),
         cluster: Callable[[str], Any] = lambda _: None,
         defences: dict[str, Defences] | None = None,
         constraints: dict[str, dict[str, int]] | None = None,
@@ -342,11 +343,11 @@ class Federation:
         assert node is not None
         return node
 
-    def remembered(self, name: str) -> dict[str, Any]:
-        """Memory of a party's only worker, in this process."""
+    def remembered(self, name: str) -> list[Any]:
+        """What the workers of a party hold."""
         engine, _ = self.node(name)._workers.lease()
-        assert isinstance(engine, InProcessEngine)
-        return engine._state
+        holders = (each for each in gc.get_objects() if issubclass(type(each), InWorkers))
+        return [part for holder in holders if holder._engine is engine for part in holder._parts]
 
     def state(self, name: str) -> Path:
         """A party's disk."""

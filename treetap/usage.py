@@ -1,20 +1,20 @@
-"""Memory and processor time of this process and of its workers.
+"""Memory and processor time of this process and of others.
 
-Signs of life of a worker process, or of a thread at the file system, and how long none has been shown.
+Signs of life of work in a thread, or on a cluster, and how long none has been shown.
 
 A kernel gives one at the end of each unit of its work, each far shorter than the shortest `silence_s`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import sys
+import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,15 @@ class SilenceWatch:
         return now - self._since
 
 
-class Units:
-    """The number of units that this process has finished; a worker shares it with its parent."""
-
-    finished: Any = ctypes.c_uint64(0)
+#: Units of work that each thread of this process has finished, by the thread's number.
+FINISHED: Counter[int] = Counter()
 
 
 def finish_unit() -> None:
-    """Mark the end of a unit of work: a sign of life of this worker."""
-    Units.finished.value += 1
+    """Mark the end of a unit of work: a sign of life of this thread."""
+    FINISHED[threading.get_ident()] += 1
+
+
+def finished_units() -> int:
+    """Those of all threads."""
+    return sum(list(FINISHED.values()))  # a copy: a thread that begins may add its number

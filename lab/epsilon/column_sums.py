@@ -239,7 +239,7 @@ class _Job:
             return self._words(tree)
         if self._holder is None:
             self._public = self._secret.public
-            self._holder = KeyHolder(self._context.engine, self._secret, self._slots, "standard", "measured")
+            self._holder = KeyHolder(self._context.engine, self._secret, self._slots, "standard")
             await self._holder.start()
         table = SimpleNamespace(training=_RECORDS)
         job: Any = SimpleNamespace(key=SimpleNamespace(public=self._public, slots=self._slots), split_table=table)
@@ -291,7 +291,7 @@ class _Unhidden(HistogramSets):
     """Answers for sets of records of values (N, S), which need no words: cells are made of the values."""
 
     def __init__(self, engine: Engine, parameters: HistogramParameters, values: Ints) -> None:
-        super().__init__(engine, parameters, b"", "measured")
+        super().__init__(engine, parameters, b"")
         self._values, self._received = values, self.expected
 
     async def _cells(self, rows: Array, columns: Any, shapes: Sequence[Shape]) -> Words:

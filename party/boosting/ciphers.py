@@ -77,9 +77,8 @@ class SumsOfCiphertexts(SummedValues):
     async def begin(self, t: int, columns: TreeColumns, sampled: Rows) -> None:
         """Multiply the tree's ciphertexts into the root's histogram cells while they arrive."""
         key = self._job.key
-        token = f"{self._context.job}/{self._context.attempt}/{t}"
         shapes = columns.candidates.shapes
-        sums = self._sums = EncryptedSums(self._context.engine, key.public, key.slots, columns.codes, shapes, token)
+        sums = self._sums = EncryptedSums(self._context.engine, key.public, key.slots, columns.codes, shapes)
         self._context.progress.done, self._context.progress.total = 0, len(sampled)
         received, sender = 0, self._sender
         async for message in self._context.mailbox.series(sender, "gradients", t, 0):

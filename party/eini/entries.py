@@ -278,10 +278,9 @@ class LabelHolderEnd:
         await check_hidden(self._context, self._scoring, required(self._leaves).spare)
         context, obfuscation = self._context, self._opening.parameters.eini.obfuscation
         secret = await make_key(context, self._key)
-        token = f"{context.job}/{context.attempt}"
         scores, attributions, engine = self.scores, self.attributions, context.engine
         try:
-            owner = EntryKeyHolder(engine, secret, scores.slots, obfuscation, SUM_BITS, token)
+            owner = EntryKeyHolder(engine, secret, scores.slots, obfuscation, SUM_BITS)
         except PlaintextOverflow as failure:
             raise BadInput(
                 f"{scores.slots} classes do not fit one ciphertext ({failure}): use a longer key for this prediction"
@@ -289,8 +288,7 @@ class LabelHolderEnd:
         await scores.start(owner)
         sizes = [self._scoring.records.size, scores.fitting]
         if attributions is not None:
-            token = f"{token}/{ATTRIBUTIONS.entries}"
-            await attributions.start(EntryKeyHolder(engine, secret, attributions.slots, obfuscation, SUM_BITS, token))
+            await attributions.start(EntryKeyHolder(engine, secret, attributions.slots, obfuscation, SUM_BITS))
             sizes.append(attributions.fitting)
         self._scoring.records.size = self._sizes.block = max(1, min(sizes))
         proof = await make_proof(context, owner.prove)
@@ -339,7 +337,6 @@ class FeaturePartyEnd:
             (layout.outgoing[:, np.newaxis] * count + parts).ravel(),
             (layout.constant[:, np.newaxis] * count + parts).ravel(),
             None if place.last else self._opening.parameters.eini.obfuscation,
-            f"{context.job}/{context.attempt}/{kind.entries}",
         )
         context.held.push_async_callback(member.close)
         constants, name = b"", kind.constants

@@ -94,9 +94,8 @@ class LabelHolderEnd:
         instructions = native.instructions()
         log.info("job %s: %d columns, %s, %s instructions", context.job, self._shape.columns, parameters, instructions)
         key = await context.offload(lambda: LatticeKey(parameters))
-        self._owner = LatticeKeyHolder(context.engine, key, f"{context.job}/{context.attempt}")
+        self._owner = LatticeKeyHolder(context.engine, key)
         context.held.push_async_callback(self._owner.close)
-        await self._owner.start()
         # what the owner encrypts has half the size of a ciphertext: its uniform half is a seed
         fitting = self._shape.records(parameters.degree, 2 * BLOCK_BYTES // parameters.ciphertext_bytes)
         self._scoring.records.size = min(self._scoring.records.size, fitting)
@@ -178,8 +177,7 @@ class FeaturePartyEnd:
             public += message.protocol.lattice.lattice_key.public
             if len(public) > longest:
                 raise Malformed(f"the key of {sender} has more than the {longest} bytes of this job's parameters")
-        token = f"{context.job}/{context.attempt}"
-        member = self._member = LatticeMember(context.engine, parameters, public, token, self._shape.outputs)
+        member = self._member = LatticeMember(context.engine, parameters, public, self._shape.outputs)
         context.held.push_async_callback(member.close)
         try:
             await member.start()

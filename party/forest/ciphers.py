@@ -87,8 +87,7 @@ class SumsOfShared(SummedValues):
         """Receive the ciphertext of the label of each of the training's records into the workers."""
         public, slots = self._job.key.public, self._job.key.slots
         total, sender = self._job.split_table.training, self._sender
-        token = f"{self._context.job}/{self._context.attempt}"
-        pool = self._pool = PooledSums(self._context.engine, public, slots, total, token)
+        pool = self._pool = PooledSums(self._context.engine, public, slots, total)
         self._context.held.push_async_callback(pool.close)
         self._context.progress.done, self._context.progress.total = 0, total
         async for message in self._context.mailbox.series(sender, "encrypted_labels", 0, 0):

@@ -197,7 +197,7 @@ class _Queries:
         self._columns: TreeColumns | None = None
         self._asked = 0  # queries under these second halves, or of the tree
 
-    async def begin(self, t: int, columns: TreeColumns) -> None:
+    async def begin(self, _t: int, columns: TreeColumns) -> None:
         """Hand the columns to the workers, unless the tree before had the same ones."""
         before, self._columns = self._columns, columns
         if self._sums is not None and before is not None and (before.bins.kept == columns.bins.kept).all():
@@ -208,12 +208,12 @@ class _Queries:
             return
         await self.close()
         self._asked = 0
-        token, shapes = f"{self._context.job}/{self._context.attempt}/{t}", columns.candidates.shapes
+        shapes = columns.candidates.shapes
         engine, sizes = self._context.engine, (self._parameters, self._seed)
         self._sums = (
-            HistogramSums(engine, *sizes, columns.codes, shapes, token)
+            HistogramSums(engine, *sizes, columns.codes, shapes)
             if self._shards is None
-            else self._shards.sums(engine, columns.bins.kept, shapes, token)
+            else self._shards.sums(engine, columns.bins.kept, shapes)
         )
         await self._sums.start()
 
@@ -304,11 +304,10 @@ class _Sets:
         """Receive a query into the workers, in the place of the one before."""
         await self.close()
         context = self._context
-        token = f"{context.job}/{context.attempt}/{t}/{node}"
         sets = self._sets = (
-            HistogramSets(context.engine, self._parameters, self._seed, token)
+            HistogramSets(context.engine, self._parameters, self._seed)
             if self._shards is None
-            else self._shards.sets(context.engine, token)
+            else self._shards.sets(context.engine)
         )
         await sets.start()
         context.progress.done, context.progress.total = 0, sets.expected

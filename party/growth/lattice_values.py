@@ -136,10 +136,8 @@ class WordsOfNodes:
         )
         await context.outbox.send_each("public_key", dict.fromkeys(parties, (message,)))
         seed = await draw_joint_seed(context, [self._spec.aggregator, *parties])
-        token = f"{context.job}/{context.attempt}"
-        self._holder = HistogramKeyHolder(context.engine, parameters, slots, seed, token)
+        self._holder = HistogramKeyHolder(context.engine, parameters, slots, seed)
         context.held.push_async_callback(self._holder.close)
-        await self._holder.start()
         return self._planned(parameters, needs)
 
     @property

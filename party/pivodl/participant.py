@@ -93,10 +93,9 @@ class PartyKeys:
         me = self._me
         self._nonce = _stored_nonce(me)
         secret = await make_key(me.context, KeyKind.of(me.spec))
-        token = f"{me.context.job}/{me.context.attempt}"
         try:
             self.slots = slots = slots_of(me.params, records)
-            self.holder = KeyHolder(me.context.engine, secret, slots, me.spec.obfuscation, token)
+            self.holder = KeyHolder(me.context.engine, secret, slots, me.spec.obfuscation)
         except PlaintextOverflow as failure:
             raise BadInput(
                 f"{len(me.params.class_names)} classes of {records} records do not fit a plaintext of a key of "
@@ -126,7 +125,7 @@ class PartyKeys:
                 for worker, (party, proof) in enumerate(proofs.items())
             )
         )
-        self.masks = PairwiseMasks(me.name, mask_key, others, token.encode())
+        self.masks = PairwiseMasks(me.name, mask_key, others, f"{me.context.job}/{me.context.attempt}".encode())
 
     async def open_nonces(self) -> None:
         """Send the nonce, compare the others' with their commitments, and have the parties' roles drawn by all.

@@ -249,7 +249,7 @@ class Party:
         self._me = Participant(context, spec, params)
         self._job = job = PivodlJob(config, self._me)
         self._keys = PartyKeys(self._me)
-        self._sums = SharedSums(context.engine, spec.obfuscation, f"{context.job}/{context.attempt}")
+        self._sums = SharedSums(context.engine, spec.obfuscation)
         context.held.push_async_callback(self._sums.close)
         privacy = LeafWeightPrivacy.of(params)
         self._noise = NoiseLedger(context.store, privacy) if privacy is not None else None

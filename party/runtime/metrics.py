@@ -40,7 +40,7 @@ class PartyMetrics(ProcessMetrics):
         backend = self.gauge("treetap_arithmetic", "1 for the backend of arithmetic that the party uses.", "backend")
         backend.labels(arithmetic.in_use()).set(1)
         self.workers = self.gauge(
-            "treetap_workers", "Workers for ciphertexts: processes here, and those on the cluster.", "engine"
+            "treetap_workers", "Workers for ciphertexts: threads here, and those on the cluster.", "engine"
         )
         self._cluster_bytes = self.counter(
             "treetap_cluster_bytes_total", "Bytes of calls to the cluster's workers, and of answers.", "direction"

@@ -1,4 +1,4 @@
-"""A party's workers: processes of its own machine, and those on its cluster, if it has one."""
+"""A party's workers: threads of its process, and those on its cluster, if it has one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from treetap.usage import Usage
-from treetap.workers.engines import Engine, EngineHost, await_workers
+from treetap.workers.engines import Engine
 
 if TYPE_CHECKING:  # most parties have none
     from treetap.lattice.histogram_shards import Shards
@@ -15,27 +15,25 @@ if TYPE_CHECKING:  # most parties have none
 
 
 class PartyWorkers:
-    """The workers of all jobs of a party. `here`: processes; `cluster`: where shards of words are summed."""
+    """The workers of all jobs of a party. `here`: threads; `cluster`: where shards of words are summed."""
 
-    def __init__(self, here: EngineHost, cluster: ClusterHost | None = None) -> None:
+    def __init__(self, here: Engine, cluster: ClusterHost | None = None) -> None:
         self._here, self.cluster = here, cluster
 
     def lease(self) -> tuple[Engine, Callable[..., Shards] | None]:
         """The workers for one attempt, and what makes shards on the cluster."""
         if self.cluster is None:
-            return self._here.lease(), None
+            return self._here, None
         from treetap.lattice.histogram_shards import Shards
 
-        return self._here.lease(), partial(Shards, self.cluster.lease())
+        return self._here, partial(Shards, self.cluster.lease())
 
     def usage(self) -> dict[str, Usage]:
-        """Memory and time of each worker so far, by its name within the party."""
-        here = {f"worker {number}": used for number, used in enumerate(self._here.usage())}
-        return here if self.cluster is None else here | self.cluster.usage()
+        """Memory and time of each process beside the party's so far, by its name within the party."""
+        return {} if self.cluster is None else self.cluster.usage()
 
     async def ready(self) -> None:
-        """Wait until every worker answers."""
-        await await_workers(self._here)
+        """Wait until every worker on the cluster answers."""
         if self.cluster is not None:
             await self.cluster.lease().connect()
 

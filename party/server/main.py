@@ -1,12 +1,13 @@
-"""`treetap party`: workers first, then the server, until SIGTERM."""
+"""`treetap party`: workers first, then the server, until SIGTERM, or until a kernel hangs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from grpc_health.v1 import health_pb2
 
@@ -20,14 +21,13 @@ from treetap.party.runtime.metrics import PartyMetrics
 from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.server.services import ScoringServer, Threads, register, register_for_approvers
-from treetap.process.fork_server import ForkServer
 from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
 from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.ports import Role, Timeouts
 from treetap.wire.probe import serve_health
-from treetap.workers.engines import ProcessEngine
+from treetap.workers.engines import ThreadEngine
 
 log = logging.getLogger(__name__)
 #: Keys of a party's file that jobs read when they open.
@@ -92,16 +92,8 @@ GRACE_S = 2.0
 
 #: Of `silence_s`, what a worker may be silent: it is named before those who wait for what it computes give up.
 WORKER_SHARE = 0.8
-#: What workers import, without what needs an extra: imported at the start, so that no job waits for it.
-OF_WORKERS = (
-    "treetap.workers.worker",
-    "treetap.additive.sums.key_holder",
-    "treetap.additive.sums.tree_sums",
-    "treetap.additive.sums.masked_sums",
-    "treetap.additive.sums.comparison",
-    "treetap.lattice.kernels",
-    "treetap.psi.lists",
-)
+#: Exit status of a party one of whose kernels hangs: started again, it goes on with jobs that are resumed.
+HUNG = 3
 #: What workers on a cluster run.
 ON_CLUSTER = "treetap.lattice.histogram_shards"
 #: What this process imports once it serves: jobs open by it, and it comes with what reads tables.
@@ -113,8 +105,6 @@ def run(config_path: Path, *, until_stdin_closes: bool, in_terminal: bool = Fals
 
     `in_terminal`: what `hold_hangup` said.
     """
-    forks = ForkServer(OF_WORKERS)
-    forks.begin()  # before this process opens a key or a table; it imports while this process does
     leave_out_pandas()
     config = read(config_path)
     config.transport().check(config.name, Role.PARTY)
@@ -124,13 +114,13 @@ def run(config_path: Path, *, until_stdin_closes: bool, in_terminal: bool = Fals
     share_heaps()
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
-        workers = start_workers(config, forks)
+        workers = start_workers(config)
         stops = {"until_stdin_closes": until_stdin_closes, "in_terminal": in_terminal}
         asyncio.run(_serve(config, workers, backend, config_path, **stops))
 
 
 def choose_arithmetic(config: PartyConfig, path: Path) -> arithmetic.Backend:
-    """The backend that this process and its workers compute with from now on.
+    """The backend that this process computes with from now on.
 
     Raises:
         ConfigError: the file asks for a backend that cannot be had here.
@@ -227,22 +217,27 @@ def _warn_unanswered(config: PartyConfig) -> None:
         log.warning("the policy sends PREDICTION to none of these serve.clients: %s", ", ".join(silent))
 
 
-def start_workers(config: PartyConfig, forks: ForkServer) -> PartyWorkers:
-    """The workers, which start while this process goes on; `PartyWorkers.ready` waits for them."""
+def start_workers(config: PartyConfig) -> PartyWorkers:
+    """The workers; `PartyWorkers.ready` waits for those on a cluster, which start while this process goes on."""
     silence_s, cluster = WORKER_SHARE * config.silence_s, None
     if config.cluster is not None:
         from treetap.workers.cluster.engine import ClusterHost  # most parties have no cluster
 
-        cluster = ClusterHost(config.cluster, silence_s, [ON_CLUSTER], forks)
-    here = ProcessEngine(config.processes, silence_s, OF_WORKERS, forks)
-    here.start()
-    return PartyWorkers(here, cluster)
+        cluster = ClusterHost(config.cluster, silence_s, [ON_CLUSTER])
+    return PartyWorkers(ThreadEngine(config.threads, silence_s, end_hung), cluster)
+
+
+def end_hung(why: str) -> NoReturn:
+    """End this process, whose thread nothing else ends."""
+    log.critical("%s, and this party ends with it: start it again and resume its jobs", why)
+    logging.shutdown()
+    os._exit(HUNG)
 
 
 def count_workers(config: PartyConfig, workers: PartyWorkers, metrics: PartyMetrics) -> str:
     """Enter the workers, which are ready, into the metrics; returns them in words, for the log."""
-    metrics.workers.labels("process").set(config.processes)
-    here = f"{config.processes} processes here"
+    metrics.workers.labels("process").set(config.threads)
+    here = f"{config.threads} threads here"
     if workers.cluster is None or config.cluster is None:
         return here
     metrics.workers.labels("ray").set(config.cluster.workers)

@@ -55,8 +55,7 @@ class JobKeys:
         """
         secret = await make_key(self._context, KeyKind.of(self._spec))
         self._ciphertext_bytes = secret.public.ciphertext_bytes
-        token = f"{self._context.job}/{self._context.attempt}"
-        self._owner = KeyHolder(self._context.engine, secret, slots, self._spec.obfuscation, token)
+        self._owner = KeyHolder(self._context.engine, secret, slots, self._spec.obfuscation)
         self._context.held.push_async_callback(self._owner.close)
         await self._owner.start()
         parties = list(self._spec.feature_parties)

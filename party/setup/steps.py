@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from treetap.additive.paillier.key_proof import check_in_worker
+from treetap.additive.paillier.key_proof import check as check_proof
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow, did_you_mean
 from treetap.names import check_name
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import StepContext, required
+from treetap.protocols import key_options
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import LATTICE_BINS, PAILLIER, KeyKind
 from treetap.protocols.registry import training_name
@@ -50,7 +51,12 @@ async def check_key_proof(context: StepContext, prover: str, public: PublicKey, 
     """
     try:
         await context.engine.call(
-            worker % context.engine.workers, check_in_worker, public.to_bytes(), proof, _bound_to(context, prover)
+            worker % context.engine.workers,
+            check_proof,
+            public.n,
+            proof,
+            _bound_to(context, prover),
+            key_options.PROOF_ROUNDS,
         )
     except Malformed as failure:
         raise Malformed(

@@ -87,7 +87,7 @@ def test_the_combiner_cannot_say_which_ids_of_another_list_are_common(
             def attack(message: Message) -> None:
                 if message.word == "count_ids" and not message.served:
                     part = federation.node(NAMES[0])._sessions["p"].role._part  # type: ignore[attr-defined]
-                    raised = raise_points({}, part._exponent.for_kernel(), b"".join(came))
+                    raised = raise_points(part._exponent.for_kernel(), b"".join(came))
                     own = {_whole(part._held[-1])[at : at + 32] for at in range(0, 32 * 21, 32)}
                     guess.extend(other[at // 32] for at in range(0, len(raised), 32) if raised[at : at + 32] in own)
 

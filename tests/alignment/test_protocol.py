@@ -195,17 +195,17 @@ def test_without_the_one_time_exponent_the_last_hop_would_know() -> None:
 
     def through(block: bytes, *exponents: Exponent) -> bytes:
         for exponent in exponents:
-            block = lists.raise_points({}, exponent.for_kernel(), block)
+            block = lists.raise_points(exponent.for_kernel(), block)
         return block
 
     shared = Ids.of(["shared by a and c, not by b"]).packed()
     # As written: a's list is raised by a, b, c; the last, c, sees the end, and c's own list ends in the same points.
-    of_a = through(lists.blind({}, first.for_kernel(), *shared), second, third)
-    of_c = through(lists.blind({}, third.for_kernel(), *shared), first, second)
+    of_a = through(lists.blind(first.for_kernel(), *shared), second, third)
+    of_c = through(lists.blind(third.for_kernel(), *shared), first, second)
     assert of_a == of_c
     # As done: a one-time exponent stays on a's list until it is back.
     once = Exponent.draw()
-    seen_by_c = through(lists.blind({}, once.for_kernel(), *shared), second, third)
+    seen_by_c = through(lists.blind(once.for_kernel(), *shared), second, third)
     assert seen_by_c != of_c
     assert through(seen_by_c, first.over(once)) == of_c
 

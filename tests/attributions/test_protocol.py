@@ -90,7 +90,7 @@ async def test_they_are_the_values_in_the_clear(model: str, shape: str, tmp_path
     np.testing.assert_allclose(whole, table.column("score").to_numpy(), rtol=0, atol=1e-8)
     assert np.abs(exact.values).max() > 1e-3
     for party in federation.states:
-        assert federation.remembered(party) == {}
+        assert federation.remembered(party) == []
 
 
 WIDTH = 256  # bytes of a ciphertext under a key of 1024 bits

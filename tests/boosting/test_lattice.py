@@ -23,7 +23,6 @@ from tests.boosting import test_base_model, test_categories, test_protocol
 from tests.defences import test_label_dp, test_released_sets, test_repair
 from tests.growth import test_cell_merging, test_eval_table, test_expansion, test_monotone, test_small_spaces
 from tests.lattice_ways import carry_out, in_own_loop, instances, take_way
-from tests.many_workers import ManyWorkers
 from tests.oracle import OracleSplit
 from tests.prediction import test_grafted
 from tests.simulator import Federation, finished
@@ -41,6 +40,7 @@ from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
+from treetap.workers.engines import InProcessEngine
 
 #: Every shape of a world, and every objective with some of them.
 SHAPES = list(zip(reversed(test_protocol.SHAPES), cycle(test_protocol.OBJECTIVES), strict=False))
@@ -270,7 +270,7 @@ async def test_no_draw_is_used_twice(
     monkeypatch.setattr(histogram_parameters, "MOST_TOLD", told)
     take_way(monkeypatch, way)
 
-    federation = Federation(tmp_path, HERE.tables, engine=lambda _: ManyWorkers(2))
+    federation = Federation(tmp_path, HERE.tables, engine=lambda _: InProcessEngine(2))
     federation.tamper = seen
     finished(await federation.train(spec(PARAMS, len(HERE.blocks), scheme=LATTICE)))
     assert_oracles_model(federation.states, HERE.oracle(PARAMS))

@@ -338,7 +338,7 @@ async def test_no_secret_is_in_a_file_or_a_message_and_workers_forget(tmp_path: 
         federation = Federation(tmp_path, HERE.tables, record="both")
         assert (await federation.train(JOB)).state == "finished"
         for party in PARTIES:
-            assert federation.remembered(party) == {}
+            assert federation.remembered(party) == []
         await federation.close()
     files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     messages = [

@@ -40,7 +40,7 @@ def main() -> int:
     damage.add_argument("--first", type=int, default=0, help="the first seed")
     one = kinds.add_parser("plan", help="one plan from a file, once more")
     one.add_argument("file", type=Path)
-    real = kinds.add_parser("sockets", help="real processes: suspended, killed, with hung workers and slow lines")
+    real = kinds.add_parser("sockets", help="real processes: suspended, killed, and slow lines")
     real.add_argument("--seed", type=int, default=0)
     long = kinds.add_parser("soak", help="jobs for half an hour: what grows")
     long.add_argument("--minutes", type=float, default=30.0)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tests.system.federations import ended
 from tests.worlds import PARTIES
@@ -82,29 +81,14 @@ class Sockets:
             time.sleep(1.0)
         self.findings.append(f"{kind}: {job} cannot be finished: {status.error!r}")
 
-    def worker_of(self, party: str) -> int:
-        """The process id of a party's compute worker: a child of the fork server that is the party's."""
-        return _child_of(_child_of(self.federation.pid(party)))
-
-
-def _child_of(parent: int) -> int:
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[1]) == parent and b"treetap.process.forking" in (folder / "cmdline").read_bytes():
-                return int(folder.name)
-    raise AssertionError(f"process {parent} has forked none")
-
 
 def disturb_all(here: Sockets, times: int, tell: Callable[[str], None]) -> None:
-    """Every party and its worker suspended and killed, the coordinator killed, each in the middle of a job."""
+    """Every party suspended and killed, the coordinator killed, each in the middle of a job."""
     for turn in range(times):
-        tell(f"processes suspended, killed; workers suspended, killed: turn {turn + 1} of {times}")
+        tell(f"processes suspended, killed: turn {turn + 1} of {times}")
         for victim in PARTIES:
             _suspended(here, victim)
             _killed(here, victim)
-            _worker(here, victim, signal.SIGSTOP)
-            _worker(here, victim, signal.SIGKILL)
         _coordinator_killed(here)
 
 
@@ -119,12 +103,6 @@ def _killed(here: Sockets, victim: str) -> None:
     here.disturb(
         "killed process", victim, lambda: here.federation.kill(victim), lambda: here.federation.restart(victim), ""
     )
-
-
-def _worker(here: Sockets, victim: str, how: signal.Signals) -> None:
-    """The party starts a lost worker again by itself."""
-    kind = "suspended worker" if how is signal.SIGSTOP else "killed worker"
-    here.disturb(kind, victim, lambda: os.kill(here.worker_of(victim), how), lambda: None, "compute worker")
 
 
 def _coordinator_killed(here: Sockets) -> None:

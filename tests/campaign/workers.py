@@ -1,15 +1,16 @@
-"""Workers of computation that are slow, hang or die, as a party in a simulation meets them."""
+"""Workers of computation that are slow or fail, as a party in a simulation meets them."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from treetap.errors import Interrupted
-from treetap.usage import Usage
-from treetap.workers.engines import Engine
+from treetap.workers.engines import InProcessEngine
 
 T = TypeVar("T")
 
@@ -25,63 +26,33 @@ class WorkerFault:
 
 
 @dataclass
-class FaultyEngine:
-    """One worker in place; when it dies, or hangs for `silence_s`, it is another with an empty memory."""
+class FaultyEngine(InProcessEngine):
+    """One worker in place; a call ends with Interrupted where it dies, or hangs for `silence_s`."""
 
     silence_s: float
     calls: int = 0
-    generation: int = 1
     faults: list[WorkerFault] = field(default_factory=list)
-    _state: dict[str, Any] = field(default_factory=dict)
 
-    def lease(self) -> Engine:
-        """See `EngineHost.lease`."""
-        return _Lease(self, self.generation)
-
-    def usage(self) -> list[Usage]:
-        """See `EngineHost.usage`."""
-        return []
-
-    async def close(self) -> None:
-        """See `EngineHost.close`."""
-        self._state.clear()
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._used: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
     def remembers(self) -> list[str]:
-        """Names of what the worker still holds in memory."""
-        return list(self._state)
-
-    def run(self, kernel: Callable[..., T], *args: Any) -> T:
-        """Run a kernel now."""
-        return kernel(self._state, *args)
-
-    async def trouble(self) -> None:
-        """Apply the fault that is planned for this call."""
-        number, self.calls = self.calls, self.calls + 1
-        fault = next((each for each in self.faults if each.at == number and not each.hit), None)
-        if fault is None:
-            return
-        fault.hit = True
-        await asyncio.sleep({"slow": fault.for_s, "hang": self.silence_s, "die": 0.0}[fault.how])
-        if fault.how != "slow":
-            self._state.clear()
-            self.generation += 1
-
-
-class _Lease:
-    workers = 1
-
-    def __init__(self, engine: FaultyEngine, generation: int) -> None:
-        self._engine, self._generation = engine, generation
+        """Kinds of what the worker has computed with and somebody still holds."""
+        if self._used:
+            gc.collect()
+        return [type(part).__name__ for part in self._used]
 
     async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
         """See `Engine.call`."""
-        await self._engine.trouble()
-        if self._generation != self._engine.generation:
-            raise Interrupted(f"compute worker {worker} (process 1) died and was started again")
-        return self._engine.run(kernel, *args)
-
-    def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-        """See `Engine.forget`."""
-        if self._generation == self._engine.generation:
-            self._engine.run(kernel, *args)
+        number, self.calls = self.calls, self.calls + 1
+        fault = next((each for each in self.faults if each.at == number and not each.hit), None)
+        if fault is not None:
+            fault.hit = True
+            await asyncio.sleep({"slow": fault.for_s, "hang": self.silence_s, "die": 0.0}[fault.how])
+            if fault.how != "slow":
+                raise Interrupted(f"compute worker {worker} has been closed")
+        if args and getattr(type(args[0]), kernel.__name__, None) is kernel:  # a worker's part
+            self._used.add(args[0])
+        return await super().call(worker, kernel, *args)

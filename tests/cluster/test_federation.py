@@ -68,7 +68,7 @@ def running(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -
 def test_the_model_is_the_same_bit_for_bit(
     running: Running, params: BoostingParams | ForestParams, tmp_path: Path
 ) -> None:
-    """Shards on two nodes and a worker in a process make the same files, which have the trees of the joined table."""
+    """Shards on two nodes and a thread make the same files, which have the trees of the joined table."""
     job = type(params).__name__.lower()
     status = running.trained(job, spec(params, table="here", scheme=LATTICE))
     assert_oracles_model(states(running.federation, HERE), HERE.oracle(params), job)
@@ -81,9 +81,9 @@ def test_the_model_is_the_same_bit_for_bit(
 
     assert shards(running.federation, HERE, job) == run(with_processes())
     names = {row.name for account in status.accounts for row in account.account.cpu_seconds}
-    assert {f"{ON_CLUSTER} cluster worker 1", f"{ON_CLUSTER} cluster driver", f"{LABEL_HOLDER} worker 0"} <= names
+    assert {f"{ON_CLUSTER} cluster worker 1", f"{ON_CLUSTER} cluster driver", LABEL_HOLDER} <= names
     where = f"{running.cluster.address} (nodes {running.cluster.address.rpartition(':')[0]})"
-    assert f"1 processes here, and 2 on the cluster at {where} for sums by scheme = 'lattice' alone" in running.log()
+    assert f"1 threads here, and 2 on the cluster at {where} for sums by scheme = 'lattice' alone" in running.log()
 
 
 def test_a_job_by_paillier_is_computed_here(running: Running) -> None:

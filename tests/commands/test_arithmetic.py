@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import shutil
 import subprocess
@@ -13,7 +12,6 @@ from unittest.mock import patch
 import pytest
 
 from tests.commands.command import refused, treetap, write
-from tests.library.engines import started
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES
@@ -49,10 +47,6 @@ def masked(monkeypatch):
 
 def configured(folder, **settings):
     return party_config.read(write(folder / "a.toml", {"name": "a", "state": "state", "insecure": True} | settings))
-
-
-def named(state):
-    return arithmetic.in_use()
 
 
 @pytest.mark.parametrize(
@@ -153,19 +147,6 @@ def test_kernels_of_other_sources_are_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(library, "PATH", made)
     with pytest.raises(library.Unavailable, match="install treetap again"):
         library.compiled()
-
-
-@pytest.mark.second_tier
-def test_workers_compute_as_their_parent():
-    """A worker uses the backend that its parent used when it made the worker."""
-
-    async def ask():
-        async with started(1) as engine:
-            return await engine.lease().call(0, named)
-
-    for name in ("gmpy2", arithmetic.choose("auto").name):
-        arithmetic.use(name)
-        assert asyncio.run(ask()) == name
 
 
 async def test_a_status_names_the_backend_of_each_party(monkeypatch, tmp_path):

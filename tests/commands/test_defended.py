@@ -282,7 +282,7 @@ def test_a_partys_cluster_goes_into_its_file(tmp_path: Path) -> None:
     del settings["lab"]["policy"]
     lab = tomllib.loads(to_toml({"name": "lab", "insecure": True, "state": "s", **settings["lab"]}))
     read = PartyConfig.model_validate(lab)
-    assert (read.cluster.workers, read.processes, read.cluster.resources) == (3, 2, {"treetap": 1.0})
+    assert (read.cluster.workers, read.threads, read.cluster.resources) == (3, 2, {"treetap": 1.0})
     assert "engine" not in settings["clinic"]
     with pytest.raises(ValueError, match=r'\[cluster\] is for engine = "ray"'):
         _with_workers(cluster={"address": "auto", "workers": 1})

@@ -75,7 +75,7 @@ async def test_every_way_finds_the_oracles_scores(objective: str, shape: str, tm
         assert list((state / "jobs").iterdir()) == []
         assert list(state.rglob("secret*")) == []
     for party in federation.states:
-        assert federation.remembered(party) == {}
+        assert federation.remembered(party) == []
 
 
 @pytest.mark.second_tier(but=1)

@@ -20,19 +20,14 @@ from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, spec
 from treetap.additive.paillier.public_key import PublicKey
-from treetap.additive.sums.kernels import add
+from treetap.additive.sums.kernels import HeldTree
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.lattice.histogram_scheme import parameters_of
 from treetap.party.growth.split_table import SplitTable
 from treetap.party.growth.stored_trees import SCORES, resumed
 from treetap.party.runtime import mailbox
 from treetap.party.runtime.job_store import Store
-from treetap.protocols.growth import (
-    GROWTH,
-    TreeSizes,
-    sums_of_nodes,
-    words_of_nodes,
-)
+from treetap.protocols.growth import GROWTH, TreeSizes, sums_of_nodes, words_of_nodes
 from treetap.protocols.key_options import LATTICE, PAILLIER, KeyKind
 from treetap.protocols.messages import Members, Series
 from treetap.protocols.prediction import predict_request
@@ -175,14 +170,17 @@ class Workers:
         self._kept = [0, 0]
 
     async def call(self, worker: int, kernel: Callable[..., Any], *args: Any) -> Any:
-        if kernel is not add:
+        if kernel is not HeldTree.add:
             return None
         _, codes, _ = args
         self._kept[worker] += len(codes)
         return self._kept[worker] - len(codes), 0
 
-    def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
+    def begin(self, worker: int, kernel: Callable[..., Any], *args: Any) -> None:
         """Nothing is kept."""
+
+    async def close(self) -> None:
+        """Nothing is left."""
 
 
 def test_a_tree_at_a_feature_party() -> None:
@@ -195,7 +193,7 @@ def test_a_tree_at_a_feature_party() -> None:
 
         async def tree() -> None:
             shapes = columns.candidates.shapes
-            sums = EncryptedSums(Workers(), public, Slots((60, 60, 30)), columns.codes, shapes, "tree")
+            sums = EncryptedSums(Workers(), public, Slots((60, 60, 30)), columns.codes, shapes)
             for first in range(0, records, BLOCK):
                 rows = np.arange(first, min(first + BLOCK, records))
                 await sums.add_block(rows, block[: len(rows) * public.ciphertext_bytes])

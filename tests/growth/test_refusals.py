@@ -88,8 +88,8 @@ class Workers:
         self.federation = federation
 
     def held(self, party: str) -> set[str]:
-        """Names of what is held in the only worker: `owner/…` is a key, `sums/…` a tree's ciphertexts."""
-        return {name.split("/")[0] for name in self.federation.remembered(party)}
+        """Kinds of what is held in the only worker: a key, or a tree's ciphertexts."""
+        return {type(part).__name__ for part in self.federation.remembered(party)}
 
 
 async def test_workers_hold_keys_and_ciphertexts_only_while_a_job_needs_them(tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ async def test_workers_hold_keys_and_ciphertexts_only_while_a_job_needs_them(tmp
     assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
     assert [workers.held(party) for party in PARTIES] == [set()] * 3
     await federation.close()
-    assert seen["choose_splits"] == {LABEL_HOLDER: {"owner"}}
-    assert seen["leaf_paths"] == {party: {"sums"} for party in PARTIES[1:]}
-    assert seen["store_tree"] == {LABEL_HOLDER: {"owner"}, PARTIES[1]: set(), PARTIES[2]: set()}
+    assert seen["choose_splits"] == {LABEL_HOLDER: {"HeldKey"}}
+    assert seen["leaf_paths"] == {party: {"HeldTree"} for party in PARTIES[1:]}
+    assert seen["store_tree"] == {LABEL_HOLDER: {"HeldKey"}, PARTIES[1]: set(), PARTIES[2]: set()}
     assert seen["publish"] == {party: set() for party in PARTIES}  # not only when the parties leave the job
 
 
@@ -132,7 +132,7 @@ async def test_workers_forget_a_job_that_does_not_finish(end: str, tmp_path: Pat
     federation.hook = stop
     status = await federation.train(spec(PARAMS, obfuscation="standard"))
     await asyncio.gather(*cancelling)
-    assert during == [{"owner"}, {"sums"}, {"sums"}]
+    assert during == [{"HeldKey"}, {"HeldTree"}, {"HeldTree"}]
     assert status.state == end
     assert [workers.held(party) for party in PARTIES[:2]] == [set()] * 2
 

@@ -228,4 +228,4 @@ def test_a_party_has_the_processors_for_its_workers(manifests: Manifests, tmp_pa
     """A party's pod requests a processor for each of the workers that it starts itself."""
     config: PartyConfig = config_of(manifests, party, tmp_path)
     _, container = process_of(manifests, party)
-    assert config.processes == int(container["resources"]["requests"]["cpu"])
+    assert config.threads == int(container["resources"]["requests"]["cpu"])

@@ -65,7 +65,7 @@ async def test_the_oracles_scores(model: str, shape: str, tmp_path: Path) -> Non
         assert_oracles_scores(status.predictions, oracle, here.newcomers, len(here.y), within)
     for party, state in federation.states.items():
         assert list((state / "jobs").iterdir()) == []
-        assert federation.remembered(party) == {}
+        assert federation.remembered(party) == []
 
 
 async def test_a_label_holder_that_owns_every_split_needs_no_column(tmp_path: Path) -> None:

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
-from treetap.workers.engines import InProcessEngine, ProcessEngine
+from treetap.workers.engines import Engine, InProcessEngine, ThreadEngine
 
 
 @asynccontextmanager
-async def started(workers: int, silence_s: float = 20.0, modules: Sequence[str] = ()) -> AsyncIterator[Any]:
-    """An engine in this process for no workers, else one with that many processes."""
-    engine: Any = InProcessEngine()
-    if workers:
-        engine = ProcessEngine(workers, silence_s, modules)
-        engine.start()
+async def workers(number: int, silence_s: float = 20.0, hung: Callable[[str], object] = print) -> AsyncIterator[Engine]:
+    """An engine of so many threads; one without threads for no workers."""
+    engine = ThreadEngine(number, silence_s, hung) if number else InProcessEngine()
     try:
         yield engine
     finally:
         await engine.close()
-
-
-@asynccontextmanager
-async def workers(number: int) -> AsyncIterator[Any]:
-    """A lease of such an engine."""
-    async with started(number) as engine:
-        yield engine.lease()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from treetap.errors import Interrupted, Malformed
-from treetap.workers.calls import array_of, outcome_of, read_answer, scalar_of, write_answer
+from treetap.workers.cluster.calls import array_of, outcome_of, read_answer, scalar_of, write_answer
 
 VALUES = [
     None,

@@ -282,7 +282,7 @@ async def suspend_the_driver(host: ClusterHost) -> None:
     """The attempt ends by its name, and the next one does not wait for it."""
     cluster = host.lease()
     await of_all(cluster, doze, 0)
-    os.kill(host.driver.pids[0], signal.SIGSTOP)
+    os.kill(host.driver.pid, signal.SIGSTOP)
     with pytest.raises(Interrupted, match=f"the connection to the cluster .* no unit of work for {SILENCE_S:g} s"):
         await of_all(cluster, doze, 0)
     assert await asyncio.wait_for(of_all(host.lease(), doze, 0), 30) == [0, 0]

@@ -19,7 +19,7 @@ from treetap.lattice.kernels import LatticeKeyHolder
 from treetap.lattice.parameters import Parameters
 from treetap.lattice.scheme import LatticeKey
 from treetap.trees.slots import Slots
-from treetap.workers.engines import call_all, drop
+from treetap.workers.engines import InProcessEngine, InWorkers
 
 pytestmark = pytest.mark.real_time
 
@@ -28,13 +28,11 @@ SLOTS = Slots((20, 20, 10))
 BLOCK = KEY.encrypt_many(SLOTS.encode([np.ones(2, dtype=np.int64)] * 3), "standard")
 
 
-class LateWorker:
+class LateWorker(InProcessEngine):
     """One worker, whose calls wait until `go` is set; then they are carried out, or it has died."""
 
-    workers = 1
-
     def __init__(self, *, dies: bool) -> None:
-        self.state: dict[str, Any] = {}
+        super().__init__()
         self.go = asyncio.Event()
         self._dies = dies
 
@@ -42,24 +40,19 @@ class LateWorker:
         await self.go.wait()
         if self._dies:
             raise Interrupted("compute worker 0 died")
-        return kernel(self.state, *args)
-
-    def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-        kernel(self.state, *args)
+        return await super().call(worker, kernel, *args)
 
 
-class OneDies:
+class OneDies(InProcessEngine):
     """Three workers: the second dies at once, the others work for ever."""
 
-    workers = 3
+    def __init__(self) -> None:
+        super().__init__(3)
 
     async def call(self, worker: int, kernel: Callable[..., Any], *args: Any) -> Any:
         if worker == 1:
             raise Interrupted("compute worker 1 died")
         await asyncio.get_running_loop().create_future()
-
-    def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-        raise AssertionError("a call that failed forgets nothing")
 
 
 @pytest.mark.second_tier(but=1)
@@ -70,7 +63,7 @@ async def test_a_tree_that_is_dropped_while_it_opens_leaves_nothing(dies: bool, 
     lost: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, told: lost.append(told))
     engine = LateWorker(dies=dies)
-    sums = EncryptedSums(engine, KEY.public, SLOTS, np.zeros((2, 1), dtype=np.uint8), [(2, False)], "t")
+    sums = EncryptedSums(engine, KEY.public, SLOTS, np.zeros((2, 1), dtype=np.uint8), [(2, False)])
     begun = sums.add_block(np.arange(2), BLOCK) if call == "add_block" else sums.candidates(None, np.arange(1))
     step = asyncio.ensure_future(begun)
     for _ in range(5):
@@ -81,7 +74,7 @@ async def test_a_tree_that_is_dropped_while_it_opens_leaves_nothing(dies: bool, 
     engine.go.set()
     for _ in range(10):
         await asyncio.sleep(0)
-    assert engine.state == {}
+    assert sums._parts == []
     assert asyncio.all_tasks() == {asyncio.current_task()}
     del sums, step, begun
     gc.collect()  # which logs an error that was never retrieved
@@ -91,29 +84,34 @@ async def test_a_tree_that_is_dropped_while_it_opens_leaves_nothing(dies: bool, 
 async def test_a_block_that_was_cancelled_while_the_tree_opened_may_come_again() -> None:
     """It has changed nothing."""
     engine = LateWorker(dies=False)
-    sums = EncryptedSums(engine, KEY.public, SLOTS, np.zeros((2, 1), dtype=np.uint8), [(2, False)], "t")
+    sums = EncryptedSums(engine, KEY.public, SLOTS, np.zeros((2, 1), dtype=np.uint8), [(2, False)])
     first = asyncio.ensure_future(sums.add_block(np.arange(2), BLOCK))
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.wait({first})
     engine.go.set()
     await sums.add_block(np.arange(2), BLOCK)
-    owner = KeyHolder(engine, KEY, SLOTS, "standard", "t")
+    owner = KeyHolder(engine, KEY, SLOTS, "standard")
     await owner.start()
     assert (await owner.open(await sums.candidates(None, np.arange(1)), 1)).tolist() == [[2, 2, 2]]
 
 
-def _keys() -> KeyHolder:
-    return KeyHolder(OneDies(), KEY, SLOTS, "standard", "t")
+def _with_parts(made: InWorkers) -> Any:
+    made._parts = [None] * 3
+    return made
+
+
+def _lattice_keys() -> LatticeKeyHolder:
+    return LatticeKeyHolder(OneDies(), LatticeKey(Parameters(8192, 4, 20, 12, 1)))
 
 
 CALLS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
-    "everywhere": lambda: CandidateSums(OneDies(), KEY.public, Slots((1,)), 0, "t").everywhere(drop, (), (), ()),
-    "call_all": lambda: call_all(OneDies(), drop, "t"),
-    "open": lambda: _keys().open(bytes(3 * KEY.public.ciphertext_bytes), 3 * SLOTS.groups_per_plaintext(1022)),
-    "open sums of lattices": lambda: LatticeKeyHolder(OneDies(), LatticeKey(Parameters(8192, 4, 20, 12, 1)), "t").open(
-        [b"", b"", b""], 1
+    "everywhere": lambda: _with_parts(CandidateSums(OneDies(), KEY.public, Slots((1,)), 0)).everywhere(id, (), (), ()),
+    "make": lambda: InWorkers(OneDies())._make(dict),
+    "open": lambda: _with_parts(KeyHolder(OneDies(), KEY, SLOTS, "standard")).open(
+        bytes(3 * KEY.public.ciphertext_bytes), 3 * SLOTS.groups_per_plaintext(1022)
     ),
+    "open sums of lattices": lambda: _lattice_keys().open([b"", b"", b""], 1),
 }
 
 

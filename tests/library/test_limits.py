@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from multiprocessing.connection import Connection
 
 import pytest
 
@@ -55,17 +56,16 @@ def test_copies_of_messages_do_not_begin_with_new_memory() -> None:
     assert kept < 50 < as_it_is
 
 
-def test_batches_of_a_worker_do_not_begin_with_new_memory() -> None:
-    """A worker's heap keeps what a batch of 8 MB has freed, and 64 MB of what many have."""
+def test_batches_do_not_begin_with_new_memory() -> None:
+    """The heap keeps what a batch of 8 MB has freed, and 64 MB of what many have."""
     found = _run(
         "import resource",
         "import numpy as np",
         "from treetap.process import limits",
-        "from treetap.workers.calls import make_ready",
         "statm = open('/proc/self/statm', 'rb', buffering=0)",
         "def faults():",
         "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt",
-        "make_ready('gmpy2', [])",
+        "limits.share_heaps()",
         "np.ones(1 << 20) + 1",
         "before = faults(), limits._resident(statm)",
         "for _ in range(20):",
@@ -138,26 +138,27 @@ def test_what_is_freed_is_given_back() -> None:
 
 
 def test_no_process_leaves_its_memory_behind() -> None:
-    """Neither a command nor a worker can be dumped, into a file or to a program."""
+    """Neither a command nor what a fork server forks can be dumped, into a file or to a program."""
     found = _run(
-        "import asyncio, ctypes, resource",
         "from treetap.commands.cli import options",
-        "from treetap.workers.engines import ProcessEngine",
-        "from tests.library.test_limits import dumpable",
-        "async def main():",
-        "    engine = ProcessEngine(1, 20.0)",
-        "    engine.start()",
-        "    print(await engine.lease().call(0, dumpable))",
-        "    await engine.close()",
+        "from treetap.process.fork_server import ForkServer",
+        "from tests.library.test_limits import dumpable, tell",
         "if __name__ == '__main__':",
-        "    asyncio.run(main())",
+        "    forks = ForkServer([])",
+        "    print(forks.fork(tell, ()).pipe.recv())",
+        "    forks.close()",
         "    options()",
-        "    print(dumpable({}))",
+        "    print(dumpable())",
     )
     assert found.stdout.splitlines() == ["(0, 0)"] * 2
 
 
-def dumpable(_state: object) -> tuple[int, int]:
+def tell(pipe: Connection) -> None:
+    """Answer from a child."""
+    pipe.send(dumpable())
+
+
+def dumpable() -> tuple[int, int]:
     """The limit of this process's core dumps, and whether the kernel would make one at all."""
     import ctypes
     import resource

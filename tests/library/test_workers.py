@@ -1,172 +1,173 @@
-"""Workers: order, memory, errors, death of a worker, death of the parent."""
+"""Workers in threads: order, memory, errors, what closes them, and a kernel that hangs."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
-from pathlib import Path
 
+import gmpy2
 import pytest
 
-from tests import worker_contract
-from tests.library.engines import started
-from tests.worker_kernels import doze, environment, remember
-from treetap.errors import Interrupted, TreetapError
-from treetap.workers.engines import InProcessEngine, ProcessEngine
+from tests.library.engines import workers
+from tests.worker_kernels import refuse, work_slowly
+from treetap.errors import Interrupted, Malformed
+from treetap.party.server.main import HUNG
+from treetap.workers.engines import InProcessEngine, ThreadEngine
 
 pytestmark = pytest.mark.real_time
 
-#: Of workers that are to be missed soon.
-SILENCE_S = 1.0
+
+def remember(values: list[int], value: int) -> list[int]:
+    values.append(value)
+    return list(values)
 
 
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+@pytest.mark.parametrize("threads", [0, 1])
+async def test_calls_run_in_order(threads: int) -> None:
+    """Calls to a worker run in order, those that nobody waits for too."""
+    values: list[int] = []
+    async with workers(threads) as engine:
+        calls = [asyncio.ensure_future(engine.call(0, remember, values, value)) for value in range(5)]
+        await asyncio.sleep(0)
+        engine.begin(0, remember, values, 5)
+        assert await engine.call(0, remember, values, 6) == list(range(7))
+        assert await asyncio.gather(*calls) == [list(range(end)) for end in range(1, 6)]
 
 
-@pytest.mark.second_tier(but=2)
-@pytest.mark.parametrize("scenario", worker_contract.PEACEFUL + worker_contract.FATAL, ids=lambda each: each.__name__)
-async def test_contract(scenario):
-    """Worker processes have the properties that every engine's workers have."""
-    async with started(2, modules=["treetap.psi"]) as engine:
-        await scenario(engine)
+async def test_errors_come_back() -> None:
+    """A kernel's error arrives as it is, and the worker goes on."""
+    async with workers(1) as engine:
+        with pytest.raises(Malformed, match="not a ciphertext"):
+            await engine.call(0, refuse, {})
+        assert await engine.call(0, time.sleep, 0) is None
 
 
-@pytest.mark.second_tier
-@pytest.mark.parametrize(
-    "scenario",
-    [worker_contract.a_suspended_worker_is_ended, worker_contract.who_finishes_units_may_take_long],
-    ids=lambda each: each.__name__,
-)
-async def test_silence(scenario):
-    """A worker process that hangs is distinguished from one that works."""
-    async with started(1, SILENCE_S) as engine:
-        await scenario(engine, silence_s=SILENCE_S)
+async def test_the_loop_runs_on() -> None:
+    """A long kernel does not stop heartbeats."""
+    async with workers(1) as engine:
+        call, beats = asyncio.ensure_future(engine.call(0, time.sleep, 0.5)), 0
+        while not call.done():
+            await asyncio.sleep(0.02)
+            beats += 1
+    assert beats > 10
 
 
-async def test_without_processes_the_answers_are_the_same():
-    """Calls run in order on one memory in this process too; it has no figures of workers."""
-    await worker_contract.calls_run_in_order(InProcessEngine())
-    assert InProcessEngine().usage() == []
+async def test_powers_of_gmp_run_beside_each_other() -> None:
+    """Each thread lets the interpreter's lock go meanwhile, which gmpy2 does not by itself."""
+    async with workers(2) as engine:
+        assert [await engine.call(worker, releases) for worker in range(2)] == [True, True]
 
 
-def test_every_treetap_error_survives_the_pipe():
-    """All classes of the error tree come back as themselves."""
-    import pickle
-
-    kinds = [TreetapError]
-    for kind in kinds:
-        kinds += kind.__subclasses__()
-        copy = pickle.loads(pickle.dumps(kind("why")))
-        assert (type(copy), str(copy)) == (kind, "why")
+def releases() -> bool:
+    return bool(gmpy2.get_context().allow_release_gil)
 
 
-async def test_closing_waits_for_no_worker():
-    """Suspended in the middle of a long message: the engine ends all the same."""
-    engine = ProcessEngine(1, 60.0)
-    engine.start()
-    await engine.lease().call(0, doze, 0)
-    os.kill(engine.pids[0], signal.SIGSTOP)
-    call = asyncio.ensure_future(engine.lease().call(0, remember, "a", b"0" * 10_000_000))
+async def test_a_call_whose_caller_goes_is_not_begun() -> None:
+    """One that waits in the queue; a kernel that has begun goes on."""
+    values: list[int] = []
+    async with workers(1) as engine:
+        first = asyncio.ensure_future(engine.call(0, time.sleep, 0.2))
+        second = asyncio.ensure_future(engine.call(0, remember, values, 1))
+        await asyncio.sleep(0.05)
+        second.cancel()
+        await first
+        assert await engine.call(0, remember, values, 2) == [2]
+
+
+async def test_closing_ends_waiting_calls() -> None:
+    """Running and queued calls end with Interrupted at once when the engine closes, and no call begins any more."""
+    engine = ThreadEngine(1, 20.0, print)
+    calls = [asyncio.ensure_future(engine.call(0, time.sleep, 1.0)) for _ in range(3)]
     await asyncio.sleep(0.2)
     start = time.monotonic()
     await engine.close()
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert [str(outcome) for outcome in outcomes] == ["compute worker 0 has been closed"] * 3
     with pytest.raises(Interrupted, match="closed"):
-        await call
-    assert time.monotonic() - start < 5
+        await engine.call(0, time.sleep, 0)
+    engine.begin(0, refuse, {})
+    assert time.monotonic() - start < 0.5
 
 
-async def test_closing_ends_waiting_calls():
-    """Running and queued calls end with Interrupted when the engine closes, and the workers are gone."""
-    engine = ProcessEngine(1, 20.0)
-    engine.start()
-    pids = engine.pids
-    await engine.lease().call(0, doze, 0)
-    calls = [asyncio.ensure_future(engine.lease().call(0, doze, 60)) for _ in range(3)]
-    await asyncio.sleep(0.2)
-    await engine.close()
-    outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 2)
-    assert [type(outcome) for outcome in outcomes] == [Interrupted] * 3
-    with pytest.raises(Interrupted):
-        await engine.lease().call(0, doze, 0)
-    assert not any(alive(pid) for pid in pids)
+async def test_a_kernel_that_hangs_is_named() -> None:
+    """One that finishes no unit of work for `silence_s`; one that finishes units may take many times as long."""
+    told, stop = list[str](), threading.Event()
+
+    def stuck() -> None:
+        stop.wait(20)
+
+    async with workers(2, 0.4, told.append) as engine:
+        assert await engine.call(1, work_slowly, {}, 1.5) == "done"
+        assert told == []
+        calls = [asyncio.ensure_future(engine.call(*call)) for call in ((0, stuck), (1, work_slowly, {}, 1.5))]
+        await asyncio.sleep(1.2)
+        stop.set()
+        await asyncio.gather(*calls)
+    (sentence,) = told
+    assert sentence.endswith(".stuck has finished no unit of work for 0.4 s")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-async def test_workers_ignore_interrupts(number):
-    """Ctrl-C reaches a whole process group, SIGHUP may; workers leave both to their parent, even while they boot."""
+def test_a_party_ends_with_a_kernel_that_hangs() -> None:
+    """By one line that names it and a status of its own, also where the event loop waits for the kernel."""
+    script = """
+    import asyncio, time
+    from treetap.party.server.main import end_hung
+    from treetap.workers.engines import ThreadEngine
 
-    async with started(1) as engine:
-        os.kill(engine._forks._process.pid, number)  # still booting
-        os.kill(engine.pids[0], number)
-        await engine.lease().call(0, doze, 0)
-        os.kill(engine.pids[0], number)
-        os.kill(engine._forks._process.pid, number)
-        assert await engine.lease().call(0, doze, 0.1) == 0.1
+    def stuck():
+        time.sleep(60)
 
+    async def main():
+        await ThreadEngine(1, 0.2, end_hung).call(0, stuck)
 
-async def test_nothing_secret_in_arguments_or_environment():
-    """What a worker was called with names pipes and nothing that a kernel was given."""
-
-    async with started(1) as engine:
-        await engine.lease().call(0, remember, "secret", "swordfish-4711")
-        assert "swordfish" not in repr(await engine.lease().call(0, environment))
-
-
-@pytest.mark.second_tier
-def test_workers_vanish_when_their_parent_is_killed(tmp_path):
-    """After a SIGKILL of the parent no worker survives, not even one inside a long kernel."""
-    script = tmp_path / "parent.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            import asyncio, sys
-            sys.path[:0] = sys.argv[1:]
-            from tests.worker_kernels import compute
-            from treetap.workers.engines import ProcessEngine
-
-            async def main():
-                engine = ProcessEngine(2, 20.0)
-                engine.start()
-                await asyncio.gather(engine.lease().call(0, compute, 0), engine.lease().call(1, compute, 0))
-                busy = asyncio.ensure_future(engine.lease().call(0, compute, 60))
-                await asyncio.sleep(0.2)
-                print(*engine.pids, flush=True)
-                await busy
-
-            if __name__ == "__main__":
-                asyncio.run(main())
-            """
-        )
+    asyncio.run(main())
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], check=False, capture_output=True, text=True, timeout=60
     )
-    root = Path(__file__).parents[2]
-    with subprocess.Popen([sys.executable, str(script), str(root)], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        pids = [int(pid) for pid in parent.stdout.readline().split()]
-        assert len(pids) == 2
-        assert all(alive(pid) for pid in pids)
-        parent.kill()
-    deadline = time.monotonic() + 5
-    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(alive(pid) for pid in pids)
+    assert ended.returncode == HUNG
+    says = "the kernel __main__.stuck has finished no unit of work for 0.2 s, and this party ends with it: start it "
+    assert ended.stderr == f"{says}again and resume its jobs\n"
 
 
-async def test_wrong_use_is_refused():
-    """No workers, a worker that does not exist, a second start."""
+@pytest.mark.skipif(not hasattr(os, "WUNTRACED"), reason="a process is suspended")
+def test_a_suspended_party_finds_no_kernel_that_hangs() -> None:
+    """Looks are counted: after ten times `silence_s` asleep, a kernel that works on is let be."""
+    script = """
+    import asyncio, sys, time
+    from treetap.party.server.main import end_hung
+    from treetap.usage import finish_unit
+    from treetap.workers.engines import ThreadEngine
+
+    def works():
+        print("begins", flush=True)
+        for _ in range(50):
+            time.sleep(0.02)
+            finish_unit()
+
+    async def main():
+        await ThreadEngine(1, 0.3, end_hung).call(0, works)
+
+    asyncio.run(main())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as party:
+        assert party.stdout is not None
+        assert party.stdout.readline() == "begins\n"
+        party.send_signal(19)  # SIGSTOP
+        time.sleep(3.0)
+        party.send_signal(18)  # SIGCONT
+        assert party.wait(30) == 0
+
+
+async def test_wrong_use_is_refused() -> None:
+    """No workers, and a worker that does not exist."""
     with pytest.raises(ValueError, match="at least one"):
-        ProcessEngine(0, 20.0)
-    with pytest.raises(ValueError, match="worker 0 only"):
-        await InProcessEngine().call(1, doze, 0)
-
-    async with started(1) as engine:
-        with pytest.raises(RuntimeError, match="started"):
-            engine.start()
+        ThreadEngine(0, 20.0, print)
+    with pytest.raises(ValueError, match="no worker 1"):
+        await InProcessEngine().call(1, time.sleep, 0)

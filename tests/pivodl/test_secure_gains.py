@@ -122,7 +122,7 @@ class Parties:
         comparisons = []
         for name, me in self.participants.items():
             engine = me.context.engine
-            holder = KeyHolder(engine, self.secrets[name], Slots((60,)), "short-exponent", name)
+            holder = KeyHolder(engine, self.secrets[name], Slots((60,)), "short-exponent")
             await holder.start()
             keys = SimpleNamespace(holder=holder, of=lambda party: self.secrets[party].public)
             comparisons.append(SplitParty(me, cast(Any, keys), self.tree, 1.0))

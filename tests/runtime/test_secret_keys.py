@@ -19,17 +19,10 @@ LABEL_HOLDER = PARTIES[0]
 KEY = SecretKey.generate(1024)
 
 
-def primes_of(secret: SecretKey) -> tuple[int, int]:
-    """The two primes of a key."""
-    both = secret.for_worker()
-    half = len(both) // 2
-    return int.from_bytes(both[:half], "big"), int.from_bytes(both[half:], "big")
-
-
 def forms_of(secrets: Iterable[SecretKey]) -> list[bytes]:
     """The primes as programs usually write numbers; of each form the leading half, which gives the rest away too."""
     found = []
-    for prime in (prime for secret in secrets for prime in primes_of(secret)):
+    for prime in (prime for secret in secrets for prime in (int(secret._p), int(secret._q))):
         size = (prime.bit_length() + 7) // 8
         whole = [prime.to_bytes(size, "big"), prime.to_bytes(size, "little")]
         whole += [str(prime).encode(), f"{prime:x}".encode(), f"{prime:X}".encode()]
@@ -98,7 +91,7 @@ def test_a_model_has_no_file_but_its_own(tmp_path: Path) -> None:
     job = Store(tmp_path).job("job")
     job.claim("one", "d")
     for name in ("secret.json", ".secret.json.5f0c2d1e", "any", "manifest.json.part", "model"):
-        job.path(name).write_text(hex(primes_of(KEY)[0]))
+        job.path(name).write_text(hex(KEY._p))
     job.path("model").unlink()
     job.publish({}, (TREES,))
     assert sorted(path.name for path in job.model.iterdir()) == ["job.json", "manifest.json", TREES]

@@ -1,8 +1,7 @@
-"""Every kernel finishes a unit of work at least once a second, so that a worker that is silent for longer hangs."""
+"""Every kernel finishes a unit of work at least once a second, so that one that is silent for longer hangs."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import time
 from collections.abc import Callable
@@ -18,23 +17,25 @@ from tests.simulator import Federation, finished
 from tests.trainings import jobs_of, policies
 from tests.worlds import FOUR, spec, world
 from treetap import usage
+from treetap.additive.paillier import shared_sums
+from treetap.additive.sums import comparison, masked_sums
+from treetap.additive.sums.kernels import Held, HeldTree
+from treetap.additive.sums.key_holder import HeldKey
 from treetap.lattice import kernels as lattice
 from treetap.protocols.prediction import predict_request
+from treetap.psi import lists
 from treetap.trees.params import BoostingParams
-from treetap.workers.engines import InProcessEngine, make, on
+from treetap.workers.engines import InProcessEngine
 
 pytestmark = pytest.mark.second_tier
 
 T = TypeVar("T")
-MODULES = (
-    "treetap.lattice.kernels",
-    "treetap.additive.sums.comparison",
-    "treetap.additive.sums.kernels",
-    "treetap.additive.sums.key_holder",
-    "treetap.additive.sums.masked_sums",
-    "treetap.additive.paillier.shared_sums",
-    "treetap.psi.lists",
-)
+PARTS = (HeldKey, Held, HeldTree, masked_sums._Masking, lattice._Member)
+FUNCTIONS: set[object] = {
+    *(lists.blind, lists.raise_points, lists.check_points),
+    *(lists.blind_summed, lists.raise_signed, lists.raise_summed, lists.check_summed),
+    *(comparison.blinded, comparison._open, lattice._encrypt, shared_sums._encrypt, shared_sums._add),
+}
 #: A training from spread labels that sums up its labels and compares gains.
 SHARED = replace(small_job.PARAMS, n_estimators=1, max_depth=1, gain_comparison="secure")
 #: CPU seconds, at the key size that is the default; the shortest `silence_s` is five times as long.
@@ -47,67 +48,57 @@ def _small_tables() -> None:
 
 
 class Clocked:
-    """A counter of units that notes the longest time between two of them, by kernel."""
+    """Units of threads, which notes the longest time between two of them, by kernel."""
 
     def __init__(self) -> None:
         self.longest: dict[str, float] = {}
         self.kernel = ""
         self._since = 0.0
 
-    @property
-    def value(self) -> int:
+    def __getitem__(self, thread: int) -> int:
         return 0
 
-    @value.setter
-    def value(self, _: int) -> None:
+    def __setitem__(self, thread: int, finished: int) -> None:
         now = time.process_time()
         if self.kernel:
             self.longest[self.kernel] = max(self.longest.get(self.kernel, 0.0), now - self._since)
         self._since = now
 
-    def within(self, kernel: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """A kernel begins, or a method of what a memory has."""
-        self.value = 0
-        kernel = args[1] if kernel in (make, on) else kernel
+    def within(self, kernel: Callable[..., Any]) -> None:
+        """A kernel begins."""
+        self[0] = 0
         self.kernel = f"{kernel.__module__}.{kernel.__qualname__}"
         self._since = time.process_time()
 
     def end(self) -> None:
         """It ends, which is a unit too."""
-        self.value = 0
+        self[0] = 0
         self.kernel = ""
 
 
 def _kernels() -> set[str]:
-    """All functions that work on a worker's memory."""
-    found = set()
-    for name in MODULES:
-        for function in vars(importlib.import_module(name)).values():
-            if function is lattice._Member:
-                found |= {f"{name}._Member.{method}" for method in vars(function) if not method.startswith("_")}
-            if inspect.isfunction(function) and function.__module__ == name:
-                first = next(iter(inspect.signature(function).parameters), "")
-                found |= {f"{name}.{function.__qualname__}"} if first in ("state", "_state") else set()
-    return found
+    """All methods of workers' parts, and the functions that workers call."""
+    public = {method for part in PARTS for name, method in vars(part).items() if name[0] != "_"}
+    return {f"{kernel.__module__}.{kernel.__qualname__}" for kernel in public | FUNCTIONS if inspect.isfunction(kernel)}
 
 
 @pytest.mark.long
 async def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings of every protocol, aligned by psi, and encrypted predictions of a chain, one served: every kernel."""
     clock = Clocked()
-    monkeypatch.setattr(usage.Units, "finished", clock)
+    monkeypatch.setattr(usage, "FINISHED", clock)
 
     class Watched(InProcessEngine):
         async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
-            clock.within(kernel, args)
+            clock.within(kernel)
             try:
                 return await super().call(worker, kernel, *args)
             finally:
                 clock.end()
 
-        def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-            clock.within(kernel, args)
-            super().forget(kernel, *args)
+        def begin(self, worker: int, kernel: Callable[..., Any], *args: Any) -> None:
+            clock.within(kernel)
+            super().begin(worker, kernel, *args)
             clock.end()
 
     here = world(30, (1, 1, 1, 1), seed=3, fresh=4)
@@ -135,7 +126,7 @@ async def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (await federation.train(shared)).state == "finished"
     await federation.close()
     missed = _kernels() - set(clock.longest)
-    early = {f"treetap.lattice.kernels._Member.{method}" for method in ("drop", "partial")}  # of blocks that end early
-    assert missed <= early | {"treetap.additive.paillier.shared_sums._obfuscators"}  # within other kernels
+    early = {f"treetap.lattice.kernels._Member.{method}" for method in ("drop", "ended")}  # of blocks that end early
+    assert missed <= early
     slow = {kernel: round(longest, 2) for kernel, longest in clock.longest.items() if longest > LONGEST_S}
     assert slow == {}

@@ -67,7 +67,7 @@ async def test_cancelling_ends_it_everywhere(way: str, tmp_path: Path) -> None:
         for party, state in federation.states.items():
             assert list((state / "jobs").iterdir()) == []
             assert federation.node(party)._sessions == {}
-            assert federation.remembered(party) == {}
+            assert federation.remembered(party) == []
         await serve(federation, "again", **WAYS[way])
         assert right(await answered(federation, IDS[0]), way)
 

@@ -46,7 +46,7 @@ async def test_a_proof_is_for_one_attempt_at_one_job_of_one_party() -> None:
     secret = SecretKey.generate(512, allow_breakable=True)
 
     bank = _context()
-    holder = KeyHolder(bank.engine, secret, Slots((60,)), "standard", "job/1")
+    holder = KeyHolder(bank.engine, secret, Slots((60,)), "standard")
     await holder.start()
     proof = await make_proof(bank, holder.prove)
     shop = {"party": "shop", "engine": InProcessEngine()}

@@ -1,7 +1,7 @@
-"""The label holder of encrypted histograms on worker processes: queries' words, and the opening of what comes back.
+"""The label holder of encrypted histograms on workers: queries' words, and the opening of what comes back.
 
-A query's secrets come of its seed, which each call brings: no worker remembers it. Blocks of records are dealt out to
-the workers in turn; each keeps the public polynomials of its own.
+A query's secrets come of its seed, which each call brings: nobody remembers them. Blocks of records are dealt out to
+the workers in turn; their public polynomials are kept.
 """
 
 from __future__ import annotations
@@ -33,19 +33,17 @@ class HistogramKeyHolder(InWorkers):
         parameters: those of the job.
         slots: layout of a record's plaintext.
         seed: of the public polynomials, drawn by all parties together.
-        token: names this job in the workers' memory.
     """
 
-    def __init__(self, engine: Engine, parameters: HistogramParameters, slots: Slots, seed: bytes, token: str) -> None:
-        super().__init__(engine, f"words/{token}")
+    def __init__(self, engine: Engine, parameters: HistogramParameters, slots: Slots, seed: bytes) -> None:
+        super().__init__(engine)
         self.parameters, self._slots, self._seed = parameters, slots, seed
+        self._opener = Opener(parameters, slots)
+        self._public: dict[tuple[int, int], Reals] = {}  # polynomials by first block and number of blocks
+        self._second_halves: dict[str, list[Words]] = {}  # by party, of each worker's share
         block = parameters.words * DEGREE * WORD_BYTES
         #: Blocks of records that one call encrypts.
         self._together = max(1, min(BLOCK_BYTES // block, -(-blocks_of(parameters.records) // engine.workers)))
-
-    async def start(self) -> None:
-        """Hand the sizes and the seed to every worker."""
-        await self._make(_Job, self.parameters, self._slots, self._seed)
 
     async def encrypt(self, values: Ints, query: bytes) -> AsyncIterator[tuple[int, int, bytes]]:
         """The words of all records' values (N, S) under the query of a seed, and of a block of zeros behind them.
@@ -66,9 +64,9 @@ class HistogramKeyHolder(InWorkers):
         calls = (
             (
                 (first, DEGREE if part is None else len(part)),
-                self._on(
+                self._engine.call(
                     number % workers,
-                    _Job.encrypt,
+                    self._words,
                     block,
                     None if part is None else np.ascontiguousarray(part),
                     query,
@@ -91,16 +89,17 @@ class HistogramKeyHolder(InWorkers):
         width = self.parameters.second_half_bytes
         if len(halves) != candidates * width:
             raise Malformed(f"second halves of {candidates} candidates have other sizes")
-        # a worker without a share forgets those that it had
-        ends = dict.fromkeys(range(self._engine.workers), (0, 0)) | {
-            worker: (first, last) for worker, first, last in self._shares(candidates)
-        }
-        await together(
-            *(
-                self._on(worker, _Job.keep, party, halves[first * width : last * width], last - first)
-                for worker, (first, last) in ends.items()
+        calls = (
+            self._engine.call(
+                worker,
+                _read,
+                halves[first * width : last * width],
+                (last - first, DEGREE),
+                self.parameters.reply_bits,
             )
+            for worker, first, last in self._shares(candidates)
         )
+        self._second_halves[party] = await together(*calls)
 
     async def open(self, party: str, firsts: bytes, candidates: int, query: bytes) -> Ints:
         """Open the first halves of a party's candidates: (candidates, S).
@@ -112,58 +111,43 @@ class HistogramKeyHolder(InWorkers):
         if len(firsts) != first_halves_bytes(self.parameters, candidates):
             raise Malformed(f"{candidates} candidates have other sizes")
         numbers = _read(firsts, (candidates, words), bits)
-        parts = await together(
-            *(
-                self._on(worker, _Job.open, party, numbers[first:last], query)
-                for worker, first, last in self._shares(candidates)
-            )
+        shares, seconds = self._shares(candidates), self._second_halves[party]
+        if sum(map(len, seconds)) != candidates:
+            raise Malformed("first halves are not of as many candidates as the second ones before")
+        calls = (
+            self._engine.call(worker, self._opened, own, numbers[first:last], query)
+            for (worker, first, last), own in zip(shares, seconds, strict=True)
         )
-        return np.concatenate([np.empty((0, len(self._slots.widths)), dtype=np.int64), *parts])
+        return np.concatenate([np.empty((0, len(self._slots.widths)), dtype=np.int64), *await together(*calls)])
 
+    async def close(self) -> None:
+        """Free what the workers have made."""
+        self._public, self._second_halves = {}, {}
 
-class _Job:
-    """A worker's part: the public polynomials of its blocks, and second halves by party."""
-
-    def __init__(self, parameters: HistogramParameters, slots: Slots, seed: bytes) -> None:
-        self.parameters, self.slots, self._seed = parameters, slots, seed
-        self.opener = Opener(parameters, slots)
-        self.second_halves: dict[str, Words] = {}
-        self.moduli = moduli_of(parameters)
-        self._public: dict[tuple[int, int], Reals] = {}
-
-    def public(self, block: int, count: int) -> Reals:
-        if (block, count) not in self._public:
-            self._public[block, count] = kernels().public(self._seed, block, count)
-        return self._public[block, count]
-
-    def encrypt(self, block: int, values: Ints | None, query: bytes) -> bytes:
-        """The words of neighbouring blocks of records, or of the block of zeros."""
-        plain = DEGREE if values is None else encode(self.slots, values)
-        public = self.public(block, 1 if values is None else -(-len(values) // DEGREE))
+    def _words(self, block: int, values: Ints | None, query: bytes) -> bytes:
+        """A kernel: the words of neighbouring blocks of records, or of the block of zeros."""
+        plain = DEGREE if values is None else encode(self._slots, values)
+        count = 1 if values is None else -(-len(values) // DEGREE)
+        if (public := self._public.get((block, count))) is None:
+            public = self._public[block, count] = kernels().public(self._seed, block, count)
         secrets = kernels().secrets(query, self.parameters.words)
         try:
-            words, _ = kernels().encrypt(public, block, secrets, query, self.moduli, plain)
+            words, _ = kernels().encrypt(public, block, secrets, query, moduli_of(self.parameters), plain)
         finally:
             secrets.forget()
         return words.tobytes()
 
-    def keep(self, party: str, halves: bytes, candidates: int) -> None:
-        """Keep some of a party's second halves."""
-        self.second_halves[party] = _read(halves, (candidates, DEGREE), self.parameters.reply_bits)
-
-    def open(self, party: str, firsts: Words, query: bytes) -> Ints:
-        """The sums of these candidates."""
-        agreed, seconds = self.parameters, self.second_halves[party]
-        if len(firsts) != len(seconds):
-            raise Malformed("first halves are not of as many candidates as the second ones before")
+    def _opened(self, seconds: Words, firsts: Words, query: bytes) -> Ints:
+        """A kernel: the sums of some candidates."""
+        agreed = self.parameters
         secrets = kernels().secrets(query, agreed.words)
         try:
-            residues, noise = kernels().open(seconds, firsts, secrets, agreed.reply_bits, self.moduli)
+            residues, noise = kernels().open(seconds, firsts, secrets, agreed.reply_bits, moduli_of(agreed))
         finally:
             secrets.forget()
         if noise > agreed.noise_share:
             raise Malformed("a sum has more noise than sums of words can have")
-        return self.opener.sums(residues)
+        return self._opener.sums(residues)
 
 
 def _read(data: bytes, shape: tuple[int, ...], bits: int) -> Words:

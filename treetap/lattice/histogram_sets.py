@@ -53,11 +53,10 @@ class HistogramSets(ReceivedWords):
         engine: workers.
         parameters: those of the job.
         seed: of the public polynomials.
-        token: names these words in the workers' memory.
     """
 
-    def __init__(self, engine: Engine, parameters: HistogramParameters, seed: bytes, token: str) -> None:
-        super().__init__(engine, parameters, f"sets/{token}")
+    def __init__(self, engine: Engine, parameters: HistogramParameters, seed: bytes) -> None:
+        super().__init__(engine, parameters)
         self._seed, self._kept = seed, dict[int, int]()  # the worker of words, by the first record
 
     async def start(self) -> None:

@@ -25,7 +25,8 @@ from treetap.lattice.histogram_sets import HistogramSets, NodeSums, Places, at_o
 from treetap.lattice.histogram_sums import Codes, Columns, HistogramSums, Rows, carried, codes_of
 from treetap.native.histogram_arrays import SEED_BYTES, WORD_BYTES, Binned
 from treetap.trees.candidates import Shape
-from treetap.workers.engines import Engine, make, on
+from treetap.workers.cluster.calls import make, on
+from treetap.workers.engines import Engine
 
 if TYPE_CHECKING:
     from treetap.workers.cluster.engine import Cluster
@@ -64,13 +65,13 @@ class Shards:
             pieces = {w: (at, codes_of(part, len(part), shapes)) for w, part in enumerate(some) if len(part)}
             await self._keep(_Shard.take_bins, pieces)
 
-    def sums(self, engine: Engine, kept: Rows, shapes: Sequence[Shape], token: str) -> HistogramSums:
+    def sums(self, engine: Engine, kept: Rows, shapes: Sequence[Shape]) -> HistogramSums:
         """Answers for queries over columns `kept` of these; see `HistogramSums`."""
-        return _Sums(self, engine, self._parameters, self._seed, kept, shapes, token)
+        return _Sums(self, engine, self._parameters, self._seed, kept, shapes)
 
-    def sets(self, engine: Engine, token: str) -> HistogramSets:
+    def sets(self, engine: Engine) -> HistogramSets:
         """Answers for sets of records. Where workers have the bins, `codes` of a node are the numbers of columns."""
-        return _Sets(self, engine, self._parameters, self._seed, token)
+        return _Sets(self, engine, self._parameters, self._seed)
 
     async def take(self, first: int, words: bytes) -> None:
         """Hand the words of the next records to their shards; the first of all take the place of those before."""

@@ -1,4 +1,4 @@
-"""A feature party's encrypted histograms on worker processes: sums of words by cells, and candidates that are hidden.
+"""A feature party's encrypted histograms on workers: sums of words by cells, and candidates that are hidden.
 
     words       block ──► worker block mod workers: added to its cells, a pair of words of 52 bits each
     candidates  range of features ──► worker: sums of a·I of its cells, once for these columns; for a few queries one
@@ -36,7 +36,7 @@ from treetap.native.histogram_arrays import (
 )
 from treetap.process.together import together
 from treetap.trees.candidates import Shape
-from treetap.workers.engines import Engine, InWorkers, make
+from treetap.workers.engines import Engine, InWorkers
 
 T = TypeVar("T")
 Rows = npt.NDArray[np.integer[Any]]
@@ -51,15 +51,14 @@ class ReceivedWords(InWorkers, ABC):
     Args:
         engine: workers.
         parameters: those of the job.
-        name: of what the workers keep.
 
     Attributes:
         expected: words that come, of every record and of a block of zeros.
         operations: "additions" of words, candidates "hidden" and "answered" so far; no count depends on the data.
     """
 
-    def __init__(self, engine: Engine, parameters: HistogramParameters, name: str) -> None:
-        super().__init__(engine, name)
+    def __init__(self, engine: Engine, parameters: HistogramParameters) -> None:
+        super().__init__(engine)
         self._parameters = parameters
         self.expected = parameters.records + DEGREE
         self.operations: dict[str, int] = {"additions": 0, "hidden": 0, "answered": 0}
@@ -97,7 +96,7 @@ class ReceivedWords(InWorkers, ABC):
 
 
 def codes_of(codes: Rows, records: int, shapes: Sequence[Shape]) -> Codes:
-    """Bins of records (records, d), missing = n_bins, as kernels take them: (d, records) uint8.
+    """Bins of records (records, d), missing = n_bins, as kernels take and keep them: (d, records) uint8, read-only.
 
     Raises:
         ValueError: codes and shapes disagree.
@@ -107,7 +106,9 @@ def codes_of(codes: Rows, records: int, shapes: Sequence[Shape]) -> Codes:
         raise ValueError(f"codes of shape {codes.shape} are not bins of {len(shapes)} features")
     if codes.size and ((codes.min(axis=0) < 0).any() or (codes.max(axis=0) >= np.array(cells)).any()):
         raise ValueError("a bin is outside its feature's range")
-    return np.ascontiguousarray(codes.T, dtype=np.uint8)
+    made = np.array(codes.T, dtype=np.uint8, order="C")
+    made.flags.writeable = False
+    return made
 
 
 def features_of(shapes: Sequence[Shape], workers: int) -> list[range]:
@@ -140,7 +141,6 @@ class HistogramSums(ReceivedWords):
         seed: of the public polynomials.
         codes: (N, d) bins, missing = n_bins.
         shapes: those of the features.
-        token: names these columns in the workers' memory.
 
     Raises:
         ValueError: codes and shapes disagree.
@@ -153,9 +153,8 @@ class HistogramSums(ReceivedWords):
         seed: bytes,
         codes: Rows,
         shapes: Sequence[Shape],
-        token: str,
     ) -> None:
-        super().__init__(engine, parameters, f"histograms/{token}")
+        super().__init__(engine, parameters)
         self._seed, self._codes, self._shapes = seed, codes, list(shapes)
         self._features = features_of(shapes, engine.workers)
         self._zeros = b""
@@ -167,11 +166,8 @@ class HistogramSums(ReceivedWords):
 
     async def _open(self, codes: Codes) -> None:
         sizes = self._parameters, self._seed, codes, self._shapes
-        calls = (
-            self._engine.call(worker, make, self._name, Columns, *sizes, features)
-            for worker, features in enumerate(self._features)
-        )
-        await together(*calls)
+        calls = (self._engine.call(worker, Columns, *sizes, features) for worker, features in enumerate(self._features))
+        self._parts = await together(*calls)
 
     async def _take(self, first: int, words: bytes) -> None:
         if not first:
@@ -277,8 +273,8 @@ class Columns:
         kernels().sum_words(kernels().unpack(words, self.agreed.words), self.binned, first, self.sums)
 
     def summed(self) -> Words:
-        """The sums of the query's words here."""
-        return self.sums
+        """The sums of the query's words here, which go on."""
+        return self.sums.copy()
 
     def multiply(self) -> bool:
         """Add up the products of some blocks and cells, or make of them a feature's candidates; False if all are."""

@@ -1,6 +1,6 @@
-"""Key holder and member on worker processes: columns are dealt out to the workers in turn.
+"""Key holder and member on workers: columns are dealt out to them in turn.
 
-Each worker holds the key it needs and, at a member, its own part of every open block's sum: one ciphertext per output
+Each worker holds, at a member, its own part of every open block's sum: one ciphertext per output
 and worker, whatever the number of columns.
 
 A feature party: masks columns that it cannot read, and adds them up or passes them on.
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from treetap.lattice.scheme import LatticeKey, scheme_of, to_bytes
 from treetap.native.lattice import Polynomial, Ring
 from treetap.process.together import in_order, together
 from treetap.usage import finish_unit
-from treetap.workers.engines import Engine, InWorkers, on
+from treetap.workers.engines import Engine, InWorkers
 
 
 class Member:
@@ -121,20 +121,15 @@ class MaskedSum:
             self._member.add_product(self._sums[place], factor, data)
             finish_unit()
 
-    def partial(self) -> tuple[list[int], int, list[bytes]]:
-        """State for `merge` into another sum of the same party: (columns, zeros, sums). It ends this one."""
-        self._count(self._none, 0)
-        self._ended = True
-        return self._columns, self._zeros, [to_bytes(total) for total in self._sums]
-
-    def merge(self, partial: tuple[list[int], int, list[bytes]]) -> None:
-        """Add another worker's part of the same block. Raises OutOfOrder beyond the agreed number of columns."""
-        columns, zeros, sums = partial
-        self._count(columns, zeros)
+    def merge(self, other: MaskedSum) -> None:
+        """Add another worker's part of the same block, which ends it. Raises OutOfOrder beyond the agreed columns."""
+        other._count(self._none, 0)
+        other._ended = True
+        self._count(other._columns, other._zeros)
         ring = self._member.scheme.ring
-        for total, data in zip(self._sums, sums, strict=True):
-            for own, other in zip(total, self._member.scheme.ciphertext(data), strict=True):
-                ring.add(own, other)
+        for total, more in zip(self._sums, other._sums, strict=True):
+            for own, half in zip(total, more, strict=True):
+                ring.add(own, half)
 
     def finish(self, side_by_side: int = 1, n: int = 0) -> list[bytes]:
         """One flooded ciphertext per output, for the key owner. Raises OutOfOrder the second time.
@@ -189,15 +184,11 @@ IN_FLIGHT_PER_WORKER = 2
 
 
 class LatticeKeyHolder(InWorkers):
-    """Encrypts and opens on an engine; `token` names this job in the workers' memory."""
+    """Encrypts and opens on an engine, until `close`."""
 
-    def __init__(self, engine: Engine, key: LatticeKey, token: str) -> None:
-        super().__init__(engine, f"lattice-owner/{token}")
-        self._key = key
-
-    async def start(self) -> None:
-        """Hand the key to every worker."""
-        await self._make(LatticeKey.from_worker, self._key.for_worker())
+    def __init__(self, engine: Engine, key: LatticeKey) -> None:
+        super().__init__(engine)
+        self._parts = [key] * engine.workers
 
     async def encrypt(self, groups: Iterable[Sequence[Ints] | Ints]) -> AsyncIterator[list[bytes]]:
         """Encrypt groups of columns, each column (n ≤ N,), reading at most two groups per worker ahead.
@@ -232,12 +223,11 @@ class LatticeMember(InWorkers):
         engine: workers.
         agreed: the job's parameters.
         public: the label holder's public bytes.
-        token: names this job in the workers' memory.
         outputs: sums of a block.
     """
 
-    def __init__(self, engine: Engine, agreed: Parameters, public: bytes, token: str, outputs: int = 1) -> None:
-        super().__init__(engine, f"lattice-member/{token}")
+    def __init__(self, engine: Engine, agreed: Parameters, public: bytes, outputs: int = 1) -> None:
+        super().__init__(engine)
         self._agreed = agreed
         self._public = public
         self._outputs = outputs
@@ -250,7 +240,8 @@ class LatticeMember(InWorkers):
 
     def prepare(self) -> None:
         """Have every worker draw the randomness of a next sum, one that has none drawn, and do not wait for it."""
-        self._engine.forget(_prepare, self._name)
+        for worker, part in enumerate(self._parts):
+            self._engine.begin(worker, _Member.prepare, part)
 
     async def pass_on(self, masks: Sequence[Bools], ciphertexts: Sequence[bytes], owns: Sequence[int]) -> list[bytes]:
         """Masked and refreshed ciphertexts for the next member; `owns` is each ciphertext's mask (n ≤ N,).
@@ -279,14 +270,13 @@ class LatticeMember(InWorkers):
             OutOfOrder: more columns than agreed.
         """
         first, *others = sorted(self._used.pop(block, {0}))
-        partials = await together(*(self._on(worker, _Member.partial, block) for worker in others))
-        return await self._on(first, _Member.finish, block, partials, side_by_side, n)
+        parts = await together(*(self._on(worker, _Member.ended, block) for worker in others))
+        return await self._on(first, _Member.finish, block, parts, side_by_side, n)
 
     async def drop(self, block: int) -> None:
         """Forget the sums of a block that is not finished."""
-        workers = self._used.pop(block, set())
-        if workers:
-            self._engine.forget(on, self._name, _Member.drop, block)
+        for worker in self._used.pop(block, set()):
+            self._engine.begin(worker, _Member.drop, self._parts[worker], block)
 
     def _next(self) -> int:
         worker = self._turn
@@ -304,6 +294,12 @@ class _Member:
         self.sums: dict[int, MaskedSum] = {}
         self.drawn: MaskedSum | None = None  # empty, its randomness drawn ahead
 
+    def prepare(self) -> None:
+        """Draw the randomness of a next sum, unless it is drawn."""
+        if self.drawn is None:
+            self.drawn = MaskedSum(self.member, self.outputs)
+            self.drawn.draw()
+
     def pass_on(self, masks: list[Bools], ciphertexts: list[bytes], owns: list[int]) -> list[bytes]:
         """Masked and refreshed ciphertexts."""
         places = [(own, 0) for own in owns]
@@ -317,28 +313,28 @@ class _Member:
         for mask, column, outputs in _of_one_mask(masks, ciphertexts, places):
             self._sum_of(block).add(mask, column, outputs)
 
-    def partial(self, block: int) -> tuple[list[int], int, list[bytes]]:
+    def ended(self, block: int) -> MaskedSum:
         """This worker's part of a block's sums, which ends here."""
-        return self._sum_of(block, end=True).partial()
+        total = self._sum_of(block)
+        del self.sums[block]
+        return total
 
-    def finish(
-        self, block: int, partials: list[tuple[list[int], int, list[bytes]]], side_by_side: int, n: int
-    ) -> list[bytes]:
+    def finish(self, block: int, parts: list[MaskedSum], side_by_side: int, n: int) -> list[bytes]:
         """The sums of a block, with the parts of other workers."""
-        total = self._sum_of(block, end=True)
-        for partial in partials:
-            total.merge(partial)
+        total = self.ended(block)
+        for part in parts:
+            total.merge(part)
         return total.finish(side_by_side, n)
 
     def drop(self, block: int) -> None:
         """Forget a block that is not finished."""
         self.sums.pop(block, None)
 
-    def _sum_of(self, block: int, end: bool = False) -> MaskedSum:
+    def _sum_of(self, block: int) -> MaskedSum:
         if block not in self.sums:
             drawn, self.drawn = self.drawn, None
             self.sums[block] = drawn or MaskedSum(self.member, self.outputs)
-        return self.sums.pop(block) if end else self.sums[block]
+        return self.sums[block]
 
 
 def _encrypt(key: LatticeKey, columns: Sequence[Ints] | Ints) -> list[bytes]:
@@ -347,13 +343,6 @@ def _encrypt(key: LatticeKey, columns: Sequence[Ints] | Ints) -> list[bytes]:
         ciphertexts.append(key.encrypt(column))
         finish_unit()
     return ciphertexts
-
-
-def _prepare(state: dict[str, Any], name: str) -> None:
-    worker: _Member | None = state.get(name)  # None: the job has been left meanwhile
-    if worker is not None and worker.drawn is None:
-        worker.drawn = MaskedSum(worker.member, worker.outputs)
-        worker.drawn.draw()
 
 
 def _of_one_mask(

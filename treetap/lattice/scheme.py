@@ -19,7 +19,7 @@ import numpy as np
 
 from treetap.arrays import Ints
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
-from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
+from treetap.lattice.parameters import Parameters
 from treetap.native import library
 from treetap.native.lattice import SEED_BYTES, Polynomial, Ring
 
@@ -63,11 +63,6 @@ class Scheme:
             raise Malformed(f"a public key of {len(data)} bytes, its parameters give {self.parameters.seeded_bytes}")
         return self._expanded(data, "public key")
 
-    def secret_key(self, data: bytes) -> Polynomial:
-        """A secret key that this party itself saved."""
-        secret: Polynomial = self._words(data, 1, "secret key")[0]
-        return secret
-
     def draw(self) -> tuple[bytes, Polynomial]:
         """A fresh seed and the uniform polynomial that it stands for."""
         seed = os.urandom(SEED_BYTES)
@@ -107,21 +102,21 @@ def scheme_of(parameters: Parameters) -> Scheme:
 class LatticeKey:
     """A secret key with its scheme. It cannot be pickled and its repr shows no secret."""
 
-    def __init__(self, parameters: Parameters, _saved: bytes | None = None) -> None:
-        """A fresh key; `from_worker` alone passes a saved one.
+    def __init__(self, parameters: Parameters) -> None:
+        """A fresh key.
 
         Raises:
             BadInput: treetap's kernels were not compiled.
         """
         self.parameters = parameters
         self._scheme = scheme_of(parameters)
-        self._secret = self._scheme.ring.secret() if _saved is None else self._scheme.secret_key(_saved)
+        self._secret = self._scheme.ring.secret()
 
     def __repr__(self) -> str:
         return f"LatticeKey(N = {self.parameters.degree})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret key is not pickled or copied: hand it to a worker with for_worker()")
+        raise TypeError("a secret key is not pickled or copied")
 
     @property
     def modulus(self) -> int:
@@ -131,15 +126,6 @@ class LatticeKey:
     def public_bytes(self) -> bytes:
         """Parameters and a fresh public key, which is an encryption of zero, for the members."""
         return self.parameters.to_bytes() + self.encrypt(np.zeros(0, dtype=np.int64))
-
-    def for_worker(self) -> bytes:
-        """The key for a worker process of the same party, over its private pipe: the only way by which it leaves."""
-        return self.parameters.to_bytes() + to_bytes(self._secret)
-
-    @classmethod
-    def from_worker(cls, data: bytes) -> LatticeKey:
-        """The key in the worker."""
-        return cls(Parameters.from_bytes(data[:PARAMETERS_BYTES]), data[PARAMETERS_BYTES:])
 
     def encrypt(self, column: Ints) -> bytes:
         """One column (n ≤ N,) as a ciphertext whose uniform half is a seed.

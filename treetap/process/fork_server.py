@@ -2,7 +2,7 @@
 
 The server is a program of its own, started by exec: it has this process's environment and nothing of its memory. It
 imports modules and forks on request (`treetap.process.forking` is its side). A request names descriptors alone: what a
-child does, and all that it is given, keys among it, reaches it by its own pipe after the fork.
+child does, and all that it is given, reaches it by its own pipe after the fork.
 """
 
 from __future__ import annotations
@@ -49,27 +49,14 @@ class Child:
         self._server, self.pipe, self._status = server, pipe, status
         self._taking = threading.Lock()
         self._ended = False
-        self.known_pid = 0  #: 0 until the server has forked it
+        self.pid = 0  #: 0 until the server has forked it
         self.exitcode: int | None = None  #: status, or less than 0: a signal; None as long as it runs, or if unknown
         self.refusal, self._failure = "", ""
 
     @property
-    def pid(self) -> int:
-        """Its process id, for which this waits.
-
-        Raises:
-            ChildProcessError: it has not been forked within `BOOT_S`.
-        """
-        until = time.monotonic() + BOOT_S
-        while not self.known_pid:
-            if self._ended or not self._take(until - time.monotonic()):
-                raise ChildProcessError(f"there is no process: {self.fate or 'it has not been forked'}")
-        return self.known_pid
-
-    @property
     def answered(self) -> bool:
         """True if the server has forked it, or said why not; never waits."""
-        return self.ended() or self.known_pid > 0
+        return self.ended() or self.pid > 0
 
     @property
     def fate(self) -> str:
@@ -98,13 +85,13 @@ class Child:
                 near.shutdown(socket.SHUT_RDWR)
         elif not self._ended:
             with suppress(ProcessLookupError):
-                os.kill(self.known_pid, signal.SIGKILL)
+                os.kill(self.pid, signal.SIGKILL)
 
     def end(self) -> None:
         """Kill it, wait until it is gone, and close the pipe."""
         self.kill()
         if self.answered and not self.ended(GONE_S):
-            log.warning("process %d was killed and has not been seen to end", self.known_pid)
+            log.warning("process %d was killed and has not been seen to end", self.pid)
         self.pipe.close()
 
     def fail(self, why: str) -> None:
@@ -127,7 +114,7 @@ class Child:
 
     def _hear(self, kind: str, said: str) -> None:
         if kind == FORKED:
-            self.known_pid = int(said)
+            self.pid = int(said)
             return
         if kind == ENDED:
             self.exitcode = int(said)
@@ -160,12 +147,10 @@ class ForkServer:
         with self._change:
             self._running()
 
-    def fork(self, target: Callable[..., None], args: tuple[Any, ...], descriptors: Sequence[int] = ()) -> Child:
-        """Have a child run `target(pipe, *descriptors, *args)`; its start is not waited for.
+    def fork(self, target: Callable[..., None], args: tuple[Any, ...]) -> Child:
+        """Have a child run `target(pipe, *args)`, a function of a module, and not of a script that is run.
 
-        Args:
-            target: a function of a module, and not of a script that is run.
-            descriptors: open files that the child gets, by numbers of its own.
+        Its start is not waited for.
         """
         messages = [pickle.dumps(message) for message in (sys.path, (target, args))]
         near, far = Pipe()
@@ -174,7 +159,7 @@ class ForkServer:
             process, control = self._running()
             child = Child(process, near, status)
             try:
-                socket.send_fds(control, [b"f"], [theirs.fileno(), far.fileno(), *descriptors])
+                socket.send_fds(control, [b"f"], [theirs.fileno(), far.fileno()])
             except ConnectionError:  # the server has ended just now, which the child's pipes say
                 pass
             except OSError as failure:  # too many descriptors are under way

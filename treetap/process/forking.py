@@ -27,8 +27,6 @@ from treetap.process.limits import end_with, keep_memory_private, leave_to_paren
 
 #: A server's words on a child: it was forked (its process id), has ended (its status), is refused (why), failed (why).
 FORKED, ENDED, REFUSED, FAILED = "forked", "ended", "refused", "failed"
-#: Most descriptors of a request: a child's status, its pipe, and what it is given.
-DESCRIPTORS = 16
 
 
 def serve(control: int, modules: Sequence[str]) -> NoReturn:
@@ -92,7 +90,7 @@ class _Server:
                 os.read(self._woken, 4096)
                 self._tell_of_ends()
             if self._requests.fileno() in ready:
-                word, descriptors, *_ = socket.recv_fds(self._requests, 1, DESCRIPTORS)
+                word, descriptors, *_ = socket.recv_fds(self._requests, 1, 2)
                 if not word:
                     break
                 self._answer(*descriptors)
@@ -100,8 +98,8 @@ class _Server:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
-    def _answer(self, status: int, *descriptors: int) -> None:
-        """Fork a child that gets these descriptors, the first of which is its pipe."""
+    def _answer(self, status: int, pipe: int) -> None:
+        """Fork a child that gets this pipe, and tell its status."""
         told, server = Connection(status, readable=False), os.getpid()
         unfit = why_unfit()
         try:
@@ -112,14 +110,13 @@ class _Server:
             kind, said = (REFUSED, unfit) if unfit else (FORKED, str(pid))
         if pid == 0:
             self._forget(told)
-            _begin(server, *descriptors)
+            _begin(server, pipe)
         _tell(told, kind, said)
         if pid > 0:
             self._running[pid] = told
         else:
             told.close()
-        for descriptor in descriptors:
-            os.close(descriptor)
+        os.close(pipe)
 
     def _forget(self, told: Connection) -> None:
         """Close, in a new child, what is the server's."""
@@ -145,7 +142,7 @@ def _tell(told: Connection, kind: str, said: str) -> None:
         told.send_bytes(f"{kind} {said}".encode())
 
 
-def _begin(server: int, pipe: int, *descriptors: int) -> NoReturn:
+def _begin(server: int, pipe: int) -> NoReturn:
     """A child's life: what its pipe says first."""
     status = 1
     try:
@@ -161,7 +158,7 @@ def _begin(server: int, pipe: int, *descriptors: int) -> NoReturn:
                 os._exit(0)
             sys.path[:] = pickle.loads(path)  # noqa: S301 - the party's
             target, args = pickle.loads(call)  # noqa: S301
-            target(connection, *descriptors, *args)
+            target(connection, *args)
         status = 0
     except BaseException:  # noqa: BLE001 - it is shown as at the end of a program
         sys.excepthook(*sys.exc_info())

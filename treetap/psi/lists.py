@@ -19,7 +19,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -94,22 +94,22 @@ def _valid(point: bytes) -> bool:
     return bool(bindings.crypto_core_ed25519_is_valid_point(y.to_bytes(POINT_BYTES, "little")))
 
 
-def blind(_state: dict[str, Any], scalar: bytes, texts: bytes, ends: bytes) -> bytes:
+def blind(scalar: bytes, texts: bytes, ends: bytes) -> bytes:
     """Kernel: every id hashed to the group and raised; `texts`, `ends`: see `treetap.tables.record_ids.Ids.packed`."""
     points = group()
     return points.raise_points(scalar, points.hash_ids(DOMAIN, texts, ends))
 
 
-def raise_points(_state: dict[str, Any], scalar: bytes, block: bytes) -> bytes:
+def raise_points(scalar: bytes, block: bytes) -> bytes:
     """Kernel: every point of a block checked and raised, in the same order.
 
     Raises:
         Malformed: not a whole number of points, or one that is not of the group.
     """
-    return group().raise_points(scalar, check_points(_state, block))
+    return group().raise_points(scalar, check_points(block))
 
 
-def check_points(_state: dict[str, Any], block: bytes) -> bytes:
+def check_points(block: bytes) -> bytes:
     """Kernel: the block as it is, once every point of it is known to be in the group.
 
     Raises:
@@ -131,9 +131,7 @@ def _checked(block: bytes, valid: Callable[[], int]) -> bytes:
 # made or checked, by numbers that follow from `numbers`, for points from place `first` on: see `Curve.sum_multiples`.
 
 
-def blind_summed(
-    _state: dict[str, Any], scalar: bytes, texts: bytes, ends: bytes, numbers: bytes, first: int
-) -> tuple[bytes, bytes]:
+def blind_summed(scalar: bytes, texts: bytes, ends: bytes, numbers: bytes, first: int) -> tuple[bytes, bytes]:
     """Kernel: as `blind`, and the sums of the points with an even v."""
     points = _curve()
     hashed = points.hash_rooted(digests(DOMAIN, texts, np.frombuffer(ends, dtype=np.int64)))
@@ -141,21 +139,19 @@ def blind_summed(
     return raised, _sums(raised, roots, bytes(len(raised) // POINT_BYTES), numbers, first)
 
 
-def raise_signed(_state: dict[str, Any], scalar: bytes, block: bytes) -> tuple[bytes, bytes]:
+def raise_signed(scalar: bytes, block: bytes) -> tuple[bytes, bytes]:
     """Kernel: as `raise_points`, and a byte for each: 1 where the point with the even v becomes one with the odd v."""
     raised, made = _curve().raise_rooted(scalar, block, _roots(block))
     return raised, (np.frombuffer(made, dtype=np.uint8)[::POINT_BYTES] & 1).tobytes()
 
 
-def raise_summed(
-    _state: dict[str, Any], scalar: bytes, block: bytes, signs: bytes, numbers: bytes, first: int
-) -> tuple[bytes, bytes]:
+def raise_summed(scalar: bytes, block: bytes, signs: bytes, numbers: bytes, first: int) -> tuple[bytes, bytes]:
     """Kernel: as `raise_points`, and the sums of the points before, with their signs."""
-    sums = check_summed(_state, block, signs, numbers, first)
+    sums = check_summed(block, signs, numbers, first)
     return _curve().raise_points(scalar, block), sums
 
 
-def check_summed(_state: dict[str, Any], block: bytes, signs: bytes, numbers: bytes, first: int) -> bytes:
+def check_summed(block: bytes, signs: bytes, numbers: bytes, first: int) -> bytes:
     """Kernel: the sums of points with their signs, once each is known to be in the group; raises as `check_points`."""
     return _sums(block, _roots(block), signs, numbers, first)
 

@@ -1,114 +1,82 @@
-"""Engines for heavy arithmetic: in this process, or in worker processes of this machine with memory of their own.
+"""Engines for heavy arithmetic: at once in the caller, or in threads of this process beside the event loop.
 
-A worker is an ordered queue with a memory of its own. `call(worker, kernel, *args)` runs `kernel(state, *args)` there;
-`state` is a dictionary that lives as long as the worker, and kernels are module-level functions. No protocol file knows
-which engine it talks to.
+A worker is an ordered queue: `call(worker, kernel, *args)` runs `kernel(*args)` there. What it has in memory belongs to
+whoever calls (`InWorkers`), and ends with it. No protocol file knows which engine it talks to.
 
-Workers are forked from a server that holds nothing (`treetap.process.fork_server`), never from their party, whose keys
-and sockets a fork would copy. Nothing secret passes through arguments, the environment or the server, only through the
-worker's private pipe. A worker ends with its party, even when that is killed; one that dies or hangs is started again
-without a person.
+Arguments and results are not copied: a kernel changes no argument but its worker's own part, keeps no array but
+read-only ones, and what it returns it changes no more. Kernels in C release the interpreter's lock, and so do GMP's
+powers; products of numbers of gmpy2 do not, so that workers take turns at those.
 
-Workers compute with the backend of `treetap.native.arithmetic` that their party used when it made them.
-
-What the server has imported, all share: of the 27 MB that an idle worker holds 2 are its own.
+A kernel is a row of units of work, each far shorter than the shortest `silence_s`; `finish_unit` marks the end of one.
+A kernel that finishes none for that long hangs. No thread can be ended from outside, so the party ends with it, is
+started again by who runs it, and its jobs are resumed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
-from treetap.native import arithmetic
-from treetap.process.fork_server import ForkServer
+import gmpy2
+
+from treetap.errors import Interrupted
 from treetap.process.together import together
-from treetap.usage import Usage, measure_process
-from treetap.workers.calls import make_ready
-from treetap.workers.worker import Lease, Worker, WorkerProcess
+from treetap.usage import FINISHED, LOOKS, finish_unit
 
 T = TypeVar("T")
 
 
 class Engine(Protocol):
-    """Workers of computation with memory, as one attempt at a job uses them."""
+    """Workers of computation."""
 
     workers: int
 
     async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
-        """Run `kernel(state, *args)` in a worker, after every earlier call to that worker.
+        """Run `kernel(*args)` in a worker, after every earlier call to that worker.
 
         Raises:
-            Interrupted: the worker died or hung, or was started again since this attempt began.
-            Exception: whatever the kernel raised, as the same type.
+            Interrupted: the workers have been closed.
+            Exception: whatever the kernel raised.
         """
         ...
 
-    def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-        """Have every worker run `kernel(state, *args)`, which frees memory or prepares a later call; do not wait."""
-        ...
-
-
-class EngineHost(Protocol):
-    """A party's workers, for all its jobs."""
-
-    def lease(self) -> Engine:
-        """The workers for one attempt, which does not outlive their memory."""
-        ...
-
-    def usage(self) -> list[Usage]:
-        """Memory and time of each worker process so far; empty without processes. Never waits for a busy worker."""
+    def begin(self, worker: int, kernel: Callable[..., Any], *args: Any) -> None:
+        """The same without waiting for it, to prepare a later call."""
         ...
 
     async def close(self) -> None:
-        """End the workers and forget their memory; calls still under way end with Interrupted."""
+        """End the workers; calls that wait end with Interrupted, and a kernel under way goes on to its end."""
         ...
-
-
-async def await_workers(host: EngineHost) -> None:
-    """Wait until every worker answers.
-
-    Raises:
-        BadInput: a worker cannot compute with the backend that it is to use.
-        Interrupted: a worker died or hung.
-    """
-    await call_all(host.lease(), _answer)
-
-
-def make(state: dict[str, Any], name: str, kind: Callable[..., Any], *args: Any) -> None:
-    """A kernel: have `kind(*args)` in a worker's memory by this name."""
-    state[name] = kind(*args)
-
-
-def on(state: dict[str, Any], name: str, method: Callable[..., T], *args: Any) -> T:
-    """A kernel: call a method of what a worker's memory has by this name."""
-    return method(state[name], *args)
-
-
-def drop(state: dict[str, Any], name: str) -> None:
-    """A kernel: have nothing in a worker's memory by this name any more."""
-    state.pop(name, None)
 
 
 class InWorkers:
-    """What the workers of an engine have in memory by one name, until `close`."""
+    """A part in the memory of each worker of an engine, until `close`."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
-        self._engine, self._name = engine, name
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._parts: list[Any] = []
 
     async def close(self) -> None:
         """Free the workers' memory."""
-        self._engine.forget(drop, self._name)
+        self._parts = []
 
     async def _make(self, kind: Callable[..., Any], *args: Any) -> None:
         """Have `kind(*args)` in every worker."""
-        await call_all(self._engine, make, self._name, kind, *args)
+        workers = range(self._engine.workers)
+        self._parts = await together(*(self._engine.call(worker, kind, *args) for worker in workers))
+
+    async def _share(self, kind: Callable[..., Any], *args: Any) -> None:
+        """Have one `kind(*args)` for all workers, which none of them changes."""
+        self._parts = [await self._engine.call(0, kind, *args)] * self._engine.workers
 
     def _on(self, worker: int, method: Callable[..., T], *args: Any) -> Coroutine[Any, Any, T]:
-        """Call a method of what a worker has."""
-        return self._engine.call(worker, on, self._name, method, *args)
+        """Call a method of a worker's part."""
+        return self._engine.call(worker, method, self._parts[worker], *args)
 
     async def _on_all(self, method: Callable[..., T], *args: Any) -> list[T]:
         return await together(*(self._on(worker, method, *args) for worker in range(self._engine.workers)))
@@ -120,90 +88,94 @@ class InWorkers:
         return [(worker, first, last) for worker, (first, last) in enumerate(bounds) if last > first]
 
 
-async def call_all(engine: Engine, kernel: Callable[..., Any], *args: Any) -> None:
-    """Run `kernel(state, *args)` in every worker."""
-    await together(*(engine.call(worker, kernel, *args) for worker in range(engine.workers)))
-
-
 class InProcessEngine:
-    """One worker that runs each kernel at once in the caller: for simulators and for very small computations."""
+    """Workers that run each kernel at once in the caller: for simulators and for very small computations."""
 
-    workers = 1
-
-    def __init__(self) -> None:
-        self._state: dict[str, Any] = {}
+    def __init__(self, workers: int = 1) -> None:
+        self.workers = workers
 
     async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
-        if worker != 0:
-            raise ValueError(f"an in-process engine has worker 0 only, not {worker}")
-        return kernel(self._state, *args)
+        if not 0 <= worker < self.workers:
+            raise ValueError(f"there is no worker {worker}")
+        return kernel(*args)
 
-    def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-        kernel(self._state, *args)
-
-    def lease(self) -> Engine:
-        return self
-
-    def usage(self) -> list[Usage]:
-        return []
+    def begin(self, worker: int, kernel: Callable[..., Any], *args: Any) -> None:
+        del worker
+        kernel(*args)
 
     async def close(self) -> None:
-        self._state.clear()
+        """Nothing is left."""
 
 
-class ProcessEngine:
-    """One forked process per worker. `silence_s`: seconds without a finished unit of work after which one hangs."""
+class ThreadEngine:
+    """One thread per worker. `silence_s`: seconds without a finished unit of work after which a kernel hangs.
 
-    def __init__(
-        self,
-        workers: int,
-        silence_s: float,
-        modules: Sequence[str] = (),
-        forks: ForkServer | None = None,
-        *,
-        name: str = "compute worker {}",
-        remedy: str = "if it dies again, run this party with fewer workers",
-    ) -> None:
-        """`modules`: what each worker imports when it starts, so that its first kernel does not wait for it.
+    `hung` is told of it, once and in another thread, by a sentence that names the kernel.
+    """
 
-        `forks`: a server that has imported them, or is about to; None: one of this engine's own. The engine closes it.
-        `name`, `remedy`: of a worker by its number, and against its death, in errors.
-        """
+    def __init__(self, workers: int, silence_s: float, hung: Callable[[str], object]) -> None:
         if workers < 1:
             raise ValueError("an engine needs at least one worker")
-        self.workers, self._silence_s, self._name, self._remedy = workers, silence_s, name, remedy
-        self._modules = tuple(modules)
-        self._forks = forks or ForkServer((WorkerProcess.__module__, *self._modules))
-        self.started: list[Worker] = []
+        self.workers, self._silence_s, self._hung = workers, silence_s, hung
+        self._threads = [ThreadPoolExecutor(1, f"compute-{worker}", _release_the_lock) for worker in range(workers)]
+        self._at_work: dict[int, Callable[..., Any]] = {}  # by the number of its thread
+        self._awaited = set[asyncio.Future[Any]]()
+        self._closed = False
+        threading.Thread(target=self._watch, name="compute-watch", daemon=True).start()
 
-    def start(self) -> None:
-        """Have the workers forked."""
-        if self.started:
-            raise RuntimeError("the engine has been started")
-        prepare = partial(make_ready, arithmetic.in_use(), self._modules)
-        begin = partial(WorkerProcess, self._forks, prepare, self._remedy)
-        self.started = [
-            Worker(self._name.format(worker), self._silence_s, partial(begin, worker)) for worker in range(self.workers)
-        ]
+    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+        closed = Interrupted(f"compute worker {worker} has been closed")
+        if self._closed:
+            raise closed
+        answer = asyncio.wrap_future(self._threads[worker].submit(self._run, kernel, *args))
+        self._awaited.add(answer)
+        answer.add_done_callback(self._awaited.discard)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._closed and not (task and task.cancelling()):
+                raise closed from None
+            raise
+
+    def begin(self, worker: int, kernel: Callable[..., Any], *args: Any) -> None:
+        if not self._closed:
+            self._threads[worker].submit(self._run, kernel, *args)
 
     async def close(self) -> None:
-        for worker in self.started:
-            worker.stop_watching()
-        await asyncio.gather(*(asyncio.to_thread(worker.close) for worker in self.started))
-        await asyncio.to_thread(self._forks.close)
+        self._closed = True
+        for thread in self._threads:
+            thread.shutdown(wait=False, cancel_futures=True)
+        for answer in list(self._awaited):
+            answer.cancel()
 
-    def lease(self) -> Lease:
-        return Lease(self.started)
+    def _run(self, kernel: Callable[..., T], *args: Any) -> T:
+        """Run a kernel where the watch sees it."""
+        me = threading.get_ident()
+        self._at_work[me] = kernel
+        finish_unit()
+        try:
+            return kernel(*args)
+        finally:
+            del self._at_work[me]
 
-    def usage(self) -> list[Usage]:
-        # not through the workers, which may be busy; zero of one that is not forked yet
-        return [measure_process(worker.incarnation.known_pid) for worker in self.started]
+    def _watch(self) -> None:
+        """Look at kernels under way, as long as there may be some.
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the workers, by worker; waits until they are forked."""
-        return [worker.incarnation.pid for worker in self.started]
+        Looks are counted, and not seconds: a process that was suspended finds no kernel silent when it goes on.
+        """
+        seen: dict[int, tuple[int, int]] = {}  # units that a thread has finished, and looks that found no more
+        while self._at_work or not self._closed:
+            time.sleep(self._silence_s / LOOKS)
+            for thread, kernel in list(self._at_work.items()):
+                finished, looks = seen.get(thread, (-1, 0))
+                looks = looks + 1 if finished == FINISHED[thread] else 0
+                seen[thread] = FINISHED[thread], looks
+                if looks == LOOKS:
+                    name = f"{kernel.__module__}.{kernel.__qualname__}"
+                    self._hung(f"the kernel {name} has finished no unit of work for {self._silence_s:g} s")
 
 
-def _answer(_state: dict[str, Any]) -> None:
-    """A kernel that does nothing."""
+def _release_the_lock() -> None:
+    """Let GMP's powers run beside other threads: each thread of gmpy2 has settings of its own."""
+    gmpy2.get_context().allow_release_gil = True

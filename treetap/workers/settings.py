@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 #: What Ray counts by itself, and the key that reserves it; None: what a worker does not use.
 _COUNTED = {"CPU": "cluster.cpus", "memory": "cluster.memory", "GPU": None, "object_store_memory": None}
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-#: Most workers of a party: processes here, and actors of a cluster.
-MOST_PROCESSES, MOST_ON_CLUSTER = 256, 1024
+#: Most workers of a party: threads of its process, and actors of a cluster.
+MOST_THREADS, MOST_ON_CLUSTER = 256, 1024
 
 
 def _check_head(address: str) -> str:
@@ -88,8 +88,8 @@ class WorkerSettings(Strict):
     """Place of a feature party's sums by `scheme = "lattice"`: "process", on this machine; "ray", on a Ray cluster of
     this party (extra `cluster`). The model is the same, bit for bit. All else is computed on this machine.
     """
-    workers: Annotated[int, Field(ge=1, le=MOST_PROCESSES)] | None = None
-    """Worker processes of this machine; by default as many as processors it may use, at most 256."""
+    workers: Annotated[int, Field(ge=1, le=MOST_THREADS)] | None = None
+    """Threads of this party that compute; by default as many as processors it may use, at most 256."""
     cluster: ClusterConfig | None = None
     """With "ray": the cluster."""
 

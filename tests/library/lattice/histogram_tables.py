@@ -101,9 +101,8 @@ async def ends(
     """Both ends on engines with that many workers."""
     parameters, slots = sizes(len(codes), shapes, queries, outputs)
     async with workers(holding) as own, workers(summing) as others:
-        holder = HistogramKeyHolder(own, parameters, slots, SEED, "t")
-        sums = HistogramSums(others, parameters, SEED, codes, shapes, "t")
-        await holder.start()
+        holder = HistogramKeyHolder(own, parameters, slots, SEED)
+        sums = HistogramSums(others, parameters, SEED, codes, shapes)
         await sums.start()
         yield Ends(holder, sums, sum(shape.sums for shape in shapes))
         await sums.close()

@@ -105,7 +105,7 @@ def test_without_flooding_the_owner_tests_its_guesses_against_the_noise():
         kept = [place for place, on in enumerate(guess) if on]
         return [np.array([True])] * len(kept), [sent[place] for place in kept]
 
-    refreshed = SCHEME.ciphertext(masked().partial()[2][0])
+    refreshed = masked()._sums[0]
     finished = SCHEME.ciphertext(masked().finish()[0])
     against = {
         name: [budgets([of_guess(guess)[0]], of_guess(guess)[1], returned)[0] for guess in guesses]

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from tests.library.lattice.histogram_tables import LARGEST, SEED, SHAPES, Ends, drawn, ends, plain_sums, sizes
-from tests.many_workers import ManyWorkers
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.lattice import histogram_key_holder, histogram_scheme, histogram_sums
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES, HistogramKeyHolder
@@ -87,12 +86,11 @@ async def test_sums_over_many_workers_and_bins_are_carried() -> None:
     codes, values = np.arange(records)[:, np.newaxis] % each % bins, np.ones((records, 3), dtype=np.int64)
     agreed = HistogramParameters.choose(records, slots.widths, bins + 1, bins - 1, 4)
     assert agreed.word_bits >= 39  # narrower words would not show it
-    holder = HistogramKeyHolder(InProcessEngine(), agreed, slots, SEED, "t")
+    holder = HistogramKeyHolder(InProcessEngine(), agreed, slots, SEED)
     sums, order = (
-        HistogramSums(ManyWorkers(workers), agreed, SEED, codes, [Shape(bins, False)], "t"),
+        HistogramSums(InProcessEngine(workers), agreed, SEED, codes, [Shape(bins, False)]),
         np.arange(bins - 1),
     )
-    await holder.start()
     await sums.start()
     async for first, count, words in holder.encrypt(values, seed(1)):
         width = len(words) // count
@@ -282,7 +280,7 @@ def test_codes_that_are_none_of_the_columns() -> None:
         ([[0], [0]], [Shape(256, True)]),
     ):
         with pytest.raises(ValueError, match="bin"):
-            asyncio.run(HistogramSums(InProcessEngine(), parameters, SEED, np.array(codes), shapes, "t").start())
+            asyncio.run(HistogramSums(InProcessEngine(), parameters, SEED, np.array(codes), shapes).start())
 
 
 async def test_a_value_that_does_not_fit_is_not_encrypted() -> None:
@@ -329,11 +327,8 @@ def test_secrets_are_forgotten_after_every_call(monkeypatch: pytest.MonkeyPatch)
                 assert not any(
                     np.asarray(part).any() for part in vars(secrets).values() if isinstance(part, np.ndarray)
                 )
-            engine = both.holder._engine
-            (job,) = engine._state.values()
-            assert not any(value == query for value in vars(job).values())
-        assert engine._state == {}
-        assert both.sums._engine._state == {}
+            assert query not in vars(both.holder).values()
+        assert both.sums._parts == []
 
     run(main())
 

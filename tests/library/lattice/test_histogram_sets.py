@@ -59,10 +59,7 @@ async def _ends(
 ) -> AsyncIterator[_Ends]:
     parameters, slots = sizes(records, shapes, outputs=outputs)
     async with workers(holding) as own, workers(summing) as others:
-        both = _Ends(
-            HistogramKeyHolder(own, parameters, slots, SEED, "t"), HistogramSets(others, parameters, SEED, "t")
-        )
-        await both.holder.start()
+        both = _Ends(HistogramKeyHolder(own, parameters, slots, SEED), HistogramSets(others, parameters, SEED))
         await both.sets.start()
         yield both
         await both.sets.close()
@@ -114,7 +111,7 @@ async def test_noise_is_added_to_the_sums_at_their_places() -> None:
 @pytest.mark.parametrize(
     ("holding", "summing", "blocks"), [(0, 2, (0, 2)), (2, 3, (0, 1, 2)), (1, 1, (1,)), (2, 0, (2, 3))]
 )
-async def test_blocks_on_worker_processes(holding: int, summing: int, blocks: tuple[int, ...]) -> None:
+async def test_blocks_on_threads(holding: int, summing: int, blocks: tuple[int, ...]) -> None:
     """Nodes whose records lie in some blocks alone: the sums of integers, at any number of workers."""
     records = 3 * DEGREE + 17
     _, values = drawn(np.random.default_rng(5), records, SHAPES[:6])
@@ -232,10 +229,10 @@ async def test_workers_forget() -> None:
     async with _ends(60, SMALL) as both:
         await both.send(values)
         await both.sets.answer(np.arange(60), codes, SMALL, np.arange(6))
-        (job,) = both.sets._engine._state.values()
+        (job,) = both.sets._parts
         kept = [value for value in vars(job).values() if isinstance(value, np.ndarray)]
         assert not any(array.dtype == np.int8 for array in kept)
-    assert both.sets._engine._state == {}
+    assert both.sets._parts == []
 
 
 async def _totals(workers: int, records: int, shapes: list[Shape], codes: Ints, words: list[Any], rows: Ints) -> Any:
@@ -260,8 +257,7 @@ async def test_totals_over_shards_are_those_of_one_worker(workers: int, monkeypa
     monkeypatch.setattr(histogram_shards, "CELLS_PER_ANSWER", 2)
 
     parameters, slots = sizes(records, SHAPES)
-    holder = HistogramKeyHolder(InProcessEngine(), parameters, slots, SEED, "t")
-    await holder.start()
+    holder = HistogramKeyHolder(InProcessEngine(), parameters, slots, SEED)
     words = [part async for part in holder.encrypt(values, QUERY)]
     for rows in (np.arange(records), np.flatnonzero(rng.random(records) < 0.3), np.arange(3), np.arange(0)):
         one = await _totals(1, records, SHAPES, codes, words, rows)

@@ -7,13 +7,13 @@ import asyncio
 import numpy as np
 import pytest
 
-from tests.library.engines import started
+from tests.library.engines import workers
 from treetap.errors import Malformed, OutOfOrder, PlaintextOverflow
 from treetap.lattice.columns import FixedPoint, label_columns
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
 from treetap.lattice.parameters import PARTIAL_SUMS, Parameters
 from treetap.lattice.scheme import LatticeKey
-from treetap.workers.engines import InProcessEngine, ProcessEngine
+from treetap.workers.engines import InProcessEngine
 
 pytestmark = pytest.mark.real_time
 
@@ -24,9 +24,9 @@ RNG = np.random.default_rng(3)
 
 async def federation(engines, blocks, masks, outputs):
     """Masked sums (blocks, outputs, n) through an owner and a member on their own workers."""
-    owner = LatticeKeyHolder(engines[0].lease(), KEY, "t")
-    member = LatticeMember(engines[1].lease(), PARAMETERS, KEY.public_bytes(), "t", outputs)
-    await asyncio.gather(owner.start(), member.start())
+    owner = LatticeKeyHolder(engines[0], KEY)
+    member = LatticeMember(engines[1], PARAMETERS, KEY.public_bytes(), outputs)
+    await member.start()
     sums = []
     for number, (values, kept) in enumerate(zip(blocks, masks, strict=True)):
         groups = [values[at : at + 2 * outputs] for at in range(0, len(values), 2 * outputs)]
@@ -37,8 +37,6 @@ async def federation(engines, blocks, masks, outputs):
             turn += 2
         sums.append(await owner.open(await member.finish(number), values.shape[1]))
     await asyncio.gather(owner.close(), member.close())
-    for engine in engines:
-        await engine.close()
     return np.array(sums)
 
 
@@ -47,35 +45,25 @@ async def test_a_sum_has_parts_of_no_more_workers_than_it_may():
     taken = []
 
     class Many(InProcessEngine):
-        workers = 2 * PARTIAL_SUMS
-
         async def call(self, worker, kernel, *args):
             taken.append(worker)
 
-    member = LatticeMember(Many(), PARAMETERS, KEY.public_bytes(), "t", 1)
+    member = LatticeMember(Many(2 * PARTIAL_SUMS), PARAMETERS, KEY.public_bytes(), 1)
+    member._parts = [None] * member._engine.workers
     for _ in range(3 * PARTIAL_SUMS):
         await member.add(0, [], [], [])
     assert set(taken) == set(range(PARTIAL_SUMS))
 
 
 @pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize("processes", [False, True])
-def test_sums_over_lanes_are_right(processes):
-    """Two blocks of two outputs, dealt out to one worker in this process or to two worker processes, open to
-    the sums.
-    """
+@pytest.mark.parametrize("threads", [0, 2])
+async def test_sums_over_lanes_are_right(threads):
+    """Two blocks of two outputs, dealt out to one worker at once or to two threads, open to the sums."""
     blocks = RNG.integers(-500, 500, (2, 12, 40))
     masks = RNG.random((2, 6, 40)) < 0.5
-
-    async def run():
-        engines = [ProcessEngine(2, 20.0) if processes else InProcessEngine() for _ in range(2)]
-        if processes:
-            for engine in engines:
-                engine.start()
-        return await federation(engines, blocks, masks, 2)
-
     expected = (blocks.reshape(2, 6, 2, 40) * masks[:, :, None]).sum(axis=1)
-    assert asyncio.run(run()).tolist() == expected.tolist()
+    async with workers(threads) as own, workers(threads) as others:
+        assert (await federation((own, others), blocks, masks, 2)).tolist() == expected.tolist()
 
 
 async def test_the_owner_reads_only_a_little_ahead():
@@ -87,8 +75,7 @@ async def test_the_owner_reads_only_a_little_ahead():
             taken.append(place)
             yield np.full((1, 3), place)
 
-    owner = LatticeKeyHolder(InProcessEngine(), KEY, "t")
-    await owner.start()
+    owner = LatticeKeyHolder(InProcessEngine(), KEY)
     stream = owner.encrypt(groups())
     await anext(stream)
     assert len(taken) <= IN_FLIGHT_PER_WORKER + 1
@@ -98,7 +85,7 @@ async def test_the_owner_reads_only_a_little_ahead():
 async def test_a_chain_over_lanes():
     """A first member passes columns on for two outputs in order."""
     engine = InProcessEngine()
-    member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t", 2)
+    member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), 2)
     await member.start()
     columns = RNG.integers(-500, 500, (4, 30))
     masks = RNG.random((2, 30)) < 0.5
@@ -110,8 +97,8 @@ async def test_a_chain_over_lanes():
 
 async def test_a_dropped_block_begins_anew():
     """Ciphertexts added to a block that broke off are in no later sum, on either of two workers."""
-    async with started(2) as engine:
-        member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t")
+    async with workers(2) as engine:
+        member = LatticeMember(engine, PARAMETERS, KEY.public_bytes())
         await member.start()
         mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
         for _ in range(3):
@@ -124,11 +111,11 @@ async def test_a_dropped_block_begins_anew():
 
 
 @pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize("processes", [False, True])
-async def test_randomness_that_is_drawn_ahead_is_in_one_sum_only(processes):
+@pytest.mark.parametrize("threads", [0, 2])
+async def test_randomness_that_is_drawn_ahead_is_in_one_sum_only(threads):
     """Sums with noise drawn ahead, sums without and dropped ones open alike; two of the same column differ."""
-    async with started(2 if processes else 0) as engine:
-        member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t", 2)
+    async with workers(threads) as engine:
+        member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), 2)
         member.prepare()  # before the key is there: nothing to draw for
         await member.start()
         mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
@@ -168,9 +155,9 @@ def test_an_ensemble_is_scored_within_tolerance():
         exact += tree[np.where(left[1], 1 - left[2], 3 - left[3])]
 
     async def run():
-        owner = LatticeKeyHolder(InProcessEngine(), key, "t")
-        member = LatticeMember(InProcessEngine(), parameters, key.public_bytes(), "t")
-        await asyncio.gather(owner.start(), member.start())
+        owner = LatticeKeyHolder(InProcessEngine(), key)
+        member = LatticeMember(InProcessEngine(), parameters, key.public_bytes())
+        await member.start()
         place = 0
         async for ciphertexts in owner.encrypt(columns):
             await member.add(0, masks[place], ciphertexts, [(0, 0), (1, 0)])
@@ -183,10 +170,10 @@ def test_an_ensemble_is_scored_within_tolerance():
 
 async def test_errors_come_back_from_a_lane():
     """What does not fit, a wrong count, a broken ciphertext and too many columns raise here as they do there."""
-    async with started(1) as engine:
-        owner = LatticeKeyHolder(engine.lease(), KEY, "t")
-        member = LatticeMember(engine.lease(), PARAMETERS, KEY.public_bytes(), "t")
-        await asyncio.gather(owner.start(), member.start())
+    async with workers(1) as engine:
+        owner = LatticeKeyHolder(engine, KEY)
+        member = LatticeMember(engine, PARAMETERS, KEY.public_bytes())
+        await member.start()
         with pytest.raises(PlaintextOverflow):
             await anext(owner.encrypt([np.array([[2**40]])]))
         mask = np.ones((1, 3), dtype=bool)

@@ -117,6 +117,8 @@ def test_the_end_of_a_reader_is_an_error_of_the_table(number: int, says: str, tm
     with source.opened():
         reader = source._kept
         assert reader is not None
+        source.fields()
+        assert reader._process.answered
         os.kill(reader._process.pid, number)
         with pytest.raises(DataError, match=says):
             source.fields()

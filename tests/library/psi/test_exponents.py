@@ -65,8 +65,8 @@ def test_another_one_is_drawn_in_their_place(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_exponent_can_be_exchanged() -> None:
     """Raising by new over old takes the old one away and puts the new one on."""
     old, new, ids = Exponent.draw(), Exponent.draw(), Ids.of(["a", "b"]).packed()
-    exchanged = lists.raise_points({}, new.over(old).for_kernel(), lists.blind({}, old.for_kernel(), *ids))
-    assert exchanged == lists.blind({}, new.for_kernel(), *ids)
+    exchanged = lists.raise_points(new.over(old).for_kernel(), lists.blind(old.for_kernel(), *ids))
+    assert exchanged == lists.blind(new.for_kernel(), *ids)
 
 
 def test_exponents_are_not_shown() -> None:

@@ -156,10 +156,10 @@ def test_raising_commutes_and_keeps_the_order(ids: list[str]) -> None:
     blinded = set()
     for name in ("gmpy2", *HERE):
         arithmetic.use(name)
-        first = lists.blind({}, one.for_kernel(), *Ids.of(ids).packed())
-        blinded.add(lists.raise_points({}, two.for_kernel(), first))
-        second = lists.blind({}, two.for_kernel(), *Ids.of(ids).packed())
-        blinded.add(lists.raise_points({}, one.for_kernel(), second))
+        first = lists.blind(one.for_kernel(), *Ids.of(ids).packed())
+        blinded.add(lists.raise_points(two.for_kernel(), first))
+        second = lists.blind(two.for_kernel(), *Ids.of(ids).packed())
+        blinded.add(lists.raise_points(one.for_kernel(), second))
     assert len(blinded) == 1
     assert len(set(_split(blinded.pop()))) == len(ids)
 
@@ -185,17 +185,17 @@ def test_what_is_no_point_of_the_group_is_refused(backend: str, bad: Callable[[]
     """Wherever it stands in a block, by raising and by checking."""
     good = _hashes(9)
     for block in (bad() + good, good + bad()):
-        for refuse in (lambda block=block: lists.raise_points({}, Exponent.draw().for_kernel(), block),
-                       lambda block=block: lists.check_points({}, block)):  # fmt: skip
+        for refuse in (lambda block=block: lists.raise_points(Exponent.draw().for_kernel(), block),
+                       lambda block=block: lists.check_points(block)):  # fmt: skip
             with pytest.raises(Malformed, match="a blinded identifier is not a point of the group"):
                 refuse()
-    assert lists.check_points({}, good) == good
+    assert lists.check_points(good) == good
 
 
 def test_half_a_point_is_refused(backend: str) -> None:
     """A block whose length is no multiple of a point's."""
     with pytest.raises(Malformed, match="33 bytes are not a whole number"):
-        lists.raise_points({}, Exponent.draw().for_kernel(), bytes(33))
+        lists.raise_points(Exponent.draw().for_kernel(), bytes(33))
 
 
 def test_blinded_points_have_one_form_whatever_the_id(backend: str) -> None:
@@ -206,7 +206,7 @@ def test_blinded_points_have_one_form_whatever_the_id(backend: str) -> None:
     bits of the id that no exponent hides.
     """
     ids = [f"id {number}" for number in range(40)]
-    for point in _split(lists.blind({}, Exponent.draw().for_kernel(), *Ids.of(ids).packed())):
+    for point in _split(lists.blind(Exponent.draw().for_kernel(), *Ids.of(ids).packed())):
         u = int.from_bytes(point, "little")
         assert is_member(point)
         assert is_square(u)
@@ -217,9 +217,9 @@ def test_every_point_is_any_ids_point_under_some_exponent(backend: str) -> None:
     """Raising by s is undone by raising by 1/s: it permutes the group, so that a uniform s leaves nothing of the id."""
     points = _hashes(12)
     exponent = Exponent.draw()
-    there = lists.raise_points({}, exponent.for_kernel(), points)
+    there = lists.raise_points(exponent.for_kernel(), points)
     back = Exponent(1).over(exponent)
-    assert lists.raise_points({}, back.for_kernel(), there) == points
+    assert lists.raise_points(back.for_kernel(), there) == points
 
 
 def test_fresh_exponents_make_two_ids_alike() -> None:
@@ -240,7 +240,7 @@ def test_secrets_stay_out_of_errors(backend: str) -> None:
     """A refused block names neither a point nor the exponent."""
     exponent, point = Exponent.draw(), secrets.token_bytes(31) + b"\xff"
     with pytest.raises(Malformed) as refused:
-        lists.raise_points({}, exponent.for_kernel(), point)
+        lists.raise_points(exponent.for_kernel(), point)
     said = str(refused.value)
     assert point.hex() not in said
     assert exponent.for_kernel().hex() not in said

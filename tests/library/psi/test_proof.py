@@ -41,7 +41,7 @@ def curve(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cu
 def lists(curve: Curve) -> Lists:
     """A list, what it becomes, and signs."""
     points = curve.hash_points(b"".join(uniform_bytes(bytes([number % 256, 1])) for number in range(COUNT)))[: 32 * 250]
-    return points, *kernels.raise_signed({}, EXPONENT.for_kernel(), points)
+    return points, *kernels.raise_signed(EXPONENT.for_kernel(), points)
 
 
 def _numbers(block: bytes) -> list[int]:
@@ -53,7 +53,7 @@ def _summed(points: bytes, signs: bytes, part: int = 97) -> bytes:
     sums = Sums(NUMBERS)
     for first in range(0, len(signs), part):
         block = points[32 * first : 32 * (first + part)]
-        sums.add(kernels.check_summed({}, block, signs[first : first + part], NUMBERS, first))
+        sums.add(kernels.check_summed(block, signs[first : first + part], NUMBERS, first))
     return sums.encoded()
 
 
@@ -76,18 +76,18 @@ def test_a_list_is_summed_where_it_is_made(lists: Lists) -> None:
     made, sums = Sums(NUMBERS), bytearray()
     for first in range(0, 40, 16):
         texts = packed.take(np.arange(first, min(first + 16, 40))).packed()
-        block, part = kernels.blind_summed({}, EXPONENT.for_kernel(), *texts, NUMBERS, first)
+        block, part = kernels.blind_summed(EXPONENT.for_kernel(), *texts, NUMBERS, first)
         made.add(part)
         sums += block
-    assert sums == kernels.blind({}, EXPONENT.for_kernel(), *packed.packed())
+    assert sums == kernels.blind(EXPONENT.for_kernel(), *packed.packed())
     assert made.encoded() == _summed(bytes(sums), bytes(40))
-    again, block = kernels.raise_summed({}, OTHER.for_kernel(), raised, signs, NUMBERS, 0)
+    again, block = kernels.raise_summed(OTHER.for_kernel(), raised, signs, NUMBERS, 0)
     made = Sums(NUMBERS)
     made.add(block)
     assert made.encoded() == _summed(raised, signs)
-    assert again == kernels.raise_points({}, OTHER.for_kernel(), raised)
+    assert again == kernels.raise_points(OTHER.for_kernel(), raised)
     with pytest.raises(Malformed, match="is not a point of the group"):
-        kernels.check_summed({}, points[:32] + bytes(32), bytes(2), NUMBERS, 0)
+        kernels.check_summed(points[:32] + bytes(32), bytes(2), NUMBERS, 0)
 
 
 @pytest.mark.second_tier(but=1)
@@ -144,7 +144,7 @@ def _cancelling(points: bytes, raised: bytes, signs: bytes) -> tuple[bytes, byte
 FORGED: dict[str, Callable[[Lists], Lists]] = {
     "one point of another exponent": lambda of: (
         of[0],
-        _with(of[1], 200, 32, kernels.raise_points({}, OTHER.for_kernel(), of[0][6400:6432])),
+        _with(of[1], 200, 32, kernels.raise_points(OTHER.for_kernel(), of[0][6400:6432])),
         of[2],
     ),
     "one point twice as much": lambda of: (

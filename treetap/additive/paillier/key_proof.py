@@ -24,7 +24,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import gmpy2
 from gmpy2 import mpz
@@ -120,11 +119,6 @@ def check(n: mpz, proof: bytes, bound_to: bytes, rounds: int = ROUNDS) -> None:
     ]
     if ring.numbers(power(ring, fourth, 4)) != squares:
         raise Malformed("a fourth root is none")
-
-
-def check_in_worker(_state: dict[str, Any], modulus: bytes, proof: bytes, bound_to: bytes) -> None:
-    """`check` in a worker, in as many rounds as this process makes."""
-    check(mpz.from_bytes(modulus, "big"), proof, bound_to, key_options.PROOF_ROUNDS)
 
 
 def challenges(n: mpz, w: mpz, bound_to: bytes, rounds: int = ROUNDS) -> list[mpz]:

@@ -26,7 +26,6 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 import gmpy2
 import numpy as np
@@ -217,12 +216,6 @@ class PublicKey:
 
 def _foreign() -> Malformed:
     return Malformed("a ciphertext is zero or not below n²: it was made under another key or damaged")
-
-
-@lru_cache(maxsize=2)
-def in_worker(modulus: bytes) -> PublicKey:
-    """The key in the worker, with its tables; its size was accepted where it was made or received."""
-    return PublicKey.from_bytes(modulus, allow_breakable=True)
 
 
 class TwistedObfuscators:

@@ -64,7 +64,7 @@ class SecretKey:
         return f"SecretKey({self.public.bits} bits)"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret key is not pickled, copied or stored: hand it to a worker with for_worker()")
+        raise TypeError("a secret key is not pickled, copied or stored")
 
     @classmethod
     def generate(cls, bits: int = 2048, allow_breakable: bool = False) -> SecretKey:
@@ -91,17 +91,6 @@ class SecretKey:
         if gmpy2.gcd(mpz(p) * q, (mpz(p) - 1) * (q - 1)) != 1:
             raise BadInput("these primes make no Paillier key: gcd(pq, (p-1)(q-1)) is not 1")
         return cls(int(p), int(q), allow_breakable)
-
-    def for_worker(self) -> bytes:
-        """The key for a worker process of the same party, over its private pipe: the only way by which it leaves."""
-        half = -(-self.public.bits // 8)
-        return int(self._p).to_bytes(half, "big") + int(self._q).to_bytes(half, "big")
-
-    @classmethod
-    def from_worker(cls, data: bytes) -> SecretKey:
-        """The key in the worker; its size was accepted where it was made."""
-        half = len(data) // 2
-        return cls(int.from_bytes(data[:half], "big"), int.from_bytes(data[half:], "big"), len(data) * 4 <= 512)
 
     def prove(self, bound_to: bytes) -> bytes:
         """A fresh proof that n is a Paillier–Blum modulus, as those of `generate` are; see `key_proof`."""

@@ -8,7 +8,6 @@ standard obfuscator, since its reader owns the key. Work is spread over the work
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from treetap.additive.paillier.public_key import Packer, PublicKey, TwistedObfuscators
 from treetap.errors import Malformed
@@ -23,22 +22,25 @@ class SharedSums(InWorkers):
         engine: workers that may see this party's own values.
         obfuscation: kind of the obfuscators of own ciphertexts, which a party without the key receives; see
             `treetap.additive.paillier.public_key`.
-        token: names this job in the workers' memory.
 
     Attributes:
         operations: encryptions, products ("additions") and packings so far.
     """
 
-    def __init__(self, engine: Engine, obfuscation: str, token: str) -> None:
-        super().__init__(engine, f"shared/{token}")
+    def __init__(self, engine: Engine, obfuscation: str) -> None:
+        super().__init__(engine)
         self._obfuscation = obfuscation
+        self._obfuscators: dict[PublicKey, TwistedObfuscators] = {}  # their tables take a while to make
+        self._packers: dict[tuple[PublicKey, int, int], Packer] = {}
         self.operations: dict[str, int] = {"encryptions": 0, "additions": 0, "packings": 0}
 
     async def encrypt(self, public: PublicKey, plains: Sequence[int]) -> bytes:
         """A ciphertext of each signed plaintext, |plaintext| < n/2, in order."""
-        key = public.to_bytes()
+        if public not in self._obfuscators:
+            made = await self._engine.call(0, TwistedObfuscators, public, self._obfuscation)
+            self._obfuscators[public] = made
         calls = [
-            self._engine.call(worker, _encrypt, self._name, key, self._obfuscation, list(plains[first:last]))
+            self._engine.call(worker, _encrypt, public, self._obfuscators[public], list(plains[first:last]))
             for worker, first, last in self._shares(len(plains))
         ]
         self.operations["encryptions"] += len(plains)
@@ -68,49 +70,26 @@ class SharedSums(InWorkers):
         width = public.ciphertext_bytes
         if len({len(share) for share in shares}) > 1 or any(len(share) % width for share in shares):
             raise Malformed("the parties' encrypted sums have different numbers of ciphertexts")
-        blocks = -(-len(order) // groups)
-        key = public.to_bytes()
+        blocks, kind = -(-len(order) // groups), (public, bits, groups)
+        if kind not in self._packers:
+            self._packers[kind] = await self._engine.call(0, Packer, *kind)
         calls = []
         for worker, first, last in self._shares(blocks):
             places = order[first * groups : last * groups]
             picked = [b"".join([share[place * width : (place + 1) * width] for place in places]) for share in shares]
             plains = [0] * len(places) if own is None else [own[place] for place in places]
-            calls.append(self._engine.call(worker, _add, self._name, key, bits, groups, picked, plains))
+            calls.append(self._engine.call(worker, _add, public, self._packers[kind], picked, plains))
         self.operations["additions"] += len(order) * (len(shares) - (own is None))
         self.operations["packings"] += blocks
         return b"".join(await together(*calls))
 
 
-def _obfuscators(state: dict[str, Any], name: str, key: bytes, kind: str) -> tuple[PublicKey, TwistedObfuscators]:
-    """A key and its table of obfuscators, which take a while to make."""
-    held = state.setdefault(name, {})
-    if (key, kind) not in held:
-        public = PublicKey.from_bytes(key, allow_breakable=True)  # the size was accepted where the key was received
-        held[key, kind] = public, TwistedObfuscators(public, kind)
-    key_and_obfuscators: tuple[PublicKey, TwistedObfuscators] = held[key, kind]
-    return key_and_obfuscators
-
-
-def _encrypt(state: dict[str, Any], name: str, key: bytes, kind: str, plains: Sequence[int]) -> bytes:
-    public, obfuscators = _obfuscators(state, name, key, kind)
+def _encrypt(public: PublicKey, obfuscators: TwistedObfuscators, plains: Sequence[int]) -> bytes:
     return public.write(public.encrypt(plains, obfuscators.draw(len(plains))))
 
 
-def _add(
-    state: dict[str, Any],
-    name: str,
-    key: bytes,
-    bits: int,
-    groups: int,
-    shares: Sequence[bytes],
-    plains: Sequence[int],
-) -> bytes:
-    held = state.setdefault(name, {})
-    if (key, bits, groups) not in held:
-        public = PublicKey.from_bytes(key, allow_breakable=True)
-        held[key, bits, groups] = public, Packer(public, bits, groups)
-    public, packer = held[key, bits, groups]
+def _add(public: PublicKey, packer: Packer, shares: Sequence[bytes], plains: Sequence[int]) -> bytes:
     total = public.encrypt(plains, public.ring.ones(len(plains)))
     for share in shares:
         total = public.ring.multiply(total, public.read(share))
-    return bytes(public.write(packer.pack_fresh(total)))
+    return public.write(packer.pack_fresh(total))

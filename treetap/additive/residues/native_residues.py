@@ -163,7 +163,8 @@ class _PowersOfR:
     def __init__(self, kernel: Modulus, modulus: mpz) -> None:
         self._kernel, self._modulus = kernel, modulus
         # The k-th table has R^(256^k · digit) of the digits so far; the others than the first are in Montgomery form.
-        self._tables: list[Batch] = []
+        # Threads share it: a table is replaced by a longer one, and never changed.
+        self._tables: dict[int, Batch] = {}
 
     def of(self, exponents: Places) -> Batch:
         """The powers, shape (n, limbs)."""
@@ -176,10 +177,9 @@ class _PowersOfR:
 
     def _table(self, place: int, largest: int) -> Batch:
         """The table of a digit, at least up to its largest value."""
-        if place == len(self._tables):
-            first = self._kernel.r % int(self._modulus) if place else 1
-            self._tables.append(self._kernel.constant(first)[np.newaxis])
-        table = self._tables[place]
+        table = self._tables.get(place)
+        if table is None:
+            table = self._kernel.constant(self._kernel.r % int(self._modulus) if place else 1)[np.newaxis]
         while len(table) <= largest:
             step = powmod(self._kernel.r, (len(table) << (self._BITS * place)) + 1, self._modulus)
             table = np.concatenate([table, self._kernel.products(table, self._kernel.constant(int(step)))])

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 import gmpy2
 from gmpy2 import mpz
@@ -106,7 +105,7 @@ class GainComparison:
         for public, bits, _ in tasks:
             self._check(public, bits)
         calls = [
-            self._engine.call(place % self._engine.workers, _blind, public.to_bytes(), bits, value)
+            self._engine.call(place % self._engine.workers, blinded, public, bits, value)
             for place, (public, bits, value) in enumerate(tasks)
         ]
         return await together(*calls)
@@ -127,11 +126,6 @@ class GainComparison:
                 f"a comparison of gains takes {self._width} ciphertexts of {public.ciphertext_bytes} bytes, not "
                 f"{len(block)} bytes"
             )
-
-
-def _blind(state: dict[str, Any], key: bytes, bits: bytes, value: int) -> bytes:
-    del state
-    return blinded(PublicKey.from_bytes(key, allow_breakable=True), bits, value)  # the size was accepted when it came
 
 
 def _open(key: HeldKey, block: bytes) -> bool:

@@ -1,19 +1,15 @@
-"""Kernels of one worker over the ciphertexts that it holds, for the sums of one tree and of a forest.
-
-Every kernel takes the worker's memory and the name that a tree, or a pool of ciphertexts for all trees, has there.
-"""
+"""Kernels of one worker over the ciphertexts that it holds, for the sums of one tree and of a forest."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from treetap.additive.paillier.public_key import Packer, PublicKey, in_worker
+from treetap.additive.paillier.public_key import Packer, PublicKey
 from treetap.additive.residues.batches import Batch
 from treetap.additive.sums.joint_cells import BinProducts, Codes, RootCells, bin_products
 from treetap.process.together import together
@@ -22,32 +18,25 @@ from treetap.trees.slots import Slots
 from treetap.workers.engines import Engine, InWorkers
 
 
-@dataclass(frozen=True)
-class Tree:
-    """A worker's parameters of a tree."""
-
-    public: bytes
-    bits: int
-    per_plaintext: int
-    radices: list[int]
-    root_groups: list[tuple[int, ...]]
-    joint_cells: bool
-
-
 class Held:
     """Ciphertexts in a worker, in the order in which they came, with the key and the layout of slots.
 
     They are factors: only products by cells are taken of them.
     """
 
-    def __init__(self, public: bytes, bits: int, per_plaintext: int) -> None:
-        self.public = in_worker(public)
-        self.packer = Packer(self.public, bits, per_plaintext)
+    def __init__(self, public: PublicKey, bits: int, per_plaintext: int) -> None:
+        self.public = public
+        self.packer = Packer(public, bits, per_plaintext)
         self.count = 0
         self._blocks: list[Batch] = []
 
-    def append(self, ciphertexts: bytes) -> Batch:
-        """Keep a block; its numbers."""
+    def keep(self, ciphertexts: bytes) -> int:
+        """Keep a block; place of its first ciphertext."""
+        start = self.count
+        self._append(ciphertexts)
+        return start
+
+    def _append(self, ciphertexts: bytes) -> Batch:
         values = self.public.read_factors(ciphertexts)
         self._blocks.append(values)
         self.count += len(values)
@@ -66,111 +55,92 @@ class Held:
             self._blocks = [joined]
         return self._blocks[0]
 
+    def bins(self, nodes: list[tuple[npt.NDArray[np.int64], Codes]], radices: list[int]) -> tuple[bytes, int]:
+        """Part (a), from the places and bins of each node's records: (bins node-major, products computed).
 
-class WorkerState(Held):
-    """A worker's state of a tree: its records' ciphertexts and bins, and the root's cells."""
+        A place that occurs twice counts twice.
+        """
+        return self._written(bin_products(self.public.ring, self.values, nodes, radices))
 
-    def __init__(self, tree: Tree) -> None:
-        super().__init__(tree.public, tree.bits, tree.per_plaintext)
-        self.tree = tree
-        self.codes: list[Codes] = []
-        self.root = RootCells(self.public.ring, tree.root_groups, tree.radices)
+    def _written(self, products: BinProducts) -> tuple[bytes, int]:
+        """Bins as bytes, an empty one as the trivial ciphertext 1; products computed."""
+        return self.public.write_products(products.values, products.factors), products.computed
 
+    def left_sums(self, partial: list[bytes], shapes: list[Shape]) -> tuple[bytes, int]:
+        """Part (b): merge the workers' bins of consecutive features, make candidates; (left sums, products computed).
 
-def open_tree(state: dict[str, Any], name: str, tree: Tree) -> None:
-    """Make room for a tree."""
-    state[name] = WorkerState(tree)
+        `shapes`: those of the features. The bins of categories that are to be partitioned stay as they are.
+        """
+        # Each worker has the bins of its own records: their products are the bins of all.
+        bins = _Sums.read(self.public, partial[0])
+        for part in partial[1:]:
+            bins.multiply(np.arange(len(bins.values)), _Sums.read(self.public, part))
+        starts = np.cumsum([0, *(shape.n_bins + shape.has_missing for shape in shapes)])[:-1]
+        first = np.cumsum([0, *(shape.sums for shape in shapes)])
+        sums = _Sums.ones(self.public, int(first[-1]))
+        kinds = {kind: [f for f, shape in enumerate(shapes) if shape.kind is kind] for kind in Kind}
+        # The label holder orders the categories of a partition itself, and gets one sum for each.
+        for f in kinds[Kind.PARTITIONS]:
+            categories = np.arange(shapes[f].n_bins)
+            sums.put(first[f] + categories, bins.take(starts[f] + categories))
+        computed = 0
+        for make, kind in ((_cuts, Kind.NUMBERS), (_against_the_rest, Kind.ONE_HOT)):
+            if chosen := kinds[kind]:
+                counts = np.array([shapes[f].n_bins for f in chosen], dtype=np.int64)
+                missing = np.array([shapes[f].has_missing for f in chosen], dtype=np.bool_)
+                computed += make(self.public, bins, sums, starts[chosen], first[:-1][chosen], counts, missing)
+        return self.public.write(sums.values), bins.computed + sums.computed + computed
 
+    def pack(self, candidates: bytes, added: Sequence[int] = ()) -> bytes:
+        """Part (c): pack consecutive candidates, each packed ciphertext under a fresh standard obfuscator.
 
-def open_pool(state: dict[str, Any], name: str, public: bytes, bits: int, per_plaintext: int) -> None:
-    """Make room for ciphertexts that stay for many trees."""
-    state[name] = Held(public, bits, per_plaintext)
-
-
-def keep(state: dict[str, Any], name: str, ciphertexts: bytes) -> int:
-    """Keep a block; place of its first ciphertext."""
-    held: Held = state[name]
-    start = held.count
-    held.append(ciphertexts)
-    return start
-
-
-def add(state: dict[str, Any], name: str, codes: Codes, ciphertexts: bytes) -> tuple[int, int]:
-    """Keep a block and multiply it into the root's cells; (place of its first ciphertext, products computed)."""
-    worker: WorkerState = state[name]
-    start = worker.count
-    values = worker.append(ciphertexts)
-    worker.codes.append(codes)
-    return start, worker.root.add(values, codes)
-
-
-def root_bins(state: dict[str, Any], name: str) -> tuple[bytes, int]:
-    """Part (a) at the root: (all bins of all features, products computed)."""
-    worker: WorkerState = state[name]
-    return _written(worker.public, worker.root.bins())
-
-
-def node_bins(
-    state: dict[str, Any], name: str, nodes: list[npt.NDArray[np.int64]], merged: Sequence[Codes] | None = None
-) -> tuple[bytes, int]:
-    """Part (a) below the root, from the places of each node's records: (bins node-major, products computed).
-
-    `merged`: for each node the bin in which the records of each bin are counted, (features, bins).
-    """
-    worker: WorkerState = state[name]
-    if len(worker.codes) > 1:
-        worker.codes = [np.concatenate(worker.codes)]
-    empty = np.empty((0, len(worker.tree.radices)), dtype=np.int64)
-    tasks = [(places, worker.codes[0][places] if len(places) else empty) for places in nodes]
-    if merged is not None:
-        every = np.arange(len(worker.tree.radices))
-        tasks = [(places, bins[every, codes]) for (places, codes), bins in zip(tasks, merged, strict=True)]
-    tree = worker.tree
-    products = bin_products(worker.public.ring, worker.values, tasks, tree.radices, tree.joint_cells)
-    return _written(worker.public, products)
+        `added`: plaintexts to add to the packed ones.
+        """
+        packed = self.packer.pack_fresh(self.public.read(candidates))
+        return self.public.write(self.public.shifted(packed, added) if added else packed)
 
 
-def pool_bins(
-    state: dict[str, Any], name: str, nodes: list[tuple[npt.NDArray[np.int64], Codes]], radices: list[int]
-) -> tuple[bytes, int]:
-    """Part (a) of a pool, from the places and bins of each node's records: (bins node-major, products computed).
+class HeldTree(Held):
+    """A worker's part of a tree: its records' ciphertexts and bins, and the root's cells."""
 
-    A place that occurs twice counts twice.
-    """
-    held: Held = state[name]
-    return _written(held.public, bin_products(held.public.ring, held.values, nodes, radices))
+    def __init__(
+        self,
+        public: PublicKey,
+        bits: int,
+        per_plaintext: int,
+        radices: list[int],
+        root_groups: list[tuple[int, ...]],
+        joint_cells: bool,
+    ) -> None:
+        super().__init__(public, bits, per_plaintext)
+        self._radices, self._joint_cells = radices, joint_cells
+        self._codes: list[Codes] = []
+        self._root = RootCells(public.ring, root_groups, radices)
 
+    def add(self, codes: Codes, ciphertexts: bytes) -> tuple[int, int]:
+        """Keep a block and multiply it into the root's cells; (place of its first ciphertext, products computed)."""
+        start = self.count
+        values = self._append(ciphertexts)
+        self._codes.append(codes.copy())
+        return start, self._root.add(values, codes)
 
-def _written(public: PublicKey, products: BinProducts) -> tuple[bytes, int]:
-    """Bins as bytes, an empty one as the trivial ciphertext 1; products computed."""
-    return public.write_products(products.values, products.factors), products.computed
+    def root_bins(self) -> tuple[bytes, int]:
+        """Part (a) at the root: (all bins of all features, products computed)."""
+        return self._written(self._root.bins())
 
+    def node_bins(self, nodes: list[npt.NDArray[np.int64]], merged: Sequence[Codes] | None = None) -> tuple[bytes, int]:
+        """Part (a) below the root, from the places of each node's records: (bins node-major, products computed).
 
-def left_sums(state: dict[str, Any], name: str, partial: list[bytes], shapes: list[Shape]) -> tuple[bytes, int]:
-    """Part (b): merge the workers' bins of consecutive features and make candidates; (left sums, products computed).
-
-    `shapes`: those of the features. The bins of categories that are to be partitioned stay as they are.
-    """
-    held: Held = state[name]
-    # Each worker has the bins of its own records: their products are the bins of all.
-    bins = _Sums.read(held.public, partial[0])
-    for part in partial[1:]:
-        bins.multiply(np.arange(len(bins.values)), _Sums.read(held.public, part))
-    starts = np.cumsum([0, *(shape.n_bins + shape.has_missing for shape in shapes)])[:-1]
-    first = np.cumsum([0, *(shape.sums for shape in shapes)])
-    sums = _Sums.ones(held.public, int(first[-1]))
-    kinds = {kind: [f for f, shape in enumerate(shapes) if shape.kind is kind] for kind in Kind}
-    # The label holder orders the categories of a partition itself, and gets one sum for each.
-    for f in kinds[Kind.PARTITIONS]:
-        categories = np.arange(shapes[f].n_bins)
-        sums.put(first[f] + categories, bins.take(starts[f] + categories))
-    computed = 0
-    for make, kind in ((_cuts, Kind.NUMBERS), (_against_the_rest, Kind.ONE_HOT)):
-        if chosen := kinds[kind]:
-            counts = np.array([shapes[f].n_bins for f in chosen], dtype=np.int64)
-            missing = np.array([shapes[f].has_missing for f in chosen], dtype=np.bool_)
-            computed += make(held.public, bins, sums, starts[chosen], first[:-1][chosen], counts, missing)
-    return held.public.write(sums.values), bins.computed + sums.computed + computed
+        `merged`: for each node the bin in which the records of each bin are counted, (features, bins).
+        """
+        if len(self._codes) > 1:
+            self._codes = [np.concatenate(self._codes)]
+        empty = np.empty((0, len(self._radices)), dtype=np.int64)
+        tasks = [(places, self._codes[0][places] if len(places) else empty) for places in nodes]
+        if merged is not None:
+            every = np.arange(len(self._radices))
+            tasks = [(places, bins[every, codes]) for (places, codes), bins in zip(tasks, merged, strict=True)]
+        return self._written(bin_products(self.public.ring, self.values, tasks, self._radices, self._joint_cells))
 
 
 def _cuts(
@@ -257,16 +227,6 @@ class _Sums:
         self.computed += int(np.count_nonzero(both))
 
 
-def pack(state: dict[str, Any], name: str, candidates: bytes, added: Sequence[int] = ()) -> bytes:
-    """Part (c): pack consecutive candidates, each packed ciphertext under a fresh standard obfuscator.
-
-    `added`: plaintexts to add to the packed ones.
-    """
-    held: Held = state[name]
-    packed = held.packer.pack_fresh(held.public.read(candidates))
-    return held.public.write(held.public.shifted(packed, added) if added else packed)
-
-
 class CandidateSums(InWorkers):
     """Parts (b) and (c) of the sums over the workers, and their account.
 
@@ -275,7 +235,6 @@ class CandidateSums(InWorkers):
         public: the label holder's key.
         slots: layout of one record's plaintext.
         records: N.
-        name: that of the ciphertexts in the workers' memory.
 
     Attributes:
         operations: products ("additions", by layout), packed ciphertexts ("packings") and fresh standard obfuscators
@@ -286,8 +245,8 @@ class CandidateSums(InWorkers):
         PlaintextOverflow: one record does not fit a plaintext of this key.
     """
 
-    def __init__(self, engine: Engine, public: PublicKey, slots: Slots, records: int, name: str) -> None:
-        super().__init__(engine, name)
+    def __init__(self, engine: Engine, public: PublicKey, slots: Slots, records: int) -> None:
+        super().__init__(engine)
         self._public, self._bits, self._slots = public, slots.bits, slots
         self._per_plaintext = slots.groups_per_plaintext(public.plain_bits)
         # The place of each record's ciphertext: its worker and its index there.
@@ -297,10 +256,9 @@ class CandidateSums(InWorkers):
         self.operations: dict[str, int] = {"additions": 0, "packings": 0, "obfuscators": 0}
         self.products = 0
 
-    async def everywhere(self, kernel: Any, *args: tuple[Any, ...]) -> list[Any]:
-        """One call per argument tuple, the k-th in worker k."""
-        calls = (self._engine.call(worker, kernel, self._name, *values) for worker, values in enumerate(args))
-        return await together(*calls)
+    async def everywhere(self, method: Any, *args: tuple[Any, ...]) -> list[Any]:
+        """One call per argument tuple, the k-th of worker k's part."""
+        return await together(*(self._on(worker, method, *values) for worker, values in enumerate(args)))
 
     async def finish(
         self,
@@ -347,7 +305,7 @@ class CandidateSums(InWorkers):
             ([part[ends[first] * width : ends[last] * width] for part in partial], tasks[first:last])
             for first, last in pairwise(cuts)
         ]
-        answers = await self.everywhere(left_sums, *args)
+        answers = await self.everywhere(Held.left_sums, *args)
         return b"".join(sums for sums, _ in answers), sum(additions for _, additions in answers)
 
     async def _pack(self, candidates: npt.NDArray[np.uint8], added: Sequence[int]) -> bytes:
@@ -358,7 +316,7 @@ class CandidateSums(InWorkers):
         parts = [
             (candidates[first * size : last * size].tobytes(), added[first:last]) for first, last in pairwise(cuts)
         ]
-        return b"".join(await self.everywhere(pack, *parts))
+        return b"".join(await self.everywhere(Held.pack, *parts))
 
     def _plaintexts(self, numbers: npt.NDArray[np.int64]) -> list[int]:
         """Numbers (sums, S), as many sums to a plaintext as fit."""

@@ -1,6 +1,6 @@
 """The key owner's batch work: encrypt a table in blocks, decrypt packed sums.
 
-Each worker holds the key, handed over by its `for_worker`, and its own fixed-base tables.
+All workers use the one key and its fixed-base tables, which are made before they do.
 """
 
 from __future__ import annotations
@@ -44,26 +44,25 @@ class KeyHolder(InWorkers):
         secret: the key.
         slots: layout of one record.
         obfuscation: "standard", "half-length" or "short-exponent", see `treetap.additive.paillier.secret_key`.
-        token: names this job in the workers' memory.
 
     Raises:
         PlaintextOverflow: not even one record fits a plaintext of this key.
     """
 
-    def __init__(self, engine: Engine, secret: SecretKey, slots: Slots, obfuscation: str, token: str) -> None:
-        super().__init__(engine, f"owner/{token}")
+    def __init__(self, engine: Engine, secret: SecretKey, slots: Slots, obfuscation: str) -> None:
+        super().__init__(engine)
         self._secret = secret
         self._slots = slots
         self._obfuscation = obfuscation
         self._groups = slots.groups_per_plaintext(secret.public.plain_bits)
 
     async def start(self) -> None:
-        """Hand the key to every worker and build its tables there.
+        """Build the key's tables.
 
         Raises:
             BadInput: the obfuscation is unknown or the key is not fit for it.
         """
-        await self._make(HeldKey, self._secret.for_worker(), self._slots, self._obfuscation)
+        await self._share(HeldKey, self._secret, self._slots, self._obfuscation)
 
     async def prove(self, bound_to: bytes) -> bytes:
         """The proof of the key's form, made in a worker; see `SecretKey.prove`."""
@@ -142,11 +141,11 @@ class KeyHolder(InWorkers):
 
 
 class HeldKey:
-    """A worker's part: the key with its tables, and the layout of a record."""
+    """The workers' part: the key with its tables, and the layout of a record."""
 
-    def __init__(self, key: bytes, slots: Slots, obfuscation: str) -> None:
-        self.secret, self._slots, self._obfuscation = SecretKey.from_worker(key), slots, obfuscation
-        self.secret.prepare(obfuscation)
+    def __init__(self, secret: SecretKey, slots: Slots, obfuscation: str) -> None:
+        self.secret, self._slots, self._obfuscation = secret, slots, obfuscation
+        secret.prepare(obfuscation)
 
     def prove(self, bound_to: bytes) -> bytes:
         """The proof of the key's form."""

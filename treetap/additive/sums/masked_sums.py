@@ -16,11 +16,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from treetap.additive.paillier.public_key import Packer, PublicKey, TwistedObfuscators, in_worker
+from treetap.additive.paillier.public_key import Packer, PublicKey, TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Cells
 from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
@@ -60,7 +59,6 @@ class EntryKeyHolder(KeyHolder):
         outputs: columns of the score.
         obfuscation: how entries are randomised, see `treetap.additive.paillier.secret_key`.
         sum_bits: an honest sum is below 2^sum_bits in size.
-        token: names this job in the workers' memory.
 
     Attributes:
         slots: layout of a plaintext, one slot for each output.
@@ -70,11 +68,9 @@ class EntryKeyHolder(KeyHolder):
         PlaintextOverflow: the outputs do not fit one plaintext of this key.
     """
 
-    def __init__(
-        self, engine: Engine, secret: SecretKey, outputs: int, obfuscation: str, sum_bits: int, token: str
-    ) -> None:
+    def __init__(self, engine: Engine, secret: SecretKey, outputs: int, obfuscation: str, sum_bits: int) -> None:
         self.slots = entry_slots(outputs)
-        super().__init__(engine, secret, self.slots, obfuscation, token)
+        super().__init__(engine, secret, self.slots, obfuscation)
         self.ciphertext_bytes = secret.public.ciphertext_bytes
         self._bound = 1 << sum_bits
         self._per_call = max(1, CALL_BYTES // self.ciphertext_bytes)
@@ -97,18 +93,6 @@ class EntryKeyHolder(KeyHolder):
         return opened
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """A worker's plan: of each incoming entry, in order, the outgoing entry it enters; and the number that go on."""
-
-    public: bytes
-    slots: Slots
-    varying: list[int]
-    constant: list[int]
-    outgoing: list[int]
-    obfuscation: str | None
-
-
 class EntryMember(InWorkers):
     """A feature party's side.
 
@@ -120,7 +104,6 @@ class EntryMember(InWorkers):
         constant: incoming entries that come once (`start`) and not for every record.
         obfuscation: how entries that go on are randomised (the next member holds no key); None at the last member,
             whose sums are packed and always get `standard` obfuscators.
-        token: names this job in the workers' memory.
 
     Attributes:
         operations: products ("additions", by layout: those of masks that keep everything), fresh obfuscators
@@ -135,29 +118,26 @@ class EntryMember(InWorkers):
         outgoing: Ints,
         constant: Ints,
         obfuscation: str | None,
-        token: str,
     ) -> None:
-        super().__init__(engine, f"member/{token}")
+        super().__init__(engine)
         self._public, self._slots = public, slots
+        self._outgoing, self._constant, self._obfuscation = outgoing, constant, obfuscation
         self.operations = {"additions": 0, "obfuscators": 0, "packings": 0}
         self.varying = np.setdiff1d(np.arange(len(outgoing)), constant)
-        self._plan = _Plan(
-            public.to_bytes(), slots, self.varying.tolist(), constant.tolist(), outgoing.tolist(), obfuscation
-        )
 
     async def start(self, constants: bytes) -> None:
-        """Hand the plan, and the ciphertexts of the constant entries, to every worker.
+        """Take the ciphertexts of the constant entries.
 
         Raises:
             Malformed: not one ciphertext for each of the constant entries.
         """
-        expected = len(self._plan.constant)
+        expected = len(self._constant)
         if len(constants) != expected * self._public.ciphertext_bytes:
             raise Malformed(
                 f"{expected} constant entries need {expected * self._public.ciphertext_bytes} bytes of ciphertexts, "
                 f"got {len(constants)}"
             )
-        await self._make(_WorkerState, self._plan, constants)
+        await self._share(_Masking, self, constants)
 
     def block(self, masks: Bools) -> MaskedBlock:
         """Begin a block of records, whose candidate sets are `masks` (records, incoming entries)."""
@@ -216,7 +196,7 @@ class MaskedBlock:
             await self._begin(len(self._masks) - self._begun, ready)
         while self._pending:
             await self._settle(ready)
-        return ready if self._member._plan.obfuscation is not None else await self._packed()
+        return ready if self._member._obfuscation is not None else await self._packed()
 
     async def close(self) -> None:
         """Release calls that are still under way."""
@@ -239,10 +219,10 @@ class MaskedBlock:
         size = records * self._record
         part, self._buffer = bytes(self._buffer[:size]), self._buffer[size:]
         masks = self._masks[self._begun : self._begun + records]
-        call = self._member._on(self._calls % engine.workers, _WorkerState.mask, part, masks)
+        call = self._member._on(self._calls % engine.workers, _Masking.mask, part, masks)
         self._pending.append(asyncio.ensure_future(call))
-        outgoing = self._member._plan.outgoing  # of each incoming entry: how many go on as one, whatever a mask keeps
-        self._member.operations["additions"] += records * (len(outgoing) - len(set(outgoing)))
+        outgoing = self._member._outgoing  # of each incoming entry: how many go on as one, whatever a mask keeps
+        self._member.operations["additions"] += records * (len(outgoing) - len(np.unique(outgoing)))
         self._begun += records
         self._calls += 1
 
@@ -251,7 +231,7 @@ class MaskedBlock:
         ciphertexts, obfuscators = await self._pending[0]
         self._pending.popleft()
         self._member.operations["obfuscators"] += obfuscators
-        (self._sums if self._member._plan.obfuscation is None else ready).append(ciphertexts)
+        (self._sums if self._member._obfuscation is None else ready).append(ciphertexts)
 
     async def _packed(self) -> list[bytes]:
         """The sums of many records in one ciphertext, spread over the workers by whole ciphertexts."""
@@ -262,7 +242,7 @@ class MaskedBlock:
         count = -(-len(sums) // size)
         packed = await together(
             *(
-                member._on(worker, _WorkerState.pack, sums[first * size : last * size])
+                member._on(worker, _Masking.pack, sums[first * size : last * size])
                 for worker, first, last in member._shares(count)
             )
         )
@@ -271,19 +251,17 @@ class MaskedBlock:
         return packed
 
 
-class _WorkerState:
-    """A worker's state of a job."""
+class _Masking:
+    """The workers' part of a job."""
 
-    def __init__(self, plan: _Plan, constants: bytes) -> None:
-        self.public = in_worker(plan.public)
-        self.varying = np.array(plan.varying, dtype=np.int64)
-        self.constant = np.array(plan.constant, dtype=np.int64)
-        self.outgoing = np.array(plan.outgoing, dtype=np.int64)
-        self.entries = max(plan.outgoing) + 1
+    def __init__(self, member: EntryMember, constants: bytes) -> None:
+        self.public, self.varying, self.constant = member._public, member.varying, member._constant
+        self.outgoing, self.entries = member._outgoing, int(member._outgoing.max()) + 1
         self.constants = self.public.read_factors(constants)
-        self.fresh = None if plan.obfuscation is None else TwistedObfuscators(self.public, plan.obfuscation)
-        groups = plan.slots.groups_per_plaintext(self.public.plain_bits)
-        self.packer = Packer(self.public, plan.slots.bits, groups)
+        kind = member._obfuscation
+        self.fresh = None if kind is None else TwistedObfuscators(self.public, kind)
+        groups = member._slots.groups_per_plaintext(self.public.plain_bits)
+        self.packer = Packer(self.public, member._slots.bits, groups)
 
     def mask(self, ciphertexts: bytes, masks: Bools) -> tuple[bytes, int]:
         """Equation 13 for a few records, and 14 (10 for one feature party) at the last.

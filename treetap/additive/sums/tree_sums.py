@@ -23,17 +23,7 @@ import numpy.typing as npt
 
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.joint_cells import plan
-from treetap.additive.sums.kernels import (
-    CandidateSums,
-    Tree,
-    add,
-    keep,
-    node_bins,
-    open_pool,
-    open_tree,
-    pool_bins,
-    root_bins,
-)
+from treetap.additive.sums.kernels import CandidateSums, Held, HeldTree
 from treetap.errors import Conflict, Malformed
 from treetap.trees.candidates import Shape
 from treetap.trees.slots import Slots
@@ -61,7 +51,6 @@ class EncryptedSums(CandidateSums):
         slots: layout of one record's plaintext.
         codes: (N, d) integer bins, missing = n_bins; d may be 0.
         shapes: those of the features.
-        token: names this tree in the workers' memory.
         joint_cells: True if features may share joint cells (`treetap.additive.sums.joint_cells`); off only for
             measurements.
 
@@ -80,7 +69,6 @@ class EncryptedSums(CandidateSums):
         slots: Slots,
         codes: npt.NDArray[np.integer],
         shapes: Sequence[tuple[int, bool] | Shape],
-        token: str,
         *,
         joint_cells: bool = True,
     ) -> None:
@@ -90,10 +78,9 @@ class EncryptedSums(CandidateSums):
         radices = [shape.n_bins + shape.has_missing for shape in self._shapes]
         if codes.size and ((codes.min(axis=0) < 0).any() or (codes.max(axis=0) >= np.array(radices)).any()):
             raise ValueError("a bin is outside its feature's range")
-        super().__init__(engine, public, slots, len(codes), f"sums/{token}")
+        super().__init__(engine, public, slots, len(codes))
         self._codes, self._radices, self._joint_cells = codes, radices, joint_cells
         self._worker_of[:] = _ABSENT
-        self._opened = False
         self._under_way: list[asyncio.Future[None]] = []
         self.n_candidates = sum(shape.sums for shape in self._shapes)
 
@@ -168,7 +155,7 @@ class EncryptedSums(CandidateSums):
     async def _accumulate(self, worker: int, rows: Rows, ciphertexts: bytes) -> None:
         """Have a worker keep a block, and note the places of its ciphertexts."""
         try:
-            start, additions = await self._engine.call(worker, add, self._name, self._codes[rows], ciphertexts)
+            start, additions = await self._on(worker, HeldTree.add, self._codes[rows], ciphertexts)
         except BaseException:
             self._worker_of[rows] = _ABSENT
             raise
@@ -189,20 +176,13 @@ class EncryptedSums(CandidateSums):
 
     async def _open(self) -> None:
         """Create this tree in every worker before any other call; again if the caller was cancelled meanwhile."""
-        if self._opened:
+        if self._parts:
             return
         rows = len(self._codes) // self._engine.workers
         single: list[tuple[int, ...]] = [(feature,) for feature in range(len(self._radices))]
-        tree = Tree(
-            public=self._public.to_bytes(),
-            bits=self._bits,
-            per_plaintext=self._per_plaintext,
-            radices=self._radices,
-            root_groups=plan(self._codes, self._radices, rows) if self._joint_cells else single,
-            joint_cells=self._joint_cells,
-        )
-        await self.everywhere(open_tree, *[(tree,)] * self._engine.workers)
-        self._opened = True
+        groups = plan(self._codes, self._radices, rows) if self._joint_cells else single
+        sizes = self._bits, self._per_plaintext, self._radices, groups
+        await self._make(HeldTree, self._public, *sizes, self._joint_cells)
 
     async def _sum_bins(
         self, nodes: Sequence[Rows] | None, merged: Sequence[npt.NDArray[np.integer]] | None
@@ -210,13 +190,13 @@ class EncryptedSums(CandidateSums):
         """Part (a): per worker the products of its records, (node, feature, bin) in this order; their number."""
         workers = self._engine.workers
         if nodes is None:
-            return await self.everywhere(root_bins, *[()] * workers)
+            return await self._on_all(HeldTree.root_bins)
         parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(workers)]
         for rows in nodes:
             worker_of = self._worker_of[rows]
             for worker in range(workers):
                 parts[worker].append(self._place_of[rows[worker_of == worker]])
-        return await self.everywhere(node_bins, *[(part, merged) for part in parts])
+        return await self.everywhere(HeldTree.node_bins, *[(part, merged) for part in parts])
 
 
 @dataclass(frozen=True)
@@ -237,7 +217,6 @@ class PooledSums(CandidateSums):
         public: the label holder's key.
         slots: layout of one record's plaintext.
         records: N.
-        token: names the pool in the workers' memory.
 
     Attributes:
         received: ciphertexts that have come, those of the records 0, 1, … in this order.
@@ -246,8 +225,8 @@ class PooledSums(CandidateSums):
         PlaintextOverflow: one record does not fit a plaintext of this key.
     """
 
-    def __init__(self, engine: Engine, public: PublicKey, slots: Slots, records: int, token: str) -> None:
-        super().__init__(engine, public, slots, records, f"pool/{token}")
+    def __init__(self, engine: Engine, public: PublicKey, slots: Slots, records: int) -> None:
+        super().__init__(engine, public, slots, records)
         self.received = 0
 
     async def add_block(self, first: int, ciphertexts: bytes) -> None:
@@ -263,10 +242,9 @@ class PooledSums(CandidateSums):
         if first != self.received:
             raise Conflict(f"the ciphertexts of record {first} came when those of record {self.received} were due")
         if not self._blocks:
-            opening = (self._public.to_bytes(), self._bits, self._per_plaintext)
-            await self.everywhere(open_pool, *[opening] * self._engine.workers)
+            await self._make(Held, self._public, self._bits, self._per_plaintext)
         worker = self._blocks % self._engine.workers
-        start = await self._engine.call(worker, keep, self._name, ciphertexts)
+        start = await self._on(worker, Held.keep, ciphertexts)
         self._worker_of[first : first + count] = worker
         self._place_of[first : first + count] = start + np.arange(count)
         self._blocks += 1
@@ -309,5 +287,5 @@ class PooledSums(CandidateSums):
             for worker, part in enumerate(parts):
                 here = worker_of == worker
                 part.append((self._place_of[node.rows[here]], node.codes[here]))
-        partial = await self.everywhere(pool_bins, *[(part, radices) for part in parts])
+        partial = await self.everywhere(Held.bins, *[(part, radices) for part in parts])
         return await self.finish(partial, kinds, [node.order for node in nodes], drawn, noise)

@@ -39,22 +39,34 @@ class WorkerActor:
             return {**here, "python": platform.python_version(), "missing": str(missing)}
 
     def prepare(self, backend: Name, modules: list[str]) -> str:
-        """Make the worker ready for kernels; returns what it lacks, or an empty text."""
-        from treetap.errors import BadInput
-        from treetap.workers.calls import make_ready
+        """Make the worker ready for kernels; returns what it lacks, or an empty text.
 
+        Batches of numbers come and go; a worker keeps up to 64 MB of what it has freed, so that a batch does not begin
+        with memory that the system has to clear.
+        """
+        import importlib
+
+        from treetap.errors import BadInput
+        from treetap.native import arithmetic
+        from treetap.process.limits import share_heaps
+        from treetap.usage import finish_unit
+
+        share_heaps()
         try:
-            make_ready(backend, modules)
+            arithmetic.use(backend)
+            for module in modules:
+                importlib.import_module(module)
+                finish_unit()
         except (BadInput, ImportError) as error:
             return str(error)
         return ""
 
     def answer(self, message: bytes, who: str) -> bytes:
-        """Run a call on this memory: `SIGNS`, and the answer of `treetap.workers.calls`."""
+        """Run a call on this memory: `SIGNS`, and the answer of `treetap.workers.cluster.calls`."""
         from treetap.usage import finish_unit
-        from treetap.workers.calls import answer
+        from treetap.workers.cluster.calls import answer
 
-        done = answer(self._state, message, None, who)
+        done = answer(self._state, message, who)
         finish_unit()
         return self.signs() + done
 
@@ -65,7 +77,7 @@ class WorkerActor:
 
     def signs(self) -> bytes:
         """Signs of life and usage."""
-        from treetap.usage import Units, measure
+        from treetap.usage import finished_units, measure
 
         used = measure()
-        return struct.pack(SIGNS, Units.finished.value, used.peak_rss_mb, used.cpu_seconds)
+        return struct.pack(SIGNS, finished_units(), used.peak_rss_mb, used.cpu_seconds)

@@ -18,8 +18,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from treetap.errors import BadInput, Defect, Interrupted
 from treetap.usage import SilenceWatch, finish_unit
-from treetap.workers.calls import outcome_of
 from treetap.workers.cluster import actor
+from treetap.workers.cluster.calls import outcome_of
 from treetap.workers.cluster.nodes import encrypted, exposed, fault_of, own_report, why_closed
 from treetap.workers.settings import Plan
 

@@ -34,7 +34,7 @@ from treetap.workers.engines import InProcessEngine
 BITS = 1024
 KEY = SecretKey.generate(BITS)
 PUBLIC = KEY.public
-P, Q = (mpz(int.from_bytes(half, "big")) for half in (KEY.for_worker()[:128], KEY.for_worker()[128:]))
+P, Q = KEY._p, KEY._q
 #: A uniform number is this much shorter than its bound with a chance of 2^-64.
 SLACK = 64
 RECORDS = 24
@@ -60,7 +60,7 @@ def test_every_packed_ciphertext_has_its_own_obfuscator() -> None:
 async def test_the_sums_of_an_empty_table_are_all_different() -> None:
     """No ciphertext of an answer repeats within it or in the next one, though every plaintext is zero."""
     codes = np.zeros((0, 3), dtype=np.uint8)
-    sums = EncryptedSums(InProcessEngine(), PUBLIC, Slots((60, 60, 60)), codes, [(5, True)] * 3, "t")
+    sums = EncryptedSums(InProcessEngine(), PUBLIC, Slots((60, 60, 60)), codes, [(5, True)] * 3)
     order = np.arange(sums.n_candidates)
     blob = await sums.candidates(None, order) + await sums.candidates([np.zeros(0, dtype=np.int64)] * 2, order)
     ciphertexts = integers(PUBLIC, blob)
@@ -273,7 +273,7 @@ async def test_as_shipped_the_owner_finds_nothing():
     codes = np.ones((RECORDS, 1), dtype=np.uint8)
     codes[list(SUMMED)] = 0
     engine = InProcessEngine()
-    sums = EncryptedSums(engine, key.public, SLOTS, codes, [(2, False)], "t")
+    sums = EncryptedSums(engine, key.public, SLOTS, codes, [(2, False)])
     await sums.add_block(np.arange(RECORDS), blob)
     packed = await sums.candidates(None, np.arange(1))
     assert SLOTS.decode(key.decrypt_many(packed)[0], 1).tolist() == [[sum(SUMMED) - 18, 2]]

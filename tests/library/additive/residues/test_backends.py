@@ -178,14 +178,14 @@ def test_blocks_are_read_alike(width: int, numbers_drawn: list[int], kind: int) 
 @pytest.mark.parametrize("bits", [1024, 2048])
 def test_ciphertexts_are_the_same_bytes(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner's and another party's ciphertexts, packed sums and opened plaintexts, for every obfuscation."""
-    raw = SecretKey.generate(bits).for_worker()
+    made = SecretKey.generate(bits)
     drawn = Reproducible(monkeypatch)
-    n = int(SecretKey.from_worker(raw).public.n)
+    n = int(made.public.n)
     plains = [0, 1, -1, 2**200, -(2**200), n // 2, -(n // 2), *range(-5, 7)]
 
     def run() -> list[Any]:
         drawn.again()
-        key = SecretKey.from_worker(raw)
+        key = SecretKey(int(made._p), int(made._q))
         public, found = key.public, []
         for kind in OBFUSCATIONS:
             blob = key.encrypt_many(plains, kind)
@@ -201,7 +201,7 @@ def test_ciphertexts_are_the_same_bytes(bits: int, monkeypatch: pytest.MonkeyPat
 
 def test_candidate_sums_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A feature party's packed candidates at the root and below it, with missing values and joint cells."""
-    raw = SecretKey.generate(1024).for_worker()
+    made = SecretKey.generate(1024)
     slots = Slots((40, 20))
     drawn = Reproducible(monkeypatch)
     rng = np.random.default_rng(5)
@@ -210,9 +210,9 @@ def test_candidate_sums_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> N
     columns = [rng.integers(-(2**30), 2**30, 300), np.ones(300, dtype=np.int64)]
 
     async def run() -> list[Any]:
-        key = SecretKey.from_worker(raw)
+        key = SecretKey(int(made._p), int(made._q))
         blob = key.encrypt_many(slots.encode(columns), "short-exponent")
-        sums = EncryptedSums(InProcessEngine(), key.public, slots, codes, shapes, "t")
+        sums = EncryptedSums(InProcessEngine(), key.public, slots, codes, shapes)
         width = key.public.ciphertext_bytes
         for first in range(0, 300, 70):
             rows = np.arange(first, min(first + 70, 300))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.library.engines import started
+from tests.library.engines import workers
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.comparison import GainComparison, bits_of, blinded, champion_is_larger
 from treetap.additive.sums.key_holder import KeyHolder
@@ -84,13 +84,13 @@ def test_ciphertexts_are_fresh_and_their_number_is_the_width(key: SecretKey) -> 
 
 @pytest.mark.real_time
 @pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize("processes", [False, True], ids=["in this process", "in two workers"])
-async def test_workers_compare_many_numbers(key: SecretKey, processes: bool) -> None:
+@pytest.mark.parametrize("threads", [0, 2])
+async def test_workers_compare_many_numbers(key: SecretKey, threads: int) -> None:
     """Outcomes come in the order of the numbers; answers that no champion gives are refused."""
-    async with started(2 if processes else 0, 60) as engine:
-        holder = KeyHolder(engine.lease(), key, Slots((60,)), "short-exponent", "job/1")
+    async with workers(threads) as engine:
+        holder = KeyHolder(engine, key, Slots((60,)), "short-exponent")
         await holder.start()
-        comparison = GainComparison(engine.lease(), holder, WIDTH)
+        comparison = GainComparison(engine, holder, WIDTH)
         theirs, mine = [5, 2**66, 0], [6, 3, 0]
         bits = await comparison.encrypted_bits(theirs)
         tasks = [(key.public, each, value) for each, value in zip(bits, mine, strict=True)]

@@ -21,9 +21,9 @@ WIDTH = KEY.public.ciphertext_bytes
 async def pooled(engine, columns):
     """A pool with every record's ciphertext, and the owner of the key."""
     slots = Slots((width_for(2 * RECORDS, LARGEST), width_for(2 * RECORDS, LARGEST), width_for(2 * RECORDS, 1)))
-    owner = KeyHolder(engine, KEY, slots, "short-exponent", "t")
+    owner = KeyHolder(engine, KEY, slots, "short-exponent")
     await owner.start()
-    pool = PooledSums(engine, KEY.public, slots, RECORDS, "t")
+    pool = PooledSums(engine, KEY.public, slots, RECORDS)
     async for first, blob in owner.encrypt_blocks(columns, 32):
         await pool.add_block(first, blob)
     return owner, pool
@@ -57,7 +57,7 @@ async def test_what_does_not_fit_is_refused_and_changes_nothing():
         columns = [np.ones(RECORDS, dtype=np.int64)] * 3
         owner, _ = await pooled(engine, columns)
         slots = Slots((20, 20, 20))
-        pool = PooledSums(engine, KEY.public, slots, 2, "other")
+        pool = PooledSums(engine, KEY.public, slots, 2)
         good = KEY.encrypt_many(slots.encode([np.array([1, 2])] * 3), "standard")
         task = NodeTask(np.array([0, 1]), np.array([[0], [1]]), np.array([0]))
         for first, blob, kind in (
@@ -79,7 +79,7 @@ async def test_what_does_not_fit_is_refused_and_changes_nothing():
             with pytest.raises(ValueError, match=message):
                 await pool.candidates([wrong], [(2, False)], 3)
         await owner.close()
-        owner = KeyHolder(engine, KEY, slots, "standard", "o")
+        owner = KeyHolder(engine, KEY, slots, "standard")
         await owner.start()
         assert (await owner.open(await pool.candidates([task], [(2, False)], 3), 1)).tolist() == [[1, 1, 1]]
         assert await pool.candidates([], [(2, False)], 3) == b""

@@ -17,7 +17,7 @@ from treetap.additive.residues.batches import Batch
 from treetap.additive.sums import masked_sums
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember
 from treetap.errors import Malformed, PlaintextOverflow
-from treetap.workers.engines import InProcessEngine, ProcessEngine
+from treetap.workers.engines import Engine, InProcessEngine
 
 pytestmark = pytest.mark.real_time
 
@@ -56,11 +56,11 @@ async def through(member: EntryMember, masks: np.ndarray, ciphertexts: bytes, pa
     return b"".join(out)
 
 
-async def first_hop(engine: InProcessEngine | ProcessEngine, owner: EntryKeyHolder, kind: str) -> bytes:
+async def first_hop(engine: Engine, owner: EntryKeyHolder, kind: str) -> bytes:
     """What the first member forwards."""
     sent = b"".join([part async for part in owner.encrypt(VALUES)])
     constants = b"".join([part async for part in owner.encrypt(CONSTANTS)])
-    member = EntryMember(engine, PUBLIC, owner.slots, FIRST_OUT, CONSTANT, kind, "first")
+    member = EntryMember(engine, PUBLIC, owner.slots, FIRST_OUT, CONSTANT, kind)
     await member.start(constants)
     forwarded = await through(member, FIRST_MASK, sent)
     assert member.operations["obfuscators"] == RECORDS * 3
@@ -69,8 +69,8 @@ async def first_hop(engine: InProcessEngine | ProcessEngine, owner: EntryKeyHold
     return forwarded
 
 
-def owner_of(engine: InProcessEngine | ProcessEngine, kind: str = "short-exponent") -> EntryKeyHolder:
-    return EntryKeyHolder(engine, KEY, OUTPUTS, kind, 57, "owner")
+def owner_of(engine: Engine, kind: str = "short-exponent") -> EntryKeyHolder:
+    return EntryKeyHolder(engine, KEY, OUTPUTS, kind, 57)
 
 
 @pytest.mark.parametrize("kind", ["short-exponent", "half-length", "standard"])
@@ -83,23 +83,22 @@ async def test_a_chain_of_two_finds_the_sums(kind: str, monkeypatch: pytest.Monk
     await owner.start()
     forwarded = await first_hop(engine, owner, kind)
     assert len(forwarded) == RECORDS * 3 * WIDTH
-    last = EntryMember(engine, PUBLIC, owner.slots, np.zeros(3, dtype=np.int64), np.zeros(0, int), None, "last")
+    last = EntryMember(engine, PUBLIC, owner.slots, np.zeros(3, dtype=np.int64), np.zeros(0, int), None)
     await last.start(b"")
     sums = await through(last, LAST_MASK, forwarded)
     assert len(sums) == -(-RECORDS // 8) * WIDTH == last.operations["packings"] * WIDTH
     assert (await owner.open(sums, RECORDS) == expected()).all()
     await last.close()
     await owner.close()
-    assert engine._state == {}
 
 
 async def test_lanes_share_the_work() -> None:
-    """Two worker processes find what one finds, in the same order."""
+    """Two threads find what one finds, in the same order."""
     async with workers(2) as engine:
         owner = owner_of(engine)
         await owner.start()
         forwarded = await first_hop(engine, owner, "short-exponent")
-        last = EntryMember(engine, PUBLIC, owner.slots, np.zeros(3, dtype=np.int64), np.zeros(0, int), None, "last")
+        last = EntryMember(engine, PUBLIC, owner.slots, np.zeros(3, dtype=np.int64), np.zeros(0, int), None)
         await last.start(b"")
         sums = await through(last, LAST_MASK, forwarded, 5000)
         assert (await owner.open(sums, RECORDS) == expected()).all()
@@ -128,11 +127,11 @@ def kept_or_dropped(
 
     async def main() -> bytes:
         engine = InProcessEngine()
-        owner = EntryKeyHolder(engine, key, 1, sent_by, 57, "owner")
+        owner = EntryKeyHolder(engine, key, 1, sent_by, 57)
         await owner.start()
         constants = b"".join([part async for part in owner.encrypt(np.array([[7]]))])
         sent = b"".join([part async for part in owner.encrypt(np.full((records, 1, 1), 9))])
-        member = EntryMember(engine, key.public, owner.slots, np.arange(2), np.array([1]), forwarded_with, "member")
+        member = EntryMember(engine, key.public, owner.slots, np.arange(2), np.array([1]), forwarded_with)
         await member.start(constants)
         return await through(member, masks, sent)
 
@@ -190,14 +189,14 @@ def test_without_the_twist_the_jacobi_symbol_tells(monkeypatch: pytest.MonkeyPat
 
 def test_the_owner_gets_standard_obfuscators() -> None:
     """Sums go to the key's owner: whatever the job's kind, each packed ciphertext has an r from all units."""
-    p, q = (mpz(int.from_bytes(half, "big")) for half in (KEY.for_worker()[:128], KEY.for_worker()[128:]))
+    p, q = KEY._p, KEY._q
     root = gmpy2.invert(PUBLIC.n, (p - 1) * (q - 1))
 
     async def main() -> list[mpz]:
         engine = InProcessEngine()
         owner = owner_of(engine)
         await owner.start()
-        last = EntryMember(engine, PUBLIC, owner.slots, np.zeros(3, dtype=np.int64), np.zeros(0, int), None, "last")
+        last = EntryMember(engine, PUBLIC, owner.slots, np.zeros(3, dtype=np.int64), np.zeros(0, int), None)
         await last.start(b"")
         sums = await through(last, LAST_MASK, await first_hop(engine, owner, "short-exponent"))
         return integers(PUBLIC, sums)
@@ -212,7 +211,7 @@ async def test_what_does_not_fit_is_refused() -> None:
     engine = InProcessEngine()
     owner = owner_of(engine)
     await owner.start()
-    member = EntryMember(engine, PUBLIC, owner.slots, FIRST_OUT, CONSTANT, "short-exponent", "m")
+    member = EntryMember(engine, PUBLIC, owner.slots, FIRST_OUT, CONSTANT, "short-exponent")
     with pytest.raises(Malformed, match="2 constant entries need 512 bytes of ciphertexts, got 256"):
         await member.start(bytes(WIDTH))
     sent = b"".join([part async for part in owner.encrypt(VALUES)])
@@ -236,6 +235,6 @@ async def test_what_does_not_fit_is_refused() -> None:
 
 def test_as_many_outputs_as_a_plaintext_holds() -> None:
     """Sixteen outputs fit 1024 bits; the seventeenth is refused before anything is sent."""
-    assert len(EntryKeyHolder(InProcessEngine(), KEY, 16, "standard", 57, "t").slots.widths) == 16
+    assert len(EntryKeyHolder(InProcessEngine(), KEY, 16, "standard", 57).slots.widths) == 16
     with pytest.raises(PlaintextOverflow, match="of this key holds"):
-        EntryKeyHolder(InProcessEngine(), KEY, 17, "standard", 57, "t")
+        EntryKeyHolder(InProcessEngine(), KEY, 17, "standard", 57)

@@ -20,7 +20,7 @@ from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import BadInput, Conflict, Malformed, PlaintextOverflow
 from treetap.trees.candidates import Kind, Shape
 from treetap.trees.slots import Slots, width_for
-from treetap.workers.engines import InProcessEngine, ProcessEngine
+from treetap.workers.engines import InProcessEngine
 
 pytestmark = pytest.mark.real_time
 
@@ -70,9 +70,9 @@ async def encrypted(engine, codes, columns, shapes, joint_cells=True, sampled=No
     """A feature party's sums with every (sampled) record's ciphertext added, and the owner."""
     records = len(codes)
     slots = Slots((width_for(records, LARGEST), width_for(records, LARGEST), width_for(records, 1)))
-    owner = KeyHolder(engine, key, slots, "short-exponent", "t")
+    owner = KeyHolder(engine, key, slots, "short-exponent")
     await owner.start()
-    sums = EncryptedSums(engine, key.public, slots, codes, shapes, "t", joint_cells=joint_cells)
+    sums = EncryptedSums(engine, key.public, slots, codes, shapes, joint_cells=joint_cells)
     sampled = np.arange(records) if sampled is None else sampled
     async for start, blob in owner.encrypt_blocks([column[sampled] for column in columns], block):
         count = len(blob) // key.public.ciphertext_bytes
@@ -114,7 +114,7 @@ async def test_sums_equal_plaintext_sums(shapes, joint_cells):
 
 @pytest.mark.parametrize("number", [1, 2])
 async def test_worker_lanes_give_the_same_sums(number):
-    """One and two worker processes open to what numpy sums, at the root and below."""
+    """One and two threads open to what numpy sums, at the root and below."""
     rng = np.random.default_rng(7)
     shapes = [(4, True), (5, False), (2, False), (2, True)]
     codes, columns = table(rng, 300, shapes)
@@ -162,13 +162,13 @@ async def test_a_bad_block_under_way_is_raised_later():
     codes = np.zeros((4, 1), dtype=np.uint8)
     good = KEY.encrypt_many(slots.encode([np.ones(2, dtype=np.int64)] * 3), "standard")
     async with workers(2) as engine:
-        sums = EncryptedSums(engine, KEY.public, slots, codes, [(2, False)], "t")
+        sums = EncryptedSums(engine, KEY.public, slots, codes, [(2, False)])
         await sums.add_block(np.arange(2), bytes(len(good)))
         with pytest.raises(Malformed):
             await sums.candidates(None, np.arange(1))
         await sums.add_block(np.arange(2), good)
         await sums.add_block(np.arange(2, 4), good)
-        owner = KeyHolder(engine, KEY, slots, "standard", "t")
+        owner = KeyHolder(engine, KEY, slots, "standard")
         await owner.start()
         assert (await owner.open(await sums.candidates(None, np.arange(1)), 1)).tolist() == [[4, 4, 4]]
         assert (await owner.open(await sums.candidates([np.array([1, 2])], np.arange(1)), 1)).tolist() == [[2, 2, 2]]
@@ -178,14 +178,14 @@ async def test_parties_without_features_or_records():
     """No feature gives no candidates; no record gives encryptions of zero, never missing ones."""
     async with workers(0) as engine:
         slots = Slots((20, 20, 10))
-        none = EncryptedSums(engine, KEY.public, slots, np.zeros((5, 0), dtype=np.uint8), [], "none")
+        none = EncryptedSums(engine, KEY.public, slots, np.zeros((5, 0), dtype=np.uint8), [])
         await none.add_block(np.arange(2), KEY.encrypt_many([1, 2], "standard"))
         assert none.n_candidates == 0
         assert await none.candidates(None, np.arange(0)) == b""
         assert await none.candidates([np.arange(2)], np.arange(0)) == b""
-        owner = KeyHolder(engine, KEY, slots, "standard", "t")
+        owner = KeyHolder(engine, KEY, slots, "standard")
         await owner.start()
-        empty = EncryptedSums(engine, KEY.public, slots, np.zeros((5, 1), dtype=np.uint8), [(4, True)], "empty")
+        empty = EncryptedSums(engine, KEY.public, slots, np.zeros((5, 1), dtype=np.uint8), [(4, True)])
         blob = await empty.candidates(None, np.arange(7))
         assert np.array_equal(await owner.open(blob, 7), np.zeros((7, 3)))
         assert await empty.candidates([], np.arange(7)) == b""
@@ -227,8 +227,8 @@ async def test_wrong_use_of_sums_is_refused():
         slots = Slots((20, 20, 10))
         for codes, shapes in (([[3]], [(3, False)]), ([[4]], [(3, True)]), ([[-1]], [(3, True)]), ([[0]], [])):
             with pytest.raises(ValueError, match=r"bin|column"):
-                EncryptedSums(engine, KEY.public, slots, np.array(codes), shapes, "t")
-        sums = EncryptedSums(engine, KEY.public, slots, np.array([[0]]), [(3, False)], "t")
+                EncryptedSums(engine, KEY.public, slots, np.array(codes), shapes)
+        sums = EncryptedSums(engine, KEY.public, slots, np.array([[0]]), [(3, False)])
         for order in ([0], [0, 0], [1, 2]):
             with pytest.raises(ValueError, match="permutation"):
                 await sums.candidates(None, np.array(order))
@@ -258,28 +258,21 @@ async def collect(owner, block):
     return [item async for item in owner.encrypt_blocks(COLUMNS, block)]
 
 
-def test_blocks_come_in_order_and_open_to_the_records():
+@pytest.mark.parametrize("number", [0, 2])
+async def test_blocks_come_in_order_and_open_to_the_records(number):
     """Blocks cover all records in order, and the owner reads back each record, signs included."""
-
-    async def run(engine):
-        owner = KeyHolder(engine.lease(), KEY, SLOTS, "short-exponent", "t")
+    async with workers(number) as engine:
+        owner = KeyHolder(engine, KEY, SLOTS, "short-exponent")
         await owner.start()
         blocks = await collect(owner, 32)
-        assert [start for start, _ in blocks] == [0, 32, 64, 96]
-        opened = KEY.decrypt_many(b"".join(blob for _, blob in blocks))
-        assert [SLOTS.decode(plain, 1)[0].tolist() for plain in opened] == np.stack(COLUMNS, axis=1).tolist()
-        await owner.close()
-        await engine.close()
-
-    asyncio.run(run(InProcessEngine()))
-    workers = ProcessEngine(2, 20.0)
-    workers.start()
-    asyncio.run(run(workers))
+    assert [start for start, _ in blocks] == [0, 32, 64, 96]
+    opened = KEY.decrypt_many(b"".join(blob for _, blob in blocks))
+    assert [SLOTS.decode(plain, 1)[0].tolist() for plain in opened] == np.stack(COLUMNS, axis=1).tolist()
 
 
 async def test_small_tables_are_cut_for_all_lanes():
     """A hundred records on two workers make two blocks, though a block could hold them all."""
-    owner = KeyHolder(CountingEngine(workers=2), KEY, SLOTS, "standard", "t")
+    owner = KeyHolder(CountingEngine(workers=2), KEY, SLOTS, "standard")
     await owner.start()
     assert [start for start, _ in await collect(owner, 2048)] == [0, 50]
 
@@ -287,7 +280,7 @@ async def test_small_tables_are_cut_for_all_lanes():
 async def test_blocks_under_way_are_bounded():
     """However many blocks there are, at most two per worker are computed ahead of the reader."""
     engine = CountingEngine()
-    owner = KeyHolder(engine, KEY, SLOTS, "short-exponent", "t")
+    owner = KeyHolder(engine, KEY, SLOTS, "short-exponent")
     await owner.start()
     engine.calls = 0
     blocks = owner.encrypt_blocks(COLUMNS, 5)
@@ -301,10 +294,6 @@ async def test_blocks_under_way_are_bounded():
 
 async def test_packed_candidates_open():
     """Candidates packed several to a ciphertext open in order, the last ciphertext partly filled."""
-    workers = ProcessEngine(2, 20.0)
-    workers.start()
-    owner = KeyHolder(workers.lease(), KEY, SLOTS, "standard", "t")
-    await owner.start()
     groups = SLOTS.groups_per_plaintext(1022)
     plains = SLOTS.encode(COLUMNS)
     packed = [
@@ -312,20 +301,22 @@ async def test_packed_candidates_open():
         for start in range(0, 100, groups)
     ]
     blob = KEY.encrypt_many(packed, "short-exponent")
-    assert (await owner.open(blob, 100)).tolist() == np.stack(COLUMNS, axis=1).tolist()
-    empty = await owner.open(b"", 0)
-    assert (empty.shape, empty.dtype) == ((0, 2), np.int64)
-    with pytest.raises(Malformed, match="candidates"):
-        await owner.open(blob, 1)
-    with pytest.raises(Malformed, match="above the last slot"):
-        await owner.open(blob, 100 - 1)
-    await workers.close()
+    async with workers(2) as engine:
+        owner = KeyHolder(engine, KEY, SLOTS, "standard")
+        await owner.start()
+        assert (await owner.open(blob, 100)).tolist() == np.stack(COLUMNS, axis=1).tolist()
+        empty = await owner.open(b"", 0)
+        assert (empty.shape, empty.dtype) == ((0, 2), np.int64)
+        with pytest.raises(Malformed, match="candidates"):
+            await owner.open(blob, 1)
+        with pytest.raises(Malformed, match="above the last slot"):
+            await owner.open(blob, 100 - 1)
 
 
 async def test_values_that_do_not_fit_are_refused():
     """An overflow in a later block reaches the caller and leaves nothing under way."""
     engine = CountingEngine()
-    owner = KeyHolder(engine, KEY, Slots((8, 30)), "short-exponent", "t")
+    owner = KeyHolder(engine, KEY, Slots((8, 30)), "short-exponent")
     await owner.start()
     with pytest.raises(PlaintextOverflow, match="slot 0"):
         await collect(owner, 10)
@@ -335,10 +326,10 @@ async def test_values_that_do_not_fit_are_refused():
 async def test_lanes_forget_the_key():
     """After close the worker cannot open anything; unknown obfuscations are refused at the start."""
     engine = InProcessEngine()
-    owner = KeyHolder(engine, KEY, SLOTS, "standard", "t")
+    owner = KeyHolder(engine, KEY, SLOTS, "standard")
     await owner.start()
     await owner.close()
-    with pytest.raises(KeyError):
+    with pytest.raises(IndexError):
         await owner.open(KEY.encrypt_many([0], "standard"), 1)
     with pytest.raises(BadInput, match="one of"):
-        await KeyHolder(engine, KEY, SLOTS, "none", "t").start()
+        await KeyHolder(engine, KEY, SLOTS, "none").start()

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-
 from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Malformed
 from treetap.party.config import PartyConfig
-from treetap.party.growth.feature_party import (
-    AFTER_HISTOGRAMS,
-    AFTER_STORING,
-    SITS_OUT,
-    TAKES_PART,
-    FeaturePartyGrowth,
-    OwnTree,
-    Sums,
-    since,
-)
+from treetap.party.growth.feature_party import AFTER_HISTOGRAMS, AFTER_STORING, FeaturePartyGrowth, OwnTree, SITS_OUT, Sums, TAKES_PART, since
 from treetap.party.growth.feature_party_job import FeaturePartyJob
 from treetap.party.growth.messages import take_drawn
 from treetap.party.runtime.context import Rows, StepContext, required
-from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from treetap.party.runtime.step_order import ALIGNMENT, Next, OPENING, Outcome, RESUMED, role, step, steps_of
 from treetap.party.winsorised.layout import implied
 from treetap.protocols.job_spec import params_as
 from treetap.protocols.winsorised import WinsorisedParams
@@ -52,8 +42,7 @@ class FeatureParty:
         total, sender = len(self._job.table.ids), self._spec.aggregator
         await self._job.receive_key()
         public, slots = self._job.key.public, self._job.key.slots
-        token = f"{self._context.job}/{self._context.attempt}"
-        pool = self._pool = PooledSums(self._context.engine, public, slots, total, token)
+        pool = self._pool = PooledSums(self._context.engine, public, slots, total)
         self._context.held.push_async_callback(pool.close)
         async for parcel in self._context.mailbox.series(sender, "encrypted_targets", 0, 0):
             block = parcel.protocol.winsorised.encrypted_targets

@@ -1,7 +1,8 @@
-"""A call as it travels to a worker: the kernel by its name with its arguments, and the value or the error as data.
+"""A call as it travels to the driver and the workers of a cluster: the kernel by its name with its arguments, and the
+value or the error as data.
 
-A worker unpickles what its party sends. A party reads what its workers answer as data: a pickle could name any
-function, and one from a cluster comes from elsewhere. Allowed are the types of pickle itself (numbers, texts, bytes,
+They unpickle what their party sends. A party reads what they answer as data: a pickle could name any function, and one
+from a cluster comes from elsewhere. Allowed are the types of pickle itself (numbers, texts, bytes,
 containers), errors of modules that this process has imported, and arrays and scalars of numpy in a form of their own.
 Numpy's pickles are refused, since what they call takes offsets, strides and types from the pickle, and reads and writes
 memory that is no array's.
@@ -9,24 +10,21 @@ memory that is no array's.
 
 from __future__ import annotations
 
-import importlib
 import io
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from treetap.errors import Malformed
-from treetap.native import arithmetic
-from treetap.process.limits import share_heaps
-from treetap.usage import finish_unit
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
 
+T = TypeVar("T")
 #: Kinds of numpy's types whose values are plain bytes: truth values, numbers, byte strings and texts.
 _KINDS = "biufcSU"
 
@@ -120,33 +118,12 @@ def outcome_of(answer: bytes) -> tuple[bool, Any]:
     raise Malformed("a compute worker's answer is neither a value nor an error")
 
 
-def make_ready(backend: arithmetic.Name, modules: Sequence[str]) -> None:
-    """Make a new worker ready: its heaps, its backend, and the modules of its kernels.
+def answer(state: dict[str, Any], message: bytes, who: str) -> bytes:
+    """Run a call of `pickled_call` on a worker's memory; whatever it raises is part of the answer.
 
-    Batches of numbers come and go; a worker keeps up to 64 MB of what it has freed, so that a batch does not begin with
-    memory that the system has to clear.
-
-    Raises:
-        BadInput: it cannot compute with this backend.
-    """
-    share_heaps()
-    arithmetic.use(backend)
-    for module in modules:
-        importlib.import_module(module)
-        finish_unit()
-
-
-def answer(state: dict[str, Any], message: bytes, lacking: Exception | None, who: str) -> bytes:
-    """Run a call on a worker's memory; whatever it raises is part of the answer.
-
-    Args:
-        message: of `pickled_call`.
-        lacking: what the worker lacks to answer any call.
-        who: the worker, for the traceback that an error carries as a note.
+    `who`: the worker, for the traceback that an error carries as a note.
     """
     try:
-        if lacking is not None:
-            raise lacking
         kernel, args = pickle.loads(message)  # noqa: S301 - the worker's own party
         return write_answer((False, kernel(state, *args)))
     except Exception as error:  # noqa: BLE001 - it is raised again in the party
@@ -165,3 +142,13 @@ def pickled_error(error: Exception, who: str) -> bytes:
         plain.add_note(note)
         data = write_answer((True, plain))
     return data
+
+
+def make(state: dict[str, Any], name: str, kind: Callable[..., Any], *args: Any) -> None:
+    """A kernel: have `kind(*args)` in a worker's memory by this name."""
+    state[name] = kind(*args)
+
+
+def on(state: dict[str, Any], name: str, method: Callable[..., T], *args: Any) -> T:
+    """A kernel: call a method of what a worker's memory has by this name."""
+    return method(state[name], *args)
