@@ -22,7 +22,7 @@ from tests.published import write_manifest, write_trees
 from treetap.commands.model.view import describe, export
 from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import read_arrays
-from treetap.models.durable import make_folder, read_json, remove_folder, write_whole
+from treetap.models.durable import make_folder, read_json, remove_folder
 from treetap.models.line_file import LineFile, checked_line, first
 from treetap.models.store import MODEL_FORMAT, read_history
 from treetap.party.runtime.job_store import Store
@@ -133,16 +133,6 @@ def test_deep_nesting_is_damage(tmp_path: Path) -> None:
         read_toml(job)
     outcome = treetap("audit", job)
     assert (outcome.status, outcome.err) == (2, f"treetap: {job}: is nested too deeply\n")
-
-
-def test_a_draft_that_is_a_link_is_replaced(tmp_path: Path) -> None:
-    """A user who may write beside a file cannot have another one written instead."""
-    target = tmp_path / "precious"
-    target.write_text("mine")
-    (tmp_path / "file.part").symlink_to(target)
-    write_whole(tmp_path / "file", b"new")
-    assert (target.read_text(), (tmp_path / "file").read_bytes()) == ("mine", b"new")
-    assert sorted(os.listdir(tmp_path)) == ["file", "precious"]
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -205,7 +205,10 @@ def test_attributions_are_xgboosts_contributions(
 
 
 def test_attributions_see_subtrees_of_the_label_holder(tmp_path: Path) -> None:
-    """The values of records are those of the tree that decides them, as in XGBoost's file."""
+    """The values of records are those of the tree that decides them, as in XGBoost's file.
+
+    What other parties know of a tree below a local subtree's root is left out of it.
+    """
     parties = table(5, 90, [2, 2])
     labels = labels_for("binary:logistic", signal(parties, 7), 2)
     model = _trained(parties, labels, BoostingParams(n_estimators=1, max_depth=3), 2)
@@ -219,31 +222,18 @@ def test_attributions_see_subtrees_of_the_label_holder(tmp_path: Path) -> None:
     changed = Tree(tree.index, tree.outputs, tree.splits, tree.leaves, (Subtree(2, (split,), leaves),))
     before = _attributed(model, parties)
     object.__setattr__(model.ensemble, "trees", (changed,))
-    booster, _ = _exported(model, parties, tmp_path)
+    booster, content = _exported(model, parties, tmp_path)
     found = _attributed(model, parties)
     theirs = booster.predict(_matrix(parties), pred_contribs=True)
     np.testing.assert_allclose(found.values[:, :, 0], theirs[:, :4], rtol=0, atol=1e-6)
     np.testing.assert_allclose(found.expected[0], theirs[0, 4], rtol=0, atol=1e-6)
     assert np.abs(found.values - before.values).max() > 0.05
-
-
-def test_subtrees_of_the_label_holder_are_in_their_place(tmp_path: Path) -> None:
-    """What other parties know of a tree below a local subtree's root is left out."""
-    parties = table(5, 90, [2, 2])
-    labels = labels_for("binary:logistic", signal(parties, 7), 2)
-    model = _trained(parties, labels, BoostingParams(n_estimators=1, max_depth=3), 2)
-    (tree,) = model.ensemble.trees
-    own = next(split for split in tree.splits if split.owner == "p0")
-    local = Subtree(2, (Split(2, "p0", own.handle, 1.0, 8.0),), (Leaf(4, (0.5,), 4.0), Leaf(5, (-0.5,), 4.0)))
-    changed = Tree(tree.index, tree.outputs, tree.splits, tree.leaves, (local,))
-    object.__setattr__(model.ensemble, "trees", (changed,))
-    booster, content = _exported(model, parties, tmp_path)
-    it, cut = model.entry(local.splits[0])
-    values = dict(parties)["p0"][:, it.feature]
+    it, cut = model.entry(split)
     root, first = model.entry(tree.splits[0])
-    left = dict(parties)[tree.splits[0].owner][:, root.feature] < first
+    columns = dict(parties)
+    left = columns[tree.splits[0].owner][:, root.feature] < first
     margin = booster.predict(_matrix(parties), output_margin=True)
-    np.testing.assert_allclose(margin[left], np.where(values[left] < cut, 0.5, -0.5), rtol=1e-6)
+    np.testing.assert_allclose(margin[left], np.where(columns["p0"][left, it.feature] < cut, 0.5, -0.5), rtol=1e-6)
     (made,) = _trees(content)
     kept = [each.node for each in (*tree.splits, *tree.leaves) if not at_or_below(each.node, [2])]
     assert len(made["left_children"]) == len(kept) + 3

@@ -17,9 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.library.tables.ways import WAYS, Column, Content, outcome
-from treetap.errors import ConfigError, DataError
+from treetap.errors import DataError
 from treetap.process.apart import ReadApart
-from treetap.strict import load
 from treetap.tables import streamed_reading
 from treetap.tables.auto_encoding import date_columns
 from treetap.tables.categories import Category
@@ -170,29 +169,8 @@ def test_every_way_into_a_table_takes_the_same(tmp_path: Path) -> None:
     assert (again.refused, first.differs(again)) == ("", "")
 
 
-@pytest.mark.second_tier
-def test_streamed_tables_take_and_ask_the_same(tmp_path: Path) -> None:
-    """Whole and in batches: one table, and one message."""
-    path, doubtful = _file(tmp_path, **SHOWN), tmp_path / "doubt"
-    doubtful.mkdir()
-    asked = _file(
-        doubtful,
-        **SHOWN,
-        name=[f"n{row}" for row in range(ROWS)],
-        when=["01.02.2019"] * ROWS,
-        age=["?", *map(str, range(1, ROWS))],
-    )
-    whole = _read(path), _refusal(asked), _refusal(asked, None)
-    with patch.object(streamed_reading, "STREAMED", 0):
-        read = _read(path)
-        assert type(read.values).__name__ == "Streamed"
-        np.testing.assert_array_equal(read.features, whole[0].features)
-        assert dict(read.categories) == dict(whole[0].categories)
-        assert (_refusal(asked), _refusal(asked, None)) == whole[1:]
-
-
 def test_all_columns_that_need_a_word_are_in_one_message(tmp_path: Path) -> None:
-    """With lines that cure them, once what they ask is decided; no cell is in it."""
+    """With lines that cure them, once what they ask is decided; no cell is in it; the same in batches."""
     doubt = {
         "name": [f"n{row}" for row in range(ROWS)],
         "street": [f"s{row // 2}" for row in range(ROWS)],
@@ -204,6 +182,8 @@ def test_all_columns_that_need_a_word_are_in_one_message(tmp_path: Path) -> None
     }
     path = _file(tmp_path, **SHOWN, **doubt)
     said = _refusal(path)
+    with patch.object(streamed_reading, "STREAMED", 0):
+        assert _refusal(path) == said
     assert said.startswith(f"{path}: 7 columns need a word in the table's settings:")
     assert not any(
         name in said.replace(str(path), "") for name in ("'job'", "'opened'", "'start'", "n76", "never", "76,5")
@@ -315,21 +295,3 @@ def test_a_column_that_its_source_calls_categories(tmp_path: Path) -> None:
     many = pa.array([f"c{row}" for row in range(ROWS)]).dictionary_encode()
     feather.write_feather(pa.table({"id": list(range(ROWS)), "x": many}), path, compression="uncompressed")
     assert "column 'x' holds another text in each record" in _refusal(path, columns=["x"])
-
-
-@pytest.mark.parametrize(
-    ("key", "said"),
-    [
-        ("id_column", "unknown key; did you mean 'id'?"),
-        ("parse_dates", "unknown key; did you mean 'date_format'?"),
-        ("target", "unknown key; did you mean 'label'?"),
-        ("encod", "unknown key; did you mean 'encode'?"),
-    ],
-)
-def test_keys_of_other_libraries(key: str, said: str, tmp_path: Path) -> None:
-    """The key that is meant is named."""
-    path = tmp_path / "config.toml"
-    path.write_text(f'path = "t.csv"\nid = "id"\n{key} = "x"\n')
-    with pytest.raises(ConfigError) as failure:
-        load(path, TableConfig)
-    assert f"{key}: {said}" in str(failure.value)

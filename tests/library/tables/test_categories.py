@@ -95,10 +95,13 @@ def test_text_is_refused_where_nobody_says_how_to_encode_it(tmp_path: Path) -> N
 
 
 def test_what_cannot_be_encoded(tmp_path: Path) -> None:
-    """Texts that are no categories, names that clash, and numbers where training had text are told by column."""
+    """Texts and numbers that are no categories, clashing names, and numbers where training had text, by column."""
     many = {"id": [f"{i}" for i in range(300)], "colour": [f"text {i}" for i in range(300)], "n": [1.0] * 300}
     with pytest.raises(DataError, match="column 'colour' holds 300 different texts"):
         _read(_file(tmp_path, "parquet", many), "ordinal")
+    many |= {"colour": ["x", "y"] * 150, "n": [float(i) for i in range(300)]}
+    with pytest.raises(DataError, match="column 'n' holds 300 different numbers; a category has few"):
+        _read(_file(tmp_path, "parquet", many), {"n": "categorical", "*": "ordinal"})
     clash = {**TRAIN, "colour=red": [1.0, 2.0, 3.0, 4.0]}
     config = TableConfig(
         path=_file(tmp_path, "parquet", clash), id="id", columns=["colour", "colour=red"], encode="one-hot"
@@ -149,23 +152,6 @@ def test_numbers_are_categories_if_their_column_is_named(tmp_path: Path) -> None
     marked = read_table(config, with_label=False, missing=1.0)
     assert marked.categories["n"].values == ["2", "3"]
     np.testing.assert_array_equal(marked.features[:, 0], [0.0, NAN, NAN, 1.0])
-
-
-def test_arrows_dictionaries_are_text(tmp_path: Path) -> None:
-    """Their values are the categories, in the order of their texts, whatever the dictionary's order is."""
-    cells = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0], pa.int8()), pa.array(["red", "blue"]))
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"id": ["d", "b", "c", "a"], "colour": cells, "n": [1.0, 2.0, 3.0, 4.0]}), path)
-    table = _read(path, "categorical")
-    assert table.categories["colour"].values == ["blue", "red"]
-    np.testing.assert_array_equal(table.features[:, 0], [1.0, 0.0, NAN, 1.0])
-
-
-def test_too_many_numbers_are_no_categories(tmp_path: Path) -> None:
-    """The bound is that of texts."""
-    many = {"id": [f"{i}" for i in range(300)], "colour": ["x", "y"] * 150, "n": [float(i) for i in range(300)]}
-    with pytest.raises(DataError, match="column 'n' holds 300 different numbers; a category has few"):
-        _read(_file(tmp_path, "parquet", many), {"n": "categorical", "*": "ordinal"})
 
 
 @pytest.mark.second_tier

@@ -152,11 +152,3 @@ def test_a_store_that_does_not_answer(object_store: Store, monkeypatch: pytest.M
         for port in (1, silent.getsockname()[1]):
             with pytest.raises(DataError, match="the store cannot be reached; check endpoint_override"):
                 read("s3://tables/t.csv", f"http://127.0.0.1:{port}")
-
-
-def test_keys_of_stores() -> None:
-    """An endpoint without a store, and one that is no address, are refused with the file of the configuration."""
-    with pytest.raises(ValueError, match=r"no path begins with s3://"):
-        read("t.csv", "http://127.0.0.1:9000")
-    with pytest.raises(ValueError, match="endpoint_override"):
-        read("s3://tables/t.csv", "http://key:geheim@127.0.0.1:9000")

@@ -71,22 +71,25 @@ def test_a_bin_for_missing_values_that_no_record_has_changes_no_tree() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cuts", "said"),
+    ("key", "given", "said"),
     [
-        ({"A": [1]}, "cuts names 'A', which is none of the feature columns; did you mean 'a'"),
-        ({"id": [1]}, "cuts names 'id', which is none of the feature columns"),
-        ({"a": [2, 1]}, "has the cut 1 behind 2: list each once, in increasing order"),
-        ({"a": [1, 1]}, "has the cut 1 behind 1"),
-        ({"a": [1, math.inf]}, "has the cut inf: write finite numbers"),
-        ({"a": [math.nan]}, "has the cut nan: write finite numbers"),
-        ({"a": []}, "at least 1 item"),
-        ({"a": ["x"]}, "valid number"),
+        ("monotone_constraints", {"A": 1}, "names 'A', which is none of the table's columns; did you mean 'a'"),
+        ("monotone_constraints", {"a": 2}, "must be 1 (increasing) or -1 (decreasing), not 2; leave out a column wi"),
+        ("monotone_constraints", {"a": True}, "must be 1 (increasing) or -1 (decreasing), not True"),
+        ("cuts", {"A": [1]}, "cuts names 'A', which is none of the feature columns; did you mean 'a'"),
+        ("cuts", {"id": [1]}, "cuts names 'id', which is none of the feature columns"),
+        ("cuts", {"a": [2, 1]}, "has the cut 1 behind 2: list each once, in increasing order"),
+        ("cuts", {"a": [1, 1]}, "has the cut 1 behind 1"),
+        ("cuts", {"a": [1, math.inf]}, "has the cut inf: write finite numbers"),
+        ("cuts", {"a": [math.nan]}, "has the cut nan: write finite numbers"),
+        ("cuts", {"a": []}, "at least 1 item"),
+        ("cuts", {"a": ["x"]}, "valid number"),
     ],
 )
-def test_faults_of_a_configuration_are_named(cuts: dict[str, Any], said: str) -> None:
-    """Unknown columns and ids, and what is no list of increasing numbers."""
+def test_faults_of_a_configuration_are_named(key: str, given: dict[str, Any], said: str) -> None:
+    """Unknown columns and ids, what is no list of increasing numbers, and what is no direction."""
     with pytest.raises(ValidationError) as raised:
-        TableConfig(path=Path("t.csv"), id="id", columns=["a"], cuts=cuts)
+        TableConfig(path=Path("t.csv"), id="id", columns=["a"], **{key: given})
     assert said in str(raised.value)
 
 
@@ -131,18 +134,3 @@ def test_columns_of_several_features_have_no_direction(tmp_path: Path) -> None:
     table = _constrained(tmp_path, columns=["a", "b"], encode="one-hot", monotone_constraints={"b": 1})
     with pytest.raises(DataError, match="names column 'b', whose categories have no order"):
         bin_columns(table, 8, None)
-
-
-@pytest.mark.parametrize(
-    ("constraints", "said"),
-    [
-        ({"A": 1}, "monotone_constraints names 'A', which is none of the table's columns; did you mean 'a'"),
-        ({"a": 2}, "must be 1 (increasing) or -1 (decreasing), not 2; leave out a column without one"),
-        ({"a": True}, "must be 1 (increasing) or -1 (decreasing), not True"),
-    ],
-)
-def test_faults_are_named(constraints: dict[str, Any], said: str) -> None:
-    """An unknown column, and what is no direction."""
-    with pytest.raises(ValidationError) as raised:
-        TableConfig(path=Path("t.csv"), id="id", columns=["a"], monotone_constraints=constraints)
-    assert said in str(raised.value)

@@ -12,12 +12,9 @@ import pytest
 
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
-from treetap.tables.label_columns import cells_of
 from treetap.tables.reading import Table, read_ids, read_table
 
 NAN = float("nan")
-#: Records as they stand in the files; sorted by id they are b, c, d.
-IDS, A, B = ["d", "b", "c"], [1.5, None, -2.0], [7, 8, 9]
 
 
 def _csv(folder: Path, text: str) -> Path:
@@ -42,21 +39,6 @@ def _fault(path: Path, *columns: str) -> str:
         _read(path, *columns)
     assert str(path) in str(caught.value)
     return str(caught.value)
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_records_come_sorted_by_id(kind: str, tmp_path: Path) -> None:
-    """CSV and Parquet give the same ids, features and label, in the order of the ids."""
-    if kind == "csv":
-        path = _csv(tmp_path, "y,a,id,b\nno,1.5,d,7\nyes,,b,8\nno,-2,c,9\n")
-    else:
-        path = _parquet(tmp_path, y=["no", "yes", "no"], a=A, id=IDS, b=B)
-    table = _read(path, "b", "a", label="y")
-    assert table.ids == ["b", "c", "d"]
-    assert table.columns == ["b", "a"]
-    np.testing.assert_array_equal(table.features, [[8, NAN], [9, -2], [7, 1.5]])
-    assert table.label is not None
-    assert cells_of(table.label).to_pylist() == ["yes", "no", "no"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -99,23 +81,6 @@ def test_whole_numbers_and_text_are_the_same_ids(tmp_path: Path) -> None:
     csv = _read(_csv(tmp_path, "id,a\n2,0\n10,0\n1,0\n"))
     assert whole.ids == text.ids == csv.ids == ["1", "10", "2"]
     assert whole.digest() == text.digest() == csv.digest()
-
-
-def test_ids_of_a_csv_file_stay_as_written(tmp_path: Path) -> None:
-    """Leading zeros, dates and more digits than an integer has are kept, so that they match a text column elsewhere."""
-    ids = ["007", "2024-01-02", "7", "99999999999999999999"]
-    csv = _read(_csv(tmp_path, "id,a\n" + "".join(f"{value},1\n" for value in reversed(ids))), "a")
-    assert csv.ids == ids
-    assert csv.digest() == _read(_parquet(tmp_path, id=ids)).digest()
-
-
-def test_the_digest_is_of_the_ids_alone(tmp_path: Path) -> None:
-    """Neither the order of rows nor a value changes the digest; an id does, and so does where one id ends."""
-    first = _read(_csv(tmp_path, "id,a\n1,5\n23,6\n"), "a").digest()
-    assert _read(_csv(tmp_path, "id,a\n23,0\n1,9\n"), "a").digest() == first
-    assert _read(_csv(tmp_path, "id,a\n1,5\n24,6\n"), "a").digest() != first
-    assert _read(_csv(tmp_path, "id,a\n12,5\n3,6\n"), "a").digest() != first
-    assert _read(_csv(tmp_path, "id,a\n1,5\n23,6\n3,7\n"), "a").digest() != first
 
 
 def test_the_missing_value(tmp_path: Path) -> None:
@@ -218,13 +183,6 @@ def test_cells_with_line_breaks_in_a_large_file(tmp_path: Path) -> None:
     assert _read(path, "a").features.sum() == 60_000 * 59_999 / 2
 
 
-def test_a_row_that_is_too_long(tmp_path: Path) -> None:
-    """A quote that is never closed turns what follows into one row, which is told without quoting it."""
-    fault = _fault(_csv(tmp_path, 'id,a\n1,"' + "secret,\n" * 400_000), "a")
-    assert "line 2: no quote at the end of a cell closes the one that opens there" in fault
-    assert "secret" not in fault
-
-
 def test_a_fault_below_a_very_long_cell(tmp_path: Path) -> None:
     """A cell that is longer than Python's csv allows at first hides neither the line nor the fault."""
     long = "x" * 140_000
@@ -243,20 +201,6 @@ def test_the_place_of_a_record_in_a_file_that_has_changed(tmp_path: Path) -> Non
     assert table.where(1) == "row 2"
 
 
-@pytest.mark.parametrize("column", ["id", "a"])
-def test_a_column_of_parquet_that_cannot_be_decoded(column: str, tmp_path: Path) -> None:
-    """A file with damaged pages names the column whose pages they are, and nothing of what they hold."""
-    path = tmp_path / "table.parquet"
-    pq.write_table(pa.table({"id": [f"r{i}" for i in range(3000)], "a": np.arange(3000.0)}), path)
-    chunk = pq.ParquetFile(path).metadata.row_group(0).column(["id", "a"].index(column))
-    start = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
-    raw = bytearray(path.read_bytes())
-    raw[start : start + 40] = b"\xff" * 40
-    path.write_bytes(raw)
-    fault = _fault(path, "a").removeprefix(f"{path}: row group 1 of 1, ")
-    assert fault == f"column {column!r} cannot be decoded; is the Parquet file damaged? Write it again"
-
-
 def test_text_in_another_encoding(tmp_path: Path) -> None:
     """A CSV cell that is not UTF-8 is told by its line, whether it is an id or a feature."""
     path = tmp_path / "table.csv"
@@ -264,45 +208,6 @@ def test_text_in_another_encoding(tmp_path: Path) -> None:
     assert "line 3, column 'id': the cell is not UTF-8 text" in _fault(path, "a")
     path.write_bytes(b"id,a\n1,1\n2,1\n3,\xfc\n")
     assert "line 4, column 'a': the cell is not UTF-8 text" in _fault(path, "a")
-
-
-def test_text_of_parquet_is_checked(tmp_path: Path) -> None:
-    """Parquet writers need not check what they call text; views of text are text too."""
-    bad = pa.array([b"a", b"\xfc"]).view(pa.string())
-    assert "row 2, column 'id': the cell is not UTF-8" in _fault(_parquet(tmp_path, id=bad))
-    views = pa.array(["b", "a"], pa.string_view())
-    assert _read(_parquet(tmp_path, id=views)).ids == ["a", "b"]
-
-
-def test_categories(tmp_path: Path) -> None:
-    """Dictionary columns count as what they stand for: ids and labels as text, features as numbers, null as missing."""
-    columns = {"id": IDS, "a": [7.5, None, 7.5], "b": ["2", "10", None], "c": ["1", "2", "secret"]}
-    y = pa.array(["no", "yes", "no"], pa.large_string())
-    path = _parquet(tmp_path, **{k: pa.array(v).dictionary_encode() for k, v in {**columns, "y": y}.items()})
-    table = _read(path, "a", "b", label="y")
-    assert table.ids == ["b", "c", "d"]
-    np.testing.assert_array_equal(table.features, [[NAN, 10], [7.5, NAN], [7.5, 2]])
-    assert table.label is not None
-    assert cells_of(table.label).to_pylist() == ["yes", "no", "no"]
-    assert "row 3, column 'c': the cell is not a number; encode text" in _fault(path, "c")
-
-
-@pytest.mark.parametrize(
-    ("cells", "kind"),
-    [
-        (pa.array([[77], [78]]), "list"),
-        (pa.array([{"inner": 77}, {"inner": 78}]), "struct"),
-        (pa.array([77, 78], pa.time64("us")), "time64[us]"),
-        (pa.array([77, 78], pa.duration("s")), "duration[s]"),
-    ],
-)
-def test_kinds_of_column_that_are_no_use(cells: pa.Array, kind: str, tmp_path: Path) -> None:
-    """Times and nested values are neither ids nor features: the kind is told, no cell and no nested name."""
-    fault = _fault(_parquet(tmp_path, id=[0, 1], a=cells), "a")
-    assert f"column 'a' holds {kind}, not numbers" in fault
-    fault += _fault(_parquet(tmp_path, id=cells))
-    assert ("row 2, column 'id': the id is missing" if cells.null_count else f"column 'id' holds {kind}; ids") in fault
-    assert not any(told in fault.replace(str(tmp_path), "") for told in ("7", "inner", "000001"))
 
 
 def test_ids_of_a_kind_that_cannot_agree(tmp_path: Path) -> None:

@@ -107,6 +107,16 @@ def test_the_doctor_says_what_is_detected(tmp_path: Path, caplog: pytest.LogCapt
     ("table", "said"),
     [
         ({}, "give either path, or uri with query or table"),
+        ({"path": "a", "uri": "$CLINIC", "table": "t"}, "give either path, or uri"),
+        ({"uri": "$CLINIC"}, "give one of query"),
+        ({"uri": "$CLINIC", "table": "t", "query": "SELECT 1"}, "give one of query"),
+        ({"path": "a", "table": "t"}, "query and table are of a database, whose uri is missing"),
+        ({"uri": "$CLINIC", "table": "t", "decimal": ","}, "decimal is a key of files, and uri of a database"),
+        ({"uri": "$CLINIC", "table": "t", "deadline_s": 0}, "deadline_s"),
+        (
+            {"path": "a", "endpoint_override": "http://127.0.0.1:9000"},
+            "endpoint_override is of object stores",
+        ),
         ({"path": 3}, "path: a path is text (it is 3)"),
         ({"path": ""}, "path: a path is text (it is '')"),
         ({"path": []}, "path: names no file (it is [])"),

@@ -253,25 +253,6 @@ def test_a_large_answer_is_bounded(
     assert "more than half of this machine's memory" in fault("x", table="t", uri=f"sqlite:{tmp_path / 't.db'}")
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ({}, "give either path, or uri with query or table"),
-        ({"path": Path("t.csv"), "uri": "$CLINIC", "table": "t"}, "give either path, or uri"),
-        ({"uri": "$CLINIC"}, "give one of query"),
-        ({"uri": "$CLINIC", "table": "t", "query": "SELECT 1"}, "give one of query"),
-        ({"path": Path("t.csv"), "table": "t"}, "query and table are of a database, whose uri is missing"),
-        ({"uri": "postgresql://u:geheim@h/d", "table": "t"}, "uri"),
-        ({"uri": "$CLINIC", "table": "t", "decimal": ","}, "decimal is a key of files, and uri of a database"),
-        ({"uri": "$CLINIC", "table": "t", "deadline_s": 0}, "deadline_s"),
-    ],
-)
-def test_keys_of_databases(keys: dict[str, Any], said: str) -> None:
-    """What the keys cannot be together; a URI with a password stays out of a file, by its pattern."""
-    with pytest.raises(ValueError, match=said.replace("$", r"\$")):
-        TableConfig.model_validate({"id": "id", **keys})
-
-
 @pytest.mark.second_tier
 def test_drivers_are_imported_for_queries_alone(sqlite_file: sqlite3.Connection, tmp_path: Path) -> None:
     """A process that reads files has no driver, and one that reads a database no DBAPI of data frames."""
@@ -323,13 +304,3 @@ def test_types_of_a_databases_own(uri: str) -> None:
     table = read("m", "p", query=query, encode={"m": "ordinal"})
     assert table.categories["m"].values == ["ok", "sad"]
     np.testing.assert_array_equal(table.features, [[0, 1.5], [1, 3.0]])
-
-
-def test_a_source_that_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its tests are skipped with the remedy, and fail where all sources are wanted."""
-    monkeypatch.delenv("TREETAP_ALL_SOURCES", raising=False)
-    with pytest.raises(pytest.skip.Exception, match=r"needs no_such_library: pip install '\.\[sql\]'"):
-        needs_libraries("no_such_library", extra="sql")
-    monkeypatch.setenv("TREETAP_ALL_SOURCES", "1")
-    with pytest.raises(pytest.fail.Exception, match="needs no_such_library"):
-        needs_libraries("no_such_library", extra="sql")

@@ -231,20 +231,6 @@ def test_a_damaged_row_group(tmp_path: Path) -> None:
         read(path, streams=True)
 
 
-def test_a_table_that_changes_during_a_job(tmp_path: Path) -> None:
-    """Written again, with more rows, fewer, or as many, or replaced or gone, it is refused by name."""
-    path = write(tmp_path / "t.parquet", columns())
-    streamed = read(path, streams=True)
-    for rows in (N - 1, 300):
-        pq.write_table(pa.table(columns()).slice(0, rows), path, row_group_size=150)
-        with pytest.raises(DataError, match="has been written again since the beginning of the job"):
-            bin_columns(streamed, 8, 5)
-    more = columns()
-    pq.write_table(pa.concat_tables([pa.table(more), pa.table(more)]), path)
-    with pytest.raises(DataError, match="has been written again"):
-        bin_columns(streamed, 8, 5)
-
-
 def test_features_that_are_needed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than half of the memory is refused with what to do."""
     streamed = read(write(tmp_path / "t.parquet", columns()), streams=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import random
+import re
 import uuid
 from decimal import Decimal
 from pathlib import Path
@@ -91,6 +92,10 @@ def test_a_folders_name_is_a_column(tmp_path: Path) -> None:
         (Column([datetime.time(10, 30), None], pa.time32("s")), "write it as text, or as seconds since midnight"),
         (Column([datetime.timedelta(1), None], pa.duration("s")), "write it in seconds, as numbers"),
         (Column([[1], None], pa.list_(pa.int64())), "write it as numbers or as text, one in each cell"),
+        (
+            Column([{"inner": 77}, None], pa.struct({"inner": pa.int64()})),
+            "write it as numbers or as text, one in each",
+        ),
         (Column([b"\xff\x00", None], pa.binary()), "write it as numbers or as text"),
     ],
 )
@@ -99,7 +104,7 @@ def test_a_folders_name_is_a_column(tmp_path: Path) -> None:
 def test_what_no_table_holds_is_refused_with_a_remedy(
     column: Column, said: str, way: str, encode: str | None, tmp_path: Path
 ) -> None:
-    """As a feature by its name; as an id too."""
+    """As a feature by its name; as an id too. No cell is told, and no name in a cell."""
     ids = Column([1, 2], pa.int64())
     found = outcome(Content({"id": ids, "x": Column(column.cells, column.kind, encode)}), way, tmp_path / "x")
     assert "column 'x' holds" in found.refused
@@ -107,6 +112,7 @@ def test_what_no_table_holds_is_refused_with_a_remedy(
     whole = Column([cell if cell is not None else column.cells[0] for cell in column.cells], column.kind)
     found = outcome(Content({"id": whole, "x": ids}), way, tmp_path / "id")
     assert "column 'id' holds" in found.refused
+    assert not {"inner", "77"} & set(re.findall(r"\w+", found.refused))
 
 
 def pair(seed: int, folder: Path) -> str:

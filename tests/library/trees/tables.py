@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
+from tests.oracle import OracleLeaf, OracleModel, OracleSplit
 from treetap.trees.binning import BinnedTable, bin_table
+from treetap.trees.grower import CentralTrees
 from treetap.trees.params import BoostingParams
 
 Parties = list[tuple[str, npt.NDArray[Any]]]
@@ -132,3 +137,43 @@ def cases() -> list[Case]:
             tag = objective.split(":")[1] + ("-joint" if strategy == "multi_output_tree" else "")
             found.append(Case(f"{tag}-{name}", parties, labels, params, classes, weights))
     return found
+
+
+def differences(model: CentralTrees, expected: OracleModel) -> str:
+    """The first difference between the trees; empty if there is none. Gains and weights may differ in rounding."""
+    if len(model.ensemble.trees) != len(expected) or model.ensemble.best_round != expected.best_round:
+        return f"{len(model.ensemble.trees)} trees for {len(expected)}, or another best round"
+    for tree, naive in zip(model.ensemble.trees, expected, strict=True):
+        if tree.outputs != naive.outputs:
+            return f"tree {tree.index}: other outputs"
+        if {part.root for part in tree.local} != naive.withdrawn:
+            return f"tree {tree.index}: the first party grows alone below other nodes"
+        leaves = [leaf for leaf in tree.leaves if leaf.node not in naive.withdrawn]
+        leaves += [leaf for part in tree.local for leaf in part.leaves]
+        splits = [*tree.splits, *(split for part in tree.local for split in part.splits)]
+        if sorted(place.node for place in (*splits, *leaves)) != sorted(naive.nodes):
+            return f"tree {tree.index}: other nodes"
+        for split in splits:
+            other, (candidate, cut) = naive.nodes[split.node], model.entry(split)
+            own = (split.owner, candidate.feature, candidate.right or cut, candidate.missing_left)
+            if not isinstance(other, OracleSplit):
+                return f"tree {tree.index}: {own} splits the leaf {split.node}"
+            if own != (other.owner, other.feature, other.cut, other.missing_left):
+                return f"tree {tree.index}, node {split.node}: {own} is {other}"
+            if not _near((split.gain, split.cover), (other.gain, other.cover)):
+                return f"tree {tree.index}, node {split.node}: gain or cover"
+        for leaf in leaves:
+            end = naive.nodes[leaf.node]
+            if not isinstance(end, OracleLeaf) or not _near((*leaf.weights, leaf.cover), (*end.weights, end.cover)):
+                return f"tree {tree.index}: leaf {leaf.node} is {end}"
+    return ""
+
+
+def _near(own: Iterable[float], others: Iterable[float]) -> bool:
+    return all(math.isclose(a, b, rel_tol=1e-7, abs_tol=1e-8) for a, b in zip(own, others, strict=True))
+
+
+def assert_same(model: CentralTrees, oracle: OracleModel) -> None:
+    """The trees are the oracle's, and so is the base margin."""
+    assert differences(model, oracle) == ""
+    assert model.ensemble.base_margin == pytest.approx(oracle.base_margin, abs=1e-12)

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.library.trees.tables import Parties
-from tests.oracle import OracleLeaf, oracle_predict, oracle_train
+from tests.library.trees.tables import Parties, differences
+from tests.library.trees.test_xgboost_predictions import xgb_scores
+from tests.oracle import oracle_predict, oracle_train
 from treetap.errors import DataError
 from treetap.lab.experiment.xgboost_export import Column, feature_names, xgboost_model
 from treetap.models.own_split import OwnSplit
@@ -39,6 +40,8 @@ NAN = math.nan
 #: Categories by party and column; the other columns hold numbers.
 LEVELS = {("p0", 0): 3, ("p0", 1): 9, ("p1", 0): 6, ("p1", 2): 2}
 WIDTHS = {"p0": 3, "p1": 4}
+#: XGBoost's types of the columns.
+KINDS = ["c" if (name, j) in LEVELS else "q" for name, width in WIDTHS.items() for j in range(width)]
 
 
 def mixed(seed: int, n: int = 160, missing: float = 0.0) -> tuple[Parties, npt.NDArray[np.float64]]:
@@ -105,27 +108,8 @@ def test_trainer_equals_oracle(objective: str, classes: int, options: int) -> No
     tables = binned(parties, params)
     model = train(tables, labels, params, classes)
     oracle = oracle_train(parties, list(labels), params, classes, categories=LEVELS)
-    of_categories = 0
-    for tree, expected in zip(model.ensemble.trees, oracle, strict=True):
-        assert {s.node for s in tree.splits} | {leaf.node for leaf in tree.leaves} == set(expected.nodes)
-        for split in tree.splits:
-            candidate, cut = model.entry(split)
-            other = expected.nodes[split.node]
-            assert not isinstance(other, OracleLeaf)
-            found = candidate.right or cut
-            assert (split.owner, candidate.feature, found, candidate.missing_left) == (
-                other.owner,
-                other.feature,
-                other.cut,
-                other.missing_left,
-            )
-            assert split.gain == pytest.approx(other.gain, rel=1e-7)
-            of_categories += candidate.right is not None
-        for leaf in tree.leaves:
-            expected_leaf = expected.nodes[leaf.node]
-            assert isinstance(expected_leaf, OracleLeaf)
-            assert leaf.weights == pytest.approx(expected_leaf.weights, abs=1e-9)
-    assert of_categories
+    assert differences(model, oracle) == ""
+    assert any(model.entry(split)[0].right for tree in model.ensemble.trees for split in tree.splits)
     np.testing.assert_allclose(model.predict(tables), oracle_predict(oracle, parties), atol=1e-9)
 
 
@@ -143,21 +127,6 @@ def spoilt(parties: Parties, seed: int) -> Parties:
     return fresh
 
 
-def xgb_booster(parties: Parties, labels: npt.NDArray[Any], params: BoostingParams, classes: int) -> tuple[Any, Any]:
-    """A booster of the same parameters, and the function that makes its input."""
-    same = ("objective", "max_depth", "learning_rate", "reg_lambda", "gamma", "min_child_weight", "base_score",
-            "max_cat_to_onehot", "max_cat_threshold", "reg_alpha")  # fmt: skip
-    settings = {name: getattr(params, name) for name in same} | {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
-    if params.objective == "multi:softprob":
-        settings["num_class"] = classes
-    kinds = ["c" if (name, j) in LEVELS else "q" for name, width in WIDTHS.items() for j in range(width)]
-
-    def data(columns: Parties, **more: Any) -> Any:
-        return xgb.DMatrix(np.hstack([X for _, X in columns]), feature_types=kinds, **more)
-
-    return xgb.train(settings, data(parties, label=labels), params.n_estimators), data
-
-
 @pytest.mark.parametrize("options", range(len(OPTIONS)))
 @pytest.mark.parametrize(("objective", "classes"), OBJECTIVES)
 def test_scores_equal_xgboost(objective: str, classes: int, options: int) -> None:
@@ -171,12 +140,12 @@ def test_scores_equal_xgboost(objective: str, classes: int, options: int) -> Non
     params = BoostingParams(objective=objective, n_estimators=3, max_depth=3, base_score=0.5, **more)
     tables = binned(parties, params)
     model = train(tables, labels, params, classes)
-    booster, data = xgb_booster(parties, labels, params, classes)
-    theirs = booster.predict(data(parties), output_margin=True).reshape(len(labels), -1)
+    booster, theirs = xgb_scores(np.hstack([X for _, X in parties]), labels, params, classes, kinds=KINDS)
     np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
     fresh = spoilt(parties, options)
     encoded = [(name, table.encode(X)) for (name, table), (_, X) in zip(tables, fresh, strict=True)]
-    expected = booster.predict(data(fresh), output_margin=True).reshape(len(labels), -1)
+    new = xgb.DMatrix(np.hstack([X for _, X in fresh]), feature_types=KINDS)
+    expected = booster.predict(new, output_margin=True).reshape(len(labels), -1)
     np.testing.assert_allclose(model.predict(encoded), expected, atol=1e-5)
 
 

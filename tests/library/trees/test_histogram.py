@@ -49,14 +49,3 @@ def test_nothing_in_nothing_out() -> None:
     values = np.ones((5, 3), dtype=np.int64)
     assert left_sums(np.zeros((5, 0), dtype=np.int32), CandidateList([]), values, [np.arange(5)]).shape == (1, 0, 3)
     assert left_sums(np.zeros((5, 1), dtype=np.int32), CandidateList([(2, False)]), values, []).shape == (0, 1, 3)
-
-
-def test_siblings_add_up() -> None:
-    """Left sums of two children add up to those of the parent: what plaintext subtraction rests on."""
-    codes = table(100)
-    values = np.random.default_rng(2).integers(-(2**32), 2**32, size=(100, 5))
-    whole, a, b = (
-        left_sums(codes, CandidateList(SHAPES), values, [rows])[0]
-        for rows in (np.arange(100), np.arange(30), np.arange(30, 100))
-    )
-    assert (whole - a == b).all()

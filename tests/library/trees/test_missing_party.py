@@ -63,20 +63,6 @@ def test_a_forest_without_a_party() -> None:
     assert len(set(guessed.tolist())) > 3
 
 
-def test_a_way_by_hand() -> None:
-    """Root of the absent with covers 3 and 1; to the left a split of one's own: of two splits passed, 1 + 0 guessed."""
-    tree = Tree(
-        index=0,
-        outputs=(0,),
-        splits=(Split(1, "away", 0, 1.0, 4.0), Split(2, "own", 0, 1.0, 3.0)),
-        leaves=(Leaf(4, (8.0,), 1.0), Leaf(5, (16.0,), 2.0), Leaf(3, (-4.0,), 1.0)),
-    )
-    ensemble = Ensemble("reg:squarederror", 0, (0.5,), (tree,), 1)
-    scores, guessed = scores_without(ensemble, 2, lambda _, places: places == 0, {"away"})
-    assert scores.tolist() == [[0.5 + 0.75 * 8 - 0.25 * 4], [0.5 + 0.75 * 16 - 0.25 * 4]]
-    assert guessed.tolist() == [1 / 1.75] * 2
-
-
 def test_children_without_cover_are_an_error() -> None:
     """There is nothing to share by, and half each would be a guess of another kind."""
     leaves = (Leaf(2, (1.0,), 0.0), Leaf(3, (2.0,), 0.0))

@@ -8,18 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.library.trees.tables import encoded, labels_for, signal, table
-from tests.library.trees.test_categorical import LEVELS, WIDTHS, binned, mixed
-from tests.library.trees.test_xgboost_predictions import SAFE_LEAD, as_input
-from tests.oracle import OracleSplit, oracle_train
+from tests.library.trees.tables import differences, encoded, labels_for, signal, table
+from tests.library.trees.test_categorical import KINDS, LEVELS, binned, mixed
+from tests.library.trees.test_xgboost_predictions import SAFE_LEAD, as_input, xgb_scores
+from tests.oracle import oracle_train
 from treetap.errors import Malformed
 from treetap.trees.binning import BinnedTable
 from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams
 
 xgb = pytest.importorskip("xgboost")
-SAME = ("objective", "max_depth", "learning_rate", "reg_lambda", "reg_alpha", "max_delta_step", "gamma",
-        "min_child_weight", "base_score", "max_leaves", "grow_policy")  # fmt: skip
 STUMP = BoostingParams(
     objective="reg:squarederror", n_estimators=1, max_depth=1, base_score=0.0, min_child_weight=0.0, learning_rate=1.0
 )
@@ -31,17 +29,6 @@ def constrained(tables: list[tuple[str, BinnedTable]], directions: list[list[int
         (name, replace(each, directions=np.array(own) if any(own) else None))
         for (name, each), own in zip(tables, directions, strict=True)
     ]
-
-
-def xgb_scores(X: Any, labels: Any, params: BoostingParams, classes: int, directions: list[list[int]]) -> Any:
-    """Margins (N, outputs) of xgboost with the same parameters."""
-    settings: dict[str, Any] = {name: getattr(params, name) for name in SAME}
-    settings |= {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
-    settings["monotone_constraints"] = tuple(direction for own in directions for direction in own)
-    settings |= {"num_class": classes} if params.objective == "multi:softprob" else {}
-    data = xgb.DMatrix(X, label=labels)
-    booster = xgb.train(settings, data, params.n_estimators)
-    return booster.predict(data, output_margin=True).reshape(len(X), -1)
 
 
 @pytest.mark.second_tier(but=1)
@@ -56,7 +43,7 @@ def test_stumps_of_few_values_and_missing_ones(alpha: float) -> None:
         for direction in (1, -1):
             tables = constrained(encoded([("p", X)], 12), [[direction]])
             model = train(tables, y, params)
-            theirs = xgb_scores(as_input(tables), y, params, 1, [[direction]])
+            _, theirs = xgb_scores(as_input(tables), y, params, 1, directions=[[direction]])
             np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
             mirrored += any(cut == -np.inf for _, cut in model.splits["p"])
     assert mirrored > 0
@@ -74,9 +61,8 @@ def test_a_base_model_with_missing_values_alone_on_the_left_is_continued() -> No
         further = train(tables, y, STUMP, base=base)
         whole = replace(STUMP, n_estimators=2)
         assert further.ensemble.trees == train(tables, y, whole).ensemble.trees
-        np.testing.assert_allclose(
-            further.predict(tables), xgb_scores(as_input(tables), y, whole, 1, [[1, -1]]), atol=1e-5
-        )
+        _, theirs = xgb_scores(as_input(tables), y, whole, 1, directions=[[1, -1]])
+        np.testing.assert_allclose(further.predict(tables), theirs, atol=1e-5)
         continued += any(cut == -np.inf for _, cut in base.splits["p"])
     assert continued > 0
 
@@ -110,10 +96,8 @@ def test_scores_equal_xgboost(objective: str, shape: int) -> None:
     assert oracle.lead > SAFE_LEAD
     tables = constrained(encoded(parties, params.max_bin), directions)
     model = train(tables, labels, params, classes)
-    for ours, naive in zip(model.ensemble.trees, oracle, strict=True):
-        splits = {node for node, it in naive.nodes.items() if isinstance(it, OracleSplit)}
-        assert {split.node for split in ours.splits} == splits
-    theirs = xgb_scores(as_input(tables), labels, params, classes, directions)
+    assert differences(model, oracle) == ""
+    _, theirs = xgb_scores(as_input(tables), labels, params, classes, directions=directions)
     np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
     free = train(encoded(parties, params.max_bin), labels, params, classes)
     assert not np.allclose(free.predict(encoded(parties, params.max_bin)), theirs, atol=1e-3)
@@ -128,7 +112,8 @@ def test_a_split_bounds_all_weights_below_it_by_the_mean_of_its_children() -> No
     tables = constrained(encoded([("p", np.hstack([x, z]))], 12), [[1, 0]])
     model = train(tables, y, params)
     scores = model.predict(tables)[:, 0]
-    np.testing.assert_allclose(scores[:, None], xgb_scores(as_input(tables), y, params, 1, [[1, 0]]), atol=1e-4)
+    _, theirs = xgb_scores(as_input(tables), y, params, 1, directions=[[1, 0]])
+    np.testing.assert_allclose(scores[:, None], theirs, atol=1e-4)
     for value in (0.0, 1.0):
         assert (np.diff(scores[z[:, 0] == value]) >= 0).all()
     assert not np.allclose(scores, train(encoded([("p", np.hstack([x, z]))], 12), y, params).predict(tables)[:, 0])
@@ -155,15 +140,8 @@ def test_columns_of_categories_beside_constrained_ones(missing: float) -> None:
     oracle = oracle_train(parties, list(labels), params, 2, categories=LEVELS, monotone=marked)
     tables = constrained(binned(parties, params), directions)
     model = train(tables, labels, params)
-    for ours, naive in zip(model.ensemble.trees, oracle, strict=True):
-        assert {leaf.node: pytest.approx(leaf.weights, abs=1e-9) for leaf in ours.leaves} == {
-            node: it.weights for node, it in naive.nodes.items() if not isinstance(it, OracleSplit)
-        }
-    kinds = ["c" if (name, j) in LEVELS else "q" for name, width in WIDTHS.items() for j in range(width)]
-    data = xgb.DMatrix(np.hstack([X for _, X in parties]), label=labels, feature_types=kinds)
-    settings = {name: getattr(params, name) for name in (*SAME, "max_cat_to_onehot", "max_cat_threshold")}
-    settings |= {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
-    settings["monotone_constraints"] = tuple(direction for own in directions for direction in own)
-    theirs = xgb.train(settings, data, params.n_estimators).predict(data, output_margin=True)
+    assert differences(model, oracle) == ""
+    columns = np.hstack([X for _, X in parties])
+    _, theirs = xgb_scores(columns, labels, params, 1, directions=directions, kinds=KINDS)
     assert oracle.lead > SAFE_LEAD
-    np.testing.assert_allclose(model.predict(tables)[:, 0], theirs, atol=1e-4)
+    np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-4)

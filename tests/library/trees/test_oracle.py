@@ -17,10 +17,21 @@ import numpy as np
 import pytest
 
 from tests.forest.oracle import forest_train
-from tests.library.trees.tables import Case, Parties, cases, drawn_weights, encoded, labels_for, signal, table
-from tests.oracle import OracleLeaf, OracleModel, OracleSplit, _watched, oracle_predict, oracle_train
+from tests.library.trees.tables import (
+    Case,
+    Parties,
+    assert_same,
+    cases,
+    differences,
+    drawn_weights,
+    encoded,
+    labels_for,
+    signal,
+    table,
+)
+from tests.oracle import OracleModel, _watched, oracle_predict, oracle_train
 from treetap.trees.binning import BinnedTable, bin_table
-from treetap.trees.centralised import CentralModel, train, train_forest
+from treetap.trees.centralised import train, train_forest
 from treetap.trees.grower import CentralTrees
 from treetap.trees.loss import loss_for
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
@@ -28,33 +39,6 @@ from treetap.trees.withholding import Withholding
 
 #: Jobs of `make test`, and of the campaign.
 FEW, MANY = 60, 1000
-
-
-def assert_same(model: CentralModel, oracle: OracleModel, tables: list[tuple[str, BinnedTable]]) -> None:
-    """Same trees: owner, feature, threshold and missing direction of every split, weights of every leaf."""
-    bins = dict(tables)
-    assert len(model.ensemble.trees) == len(oracle)
-    assert model.ensemble.base_margin == pytest.approx(oracle.base_margin, abs=1e-12)
-    for tree, expected in zip(model.ensemble.trees, oracle, strict=True):
-        assert tree.outputs == expected.outputs
-        assert {s.node for s in tree.splits} | {leaf.node for leaf in tree.leaves} == set(expected.nodes)
-        for split in tree.splits:
-            other = expected.nodes[split.node]
-            candidate, _ = model.entry(split)
-            cuts = bins[split.owner].features[candidate.feature].cuts
-            cut = cuts[candidate.bin] if candidate.bin < len(cuts) else math.inf
-            assert (split.owner, candidate.feature, cut, candidate.missing_left) == (
-                other.owner,
-                other.feature,
-                other.cut,
-                other.missing_left,
-            )
-            assert split.gain == pytest.approx(other.gain, rel=1e-7, abs=1e-7)
-            assert split.cover == pytest.approx(other.cover, rel=1e-9)
-        for leaf in tree.leaves:
-            other = expected.nodes[leaf.node]
-            assert isinstance(other, OracleLeaf)
-            assert leaf.weights == pytest.approx(other.weights, abs=1e-9)
 
 
 @pytest.mark.second_tier(but=12)
@@ -65,7 +49,7 @@ def test_trainer_equals_oracle(case: Case) -> None:
     model = train(tables, case.labels, case.params, case.classes, weights=case.weights)
     oracle = oracle_train(case.parties, case.labels, case.params, case.classes, weights=case.weights)
     assert sum(len(tree.splits) for tree in model.ensemble.trees) > 0
-    assert_same(model, oracle, tables)
+    assert_same(model, oracle)
     assert model.ensemble.best_round == oracle.best_round
     np.testing.assert_allclose(model.predict(tables), oracle_predict(oracle, case.parties), atol=1e-9)
 
@@ -99,7 +83,7 @@ def test_ties_go_to_the_lowest_party_and_candidate() -> None:
     assert {(s.owner, model.entry(s)[0].feature) for s in model.ensemble.trees[0].splits} == {("label", 0)}
     reversed_model = train(tables[::-1], labels, params)
     assert {s.owner for s in reversed_model.ensemble.trees[0].splits} == {"other"}
-    assert_same(model, oracle_train(parties, labels, params), tables)
+    assert_same(model, oracle_train(parties, labels, params))
 
 
 def test_a_party_without_columns_takes_part() -> None:
@@ -111,7 +95,7 @@ def test_a_party_without_columns_takes_part() -> None:
     params = BoostingParams(n_estimators=2, max_depth=2, max_bin=8)
     tables = encoded(parties, 8)
     model = train(tables, labels, params)
-    assert_same(model, oracle_train(parties, labels, params), tables)
+    assert_same(model, oracle_train(parties, labels, params))
 
 
 def test_a_pure_node_stops_everything() -> None:
@@ -152,7 +136,7 @@ def test_validation_scores_beyond_any_doubt_are_compared() -> None:
     tables = encoded(parties, params.max_bin)
     model = train(tables, labels, params)
     oracle = oracle_train(parties, labels, params)
-    assert_same(model, oracle, tables)
+    assert_same(model, oracle)
     assert model.ensemble.best_round == oracle.best_round
     assert [each["validation"] for each in model.history] == pytest.approx(oracle.validation, rel=1e-9)
     assert max(score for (score,) in oracle_predict(oracle, parties)) > 1000
@@ -306,38 +290,6 @@ def drawn(seed: int) -> Job:
     )
     withholding = Withholding(own_trees, xi, shown)
     return Job(parties, labels, classes, params, withholding, categories, directions, weights, int(some(0.25)))
-
-
-def differences(model: CentralTrees, expected: OracleModel) -> str:
-    """The first difference between the trees; empty if there is none. Gains and weights may differ in rounding."""
-    if len(model.ensemble.trees) != len(expected) or model.ensemble.best_round != expected.best_round:
-        return f"{len(model.ensemble.trees)} trees for {len(expected)}, or another best round"
-    for tree, naive in zip(model.ensemble.trees, expected, strict=True):
-        if {part.root for part in tree.local} != naive.withdrawn:
-            return f"tree {tree.index}: the first party grows alone below other nodes"
-        leaves = [leaf for leaf in tree.leaves if leaf.node not in naive.withdrawn]
-        leaves += [leaf for part in tree.local for leaf in part.leaves]
-        splits = [*tree.splits, *(split for part in tree.local for split in part.splits)]
-        if sorted(place.node for place in (*splits, *leaves)) != sorted(naive.nodes):
-            return f"tree {tree.index}: other nodes"
-        for split in splits:
-            other, (candidate, cut) = naive.nodes[split.node], model.entry(split)
-            own = (split.owner, candidate.feature, candidate.right or cut, candidate.missing_left)
-            if not isinstance(other, OracleSplit):
-                return f"tree {tree.index}: {own} splits the leaf {split.node}"
-            if own != (other.owner, other.feature, other.cut, other.missing_left):
-                return f"tree {tree.index}, node {split.node}: {own} is {other}"
-            if not _near((split.gain, split.cover), (other.gain, other.cover)):
-                return f"tree {tree.index}, node {split.node}: gain or cover"
-        for leaf in leaves:
-            end = naive.nodes[leaf.node]
-            if not isinstance(end, OracleLeaf) or not _near((*leaf.weights, leaf.cover), (*end.weights, end.cover)):
-                return f"tree {tree.index}: leaf {leaf.node} is {end}"
-    return ""
-
-
-def _near(own: Iterable[float], others: Iterable[float]) -> bool:
-    return all(math.isclose(a, b, rel_tol=1e-7, abs_tol=1e-8) for a, b in zip(own, others, strict=True))
 
 
 def faults(seeds: Iterable[int]) -> list[str]:

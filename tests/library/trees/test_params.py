@@ -9,11 +9,6 @@ from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.pivodl_params import PivodlParams
 
 
-def test_defaults_are_valid() -> None:
-    """A job that names nothing can run."""
-    BoostingParams().validate()
-
-
 def test_every_wrong_field_is_named_at_once() -> None:
     """One error lists all wrong fields with their ranges, and no right one."""
     wrong = BoostingParams(

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from treetap.lattice.columns import NodeColumns
+from treetap.lattice.columns import NodeColumns, label_columns
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Subtree, Tree, cover_shares
 from treetap.trees.leaf_entries import LeafEntries
 from treetap.trees.missing_party import scores_without
@@ -176,3 +176,11 @@ def test_the_values_of_a_leaf_that_a_subtree_replaces_do_not_count() -> None:
     assert LeafEntries(model, "holder", ["b"]).fraction_bits == LeafEntries(small, "holder", ["b"]).fraction_bits
     with pytest.raises(ValueError, match="local subtrees need all parties"):
         LeafEntries(model, "holder", [], ["b"])
+
+
+def test_nothing_is_left_where_the_label_holders_nodes_lead_elsewhere() -> None:
+    """A remote node behind the label holder's root has an entry only for the records that the root sends there."""
+    goes_left = np.array([True, False])
+    start, columns = label_columns({4: 7, 5: 2, 3: 9}, [2], {1: goes_left}, 2)
+    assert start.tolist() == [2, 9]
+    assert columns[2].tolist() == [5, 0]

@@ -13,9 +13,10 @@ from tests.library.trees.tables import Parties, labels_for, signal, table
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import Candidate
 from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below
+from treetap.trees.grower import Entry
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.paths import reached_values
-from treetap.trees.repair import NoisyModel, RepairedTree, repair, repair_boosting, repair_forest, to_regrow
+from treetap.trees.repair import NoisyModel, RepairedTree, repair, repair_forest, to_regrow
 from treetap.trees.tree_bins import GlobalBins
 from treetap.trees.withholding import Withholding
 
@@ -79,18 +80,25 @@ def test_a_repair_is_that_of_a_naive_recursion(case: str, seed: int) -> None:
     parties, noisy, clean = problem(classes, seed)
     model, entries = trained(parties, noisy, clean, params, classes)
     found = repair(model, params)
-    for variant, (grafting, refit) in VARIANTS.items():
-        expected = naive_repair(model, entries, parties, params, grafting=grafting, refit=refit)
-        for repaired, naive in zip(found, expected, strict=True):
-            assert_same_nodes(nodes_of(getattr(repaired, variant), entries), naive)
+    _assert_naive(found, model, entries, parties, params)
     assert any(each.grafting.local for each in found)
 
 
-def assert_same_nodes(found: dict[int, Any], expected: dict[int, Any]) -> None:
-    """Splits are the same, weights nearly."""
-    assert set(found) == set(expected)
-    for number, node in found.items():
-        assert node == expected[number] if node[0] == "split" else node == pytest.approx(expected[number], abs=1e-9)
+def _assert_naive(
+    found: list[RepairedTree],
+    model: NoisyModel,
+    entries: dict[str, list[Entry]],
+    parties: Parties,
+    params: TreeParams,
+) -> None:
+    """All variants are the recursion's: splits are the same, weights nearly."""
+    for variant, (grafting, refit) in VARIANTS.items():
+        expected = naive_repair(model, entries, parties, params, grafting=grafting, refit=refit)
+        for repaired, naive in zip(found, expected, strict=True):
+            nodes = nodes_of(getattr(repaired, variant), entries)
+            assert set(nodes) == set(naive)
+            for number, node in nodes.items():
+                assert node == naive[number] if node[0] == "split" else node == pytest.approx(naive[number], abs=1e-9)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -132,9 +140,7 @@ def test_without_own_columns_a_repaired_node_is_one_clean_leaf(case: str) -> Non
     local = [each for tree in found for each in tree.grafting_refit.local]
     assert local
     assert all(not each.splits and [leaf.node for leaf in each.leaves] == [each.root] for each in local)
-    expected = naive_repair(model, entries, parties, params, grafting=True, refit=True)
-    for repaired, naive in zip(found, expected, strict=True):
-        assert_same_nodes(nodes_of(repaired.grafting_refit, entries), naive)
+    _assert_naive(found, model, entries, parties, params)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -144,10 +150,8 @@ def test_a_tree_that_the_label_holder_grew_alone_is_repaired_below_its_root(case
     parties, noisy, clean = problem(classes, 2, own=3)
     model, entries = trained(parties, noisy, clean, params, classes, Withholding(own_trees=2))
     found = repair(model, params)
-    for variant, (grafting, refit) in VARIANTS.items():
-        expected = naive_repair(model, entries, parties, params, grafting=grafting, refit=refit)
-        for repaired, naive in zip(found, expected, strict=True):
-            assert_same_nodes(nodes_of(getattr(repaired, variant), entries), naive)
+    _assert_naive(found, model, entries, parties, params)
+    for variant in VARIANTS:
         for after in found[:2]:
             assert [each.root for each in getattr(after, variant).local] == [1]
     alone = list(zip(model.trees, found, strict=True))[:2]
@@ -205,25 +209,3 @@ def test_a_forest_by_hand() -> None:
     assert found.grafting_refit == replace(found.refit, local=(grown,))
     values = reached_values(found.grafting, REACHED, lambda _, rows: COLUMN[rows, 0] < 0.5)
     assert values[:, 1].tolist() == [0, 0, 0, 2 / 3, 2 / 3, 2 / 3, 1, 1, 1, 1]
-
-
-def test_boosting_by_hand() -> None:
-    """At scores 0 a record has g = ½ − y and h = ¼: node 4 falls from Σ(−g) = ½ to −3/2, node 2 from 0 to −1."""
-    model = handmade({3: (0.5,), 4: (0.1,), 5: (-0.1,)}, (0,))
-    params = BoostingParams(n_estimators=1, learning_rate=1.0, reg_lambda=1.0, min_child_weight=0.1, max_depth=2)
-    (found,) = repair_boosting(model, params)
-    (grown,) = found.grafting.local
-    assert (grown.root, [split.owner for split in grown.splits]) == (2, ["own"])
-    assert [leaf.weights[0] for leaf in grown.leaves] == [-1.5 / 1.75, 0.5 / 1.75]
-    assert found.grafting.leaves == model.trees[0].leaves
-    assert [leaf.weights[0] for leaf in found.refit.leaves] == [2 / 2, -1.5 / 1.75, 0.5 / 1.75]
-
-
-def test_trees_after_a_repaired_one_are_refitted_at_its_scores() -> None:
-    """Without refitting, trees up to the first repaired one keep their weights and later ones have clean values."""
-    params, classes = BOOSTED["two classes"]
-    model, _ = trained(*problem(classes, 1), params, classes)
-    found = repair_boosting(model, params)
-    first = next(t for t, each in enumerate(found) if each.grafting.local)
-    for t, (before, after) in enumerate(zip(model.trees, found, strict=True)):
-        assert (after.grafting.leaves == before.leaves) is (t <= first)

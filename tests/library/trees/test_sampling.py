@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -16,25 +14,6 @@ from treetap.errors import DataError
 from treetap.trees import sampling
 
 ALL = np.ones(1000, dtype=bool)
-
-
-def test_rows_are_bernoulli_per_tree() -> None:
-    """Sample sizes vary around the rate as a binomial's do, and trees draw afresh."""
-    drawn = np.stack([sampling.rows(1, tree, 1000, 0.3, ALL) for tree in range(200)])
-    sizes = drawn.sum(axis=1)
-    assert abs(sizes.mean() - 300) < 5
-    assert 10 < sizes.std() < 19
-    assert abs(drawn.mean(axis=0).std() - np.sqrt(0.3 * 0.7 / 200)) < 0.005
-
-
-def test_rows_outside_the_eligible_are_never_drawn() -> None:
-    """Validation records stay out, and leaving them out does not move the draw of the others."""
-    eligible = np.arange(1000) % 3 > 0
-    drawn = sampling.rows(1, 0, 1000, 0.5, eligible)
-    assert (drawn == (sampling.rows(1, 0, 1000, 0.5, ALL) & eligible)).all()
-    whole = sampling.rows(1, 0, 1000, 1.0, eligible)
-    assert (whole == eligible).all()
-    assert whole is not eligible
 
 
 @pytest.mark.parametrize(
@@ -49,16 +28,6 @@ def test_columns_round_down_but_keep_one(d: int, rate: float, count: int) -> Non
     assert ((drawn >= 0) & (drawn < d)).all()
 
 
-def test_columns_depend_on_seed_tree_and_party() -> None:
-    """Any of the three changes the draw; the same three repeat it; all columns get their turn."""
-    first = sampling.columns(3, 5, "bank", 40, 0.5).tolist()
-    assert first == sampling.columns(3, 5, "bank", 40, 0.5).tolist()
-    for other in ((4, 5, "bank"), (3, 6, "bank"), (3, 5, "shop")):
-        assert first != sampling.columns(*other, 40, 0.5).tolist()
-    seen = np.concatenate([sampling.columns(3, tree, "bank", 10, 0.3) for tree in range(100)])
-    assert (np.bincount(seen, minlength=10) > 10).all()
-
-
 def test_parties_sit_trees_out_at_their_rate() -> None:
     """As often as asked, each party by itself and afresh in every tree; with a share of 0 never."""
     there = {name: [sampling.takes_part(7, tree, name, 0.3) for tree in range(2000)] for name in ("bank", "shop")}
@@ -69,12 +38,6 @@ def test_parties_sit_trees_out_at_their_rate() -> None:
     assert there["bank"] != [sampling.takes_part(8, tree, "bank", 0.3) for tree in range(2000)]
     assert all(sampling.takes_part(7, tree, "bank", 0.0) for tree in range(200))
     assert not any(sampling.takes_part(7, tree, "bank", 1 - 2**-53) for tree in range(200))
-
-
-def test_who_takes_part_is_the_same_everywhere() -> None:
-    """All processes of a job draw this, so it hangs on no release of any library."""
-    drawn = [sampling.takes_part(0, tree, "telco", 0.5) for tree in range(16)]
-    assert "".join(str(int(there)) for there in drawn) == "0000110001010101"
 
 
 def test_words_are_those_of_the_definition() -> None:
@@ -138,6 +101,8 @@ def test_draws_are_these() -> None:
         0,
         2,
     ]
+    there = [sampling.takes_part(0, tree, "telco", 0.5) for tree in range(16)]
+    assert "".join(str(int(each)) for each in there) == "0000110001010101"
     assert sampling.columns(1, 0, "bank", 20, 0.3).tolist() == [2, 6, 7, 8, 11, 12]
     assert np.flatnonzero(sampling.validation_rows(1, 20, 0.3)).tolist() == [1, 3, 4, 15, 17, 18]
 
@@ -174,23 +139,6 @@ def test_names_that_run_together_differ() -> None:
     draws = [int(sampling.words(1, 1, *path)[0]) for path in (("a", 12), ("a1", 2), ("a", "12"), ("a", 1, 2))]
     assert len(set(draws)) == 4
     assert sampling.words(1, 1, np.int64(7)) == sampling.words(1, np.int64(1), 7)
-
-
-def test_another_process_draws_the_same() -> None:
-    """Python's randomised string hash plays no part."""
-    code = "from treetap.trees import sampling; print(sampling.columns(3, 5, 'bank', 40, 0.5).tolist())"
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "77"}
-    )
-    assert found.stdout.strip() == str(sampling.columns(3, 5, "bank", 40, 0.5).tolist())
-
-
-def test_validation_rows_depend_on_the_seed_alone() -> None:
-    """The share asked for, the same for one seed; labels have no say, since every party can repeat the draw."""
-    held = sampling.validation_rows(0, 101, 0.2)
-    assert held.sum() == 20
-    assert (held == sampling.validation_rows(0, 101, 0.2)).all()
-    assert (held != sampling.validation_rows(1, 101, 0.2)).any()
 
 
 def test_too_few_records_to_validate() -> None:

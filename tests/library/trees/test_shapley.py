@@ -1,12 +1,11 @@
 """Shapley values, and their entries.
 
-- Shapley values against their definition, against XGBoost, and as a form in the masks of others.
+- Shapley values against their definition, and as a form in the masks of others.
 - Shapley values by entries: what the chain makes of them is what they are in the clear.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
@@ -16,11 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import xgboost
 
 from tests.library.trees.attributed import attribute
 from tests.library.trees.decisions import all_masks, decisions, player_of
-from tests.library.trees.tables import Case, cases, encoded, table
+from tests.library.trees.tables import Case, cases, encoded
 from treetap.errors import DataError
 from treetap.trees.centralised import CentralModel, Tables, train
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree
@@ -92,7 +90,10 @@ def test_values_are_those_of_the_definition(case: Case) -> None:
 @pytest.mark.second_tier(but=6)
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_values_of_known_decisions_are_those_of_masks(case: Case) -> None:
-    """What is computed pattern by pattern where all is known is the form in masks, with none that is remote."""
+    """What is computed pattern by pattern where all is known is the form in masks, with none that is remote.
+
+    Expected value and attributions add up to the prediction, for every objective and strategy.
+    """
     model, tables, players = _trained(case)
     n, goes_left, player = len(case.labels), decisions(model, tables), player_of(model, "p0")
     found = attributions(model.ensemble, player, goes_left, players, n)
@@ -101,16 +102,6 @@ def test_values_of_known_decisions_are_those_of_masks(case: Case) -> None:
         found.values, expected.values, rtol=0, atol=1e-12 * max(1.0, np.abs(expected.values).max())
     )
     np.testing.assert_allclose(found.expected, expected.expected, rtol=1e-12)
-
-
-@pytest.mark.second_tier(but=12)
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_values_add_up_to_the_score(case: Case) -> None:
-    """Efficiency: expected value and attributions sum to the prediction, for every objective and strategy."""
-    model, tables, players = _trained(case)
-    n, player = len(case.labels), player_of(model, "p0")
-    masks = all_masks(model.ensemble, n, decisions(model, tables), player)
-    found = attribute(model.ensemble, player, masks, players, n)
     scores = model.predict(tables)
     np.testing.assert_allclose(
         found.expected + found.values.sum(axis=1), scores, rtol=0, atol=1e-9 * max(1.0, np.abs(scores).max())
@@ -128,33 +119,6 @@ class _Counted(tuple[Any, ...]):
             yield each
 
 
-def _grown(index: int, outputs: tuple[int, ...], depth: int, seed: int) -> Tree:
-    """A tree of random shape whose root is split; covers add up as records do."""
-    rng = np.random.default_rng(seed)
-    splits, leaves = [], []
-    open_nodes = [(1, float(rng.integers(2**depth, 2 ** (depth + 1))))]
-    while open_nodes:
-        node, cover = open_nodes.pop()
-        if node < 2**depth and cover > 1 and (node == 1 or rng.random() < 0.9):
-            left = float(rng.integers(0, int(cover) + 1))
-            splits.append(Split(node, f"p{rng.integers(3)}", node, 1.0, cover))
-            open_nodes += [(2 * node, left), (2 * node + 1, cover - left)]
-        else:
-            leaves.append(Leaf(node, tuple(rng.normal(size=len(outputs)).tolist()), cover))
-    return Tree(index, outputs, tuple(splits), tuple(leaves))
-
-
-def _mean(tree: Tree, node: int) -> Floats:
-    """The leaf weights below a node, each child by its part of the node's cover."""
-    for leaf in tree.leaves:
-        if leaf.node == node:
-            return np.array(leaf.weights)
-    cover = {each.node: each.cover for kind in (tree.splits, tree.leaves) for each in kind}
-    left, right = ((cover[child] / cover[node]) * _mean(tree, child) for child in (2 * node, 2 * node + 1))
-    found: Floats = left + right
-    return found
-
-
 def test_the_expected_score_by_hand() -> None:
     """A quarter goes to the leaf of 8; of the rest a third to that of 4 and two to that of −2; a margin on top."""
     splits = (Split(1, "a", 0, 1.0, 12.0), Split(3, "b", 0, 1.0, 9.0))
@@ -166,18 +130,6 @@ def test_the_expected_score_by_hand() -> None:
     forest = replace(model, base_margin=(0.0,), averaged=True)
     assert expected_score(forest).tolist() == [pytest.approx((by_hand + 5) / 2, abs=1e-15)]
     assert expected_score(replace(model, best_round=0)).tolist() == [pytest.approx(0.5 + by_hand, abs=1e-15)]
-
-
-@pytest.mark.parametrize("averaged", [False, True])
-def test_the_expected_score_by_walking(averaged: bool) -> None:
-    """Trees of random shape with several outputs: what the game is worth when no player's splits are decided."""
-    trees = tuple(_grown(k, (0, 2) if k % 2 else (1,), 7, k) for k in range(6))
-    assert max(len(tree.leaves) for tree in trees) > 10
-    model = Ensemble("multi:softprob", 3, (0.1, 0.2, 0.3), trees, 1, averaged=averaged)
-    found = np.array(model.base_margin)
-    for tree in trees:
-        found[list(tree.outputs)] += _mean(tree, 1)
-    np.testing.assert_allclose(expected_score(model), found / model.divisor, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("depth", [3, 6, 9])
@@ -202,53 +154,6 @@ def test_deep_paths_stay_exact() -> None:
     found = attribute(model, player, masks, players, 1)
     np.testing.assert_allclose(found.values[0, :, 0], (1 - 2.0**-20) / 20, atol=1e-12, rtol=0)
     np.testing.assert_allclose(found.expected, 2.0**-20, rtol=1e-12)
-
-
-@pytest.mark.parametrize("objective", ["reg:squarederror", "binary:logistic"])
-def test_one_feature_per_player_is_what_xgboost_computes(objective: str) -> None:
-    """XGBoost's own pred_contribs (TreeSHAP in float32), on a table with missing values."""
-    X = table(5, 400, [6], missing=0.2)[0][1].astype(np.float32)
-    signal = np.nan_to_num(X).astype(np.float64) @ np.arange(1.0, 7.0)
-    y = signal if objective == "reg:squarederror" else (signal > 0).astype(float)
-    options = {"objective": objective, "max_depth": 4, "base_score": 0.5, "eta": 0.3}
-    booster = xgboost.train(options, xgboost.DMatrix(X, y), num_boost_round=8)
-    ensemble, goes_left = _from_xgboost(booster, X, 0.5 if objective == "reg:squarederror" else 0.0)
-    players = [str(j) for j in range(6)]
-    player = lambda split: split.owner  # noqa: E731
-    found = attribute(ensemble, player, all_masks(ensemble, len(X), goes_left, player), players, len(X))
-    theirs = booster.predict(xgboost.DMatrix(X), pred_contribs=True)
-    scale = np.abs(theirs).max()
-    np.testing.assert_allclose(found.values[:, :, 0], theirs[:, :6], rtol=0, atol=2e-5 * scale)
-    np.testing.assert_allclose(found.expected[0], theirs[0, 6], rtol=0, atol=2e-5 * scale)
-
-
-def _from_xgboost(booster: Any, X: npt.NDArray[np.float32], margin: float) -> tuple[Ensemble, Callable[..., Bools]]:
-    """The same trees; a split's owner is its feature's number, its handle counts through the ensemble."""
-    conditions: dict[int, tuple[int, float, bool]] = {}
-    trees = []
-    stored = json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]["model"]["trees"]
-    for index, tree in enumerate(stored):
-        splits, leaves = [], []
-        stack = [(0, 1)]
-        while stack:
-            at, node = stack.pop()
-            cover = float(tree["sum_hessian"][at])
-            left = tree["left_children"][at]
-            if left < 0:
-                leaves.append(Leaf(node, (float(tree["split_conditions"][at]),), cover))
-                continue
-            feature = tree["split_indices"][at]
-            splits.append(Split(node, str(feature), len(conditions), 1.0, cover))
-            conditions[len(conditions)] = (feature, tree["split_conditions"][at], bool(tree["default_left"][at]))
-            stack += [(left, 2 * node), (tree["right_children"][at], 2 * node + 1)]
-        trees.append(Tree(index, (0,), tuple(splits), tuple(leaves)))
-
-    def goes_left(split: Split) -> Bools:
-        feature, threshold, default_left = conditions[split.handle]
-        column = X[:, feature]
-        return np.where(np.isnan(column), default_left, column < np.float32(threshold))
-
-    return Ensemble("reg:squarederror", 2, (margin,), tuple(trees), 1), goes_left
 
 
 @pytest.mark.parametrize("remote", [("p1",), ("p1", "p2"), ("p2",)])
@@ -282,11 +187,6 @@ def test_what_cannot_be_attributed_is_refused() -> None:
         expected_score(Ensemble("reg:squarederror", 2, (0.0,), (empty,), 1))
 
 
-def _entered(case: Case) -> tuple[CentralModel, Tables]:
-    tables = encoded(case.parties, case.params.max_bin)
-    return train(tables, case.labels, replace(case.params, max_depth=4), case.classes), tables
-
-
 def _entries(model: CentralModel, tables: Tables) -> AttributionEntries:
     holder, *chain = [name for name, _ in tables]
     feature_of = {handle: str(candidate.feature) for handle, (candidate, _) in enumerate(model.splits[holder])}
@@ -309,7 +209,9 @@ def _along(
 ) -> Ints:
     """The work of every member, in the clear: drop what its own branches exclude, add up what goes on as one."""
     trees = {tree.index: tree for tree in model.ensemble.used_trees}
-    held = np.zeros((n, len(entries.constant) + len(entries.varying), len(entries.players) * len(expected(model))))
+    held = np.zeros(
+        (n, len(entries.constant) + len(entries.varying), len(entries.players) * len(model.ensemble.base_margin))
+    )
     held[:, entries.varying] = entries.values(lambda handle: goes_left(_split(model, handle, chain)), n)
     held[:, entries.constant] = entries.constants()
     for member, hop in zip(chain, hops, strict=True):
@@ -330,10 +232,6 @@ def _along(
     return held[:, 0].astype(np.int64)
 
 
-def expected(model: CentralModel) -> Floats:
-    return expected_score(model.ensemble)
-
-
 def _split(model: CentralModel, handle: int, chain: list[str]) -> Split:
     """The label holder's split of a handle."""
     return next(
@@ -349,7 +247,7 @@ def _split(model: CentralModel, handle: int, chain: list[str]) -> Split:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_chain_finds_the_shapley_values(case: Case, averaged: bool) -> None:
     """Whatever the number of parties and columns: the sums are `attribute`'s values, and complete, within the error."""
-    model, tables = _entered(case)
+    model, tables, _ = _trained(case)
     model = replace(model, ensemble=replace(model.ensemble, averaged=averaged))
     n, goes_left, chain = len(case.labels), decisions(model, tables), [name for name, _ in tables[1:]]
     entries = _entries(model, tables)

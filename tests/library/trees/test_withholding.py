@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.oracle import OracleLeaf, OracleSplit, oracle_train
+from tests.library.trees.tables import differences
+from tests.oracle import oracle_train
 from tests.worlds import world
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import train
@@ -47,20 +48,7 @@ def test_the_trees_are_those_of_a_naive_recursion(setting: dict[str, Any], param
     for xi in (0.0, 0.1, 0.25, 0.4, 2.0):
         naive = oracle_train(here.parties, list(here.y), params, here.classes, xi)
         model = train(tables, here.y, params, here.classes, Withholding(xi=xi))
-        for tree, expected in zip(model.ensemble.trees, naive, strict=True):
-            splits = [*tree.splits, *(split for part in tree.local for split in part.splits)]
-            leaves = [leaf for leaf in tree.leaves if leaf.node not in expected.withdrawn]
-            leaves += [leaf for part in tree.local for leaf in part.leaves]
-            assert {part.root for part in tree.local} == expected.withdrawn
-            assert {split.node for split in splits} | {leaf.node for leaf in leaves} == set(expected.nodes)
-            for split in splits:
-                other, (candidate, cut) = expected.nodes[split.node], model.entry(split)
-                assert isinstance(other, OracleSplit)
-                assert (split.owner, candidate.feature, cut) == (other.owner, other.feature, other.cut)
-            for leaf in leaves:
-                node = expected.nodes[leaf.node]
-                assert isinstance(node, OracleLeaf)
-                assert leaf.weights == pytest.approx(node.weights, abs=1e-9)
+        assert differences(model, naive) == ""
         withdrawn.append(sum(len(tree.withdrawn) for tree in naive))
     assert max(withdrawn) > 0
     assert withdrawn[-1] == 0

@@ -55,17 +55,25 @@ def xgb_scores(
     classes: int,
     weights: npt.NDArray[Any] | None = None,
     base: Any = None,
+    directions: list[list[int]] | None = None,
+    kinds: list[str] | None = None,
 ) -> tuple[Any, Any]:
-    """xgboost trained with the same parameters: booster and its margins on the training records (N, outputs)."""
+    """xgboost trained with the same parameters: booster and its margins on the training records (N, outputs).
+
+    `directions`: of constrained columns, by party; `kinds`: XGBoost's types of the columns.
+    """
     same = ("objective", "max_depth", "learning_rate", "reg_lambda", "gamma", "min_child_weight", "multi_strategy",
-            "base_score", "reg_alpha", "max_delta_step", "max_leaves", "grow_policy")  # fmt: skip
+            "base_score", "reg_alpha", "max_delta_step", "max_leaves", "grow_policy",
+            "max_cat_to_onehot", "max_cat_threshold")  # fmt: skip
     given = {name: getattr(params, name) for name in same if getattr(params, name) is not None}
     settings: dict[str, Any] = given | {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
     if params.objective == "multi:softprob":
         settings["num_class"] = classes
     if params.scale_pos_weight != 1:
         settings["scale_pos_weight"] = params.scale_pos_weight
-    data = xgb.DMatrix(X, label=labels, weight=weights)
+    if directions is not None:
+        settings["monotone_constraints"] = tuple(direction for own in directions for direction in own)
+    data = xgb.DMatrix(X, label=labels, weight=weights, feature_types=kinds)
     booster = xgb.train(settings, data, params.n_estimators, xgb_model=base)
     return booster, booster.predict(data, output_margin=True).reshape(len(X), -1)
 
@@ -254,8 +262,7 @@ def test_base_score_is_a_probability_a_margin_or_a_mean() -> None:
     softmax = xgb.train(given, xgb.DMatrix(X, label=[0, 0, 1, 1, 2, 2]), 0)
     assert softmax.predict(data, output_margin=True) == pytest.approx(np.full((6, 3), 0.3), abs=1e-6)
     booster = xgb.train({"objective": "reg:squarederror", "tree_method": "hist"}, data, 1)
-    raw = json.loads(booster.save_config())["learner"]["learner_model_param"]["base_score"].strip("[]")
-    assert float(raw) == pytest.approx(3.5)
+    assert base_of(booster) == pytest.approx(3.5)
     assert loss_for("reg:squarederror", 1).base_margin(None, y + 3) == pytest.approx([3.5])
     assert loss_for("binary:logistic", 2).base_margin(0.3, y) == pytest.approx([math.log(0.3 / 0.7)])
     assert loss_for("multi:softprob", 3).base_margin(0.3, y) == pytest.approx([0.3] * 3)
