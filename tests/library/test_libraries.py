@@ -41,18 +41,10 @@ print([name for name in ("pyarrow", "gmpy2") if name in sys.modules])
 
 
 @pytest.mark.second_tier(but=1)
-def test_the_coordinator_loads_nothing_that_reads_tables() -> None:
-    """It would take a tenth of a second and 40 MB at its first job."""
-    done = subprocess.run(
-        [sys.executable, "-c", _OF_COORDINATOR], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
-
-
-@pytest.mark.second_tier
-def test_no_process_loads_a_library_that_no_job_needs() -> None:
-    """Nor do the descriptions of all protocols."""
-    done = subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, text=True, timeout=60, check=False)
+@pytest.mark.parametrize("program", [_OF_COORDINATOR, _IMPORTS], ids=["of the coordinator", "of any process"])
+def test_no_process_loads_a_library_that_no_job_needs(program: str) -> None:
+    """Nor do the descriptions of all protocols; what reads tables would take a coordinator 40 MB at its first job."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 
 

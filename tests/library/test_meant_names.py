@@ -41,6 +41,10 @@ def _said(content: str, schema: type[Strict], folder: Path) -> str:
     [
         ('[data]\nlable = "y"\n', ExperimentFile, "data.lable: unknown key; did you mean 'label'?"),  # not 'table'
         ('nmae = "a"\n', PartyConfig, "nmae: unknown key; did you mean 'name'?"),
+        ("tables.a.id_column = 1\n", PartyConfig, "tables.a.id_column: unknown key; did you mean 'id'?"),
+        ("tables.a.parse_dates = 1\n", PartyConfig, "parse_dates: unknown key; did you mean 'date_format'?"),
+        ("tables.a.target = 1\n", PartyConfig, "tables.a.target: unknown key; did you mean 'label'?"),
+        ("tables.a.encod = 1\n", PartyConfig, "tables.a.encod: unknown key; did you mean 'encode'?"),
         ('[tables.path]\ncolums = ["a"]\n', PartyConfig, "tables.path.colums: unknown key; did you mean 'columns'?"),
         (
             "[defences.label_dp]\nepsilom = 1\n",

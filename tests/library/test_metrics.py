@@ -18,6 +18,13 @@ from treetap.wire.ports import Role
 from treetap.wire.tls import Insecure
 
 
+def _served() -> str:
+    """The address of a process's metrics."""
+    address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
+    assert address is not None
+    return address
+
+
 def _asked(address: str, request: bytes) -> bytes:
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=5) as made:
@@ -36,8 +43,7 @@ def _asked(address: str, request: bytes) -> bytes:
 )
 def test_metrics_on_loopback_are_asked_for_there(host: str, status: int) -> None:
     """A page that a browser was led from reads none; no answer names the library."""
-    address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
-    assert address is not None
+    address = _served()
     found = _asked(address, f"GET /metrics HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
     head, _, body = found.partition(b"\r\n\r\n")
     assert int(head.split(b" ")[1]) == status
@@ -77,8 +83,7 @@ def test_silent_connections_do_not_keep_collectors_out(monkeypatch: pytest.Monke
     """So many may say nothing, for a bounded time; one more is closed at once."""
     monkeypatch.setattr(metrics, "MOST_REQUESTS", 2)
     monkeypatch.setattr(metrics, "SLOWEST_S", 0.3)
-    address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
-    assert address is not None
+    address = _served()
     host, _, port = address.rpartition(":")
     silent = [socket.create_connection((host, int(port)), timeout=5) for _ in range(3)]
     assert silent[2].recv(1) == b""
@@ -98,8 +103,7 @@ def test_a_trickling_connection_has_one_deadline(begun: bytes, monkeypatch: pyte
     """A byte now and then does not keep the place of a collector, which comes in when the time is over."""
     monkeypatch.setattr(metrics, "MOST_REQUESTS", 1)
     monkeypatch.setattr(metrics, "SLOWEST_S", 0.3)
-    address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
-    assert address is not None
+    address = _served()
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=0.02) as made:
         made.sendall(begun)
@@ -122,7 +126,6 @@ def test_a_trickling_connection_has_one_deadline(begun: bytes, monkeypatch: pyte
 @pytest.mark.parametrize(("length", "answered"), [(8000, True), (9000, False)])
 def test_a_long_first_line_is_not_read(length: int, answered: bool) -> None:
     """The limit is 8 KiB; beyond it the connection ends without an answer."""
-    address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
-    assert address is not None
+    address = _served()
     found = _asked(address, b"GET /" + b"a" * length + b" HTTP/1.0\r\nHost: localhost\r\n\r\n")
     assert (found != b"") is answered

@@ -1,4 +1,4 @@
-"""Pages as they are copied for the site: lists, links out of docs/, meanings of terms; and the check of links."""
+"""Pages as they are copied for the site: lists, links out of docs/, meanings of terms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from renderers.site import ROOT, Repository, copied, explained, glossary, rewritten
-from tests.site_links import faults
 
 LIST = """Text above:
 - one
@@ -108,22 +107,3 @@ def test_the_address_of_a_remote(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
             "renderers.site._git", lambda *words, remote=remote: remote if words[0] == "remote" else "c"
         )
         assert Repository(tmp_path).address == address
-
-
-def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
-    """A page that is not there, an anchor that it lacks; the nearest are named, and what leads elsewhere is left."""
-    (tmp_path / "guide").mkdir()
-    (tmp_path / "guide" / "index.html").write_text('<h2 id="the-first-step">S</h2><a href="../pic.png">p</a>')
-    (tmp_path / "pic.png").touch()
-    elsewhere = '<a href="https://x.org/b#c"></a><a href="mailto:a@b"></a>'
-    page = f'<h1 id="a">A</h1><a href="#a"></a><a href="guide/"></a>{elsewhere}'
-    (tmp_path / "index.html").write_text(page)
-    assert faults(tmp_path) == []
-    (tmp_path / "index.html").write_text(
-        f'{page}<a href="guide/#first-step"></a><a href="guides/"></a><img src="no.png">'
-    )
-    assert faults(tmp_path) == [
-        "index.html: guide/#first-step: no such anchor; near: the-first-step",
-        "index.html: guides/: no such page; near: guide",
-        "index.html: no.png: no such page; near: nothing",
-    ]

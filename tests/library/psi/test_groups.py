@@ -126,15 +126,6 @@ def test_points_with_a_part_of_low_order_are_refused(start: int) -> None:
     assert [_verdicts(group, points) for group in GROUPS] == [expected] * len(GROUPS)
 
 
-def test_half_of_random_numbers_are_of_the_twist() -> None:
-    """A point of the twist is refused, also if it is of the twist's own subgroup of prime order."""
-    twist = [u for u in range(2, 60) if not on_curve(u)]
-    assert len(twist) > 20
-    cleared = [multiple(4, u) for u in twist]
-    points = [u.to_bytes(POINT_BYTES, "little") for u in (*twist, *(u for u in cleared if u is not None))]
-    assert [_verdicts(group, points) for group in GROUPS] == [[False] * len(points)] * len(GROUPS)
-
-
 def test_ids_are_hashed_into_the_group(backend: str) -> None:
     """By libsodium's hash to edwards25519; parties of different releases must hash alike, or find nothing common."""
     for value in (b"", b"a", b"b", bytes(1000)):
@@ -145,23 +136,6 @@ def test_ids_are_hashed_into_the_group(backend: str) -> None:
         assert is_member(point)
     pinned = "64e0e6d37f43c8f65bb2a9982fee54780392ceb188d51f776692faedbe389b15"
     assert lists.group().hash_points(uniform_bytes(b"patient-1")).hex() == pinned
-
-
-@pytest.mark.second_tier
-@settings(max_examples=8)
-@given(st.lists(st.text(min_size=1), min_size=1, max_size=5, unique=True))
-def test_raising_commutes_and_keeps_the_order(ids: list[str]) -> None:
-    """Two parties that raise in either order, with any arithmetic, find the same points, place for place."""
-    one, two = Exponent.draw(), Exponent.draw()
-    blinded = set()
-    for name in ("gmpy2", *HERE):
-        arithmetic.use(name)
-        first = lists.blind(one.for_kernel(), *Ids.of(ids).packed())
-        blinded.add(lists.raise_points(two.for_kernel(), first))
-        second = lists.blind(two.for_kernel(), *Ids.of(ids).packed())
-        blinded.add(lists.raise_points(one.for_kernel(), second))
-    assert len(blinded) == 1
-    assert len(set(_split(blinded.pop()))) == len(ids)
 
 
 def _twist_point() -> bytes:

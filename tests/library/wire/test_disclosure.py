@@ -162,13 +162,6 @@ def test_no_message_is_made_for_a_secret() -> None:
             assert not [name for name in names if "secret" in name.lower() or "private" in name.lower()]
 
 
-def test_the_walk_finds_what_is_hidden_deep() -> None:
-    """A class in a map's message, within a message, is found; so is one that no class declares."""
-    classes = _classes(FILE.message_types_by_name["Outer"])
-    assert "treetap_tests.Inner.block" in classes["CIPHERTEXT"]
-    assert "treetap_tests.Outer.unclassed" in classes["DISCLOSURE_UNSPECIFIED"]
-
-
 def test_generated_code_is_current(tmp_path: Path) -> None:
     """Generating again with the flags of `make protos` gives the files of treetap/wire/v2, byte for byte."""
     pytest.importorskip("grpc_tools", reason="generating code needs grpcio-tools (the dev extra)")

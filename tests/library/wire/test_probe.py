@@ -197,11 +197,18 @@ def test_an_expired_certificate(
 def test_a_certificate_of_a_foreign_authority(
     serve: Callable[[TlsFiles | None], str], us: TlsFiles, foreign: Path
 ) -> None:
-    """The line has the fingerprints of the peer's certificate and of the authority trusted here."""
+    """The line has the fingerprints of the peer's certificate and of the authority trusted here, and both keys.
+
+    The keys are those of the authorities, as openssl prints subjectKeyIdentifier.
+    """
     line = _diagnose(serve(_files(foreign, "peer")), us)
     assert "is not signed by the authority trusted here" in line
     assert _fingerprint(foreign / "peer.crt") in line
     assert _fingerprint(us.ca) in line
+    for path in (us.ca, foreign / "ca.crt"):
+        trusted = x509.load_pem_x509_certificate(path.read_bytes())
+        own = trusted.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        assert f"key {own.digest.hex(':').upper()})" in line
 
 
 def test_our_certificate_refused_by_grpc(
@@ -317,45 +324,31 @@ def test_an_unforeseen_failure_is_told_not_raised(us: TlsFiles, monkeypatch: pyt
 
 
 def test_what_lasts_and_what_may_pass(
-    serve: Callable[[TlsFiles | None], str], folder: Path, foreign: Path, us: TlsFiles
-) -> None:
-    """Only certificates that do not fit, ours or theirs, are past repeating; a closed port or no TLS is not."""
-    address = serve(_files(folder, "peer"))
-    mixed = TlsFiles(us.ca, us.certificate, folder / "peer.key")
-    assert examine(Address("carol", address), us).lasting
-    assert examine(Address("peer", serve(_files(foreign, "peer"))), us).lasting
-    assert examine(Address("peer", address), mixed).lasting
-    assert not examine(Address("peer", address), us).lasting
-    assert not examine(Address("peer", "127.0.0.1:1"), us).lasting
-    assert not examine(Address("peer", serve(None)), us).lasting
-
-
-def test_a_process_that_is_there_may_answer_a_repeat(
     serve: Callable[[TlsFiles | None], str],
     listen: Callable[[Callable[[socket.socket], None]], str],
     folder: Path,
     foreign: Path,
+    us: TlsFiles,
 ) -> None:
-    """A server in order and one too busy to shake hands; not who is absent, somebody else, or does not speak TLS."""
-    us, kept = _files(folder, "us"), list[socket.socket]()
+    """Only certificates that do not fit, ours or theirs, are past repeating; a closed port or no TLS is not.
+
+    There, so that a repeat may be answered, are a server in order and one too busy to shake hands; not who is absent,
+    somebody else, or does not speak TLS.
+    """
     address = serve(_files(folder, "peer"))
-    assert examine(Address("peer", address), us).there
-    assert examine(Address("peer", listen(kept.append)), us, timeout=0.3).there
-    assert not examine(Address("carol", address), us).there
-    assert not examine(Address("peer", "127.0.0.1:1"), us).there
-    assert not examine(Address("peer", serve(None)), us).there
-    assert not examine(Address("peer", serve(_files(foreign, "peer"))), us).there
-
-
-def test_both_authorities_are_told_by_their_keys(
-    serve: Callable[[TlsFiles | None], str], us: TlsFiles, foreign: Path
-) -> None:
-    """Beside the fingerprint of ours stand the keys of both, as openssl prints subjectKeyIdentifier."""
-    line = _diagnose(serve(_files(foreign, "peer")), us)
-    for path in (us.ca, foreign / "ca.crt"):
-        trusted = x509.load_pem_x509_certificate(path.read_bytes())
-        own = trusted.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-        assert f"key {own.digest.hex(':').upper()})" in line
+    mixed = TlsFiles(us.ca, us.certificate, folder / "peer.key")
+    assert examine(Address("peer", address), mixed).lasting
+    kept = list[socket.socket]()
+    for name, at, lasting, there in (
+        ("carol", address, True, False),
+        ("peer", serve(_files(foreign, "peer")), True, False),
+        ("peer", address, False, True),
+        ("peer", listen(kept.append), False, True),
+        ("peer", "127.0.0.1:1", False, False),
+        ("peer", serve(None), False, False),
+    ):
+        found = examine(Address(name, at), us, timeout=0.5)
+        assert (found.lasting, found.there) == (lasting, there), at
 
 
 def test_a_look_ends_with_the_handshake(

@@ -7,6 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -122,62 +123,27 @@ def test_nothing_new_is_not_signed_again(keys: Keys, tmp_path: Path) -> None:
     assert _signed_whole(_anchor(tmp_path, keys.ca))
 
 
-def _change_a_message(records: Records) -> Records:
-    records[1].message = NamedMetric(name="forged").SerializeToString()
+def _with(records: Records, place: int, **fields: object) -> Records:
+    """The records, one of which has other fields."""
+    for name, value in fields.items():
+        setattr(records[place], name, value)
     return records
 
 
-def _drop_a_record(records: Records) -> Records:
-    return records[:1] + records[2:]
+CHANGES: dict[str, Callable[[Records], Records]] = {
+    "a message": lambda records: _with(records, 1, message=NamedMetric(name="forged").SerializeToString()),
+    "a record less": lambda records: records[:1] + records[2:],
+    "a record more": lambda records: [records[0], deepcopy(records[0]), *records[1:]],
+    "another time": lambda records: _with(records, -1, unix_nanos=records[-1].unix_nanos + 1),
+    "a broken signature": lambda records: _with(records, -1, message=records[-1].message[:-3] + b"abc"),
+    "no certificate": lambda records: _with(records, -1, message=b"\x0a\x03abc\x12\x03abc"),
+    "no head": lambda records: _with(records, -1, message=b"\x0a\xff"),
+    "another type": lambda records: _with(records, -1, message_type="treetap.wire.v2.NamedMetric"),
+    "the head first": lambda records: records[::-1],
+}
 
 
-def _insert_a_record(records: Records) -> Records:
-    return [records[0], TranscriptRecord.FromString(records[0].SerializeToString()), *records[1:]]
-
-
-def _other_time(records: Records) -> Records:
-    records[-1].unix_nanos += 1
-    return records
-
-
-def _broken_signature(records: Records) -> Records:
-    records[-1].message = records[-1].message[:-3] + b"abc"
-    return records
-
-
-def _no_certificate(records: Records) -> Records:
-    records[-1].message = b"\x0a\x03abc\x12\x03abc"
-    return records
-
-
-def _no_head(records: Records) -> Records:
-    records[-1].message = b"\x0a\xff"
-    return records
-
-
-def _another_type(records: Records) -> Records:
-    records[-1].message_type = "treetap.wire.v2.NamedMetric"
-    return records
-
-
-def _head_first(records: Records) -> Records:
-    return records[::-1]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        _change_a_message,
-        _drop_a_record,
-        _insert_a_record,
-        _other_time,
-        _broken_signature,
-        _no_certificate,
-        _no_head,
-        _another_type,
-        _head_first,
-    ],
-)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_a_chain_computed_anew_does_not_fit_its_signature(
     change: Callable[[Records], Records], keys: Keys, tmp_path: Path
 ) -> None:
@@ -346,7 +312,7 @@ def test_the_command_verifies_under_the_authority(keys: Keys, tmp_path: Path) ->
     found = json.loads(treetap("transcript", tmp_path, "--ca", keys.ca, "--json").out)["signed"]
     assert (found["state"], found["up_to"], found["verified"]) == ("signed", 2, True)
     assert refused(treetap("transcript", tmp_path, "--ca", tmp_path / "none")) == f"{tmp_path / 'none'}: no such file\n"
-    chained(tmp_path, _drop_a_record(_all(tmp_path)))
+    chained(tmp_path, CHANGES["a record less"](_all(tmp_path)))
     assert "its signature does not fit the records before it" in refused(treetap("transcript", tmp_path))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import TypeVar
 
@@ -36,15 +35,12 @@ async def _each(items: Iterable[T]) -> AsyncIterator[T]:
         yield item
 
 
-def _joined(found: AsyncIterator[jobs_pb2.JobStatus]) -> list[jobs_pb2.JobStatus]:
-    async def main() -> list[jobs_pb2.JobStatus]:
-        return [status async for status in joined(found)]
-
-    return asyncio.run(main())
+async def _joined(found: AsyncIterator[jobs_pb2.JobStatus]) -> list[jobs_pb2.JobStatus]:
+    return [status async for status in joined(found)]
 
 
 @pytest.mark.parametrize(("parties", "rows"), [(0, 0), (1, 3), (3, 40), (40, 3), (2, 1000)])
-def test_a_status_in_parts(parties: int, rows: int) -> None:
+async def test_a_status_in_parts(parties: int, rows: int) -> None:
     """Each fits, all but the last say that there are more, and each tells job and state."""
     status = _status("job", parties, rows)
     found = list(parts(status, MOST))
@@ -52,16 +48,16 @@ def test_a_status_in_parts(parties: int, rows: int) -> None:
     assert (len(found) > 1) == (status.ByteSize() > MOST)
     assert [part.more for part in found] == [True] * (len(found) - 1) + [False]
     assert {(part.job, part.state) for part in found} == {("job", "finished")}
-    assert _joined(_each(found)) == [status]
+    assert await _joined(_each(found)) == [status]
 
 
-def test_many_statuses_in_pages() -> None:
+async def test_many_statuses_in_pages() -> None:
     """Long ones and short ones; each page fits, and none is lost or doubled. No job at all is one empty page."""
     statuses = [_status(f"job-{number}", number % 4, number) for number in range(60)]
     found = list(pages(statuses, MOST))
     assert len(found) > 3
     assert all(page.ByteSize() <= MOST + 256 for page in found)
-    assert _joined(jobs_of(_each(found))) == statuses
+    assert await _joined(jobs_of(_each(found))) == statuses
     assert list(pages([])) == [jobs_pb2.StatusReply()]
 
 

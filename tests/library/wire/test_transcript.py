@@ -92,16 +92,6 @@ def test_files_rotate_and_read_as_one(tmp_path: Path) -> None:
     assert texts_of(tmp_path / "000002.tap") == texts[len(texts_of(tmp_path / "000001.tap")) :][:2]
 
 
-def test_a_restart_continues_the_chain_in_a_new_file(tmp_path: Path) -> None:
-    """Numbers and digests go on; a start that logs nothing does no harm."""
-    log(tmp_path, "a", "b")
-    log(tmp_path)
-    log(tmp_path, "c")
-    assert files_of(tmp_path) == ["000001.tap", "000002.tap", "000003.tap"]
-    assert [record.sequence for record in TranscriptReader(tmp_path)] == [0, 1, 2]
-    assert texts_of(tmp_path) == ["a", "b", "c"]
-
-
 def test_a_folder_has_one_writer_at_a_time(tmp_path: Path) -> None:
     """A second writer would fork the chain: it is refused until the first one closes."""
     with TranscriptWriter(tmp_path) as writer:
