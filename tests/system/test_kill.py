@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,10 @@ import pytest
 from tests.commands.command import Outcome, treetap
 from tests.system.federations import ended, settings, shards, states, until
 from tests.worlds import PARTIES, joined_model, spec, world
-from treetap.coordinator.jobs import Jobs
-from treetap.coordinator.runtime.journal import Journal
-from treetap.errors import ConfigError, Interrupted
+from treetap.errors import Interrupted
 from treetap.lab.local_federation import LocalFederation
 from treetap.models.store import TREES
-from treetap.protocols import drafts
 from treetap.trees.params import BoostingParams
-from treetap.wire.ports import Timeouts
-from treetap.wire.rpc import GrpcDialer
-from treetap.wire.tls import TlsFiles
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import jobs_pb2
 
@@ -158,13 +151,6 @@ def test_cancelled(federation: LocalFederation) -> None:
     assert "there is nothing to resume" in _resume(federation, "cancelled").err
 
 
-@pytest.mark.second_tier
-def test_the_name_of_a_cancelled_job_stays_taken(federation: LocalFederation) -> None:
-    """Its record is in the coordinator's journal and must not be mixed with another job's."""
-    with pytest.raises(ConfigError, match="there is a job 'cancelled' already"):
-        _submit(federation, "cancelled", PARAMS)
-
-
 @pytest.mark.campaign(but=1)
 @pytest.mark.second_tier
 @pytest.mark.parametrize("name", [*PARTIES, "coordinator"])
@@ -181,59 +167,6 @@ def test_sigterm_in_the_middle_of_training(name: str, federation: LocalFederatio
     federation.restart(name)
     assert ended(federation, job).state == "interrupted"
     federation.operator.cancel(job)
-
-
-@pytest.mark.second_tier
-def test_a_party_that_stays_away(federation: LocalFederation) -> None:
-    """Without it the job is interrupted within half a minute, with its name and the cause; the others stay usable."""
-    _submit(federation, "away", LONG)
-    _wait_for_tree(federation, "away", 1)
-    federation.kill("feature-b")
-    started = time.monotonic()
-    status = ended(federation, "away")
-    assert time.monotonic() - started < 30
-    assert status.state == "interrupted"
-    assert "feature-b" in status.error
-    assert "connection refused" in status.error or "cannot reach feature-b; details are in the log" in status.error
-    federation.restart("feature-b")
-    federation.operator.cancel("away")
-    _submit(federation, "after-all", BoostingParams(n_estimators=1, max_depth=2, max_bin=4))
-    assert ended(federation, "after-all").state == "finished"
-
-
-@pytest.mark.second_tier
-def test_a_suspended_party_is_named_within_the_silence(federation: LocalFederation, tmp_path: Path) -> None:
-    """SIGSTOP: a process that takes connections and does nothing else ends a job by its name; awake, it works again."""
-    silence_s, victim = 2.0, "feature-b"
-    certs = federation.folder / "certs"
-    tls = TlsFiles(certs / "ca.crt", certs / "coordinator.crt", certs / "coordinator.key")
-    parties = {name: federation.addresses[name] for name in PARTIES}
-    journal = Journal(tmp_path / "journal")
-
-    async def attended(silence_s: float, begin: Callable[[Jobs], object]) -> jobs_pb2.JobStatus:
-        dialer = GrpcDialer(tls, Timeouts(silence_s))
-        jobs = Jobs("coordinator", parties, dialer, journal, silence_s)
-        begin(jobs)
-        ended = await jobs.wait("suspended")
-        await dialer.close()
-        return ended
-
-    draft = drafts.named(
-        jobs_pb2.SubmitRequest(job="suspended", spec=spec(BoostingParams(n_estimators=1, max_depth=1)))
-    )
-    os.kill(federation.pid(victim), signal.SIGSTOP)
-    try:
-        started = time.monotonic()
-        asleep = asyncio.run(attended(silence_s, lambda jobs: jobs.submit(draft)))
-        took = time.monotonic() - started
-    finally:
-        os.kill(federation.pid(victim), signal.SIGCONT)
-    # whose work takes its time on a busy machine
-    awake = asyncio.run(attended(60.0, lambda jobs: jobs.resume("suspended")))
-    assert asleep.state == "interrupted"
-    assert f"{victim} has been silent for 2 s in prepare" in asleep.error
-    assert took < silence_s + 5
-    assert awake.state == "finished", awake.error
 
 
 @pytest.mark.second_tier
