@@ -154,6 +154,8 @@ def test_certificates_that_name_nobody(tmp_path: Path) -> None:
         assert kind.files is not None
         with pytest.raises(ConfigError, match=why):
             kind.files.check(None)
+    with pytest.raises(ConfigError, match="that of coordinator 'coordinator', not of party 'coordinator'"):
+        certificates.rightful("coordinator", Role.COORDINATOR).check(None, Role.PARTY)
 
 
 @pytest.mark.second_tier
