@@ -5,7 +5,6 @@ The outcome is the oracle's model, or a named failure after which resuming finds
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -113,24 +112,3 @@ async def test_a_cut_line_is_named_and_heals(
     federation.hook = None
     assert (await federation.resume()).state == "finished"
     assert_oracles_model(federation.states, ORACLE)
-
-
-async def test_an_asleep_party_is_noticed_by_its_silence(tmp_path: Path) -> None:
-    """A party that takes requests but neither answers nor shows signs of life ends the job after the agreed silence."""
-    federation = Federation(tmp_path, HERE.tables, silence_s=20.0)
-    asleep = federation.node(PARTIES[2])
-
-    async def never(*_: object) -> object:
-        await asyncio.get_running_loop().create_future()
-        yield
-
-    awake = asleep.step
-    asleep.step = never  # type: ignore[method-assign, assignment]
-    status = await federation.train(spec(PARAMS, obfuscation="standard"))
-    assert (status.state, status.error.split(";")[0]) == (
-        "interrupted",
-        f"{PARTIES[2]} has been silent for 20 s in prepare",
-    )
-    assert status.seconds < 30
-    asleep.step = awake  # type: ignore[method-assign]
-    assert (await federation.resume()).state == "finished"

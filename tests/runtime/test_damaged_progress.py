@@ -13,17 +13,6 @@ from treetap.models.store import TREES
 from treetap.party.runtime.job_store import JobStore, Store
 
 
-def test_damaged_progress_is_told(tmp_path: Path) -> None:
-    """Scores or a shard that are no such files any more are named, with what to do."""
-    job = with_trees(tmp_path, 1)
-    (job.folder / "scores.npz").write_bytes(b"PK nothing")
-    with pytest.raises(DataError, match=r"scores\.npz: is damaged"):
-        job.load_arrays("scores")
-    shard(job).write_bytes(b"not a tree\n")
-    with pytest.raises(DataError, match=r"trees\.jsonl: line 1 is damaged"):
-        job.lines(TREES).read()
-
-
 def _progress(root: Path) -> JobStore:
     """A job that has begun, with a file of every kind."""
     job = with_trees(root, 3)
@@ -63,15 +52,9 @@ def test_no_byte_of_progress_can_change_unnoticed(name: str, tmp_path: Path) -> 
     assert told > 2.9 * len(whole)
 
 
-def test_lines_that_are_missing_doubled_or_moved_are_told(tmp_path: Path) -> None:
-    """Each line's checksum covers the line before it; those of another job are told too."""
-    job = with_trees(tmp_path, 3)
-    a, b, c = shard(job).read_bytes().splitlines(keepends=True)
-    for number, lines in ((2, [a, c]), (1, [b, c]), (3, [a, b, b]), (1, [b, a, c]), (2, [a, a, b, c])):
-        shard(job).write_bytes(b"".join(lines))
-        with pytest.raises(DataError, match=rf"trees\.jsonl: line {number} is damaged; bring a back-up"):
-            Store(tmp_path).job("job").lines(TREES).read()
-    another = Store(tmp_path).job("another")
+def test_lines_of_another_job_are_told(tmp_path: Path) -> None:
+    """Each line's checksum covers the job, as well as the line before it (`tests/library/models/test_line_file.py`)."""
+    job, another = with_trees(tmp_path, 3), Store(tmp_path).job("another")
     another.claim("two", "d")
     another.lines(TREES).put(tree(0), 0)
     shard(job).write_bytes(shard(another).read_bytes())

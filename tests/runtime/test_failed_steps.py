@@ -62,18 +62,6 @@ async def test_after_a_failure_the_attempt_is_over_at_that_party(
     assert federation.node(LABEL_HOLDER)._sessions == {}
 
 
-async def test_a_job_whose_step_failed_can_be_resumed(tmp_path: Path) -> None:
-    """The job keeps the kind of the error; on an honest line it finds the oracle's model."""
-    federation = Federation(tmp_path, HERE.tables)
-    federation.tamper = cut_sums
-    status = await federation.train(JOB)
-    assert status.state == "failed"
-    assert status.error.startswith("Malformed: ")
-    federation.tamper = None
-    assert (await federation.resume()).state == "finished"
-    assert_oracles_model(federation.states, ORACLE)
-
-
 async def test_a_failure_whose_answer_was_lost_is_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every request comes twice, unheard first: the step fails once, and whoever asks next gets that error."""
     failed: list[str] = []

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 from tests.runtime.stored_jobs import PowerCut, shard, tree, with_trees
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.durable import write_document
-from treetap.models.store import JOB, JOB_SEED, MODEL_FORMAT, TREES, WEIGHTS, read_model, read_weights, sha256_of
+from treetap.models.store import JOB, JOB_SEED, TREES, WEIGHTS, read_model, read_weights, sha256_of
 from treetap.party.runtime.job_store import Store
 
 
@@ -168,35 +167,6 @@ def test_a_state_folder_that_cannot_be(tmp_path: Path) -> None:
         Store(tmp_path / "state")
 
 
-def test_a_model_appears_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the rename there is no model, after it there is all of it and nothing else."""
-    store = Store(tmp_path)
-    job = with_trees(tmp_path, 2)
-    job.save_arrays("scores", {"scores": np.zeros(2)})
-    job.path("another").write_text("what no model has")
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", _refuse_folders)
-        with pytest.raises(PowerCut):
-            job.publish({"role": "label_holder"}, (TREES,))
-    assert not job.published
-    with pytest.raises(DataError, match="there is no model 'job'"):
-        store.model("job", "one")
-    assert job.lines(TREES).read() == [tree(0), tree(1)]
-    job.publish({"role": "label_holder"}, (TREES,))
-    assert job.published
-    manifest, trees = read_model(store.model("job", "one"))
-    assert (manifest["version"], manifest["role"], trees) == (MODEL_FORMAT, "label_holder", [tree(0), tree(1)])
-    assert sorted(path.name for path in job.model.iterdir()) == ["job.json", "manifest.json", TREES]
-    assert not job.folder.exists()
-
-
-def _refuse_folders(path: Path, target: Path) -> Path:
-    if path.is_dir():
-        raise PowerCut
-    os.replace(path, target)
-    return target
-
-
 def test_a_model_without_trees(tmp_path: Path) -> None:
     """A job that ended before its first tree still makes a model that can be read."""
     store = Store(tmp_path)
@@ -218,20 +188,6 @@ def test_a_shard_of_several_kinds(tmp_path: Path) -> None:
     assert (manifest["files"], trees) == ({kind: sha256_of(job.model / kind) for kind in kinds}, [tree(0)])
     same, weights = read_weights(job.model)
     assert (same, list(weights), weights["bottom.weight"].tolist()) == (manifest, ["bottom.weight"], [0.0, 1.0])
-
-
-@pytest.mark.parametrize("other", [-1, 1])
-def test_a_model_of_another_format(other: int, tmp_path: Path) -> None:
-    """A shard of an earlier or later format is refused by its number, not misread."""
-    store = Store(tmp_path)
-    with_trees(tmp_path, 1).publish({"role": "feature_party"}, (TREES,))
-    path = tmp_path / "models" / "job" / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": MODEL_FORMAT + other}))
-    with pytest.raises(
-        DataError,
-        match=f"is a model of format {MODEL_FORMAT + other}, and this release reads",
-    ):
-        store.model("job", "one")
 
 
 def test_a_model_is_what_was_published(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.replay import HERE, JOB, ORACLE, Conducted, Replay, ask, with_word
-from tests.simulator import COORDINATOR, Faults, Federation, Message
+from tests.simulator import Faults, Federation, Message
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import ConfigError, DataError, OutOfOrder
 from treetap.models.durable import document
@@ -25,11 +25,6 @@ from treetap.wire.v2 import control_pb2, jobs_pb2, setup_pb2
 VICTIM = PARTIES[1]
 #: Longer than any copy is late.
 LATER_S = 200.0
-
-
-async def _ask(federation: Federation, party: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-    *_, last = [event async for event in federation.node(party).step(COORDINATOR, request)]
-    return last.result
 
 
 def _asked(federation: Federation, party: str, kind: str) -> list[control_pb2.StepRequest]:
@@ -77,7 +72,7 @@ async def test_a_late_prepare_does_not_begin_a_cancelled_job_again(restarted: bo
         federation.restart(VICTIM)
     (prepare,) = _asked(federation, VICTIM, "prepare")
     with pytest.raises(OutOfOrder, match="attempt 1 of job job is over: this party has left it"):
-        await _ask(federation, VICTIM, prepare)
+        await ask(federation, VICTIM, prepare)
     assert _left_on_disk(federation) == set()
     assert federation.node(VICTIM)._sessions == {}
 
@@ -89,7 +84,7 @@ async def test_a_late_discard_takes_no_model(tmp_path: Path) -> None:
     submission = _asked(federation, VICTIM, "prepare")[0].setup.prepare.submission
     for party in PARTIES:
         for attempt in (1, 2):
-            await _ask(federation, party, _leave(submission, attempt, discard=True))
+            await ask(federation, party, _leave(submission, attempt, discard=True))
     assert_oracles_model(federation.states, ORACLE)
 
 
@@ -105,7 +100,7 @@ async def test_a_late_discard_of_an_earlier_attempt_takes_no_progress(tmp_path: 
 
     async def copies() -> None:
         while True:
-            await _ask(federation, VICTIM, leave)
+            await ask(federation, VICTIM, leave)
             await asyncio.sleep(0.01)
 
     late = asyncio.ensure_future(copies())
@@ -121,13 +116,13 @@ async def test_another_submission_neither_ends_nor_takes_over_a_job(tmp_path: Pa
     await _begun_until(federation, "choose_splits")
     for party in PARTIES:
         for discard in (False, True):
-            await _ask(federation, party, _leave("another", 9, discard=discard))
+            await ask(federation, party, _leave("another", 9, discard=discard))
         (prepare,) = _asked(federation, party, "prepare")
         other = control_pb2.StepRequest()
         other.CopyFrom(prepare)
         other.attempt, other.setup.prepare.submission = 2, "another"
         with pytest.raises(ConfigError, match="another job of the name 'job' is under way here"):
-            await _ask(federation, party, other)
+            await ask(federation, party, other)
     assert (await federation.jobs.wait("job")).state == "finished"
     assert_oracles_model(federation.states, ORACLE)
 

@@ -201,16 +201,6 @@ async def test_trainings_with_a_partner_are_limited_a_day(
     assert (await federation.train(JOB, "four")).state == "finished"
 
 
-async def test_records_are_counted_before_sums_of_them_leave(tmp_path: Path) -> None:
-    """A limit that the common records exceed ends the job after the alignment, and the charge is not made."""
-    limit = {"partners": {"*": {"records_per_day": len(HERE.y) - 1}}}
-    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: limit})
-    status = await federation.train(JOB)
-    assert f"{FEATURE} takes no part: the records_per_day of its policy are used up" in status.error
-    assert "candidate_sums" not in {message.word for message in federation.log}
-    assert [str(one.kind) for one in ledger_of(federation.state(FEATURE)).charges()] == ["training"]
-
-
 async def test_an_opening_that_fails_is_charged(tmp_path: Path) -> None:
     """Its error tells of the table as an answer does, so that no coordinator looks again and again."""
     limit = {"partners": {COORDINATOR: {"jobs_per_day": 1}}}

@@ -21,8 +21,6 @@ from treetap.party.growth.messages import (
     take_spaces,
 )
 from treetap.party.node import PartyNode
-from treetap.party.runtime.mailbox import Mailbox, expected_of
-from treetap.protocols.messages import JobSizes, Members, MessageRow, each_round, to_label_holder
 from treetap.wire.frame import PATHS, filled, name_of
 from treetap.wire.v2 import exchange_pb2
 
@@ -72,40 +70,37 @@ async def test_only_members_reach_a_running_job(jobs: tuple[Conducted, Conducted
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_parcel_is_filed_once_or_refused(kind: str, jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+async def test_a_parcel_is_filed_once_or_refused(kind: str, jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
     """A kind that the job has: the same parcel again is acknowledged, the same number with other content is a conflict.
 
     Every other kind, and all of a party that has none to send, is refused by its name.
     """
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await Replay(federation, jobs[0]).to(before="begin_tree")
-        node = federation.node(FEATURE)
-        expected = node._sessions["job"].context.mailbox._expected.get(kind)
-        first, last = parcel(kind), parcel(kind, last=True)
-        if expected is not None and LABEL_HOLDER in expected.senders:
-            assert expected.row.times is not None
-            rounds, stages = expected.row.times(expected.sizes, LABEL_HOLDER, FEATURE)
-            for each in (first, last):
-                each.round, each.stage, each.part = rounds[-1], max(stages), 100
-            mailbox = node._sessions["job"].context.mailbox
-            if (LABEL_HOLDER, kind, first.round, first.stage) in mailbox._series:  # of the set-up, which is done
-                with pytest.raises(Conflict, match=f"{kind} part 100 from label-holder came after the last part"):
-                    await node.deliver(LABEL_HOLDER, first)
-                return
-            for _ in range(3):
-                assert await node.deliver(LABEL_HOLDER, first) == exchange_pb2.Receipt()
-            with pytest.raises(Conflict, match=f"{kind} part 100 from label-holder came again with other content"):
-                await node.deliver(LABEL_HOLDER, last)
-        else:
-            with pytest.raises(Refused, match=f"{kind} of label-holder: this party receives"):
+    federation = Federation(tmp_path, HERE.tables)
+    await Replay(federation, jobs[0]).to(before="begin_tree")
+    node = federation.node(FEATURE)
+    expected = node._sessions["job"].context.mailbox._expected.get(kind)
+    first, last = parcel(kind), parcel(kind, last=True)
+    if expected is not None and LABEL_HOLDER in expected.senders:
+        assert expected.row.times is not None
+        rounds, stages = expected.row.times(expected.sizes, LABEL_HOLDER, FEATURE)
+        for each in (first, last):
+            each.round, each.stage, each.part = rounds[-1], max(stages), 100
+        mailbox = node._sessions["job"].context.mailbox
+        if (LABEL_HOLDER, kind, first.round, first.stage) in mailbox._series:  # of the set-up, which is done
+            with pytest.raises(Conflict, match=f"{kind} part 100 from label-holder came after the last part"):
                 await node.deliver(LABEL_HOLDER, first)
-        if kind not in FROM_ALL:
-            with pytest.raises(Refused, match=f"{kind} of feature-c: this party receives"):
-                await node.deliver(OTHER, first)
-
-    run(main())
+            return
+        for _ in range(3):
+            assert await node.deliver(LABEL_HOLDER, first) == exchange_pb2.Receipt()
+        with pytest.raises(Conflict, match=f"{kind} part 100 from label-holder came again with other content"):
+            await node.deliver(LABEL_HOLDER, last)
+    else:
+        with pytest.raises(Refused, match=f"{kind} of label-holder: this party receives"):
+            await node.deliver(LABEL_HOLDER, first)
+    if kind not in FROM_ALL:
+        with pytest.raises(Refused, match=f"{kind} of feature-c: this party receives"):
+            await node.deliver(OTHER, first)
 
 
 async def test_a_flood_for_trees_that_will_never_be_takes_no_room(
@@ -181,20 +176,6 @@ def test_a_tree_draws_no_more_records_than_there_are() -> None:
 
     with pytest.raises(Malformed, match="a tree draws more records than the 500 that there are"):
         run(take_drawn(messages(), total))
-
-
-async def test_nothing_comes_after_the_last_part(tmp_path: Path) -> None:
-    """A part beyond the last one is a conflict, in whichever order the two arrive."""
-    box = Mailbox(60, tmp_path)
-    row = MessageRow("gradients", to_label_holder, each_round, lambda _sizes, _series: 0)
-    sizes = JobSizes(members=Members("coordinator", "c", ("a", "b")), rounds=10)
-    box.expect(expected_of([row], "c", sizes))
-    await box.file("a", parcel(part=1, last=True))
-    with pytest.raises(Conflict, match="gradients part 2 from a came after the last part 1"):
-        await box.file("a", parcel(part=2))
-    await box.file("b", parcel(part=2))
-    with pytest.raises(Conflict, match="gradients part 1 from b is marked as the last part, but a later one has come"):
-        await box.file("b", parcel(part=1, last=True))
 
 
 async def test_a_parcel_that_never_comes_ends_the_job_by_name(tmp_path: Path) -> None:

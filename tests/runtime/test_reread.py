@@ -150,15 +150,6 @@ async def test_a_coordinator_that_is_obeyed_no_longer_ends_its_job_and_begins_no
         await ask_party(federation, FEATURE, request)
 
 
-async def test_a_policy_that_permits_more_holds_for_the_next_job(tmp_path: Path) -> None:
-    """Without a restart: that is what the refusal asks for."""
-    federation = Federation(tmp_path, HERE.tables, policies={FEATURE: {"columns": {"min_common_records": 1000}}})
-    refused = await federation.train(JOB, "first")
-    assert "min_common_records = 1000" in refused.error
-    federation.node(FEATURE).go_by(_under(federation, FEATURE, columns={"min_common_records": 2}))
-    assert (await federation.train(JOB, "second")).state == "finished"
-
-
 async def test_a_transcript_is_kept_as_the_job_began(tmp_path: Path) -> None:
     """The mode of a job under way stays; a job that begins later has the new one."""
     federation = Federation(tmp_path, HERE.tables, record="off")

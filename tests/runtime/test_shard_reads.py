@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,52 +15,10 @@ from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.models.store import TREES
 from treetap.party.growth.stored_trees import StoredTrees
 from treetap.party.runtime.context import StepContext
-from treetap.party.runtime.job_store import Store
 from treetap.trees.params import BoostingParams
 
 HERE = world(16, (1, 1, 1), seed=25, fresh=6)
 LABEL_HOLDER = PARTIES[0]
-
-
-def _tree(number: int) -> dict[str, Any]:
-    return {"tree": number, "splits": []}
-
-
-@pytest.mark.parametrize("trees", [3, 30])
-def test_storing_a_tree_reads_no_other(trees: int, tmp_path: Path) -> None:
-    """A store that found trees on the disk reads them once and then appends; so does one that made them itself."""
-    with opened_to_read(tmp_path) as opened:
-        for start in (0, trees):
-            job = Store(tmp_path).job("job")
-            for number in range(start, start + trees):
-                assert job.lines(TREES).count() == number
-                job.lines(TREES).put(_tree(number), number)
-        assert [path.name for path in opened].count(TREES) == 1
-    assert Store(tmp_path).job("job").lines(TREES).read() == [_tree(number) for number in range(2 * trees)]
-
-
-def test_a_tree_whose_writing_failed_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a full disk, with part of the line or all of it written, the same store has the trees before it."""
-    job = Store(tmp_path).job("job")
-    for number in range(2):
-        job.lines(TREES).put(_tree(number), number)
-    shard = job.folder / TREES
-    for torn in (True, False):
-
-        def full(_: int, torn: bool = torn) -> None:
-            if torn:
-                os.truncate(shard, shard.stat().st_size - 3)
-            raise OSError(28, "No space left on device")
-
-        with monkeypatch.context() as patch:
-            patch.setattr("treetap.models.durable.os.fsync", full)
-            with pytest.raises(OSError, match="No space left"):
-                job.lines(TREES).put({"tree": "lost"}, 2)
-        assert job.lines(TREES).count() == 2 + (not torn)
-        job.lines(TREES).put(_tree(2), 2)
-        assert job.lines(TREES).read() == [_tree(0), _tree(1), _tree(2)]
-        job.lines(TREES).put(_tree(1), 1)
-        assert job.lines(TREES).read() == [_tree(0), _tree(1)]
 
 
 def _reads(folder: Path, trees: int) -> tuple[dict[str, int], dict[str, int]]:

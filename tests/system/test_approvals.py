@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.certificates import namesake
 from tests.commands.command import Outcome, refused, treetap
 from tests.system.federations import settings, until
 from tests.worlds import PARTIES, spec, world
 from treetap.commands.certs.authority import issue
-from treetap.commands.jobs import client
-from treetap.errors import Refused
 from treetap.lab.local_federation import LocalFederation
-from treetap.protocols.agreement import statement
 from treetap.trees.params import BoostingParams
-from treetap.wire.ports import Address, Role
-from treetap.wire.rpc import GrpcDialer
-from treetap.wire.signatures import signed
-from treetap.wire.tls import TlsFiles
-from treetap.wire.v2 import approvals_pb2, approvals_pb2_grpc, jobs_pb2
+from treetap.wire.ports import Role
+from treetap.wire.v2 import jobs_pb2
 
 pytestmark = [pytest.mark.xdist_group("approvals"), pytest.mark.second_tier]
 
@@ -156,46 +148,3 @@ def test_doctor_and_a_check_know_of_approvals(federation: LocalFederation, appro
         f"{PARTY}: the job would wait for approval here, or for an operator's signature; its table was not" in checked
     )
     assert "feature-c: the job could begin here" in checked
-
-
-async def _listed(federation: LocalFederation, files: TlsFiles) -> None:
-    dialer = GrpcDialer(files)
-    try:
-        async with dialer.calling(Address(PARTY, federation.addresses[PARTY])) as channel:
-            async for _ in approvals_pb2_grpc.ApprovalsStub(channel).List(approvals_pb2.AskedJobs(), timeout=10):
-                pass
-    finally:
-        await dialer.close()
-
-
-@pytest.mark.parametrize("role", Role)
-def test_only_approvers_of_the_policy_are_answered(role: Role, tmp_path: Path, federation: LocalFederation) -> None:
-    """Another role under an approver's own name is nobody, and so is an approver whom the policy does not name."""
-    certs = federation.folder / "certs"
-    files = issue(tmp_path, "eve", role, ca_folder=certs) if role is Role.APPROVER else None
-    says = 'eve is no approver of feature-b \\(its policy: approvers = \\["ann"\\]\\)'
-    if files is None:
-        files, says = namesake(tmp_path, ANN, role, certs), f"ann is not an approver by its certificate, but {role.one}"
-    with pytest.raises(Refused, match=says):
-        asyncio.run(_listed(federation, files))
-
-
-def test_another_operators_signature_is_refused_by_name(
-    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The coordinator takes the job; what counts at the party is who has signed it."""
-    other = issue(federation.folder / "others", "operator-two", Role.OPERATOR, ca_folder=federation.folder / "certs")
-    monkeypatch.setattr(client, "signed", lambda _, *more: signed(other, *more))
-    federation.operator.submit(jobs_pb2.SubmitRequest(job="other", spec=SPEC))
-    status = federation.operator.watch("other", lambda _: None)
-    assert status.state == "failed"
-    assert f"{PARTY} takes no part in job other, which operator-two has signed" in status.error
-
-
-def test_a_signature_of_another_job_is_refused(federation: LocalFederation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At every party, whatever its policy."""
-    monkeypatch.setattr(client, "statement", lambda _: statement(bytes(32)))
-    federation.operator.submit(jobs_pb2.SubmitRequest(job="forged", spec=SPEC))
-    status = federation.operator.watch("forged", lambda _: None)
-    assert status.state == "failed"
-    assert "whose operator's signature does not count: the signature of 'operator' is of something else" in status.error

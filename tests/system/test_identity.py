@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
 import grpc
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.x509.oid import NameOID
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.certificates import dns_of, namesake, role_of
+from tests.campaign.certificates import Certificates
+from tests.certificates import role_of
 from tests.system.federations import settings
 from tests.worlds import PARTIES, spec, world
-from treetap import version
 from treetap.commands.certs import requests
-from treetap.commands.certs.authority import BACKDATED, create_authority, issue
 from treetap.commands.certs.installing import install
-from treetap.errors import ConfigError, Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
+from treetap.errors import ConfigError, Refused, TreetapError, UnknownJob
 from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.agreement import job_digest, named
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire import channels
-from treetap.wire.callers import Callers
 from treetap.wire.certificates import identity, read_certificates
 from treetap.wire.frame import filled
-from treetap.wire.ports import Address, Role
-from treetap.wire.rpc import GrpcDialer, bind
-from treetap.wire.rpc import server as grpc_server
+from treetap.wire.ports import Address, Identity, Role
+from treetap.wire.rpc import GrpcDialer
 from treetap.wire.tls import TlsFiles
-from treetap.wire.v2 import control_pb2, control_pb2_grpc, exchange_pb2, growth_pb2, jobs_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2, jobs_pb2, setup_pb2
 
 pytestmark = pytest.mark.xdist_group("identity")
 
@@ -115,27 +107,6 @@ async def _job_call(dialer: GrpcDialer, to: Address, method: str) -> TreetapErro
     return None
 
 
-@pytest.mark.parametrize("caller", [name for name in EVERYBODY if name != "coordinator"])
-@pytest.mark.parametrize("party", PARTIES)
-def test_only_the_coordinator_controls(caller: str, party: str, federation: LocalFederation) -> None:
-    """Steps asked by another party, by the party itself or by an operator are refused, leaving included."""
-    leave = filled(control_pb2.StepRequest(job="open", attempt=9), "leave", setup_pb2.Leave(discard=True))
-    for request in (_prepare(federation, "stolen"), leave):
-        with pytest.raises(Refused, match=f"{caller} is not a coordinator by its certificate"):
-            _as(federation, caller, lambda dialer, request=request: _step(dialer, federation, party, request))
-    assert not (federation.state(party) / "jobs" / "stolen").exists()
-
-
-@pytest.mark.parametrize("caller", [*PARTIES, "coordinator"])
-@pytest.mark.parametrize("method", ["Submit", "Predict", "Watch", "Status", "Cancel", "Resume"])
-def test_only_operators_have_jobs(caller: str, method: str, federation: LocalFederation) -> None:
-    """No party, and not the coordinator's own certificate, can hand in, see or end jobs."""
-    to = _at(federation, "coordinator")
-    error = _as(federation, caller, lambda dialer: _job_call(dialer, to, method))
-    assert isinstance(error, Refused)
-    assert f"{caller} is not an operator by its certificate" in str(error)
-
-
 def test_operators_are_heard(federation: LocalFederation) -> None:
     """The same calls of an operator get through to an answer about the job."""
     to = _at(federation, "coordinator")
@@ -168,228 +139,22 @@ def test_peers_are_heard(caller: str, federation: LocalFederation) -> None:
         _as(federation, caller, lambda dialer: dialer.deliver(to, _children("other")))
 
 
-CALLS: dict[str, tuple[Role, str]] = {
-    "step": (Role.COORDINATOR, "coordinator"),
-    "deliver": (Role.PARTY, "feature-c"),
-    "jobs": (Role.OPERATOR, "operator"),
-}
+def test_certificates_that_name_nobody(tmp_path: Path) -> None:
+    """Whatever the right authority has signed: no role, two roles, two names, or another's name is no caller.
 
-
-async def _error_of(dialer: GrpcDialer, federation: LocalFederation, call: str) -> Exception | None:
-    """The error with which a service answers a call that its rightful caller may make; None for none."""
-    try:
-        if call == "step":
-            await _step(dialer, federation, "feature-b", _prepare(federation))
-        elif call == "deliver":
-            await dialer.deliver(_at(federation, "label-holder"), _children())
-        else:
-            return await _job_call(dialer, _at(federation, "coordinator"), "Status")
-    except TreetapError as error:
-        return error
-    return None
-
-
-@pytest.mark.parametrize("role", Role)
-@pytest.mark.parametrize("call", CALLS)
-def test_a_name_without_its_role_is_nobody(call: str, role: Role, tmp_path: Path, federation: LocalFederation) -> None:
-    """Under the rightful caller's own name, each service answers the certificate of one role and no other."""
-    rightful, name = CALLS[call]
-    files = namesake(tmp_path, name, role, federation.folder / "certs")
-    error = _with(files, lambda dialer: _error_of(dialer, federation, call))
-    if role is rightful:
-        assert error is None
-    else:
-        assert isinstance(error, Refused)
-        assert str(error).startswith(f"{name} is not {rightful.one} by its certificate, but {role.one}")
-
-
-@pytest.mark.parametrize("role", [Role.OPERATOR, Role.CLIENT, Role.COORDINATOR])
-def test_a_server_in_another_role(role: Role, tmp_path: Path, federation: LocalFederation) -> None:
-    """A process with a party's name and address, but the certificate of another role, gets no answer but a refusal."""
-    mine = namesake(tmp_path, "feature-c", role, federation.folder / "certs")
-
-    async def main() -> None:
-        server, credentials = grpc_server(Callers("feature-c", mine))
-        port = bind(server, credentials, "127.0.0.1:0")
-        await server.start()
-        dialer = GrpcDialer(_tls(federation, "label-holder"))
-        try:
-            await dialer.deliver(Address("feature-c", f"127.0.0.1:{port}"), _children())
-        finally:
-            await dialer.close()
-            await server.stop(None)
-
-    with pytest.raises(Incompatible, match=f"that of {role} 'feature-c', not of party 'feature-c'"):
-        asyncio.run(main())
-
-
-@pytest.mark.parametrize(
-    ("names", "alternatives", "says"),
-    [
-        (["coordinator"], ["coordinator"], "has no role; renew it: treetap certs issue "),
-        (["coordinator"], [], "has no role"),
-        (["coordinator", "feature-b"], ["coordinator.coordinator.treetap.internal"], "must have one common name"),
-        ([], ["coordinator.coordinator.treetap.internal"], "must have one common name"),
-        (["Coordinator"], ["coordinator.coordinator.treetap.internal"], "must have one common name"),
-        (
-            ["coordinator"],
-            ["coordinator.party.treetap.internal", "coordinator.coordinator.treetap.internal"],
-            "other names",
-        ),
-        (["coordinator"], ["coordinator.coordinator.treetap.internal", "*.PARTY.treetap.internal"], "other names"),
-        (["coordinator"], ["other.coordinator.treetap.internal"], "other names"),
-        (["coordinator"], ["coordinator.king.treetap.internal"], "other names"),
-    ],
-)
-def test_certificates_that_name_nobody(
-    names: list[str], alternatives: list[str], says: str, tmp_path: Path, federation: LocalFederation
-) -> None:
-    """Whatever the right authority has signed: no role, two roles, two names, or another's name is no caller."""
-    files = _signed(tmp_path, federation, names, alternatives)
-
-    async def call() -> str:
-        ca, certificate, key = files.read()
-        credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-        named = [("grpc.ssl_target_name_override", dns_of("feature-b"))]
-        async with grpc.aio.secure_channel(federation.addresses["feature-b"], credentials, options=named) as channel:
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                async for _ in control_pb2_grpc.ControlStub(channel).Step(
-                    _prepare(federation), metadata=version.told()
-                ):
-                    pass
-            assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
-            return caught.value.details() or ""
-
-    assert says in asyncio.run(call())
-    with pytest.raises(ConfigError, match=says):
-        files.check(None)
-
-
-def _signed(folder: Path, federation: LocalFederation, names: list[str], alternatives: list[str]) -> TlsFiles:
-    """A certificate of the federation's authority with these names."""
-    certs = federation.folder / "certs"
-    files = issue(folder, "coordinator", Role.COORDINATOR, ca_folder=certs)
-    valid = x509.load_pem_x509_certificate(files.certificate.read_bytes())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
-    today = datetime.now(UTC)
-    # from before now: the clock that TLS reads ticks, and a second that has just begun may not have begun there
-    builder = x509.CertificateBuilder(
-        valid.issuer,
-        subject,
-        valid.public_key(),
-        x509.random_serial_number(),
-        today - BACKDATED,
-        today + timedelta(days=1),
-    )
-    if alternatives:
-        hosts = [x509.DNSName(name) for name in alternatives]
-        builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
-    signer = serialization.load_pem_private_key((certs / "ca.key").read_bytes(), None)
-    signed = builder.sign(signer, hashes.SHA256())  # type: ignore[arg-type]
-    files.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    return files
-
-
-def test_services_live_where_they_belong(federation: LocalFederation) -> None:
-    """The coordinator takes no steps and no parcels, and a party no jobs."""
-    step = _prepare(federation)
-    with pytest.raises(TreetapError, match="UNIMPLEMENTED"):
-        _as(federation, "coordinator", lambda dialer: _step(dialer, federation, "coordinator", step))
-    with pytest.raises(TreetapError, match="UNIMPLEMENTED"):
-        _as(federation, "feature-b", lambda dialer: dialer.deliver(_at(federation, "coordinator"), _children()))
-    to = _at(federation, "feature-b")
-    assert "UNIMPLEMENTED" in str(_as(federation, "operator", lambda dialer: _job_call(dialer, to, "Status")))
-
-
-def _foreign(folder: Path, federation: LocalFederation) -> TlsFiles:
-    """A certificate for the coordinator's name from an authority that only its bearer trusts, beside the right one."""
-    create_authority(folder / "foreign")
-    files = issue(folder / "foreign", "coordinator", Role.COORDINATOR)
-    both = folder / "both.crt"
-    both.write_bytes(files.ca.read_bytes() + (federation.folder / "certs" / "ca.crt").read_bytes())
-    return TlsFiles(both, files.certificate, files.key)
-
-
-def _expired(folder: Path, federation: LocalFederation) -> TlsFiles:
-    """The coordinator's own certificate as it would be signed by the right authority, but for last month."""
-    certs = federation.folder / "certs"
-    valid = x509.load_pem_x509_certificate((certs / "coordinator.crt").read_bytes())
-    signer = serialization.load_pem_private_key((certs / "ca.key").read_bytes(), None)
-    today = datetime.now(UTC)
-    builder = x509.CertificateBuilder(
-        valid.issuer, valid.subject, valid.public_key(), x509.random_serial_number(),
-        today - timedelta(days=60), today - timedelta(days=30), list(valid.extensions),
-    )  # fmt: skip
-    path = folder / "expired.crt"
-    path.write_bytes(builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))  # type: ignore[arg-type]
-    return TlsFiles(certs / "ca.crt", path, certs / "coordinator.key")
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "cause"),
-    [
-        (_foreign, Unreachable, "it seems to refuse our certificate, that of 'coordinator'"),
-        (_expired, Incompatible, "the certificate expired on"),
-    ],
-)
-def test_certificates_that_nobody_signed_today(
-    make: Callable[[Path, LocalFederation], TlsFiles],
-    error: type[Interrupted],
-    cause: str,
-    tmp_path: Path,
-    federation: LocalFederation,
-) -> None:
-    """The right name from a foreign authority, or from last month, gets no answer of any service, and learns why."""
-    tls = make(tmp_path, federation)
-    step = _prepare(federation)
-    with pytest.raises(error, match=cause):
-        _with(tls, lambda dialer: _step(dialer, federation, "feature-b", step))
-    to = _at(federation, "coordinator")
-    assert isinstance(_with(tls, lambda dialer: _job_call(dialer, to, "Status")), error)
-
-
-@pytest.mark.parametrize("process", [*PARTIES, "coordinator"])
-def test_callers_without_a_certificate(process: str, federation: LocalFederation) -> None:
-    """Neither TLS without a client certificate nor plain text reaches any service, the health check included."""
-    ca = (federation.folder / "certs" / "ca.crt").read_bytes()
-    target, named = federation.addresses[process], (("grpc.ssl_target_name_override", dns_of(process)),)
-    channels = (
-        grpc.secure_channel(target, grpc.ssl_channel_credentials(ca), named),
-        grpc.insecure_channel(target),
-    )
-    for channel in channels:
-        with channel, pytest.raises(grpc.RpcError) as caught:
-            health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-
-
-def test_a_server_with_another_name(federation: LocalFederation) -> None:
-    """Whoever answers at feature-c's address with feature-b's certificate is not spoken to."""
-    swapped = _at(federation, "feature-b", called="feature-c")
-    with pytest.raises(Incompatible, match="the certificate is that of 'feature-b', not of 'feature-c'"):
-        _as(federation, "label-holder", lambda dialer: dialer.deliver(swapped, _children()))
-
-
-def test_a_server_of_another_authority(tmp_path: Path, federation: LocalFederation) -> None:
-    """A dialer that trusts another authority refuses the server before it says anything."""
-    create_authority(tmp_path / "other")
-    own = issue(tmp_path / "other", "label-holder", Role.PARTY)
-    with pytest.raises(Incompatible, match="is not signed by the authority trusted here"):
-        _with(own, lambda dialer: dialer.deliver(_at(federation, "feature-b"), _children()))
-
-
-@pytest.mark.parametrize("process", [*PARTIES, "coordinator"])
-def test_the_health_service(process: str, federation: LocalFederation) -> None:
-    """Over mutual TLS every process says that it is serving, as orchestrators ask it."""
-    tls = _tls(federation, "operator")
-    ca, certificate, key = tls.read()
-    credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-    named = (("grpc.ssl_target_name_override", dns_of(process)),)
-    with grpc.secure_channel(federation.addresses[process], credentials, named) as channel:
-        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
-    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    That nobody hears such a caller: `tests.campaign.certificate_matrix`, with all others and each method.
+    """
+    certificates, own = Certificates(tmp_path), Identity("coordinator", Role.COORDINATOR)
+    says = {"no role": "has no role; renew it: treetap certs issue ", "no alternative name": "has no role"}
+    says |= dict.fromkeys(("two common names", "no common name"), "must have one common name")
+    says |= dict.fromkeys(("two roles", "a wildcard", "another's DNS name", "unknown role"), "other names")
+    for defect, why in says.items():
+        kind = certificates.defective(own, defect)
+        assert kind.files is not None
+        with pytest.raises(ConfigError, match=why):
+            kind.files.check(None)
+    with pytest.raises(ConfigError, match="that of coordinator 'coordinator', not of party 'coordinator'"):
+        certificates.rightful("coordinator", Role.COORDINATOR).check(None, Role.PARTY)
 
 
 @pytest.mark.second_tier

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import Request, urlopen
 
-import grpc
 import pytest
 
 from tests.commands.command import treetap
@@ -19,13 +16,12 @@ from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import BadInput, ConfigError, Refused, TreetapError
 from treetap.lab.local_federation import LocalFederation, to_toml
 from treetap.party import config as party_config
-from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.ports import Address
-from treetap.wire.tls import NAME_KEY, Insecure, TlsFiles
-from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc
+from treetap.wire.tls import Insecure, TlsFiles
+from treetap.wire.v2 import jobs_pb2
 
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("insecure")]
 
@@ -63,28 +59,6 @@ def test_a_job_runs_in_the_clear_and_every_process_says_so(federation: LocalFede
     assert operator.watch("clear", lambda _: None).state == "finished"
     for name in ("label-holder", "feature-b", "feature-c", "coordinator"):
         assert "insecure = true: no encryption" in (federation.folder / name / "log.txt").read_text()
-
-
-def test_clients_are_served_in_the_clear_by_name(federation: LocalFederation) -> None:
-    """Over gRPC and HTTP who asks is who it says it is, and must be a client."""
-    operator = Operator(OperatorConfig(coordinator=federation.addresses["coordinator"], insecure=True))
-    operator.submit(jobs_pb2.SubmitRequest(job="model", spec=SPEC))
-    assert operator.watch("model", lambda _: None).state == "finished"
-    job = operator.predict(predict_request(model="model", table="train-new", serve=True))
-    told = operator.watch(job, lambda _: None, until=lambda status: status.HasField("serving")).serving
-    request = serving_pb2.PredictRecords(ids=["r00020"])
-    with grpc.insecure_channel(told.grpc) as channel:
-        stub = serving_pb2_grpc.ServingStub(channel)
-        answer = stub.Predict(request, metadata=((NAME_KEY, "app"),), timeout=20)
-        with pytest.raises(grpc.RpcError, match="feature-b is not a client"):
-            stub.Predict(request, metadata=((NAME_KEY, "feature-b"),), timeout=20)
-    http = federation.start_gateway("label-holder", **PLAIN)
-    asked = Request(f"http://{http}/v1/predict", json.dumps({"ids": ["r00020"]}).encode())
-    asked.add_header("Content-Type", "application/json")
-    asked.add_header(NAME_KEY, "app")
-    with urlopen(asked, timeout=20) as found:
-        assert json.load(found)["predictions"][0]["score"] == answer.predictions[0].scores[0]
-    assert operator.cancel(job).state == "cancelled"
 
 
 def test_names_still_decide_who_may_ask(federation: LocalFederation) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
@@ -11,7 +10,6 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPSConnection
@@ -24,12 +22,12 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 import treetap as treetap_api
 from tests.certificates import dns_of
-from tests.commands.command import Outcome, end, refused, start, treetap
+from tests.commands.command import Outcome, end, start, treetap
 from tests.oracle import oracle_predict
 from tests.system.federations import ended, settings, until
 from tests.worlds import PARTIES, spec, world
-from treetap.commands.certs.authority import create_authority, issue
-from treetap.errors import Interrupted, Refused, Silent, UnknownJob
+from treetap.commands.certs.authority import issue
+from treetap.errors import Refused, Silent, UnknownJob
 from treetap.lab.local_federation import LocalFederation
 from treetap.ops.doctor.connections import check_http, check_listen
 from treetap.trees.params import BoostingParams
@@ -208,32 +206,6 @@ def test_the_client_of_the_page_runs(served: Served, tmp_path: Path, capsys: pyt
     assert IDS[1] in printed
 
 
-def test_who_asks_is_who_its_certificate_names(served: Served) -> None:
-    """A certificate of the federation that is no client's is refused, both ways; without one nobody is heard."""
-    for name in ("stranger", "feature-b", "operator"):
-        for call in (("POST", "/v1/predict", {"ids": IDS[:1]}), ("GET", "/v1/model", None)):
-            status, problem, _ = served.ask(*call, client=name)
-            assert status == 403
-            reason = "is not a client of label-holder" if name == "stranger" else "is not a client by its certificate"
-            assert f"{name} {reason}" in problem["detail"]
-        channel, stub = served.stub(name)
-        with channel, pytest.raises(grpc.RpcError) as failure:
-            stub.Predict(serving_pb2.PredictRecords(ids=IDS[:1]), timeout=10)
-        assert failure.value.code() is grpc.StatusCode.PERMISSION_DENIED  # type: ignore[attr-defined]
-    with pytest.raises((ssl.SSLError, OSError)):
-        served.ask("GET", "/v1/model", client=None)
-    other = served.certs.parent / "other-authority"
-    other.mkdir()
-    create_authority(other)
-    with pytest.raises(ssl.SSLCertVerificationError):
-        HTTPSConnection(*_place(served.http), context=served.tls("app", other / "ca.crt"), timeout=10).connect()
-
-
-def _place(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host, int(port)
-
-
 def test_grpc_answers_and_faults(served: Served) -> None:
     """A client that knows serving.proto and nothing else of treetap gets the same answers."""
     channel, stub = served.stub("app")
@@ -276,32 +248,6 @@ def test_the_openapi_document_is_valid_and_true(served: Served) -> None:
 
 
 @pytest.mark.second_tier
-def test_concurrent_clients_share_rounds(served: Served, federation: LocalFederation) -> None:
-    """Forty requests over both ways at once are answered in fewer rounds; metrics and status count them."""
-    before = federation.operator.status(served.job)[0].serving
-
-    def over_http(k: int) -> float:
-        return float(
-            served.ask("POST", "/v1/predict", {"ids": [IDS[k % 6]]}, client="batch")[1]["predictions"][0]["score"]
-        )
-
-    channel, stub = served.stub("app")
-    with channel, ThreadPoolExecutor(20) as threads:
-        ways = [threads.submit(over_http, k) for k in range(20)]
-        calls = [stub.Predict.future(serving_pb2.PredictRecords(ids=[IDS[k % 6]]), timeout=20) for k in range(20)]
-        answers = [call.result().predictions[0].scores[0] for call in calls]
-        assert answers == pytest.approx([EXACT[k % 6] for k in range(20)], abs=1e-9)
-        assert [way.result() for way in ways] == pytest.approx(answers, abs=1e-9)
-    until(lambda: federation.operator.status(served.job)[0].serving.requests >= before.requests + 40, "40 counted")
-    (status,) = federation.operator.status(served.job)
-    assert status.serving.rounds - before.rounds < 20
-    assert (status.kind, status.phase, status.state) == ("serve", "serve", "running")
-    shown = treetap("status", served.job, folder=federation.folder)
-    assert f"{status.serving.requests} requests" in shown.out
-    assert "p99" in shown.out
-
-
-@pytest.mark.second_tier
 def test_the_doctor_knows_both_places(served: Served, federation: LocalFederation) -> None:
     """Each is told to be this very process's; somebody else at the port is a fault, a free one is well."""
     certs = federation.folder / "certs"
@@ -318,14 +264,6 @@ def test_the_doctor_knows_both_places(served: Served, federation: LocalFederatio
     assert f"{LABEL_HOLDER} at {served.grpc}: answers and serves" in treetap("doctor", "--config", file).out
     assert treetap("health", "--config", file, "--address", served.http).status == 0
     assert treetap("health", "--config", file, "--address", served.grpc).status == 1
-
-
-@pytest.mark.second_tier
-def test_what_cannot_be_served_is_said(federation: LocalFederation, served: Served) -> None:
-    """A second job of a model that is served, and a model that is none, are refused with status 2."""
-    message = refused(treetap("serve", "here", "--table", "here-new", folder=federation.folder))
-    assert f"serves model here already, by job {served.job}" in message
-    assert "there is no model 'nobody'" in refused(treetap("serve", "nobody", folder=federation.folder))
 
 
 @pytest.mark.second_tier
@@ -411,27 +349,3 @@ def _plainly(address: str, client: str | None) -> tuple[int, dict[str, Any]]:
     found = subprocess.run(words, capture_output=True, text=True, check=True, timeout=20)
     body, _, status = found.stdout.rpartition("\n")
     return int(status), json.loads(body)
-
-
-@pytest.mark.second_tier
-def test_a_coordinator_that_is_killed_goes_on_serving(federation: LocalFederation, served: Served) -> None:
-    """Started again it serves on by itself, as the same job."""
-    with ThreadPoolExecutor(1) as thread:
-        watching = thread.submit(ended, federation, served.job)
-        time.sleep(1)
-        federation.kill("coordinator")
-        with pytest.raises(Interrupted, match=r"when it is back: .* serves on by itself .*treetap cancel .* ends it"):
-            watching.result(60)
-    federation.restart("coordinator")
-    until(lambda: federation.operator.status(served.job)[0].phase == "serve", "it serves again", 30)
-
-    async def ask() -> int:
-        for _ in range(100):
-            status, _, _ = await asyncio.to_thread(served.ask, "POST", "/v1/predict", {"ids": IDS[:1]})
-            if status == 200:
-                return status
-            await asyncio.sleep(0.1)
-        return status
-
-    assert asyncio.run(ask()) == 200
-    assert federation.operator.status(served.job)[0].attempt == 2

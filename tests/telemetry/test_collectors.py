@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulator import COORDINATOR, Federation, run
+from tests.simulator import COORDINATOR, Federation
 from tests.telemetry.collecting import PATH, attributes, export, metrics_of, taking
 from tests.worlds import PARTIES, spec, world
 from treetap import logs
@@ -128,26 +128,23 @@ def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -
         assert (server.paths, proxy.paths) == ([PATH], [])
 
 
-def test_a_job_does_not_notice_a_collector_that_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_job_does_not_notice_a_collector_that_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Spans beyond the queue are counted, the loss is said once, and the job ends as without."""
     caplog.set_level(logging.WARNING, logger="treetap.process.spans")
 
-    async def main() -> float:
-        here = world(16, (1, 1))
-        federation = Federation(tmp_path, here.tables)
-        with socket.create_server(("127.0.0.1", 0)) as closed:
-            endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}{PATH}"
-        for name in (COORDINATOR, *PARTIES[:2]):
-            export(federation, name, endpoint)
-        job = spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=4), parties=2)
-        assert (await federation.train(job)).state == "finished"
-        await federation.close()
-        for name in (COORDINATOR, *PARTIES[:2]):
-            metrics_of(federation, name).close()
-        ((_, _, dropped),) = metrics_of(federation, PARTIES[0]).samples("treetap_dropped_spans_total")
-        return dropped
-
-    assert run(main()) > 5
+    here = world(16, (1, 1))
+    federation = Federation(tmp_path, here.tables)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}{PATH}"
+    for name in (COORDINATOR, *PARTIES[:2]):
+        export(federation, name, endpoint)
+    job = spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=4), parties=2)
+    assert (await federation.train(job)).state == "finished"
+    await federation.close()
+    for name in (COORDINATOR, *PARTIES[:2]):
+        metrics_of(federation, name).close()
+    ((_, _, dropped),) = metrics_of(federation, PARTIES[0]).samples("treetap_dropped_spans_total")
+    assert dropped > 5
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 3
     assert all("spans do not reach the collector" in line for line in said)
