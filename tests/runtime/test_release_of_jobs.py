@@ -11,6 +11,7 @@ import gc
 import logging
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +31,7 @@ from treetap.models import line_file
 from treetap.party.node import SESSION_S
 from treetap.party.prediction.steps import send_block
 from treetap.party.runtime import attempts
+from treetap.party.runtime.context import Outbox
 from treetap.party.runtime.steps import StepCache, follow
 from treetap.process import limits
 from treetap.process.together import together
