@@ -9,7 +9,6 @@ from pathlib import Path
 import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2
-from treetap.protocols.drafts import Request
 
 from treetap.coordinator.config import CoordinatorConfig
 from treetap.coordinator.jobs import Jobs
@@ -19,6 +18,7 @@ from treetap.coordinator.runtime.metrics import CoordinatorMetrics
 from treetap.errors import Refused
 from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
 from treetap.process.limits import collect_rarely, leave_out_pandas, raise_descriptors, share_heaps
+from treetap.protocols.agreement import Request
 from treetap.wire import rpc
 from treetap.wire.callers import Callers, answering, refuse_other_versions
 from treetap.wire.ports import Role, Timeouts

@@ -30,7 +30,7 @@ from tests.splitnn.networks import oracle_scores as expected
 from tests.worlds import PARTIES, World, world
 from tests.worlds import spec as tree_spec
 from treetap.errors import ConfigError, NotServed, Silent
-from treetap.neural import trained
+from treetap.neural import sides
 from treetap.neural.params import Bottom, SplitnnParams
 from treetap.party.splitnn import scoring_label_holder
 from treetap.protocols.prediction import predict_request
@@ -83,7 +83,7 @@ def scores_of(status: jobs_pb2.JobStatus, classes: int) -> Any:
 async def test_the_oracles_scores(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks, and pieces of blocks, of whatever size: the scores, and what follows from them, are the oracle's."""
     here, params = CASES[case]
-    monkeypatch.setattr(trained, "PIECE", 2)
+    monkeypatch.setattr(sides, "PIECE", 2)
 
     running = federation(tmp_path, here)
     assert (await running.train(spec(params))).state == "finished"

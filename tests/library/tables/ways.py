@@ -23,10 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
-from treetap.lab.api.errors import InvalidInput
 
 from treetap.errors import DataError
-from treetap.lab.api.frames import arrow_of, of_array
+from treetap.lab.api.frames import InvalidInput, arrow_of, of_array
 from treetap.tables import streamed_reading
 from treetap.tables.categories import Category, _one_text, are_numbers
 from treetap.tables.config import OTHERS, TableConfig
