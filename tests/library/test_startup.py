@@ -31,7 +31,7 @@ NOT_TO_SERVE = {
         "treetap.process.apart",
         "treetap.tables.opening",
     ),
-    *("treetap.protocols.job_spec", "treetap.trees", "treetap.wire.relay", "treetap.wire.secured"),
+    *("treetap.protocols.job_spec", "treetap.trees", "treetap.wire.relay"),
     *("treetap.party.approvals.overview", "treetap.ops.console", "treetap.wire.v2.overview_pb2"),
 }
 #: Libraries that the demo needs after its training alone.
@@ -114,7 +114,7 @@ def test_a_party_with_served_models_parses_no_http() -> None:
 def test_a_gateway_holds_no_part_of_a_party() -> None:
     """It needs sockets, TLS, certificates and HTTP: no table, no arithmetic, no server of a party."""
     modules = loaded("import treetap.commands.cli, treetap.ops.gateway.http")
-    assert not modules & (NOT_TO_SERVE - {"aiohttp", "treetap.wire.secured"})
+    assert not modules & (NOT_TO_SERVE - {"aiohttp"})
     assert not modules & {"treetap.party", "treetap.coordinator", "numpy"}
 
 
@@ -122,7 +122,7 @@ def test_a_gateway_holds_no_part_of_a_party() -> None:
 def test_a_relay_imports_no_arithmetic() -> None:
     """It needs sockets, TLS and certificates, and no part of a party's."""
     modules = loaded("import treetap.commands.cli, treetap.ops.relay.command")
-    assert not modules & (NOT_TO_SERVE - {"treetap.wire.relay", "treetap.wire.secured"})
+    assert not modules & (NOT_TO_SERVE - {"treetap.wire.relay"})
     assert not modules & {"treetap.party", "treetap.coordinator", "numpy"}
 
 

@@ -16,9 +16,8 @@ from treetap.party.policy import Policy
 from treetap.party.runtime.context import Outbox
 from treetap.party.runtime.metrics import CostAccount
 from treetap.party.runtime.transcript_recorder import Recorders
-from treetap.strict import load
+from treetap.strict import is_location, load, permits
 from treetap.wire.ports import Address, Timeouts
-from treetap.wire.reachable import is_location, permits
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulator import run
 from treetap.errors import Conflict, Interrupted, Refused, Silent
 from treetap.party.runtime import mailbox as mailbox_module
 from treetap.party.runtime.mailbox import ALLOWANCE, OVERHEAD, Mailbox, expected_of
@@ -125,41 +124,28 @@ async def test_a_part_after_the_last(tmp_path: Path) -> None:
         await box.file("b", _parcel(2))
 
 
-def test_silence_has_an_end(tmp_path: Path) -> None:
-    """A reader that hears nothing for the agreed time gives up with the name of whom it waited for."""
+@pytest.mark.parametrize("patience", [1, 3])
+async def test_silence_has_an_end(patience: int, tmp_path: Path) -> None:
+    """A reader that hears nothing for the agreed time, or so many times as long, gives up with whom it waited for.
 
-    async def main() -> float:
-        box = _box(tmp_path)
-        started = asyncio.get_running_loop().time()
-        with pytest.raises(Silent, match="waited 5 s for gradients of b"):
-            await _parts(box)
-        return asyncio.get_running_loop().time() - started
-
-    assert run(main()) == pytest.approx(SILENCE_S)
-
-
-async def test_a_sender_with_several_pieces_of_work_has_as_many_times_as_long(tmp_path: Path) -> None:
-    """A party that sits batches out waits for as long as the others need for them."""
-
+    A party that sits batches out waits for as long as the others need for them.
+    """
     box = _box(tmp_path)
     started = asyncio.get_running_loop().time()
-    with pytest.raises(Silent, match="waited 15 s for gradients of b"):
-        await anext(box.series("b", "gradients", 0, 0, patience=3))
-    assert asyncio.get_running_loop().time() - started == pytest.approx(3 * SILENCE_S)
+    with pytest.raises(Silent, match=f"waited {5 * patience} s for gradients of b"):
+        await anext(box.series("b", "gradients", 0, 0, patience=patience))
+    assert asyncio.get_running_loop().time() - started == pytest.approx(patience * SILENCE_S)
 
 
-def test_slow_is_not_silent(tmp_path: Path) -> None:
+async def test_slow_is_not_silent(tmp_path: Path) -> None:
     """A series may take as long as it likes if each part comes within the agreed time of the one before."""
 
-    async def main() -> list[int]:
-        box = _box(tmp_path)
-        reading = asyncio.ensure_future(_parts(box))
-        for part in range(4):
-            await asyncio.sleep(0.9 * SILENCE_S)
-            await box.file("b", _parcel(part, last=part == 3))
-        return await reading
-
-    assert run(main()) == [0, 1, 2, 3]
+    box = _box(tmp_path)
+    reading = asyncio.ensure_future(_parts(box))
+    for part in range(4):
+        await asyncio.sleep(0.9 * SILENCE_S)
+        await box.file("b", _parcel(part, last=part == 3))
+    assert await reading == [0, 1, 2, 3]
 
 
 async def test_what_waits_unread_is_bounded_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,25 +197,22 @@ async def test_no_room_for_parcels_ends_the_job_for_now(tmp_path: Path, monkeypa
         await box.file("b", _parcel(0, content=bytes(200)))
 
 
-def test_closing_wakes_everybody(tmp_path: Path) -> None:
+async def test_closing_wakes_everybody(tmp_path: Path) -> None:
     """Readers that wait end at once when the job is left, and so does whoever comes later."""
 
-    async def main() -> float:
-        box = _box(tmp_path)
-        waiting = asyncio.ensure_future(_parts(box))
-        await asyncio.sleep(1)
-        started = asyncio.get_running_loop().time()
-        await box.close()
-        (outcome,) = await asyncio.gather(waiting, return_exceptions=True)
-        assert isinstance(outcome, Interrupted)
-        assert not isinstance(outcome, Silent)
-        with pytest.raises(Interrupted):
-            await box.file("b", _parcel(0))
-        with pytest.raises(Interrupted):
-            await _parts(box)
-        return asyncio.get_running_loop().time() - started
-
-    assert run(main()) == 0
+    box = _box(tmp_path)
+    waiting = asyncio.ensure_future(_parts(box))
+    await asyncio.sleep(1)
+    started = asyncio.get_running_loop().time()
+    await box.close()
+    (outcome,) = await asyncio.gather(waiting, return_exceptions=True)
+    assert isinstance(outcome, Interrupted)
+    assert not isinstance(outcome, Silent)
+    with pytest.raises(Interrupted):
+        await box.file("b", _parcel(0))
+    with pytest.raises(Interrupted):
+        await _parts(box)
+    assert asyncio.get_running_loop().time() - started == 0
 
 
 async def test_a_stored_tree_is_forgotten(tmp_path: Path) -> None:

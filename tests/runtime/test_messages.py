@@ -72,40 +72,37 @@ async def test_only_members_reach_a_running_job(jobs: tuple[Conducted, Conducted
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_parcel_is_filed_once_or_refused(kind: str, jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
+async def test_a_parcel_is_filed_once_or_refused(kind: str, jobs: tuple[Conducted, Conducted], tmp_path: Path) -> None:
     """A kind that the job has: the same parcel again is acknowledged, the same number with other content is a conflict.
 
     Every other kind, and all of a party that has none to send, is refused by its name.
     """
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        await Replay(federation, jobs[0]).to(before="begin_tree")
-        node = federation.node(FEATURE)
-        expected = node._sessions["job"].context.mailbox._expected.get(kind)
-        first, last = parcel(kind), parcel(kind, last=True)
-        if expected is not None and LABEL_HOLDER in expected.senders:
-            assert expected.row.times is not None
-            rounds, stages = expected.row.times(expected.sizes, LABEL_HOLDER, FEATURE)
-            for each in (first, last):
-                each.round, each.stage, each.part = rounds[-1], max(stages), 100
-            mailbox = node._sessions["job"].context.mailbox
-            if (LABEL_HOLDER, kind, first.round, first.stage) in mailbox._series:  # of the set-up, which is done
-                with pytest.raises(Conflict, match=f"{kind} part 100 from label-holder came after the last part"):
-                    await node.deliver(LABEL_HOLDER, first)
-                return
-            for _ in range(3):
-                assert await node.deliver(LABEL_HOLDER, first) == exchange_pb2.Receipt()
-            with pytest.raises(Conflict, match=f"{kind} part 100 from label-holder came again with other content"):
-                await node.deliver(LABEL_HOLDER, last)
-        else:
-            with pytest.raises(Refused, match=f"{kind} of label-holder: this party receives"):
+    federation = Federation(tmp_path, HERE.tables)
+    await Replay(federation, jobs[0]).to(before="begin_tree")
+    node = federation.node(FEATURE)
+    expected = node._sessions["job"].context.mailbox._expected.get(kind)
+    first, last = parcel(kind), parcel(kind, last=True)
+    if expected is not None and LABEL_HOLDER in expected.senders:
+        assert expected.row.times is not None
+        rounds, stages = expected.row.times(expected.sizes, LABEL_HOLDER, FEATURE)
+        for each in (first, last):
+            each.round, each.stage, each.part = rounds[-1], max(stages), 100
+        mailbox = node._sessions["job"].context.mailbox
+        if (LABEL_HOLDER, kind, first.round, first.stage) in mailbox._series:  # of the set-up, which is done
+            with pytest.raises(Conflict, match=f"{kind} part 100 from label-holder came after the last part"):
                 await node.deliver(LABEL_HOLDER, first)
-        if kind not in FROM_ALL:
-            with pytest.raises(Refused, match=f"{kind} of feature-c: this party receives"):
-                await node.deliver(OTHER, first)
-
-    run(main())
+            return
+        for _ in range(3):
+            assert await node.deliver(LABEL_HOLDER, first) == exchange_pb2.Receipt()
+        with pytest.raises(Conflict, match=f"{kind} part 100 from label-holder came again with other content"):
+            await node.deliver(LABEL_HOLDER, last)
+    else:
+        with pytest.raises(Refused, match=f"{kind} of label-holder: this party receives"):
+            await node.deliver(LABEL_HOLDER, first)
+    if kind not in FROM_ALL:
+        with pytest.raises(Refused, match=f"{kind} of feature-c: this party receives"):
+            await node.deliver(OTHER, first)
 
 
 async def test_a_flood_for_trees_that_will_never_be_takes_no_room(

@@ -80,7 +80,7 @@ def _of_all(federation: Federation) -> dict[str, Counter[str]]:
     for name in ("Lines.events", "Lines.events[]", "_Held.found"):
         kept.pop(name, None)  # of the one job that the journal read last
     for name in ("Journal._index", "_Entry.stamp"):
-        kept.pop(name, None)  # of every job, and bounded in tests/runtime/test_retention.py
+        kept.pop(name, None)  # of every job, and bounded in tests/runtime/test_journal.py
     return {**found, COORDINATOR: kept}
 
 
@@ -318,74 +318,65 @@ class _Deaf:
         yield control_pb2.StepEvent()
 
 
-def test_no_call_to_leave_outlives_its_job() -> None:
+async def test_no_call_to_leave_outlives_its_job() -> None:
     """The coordinator stops while it asks the parties to leave: when it has stopped it asks none."""
 
-    async def main() -> int:
-        parties = {name: Address(name, "sim") for name in PARTIES}
-        deaf: Any = _Deaf()
-        metrics = CoordinatorMetrics("coordinator")
-        counts = ByteCounts("coordinator", metrics.sent)
-        roster = Roster("job", 1, "one", parties, deaf, Timeouts(), counts, metrics, None)
-        leaving = asyncio.ensure_future(roster.leave(60))
-        await asyncio.sleep(1)
-        assert len(asyncio.all_tasks()) >= 2 + len(PARTIES)
-        leaving.cancel()
-        await asyncio.wait({leaving})
-        return len(asyncio.all_tasks())
-
-    assert run(main()) == 1
+    parties = {name: Address(name, "sim") for name in PARTIES}
+    deaf: Any = _Deaf()
+    metrics = CoordinatorMetrics("coordinator")
+    counts = ByteCounts("coordinator", metrics.sent)
+    roster = Roster("job", 1, "one", parties, deaf, Timeouts(), counts, metrics, None)
+    leaving = asyncio.ensure_future(roster.leave(60))
+    await asyncio.sleep(1)
+    assert len(asyncio.all_tasks()) >= 2 + len(PARTIES)
+    leaving.cancel()
+    await asyncio.wait({leaving})
+    assert len(asyncio.all_tasks()) == 1
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_siblings_of_a_failure_have_ended(cancelled: bool) -> None:
+async def test_siblings_of_a_failure_have_ended(cancelled: bool) -> None:
     """A caller that awaits several calls together gets the first error when the others have stopped, not before."""
 
-    async def main() -> list[str]:
-        ended: list[str] = []
+    ended: list[str] = []
 
-        async def lasting(name: str) -> None:
-            try:
-                await asyncio.sleep(100)
-            finally:
-                await asyncio.sleep(1)  # to stop takes its time too
-                ended.append(name)
+    async def lasting(name: str) -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(1)  # to stop takes its time too
+            ended.append(name)
 
-        async def failing() -> None:
-            await asyncio.sleep(50 if cancelled else 1)
-            raise Unreachable("no route")
+    async def failing() -> None:
+        await asyncio.sleep(50 if cancelled else 1)
+        raise Unreachable("no route")
 
-        waiting = asyncio.ensure_future(together(lasting("a"), failing(), lasting("b")))
-        await asyncio.sleep(0.5)
-        if cancelled:
-            waiting.cancel()
-        (outcome,) = await asyncio.gather(waiting, return_exceptions=True)
-        assert isinstance(outcome, asyncio.CancelledError if cancelled else Unreachable)
-        return ended
-
-    assert run(main()) == ["a", "b"]
+    waiting = asyncio.ensure_future(together(lasting("a"), failing(), lasting("b")))
+    await asyncio.sleep(0.5)
+    if cancelled:
+        waiting.cancel()
+    (outcome,) = await asyncio.gather(waiting, return_exceptions=True)
+    assert isinstance(outcome, asyncio.CancelledError if cancelled else Unreachable)
+    assert ended == ["a", "b"]
 
 
-def test_no_message_leaves_after_a_block_has_failed() -> None:
+async def test_no_message_leaves_after_a_block_has_failed() -> None:
     """The records of a block go to all parties; if one cannot be reached the others' sending ends with it."""
 
-    async def main() -> list[str]:
-        stopped: list[str] = []
+    stopped: list[str] = []
 
-        async def send(party: str, *_: object, **__: object) -> None:
-            if party == "b":
-                raise Interrupted("a cannot reach b")
-            try:
-                await asyncio.get_running_loop().create_future()
-            finally:
-                stopped.append(party)
+    async def send(party: str, *_: object, **__: object) -> None:
+        if party == "b":
+            raise Interrupted("a cannot reach b")
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            stopped.append(party)
 
-        context: Any = SimpleNamespace(outbox=SimpleNamespace(send=send))
-        with pytest.raises(Interrupted):
-            await send_block(context, ["a", "b", "c"], 0, np.arange(3), 5)
-        return stopped
-
-    assert run(main()) == ["a", "c"]
+    context: Any = SimpleNamespace(outbox=SimpleNamespace(send=send))
+    with pytest.raises(Interrupted):
+        await send_block(context, ["a", "b", "c"], 0, np.arange(3), 5)
+    assert stopped == ["a", "c"]
 
 
 async def test_an_unasked_end_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

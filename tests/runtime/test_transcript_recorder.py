@@ -79,55 +79,46 @@ def test_what_is_written(mode: Mode, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("party", [LABEL_HOLDER, B])
-def test_a_step_that_fails_at_once_is_written(party: str, tmp_path: Path) -> None:
+async def test_a_step_that_fails_at_once_is_written(party: str, tmp_path: Path) -> None:
     """A step is in the party's transcript, however soon its work fails."""
 
-    async def main() -> Federation:
-        federation = Federation(tmp_path, HERE.tables, record="received")
-        federation.configs[party].tables["train"].path.unlink()
-        assert (await federation.train(JOB)).state == "failed"
-        return federation
-
-    assert _recorded(run(main()).state(party))[0] == (1, COORDINATOR, "prepare")
+    federation = Federation(tmp_path, HERE.tables, record="received")
+    federation.configs[party].tables["train"].path.unlink()
+    assert (await federation.train(JOB)).state == "failed"
+    assert _recorded(federation.state(party))[0] == (1, COORDINATOR, "prepare")
 
 
-def test_strangers_leave_no_trace(tmp_path: Path) -> None:
+async def test_strangers_leave_no_trace(tmp_path: Path) -> None:
     """A caller that the party refuses cannot fill the transcript, or make one."""
     step = filled(control_pb2.StepRequest(job="job", attempt=1), "bin", setup_pb2.Bin())
     message = filled(exchange_pb2.PeerMessage(job="job", attempt=1), "children", growth_pb2.Children())
 
-    async def main() -> Federation:
-        federation = Federation(tmp_path, HERE.tables, record="both")
-        with pytest.raises(Refused):
-            await _step(federation, C, step)
-        with pytest.raises(UnknownJob):
-            await _step(federation, COORDINATOR, step)
-        with pytest.raises(UnknownJob):
-            await federation.node(B).deliver("operator", message)
-        return federation
-
-    assert list((run(main()).state(B) / "transcripts").iterdir()) == []
+    federation = Federation(tmp_path, HERE.tables, record="both")
+    with pytest.raises(Refused):
+        await _step(federation, C, step)
+    with pytest.raises(UnknownJob):
+        await _step(federation, COORDINATOR, step)
+    with pytest.raises(UnknownJob):
+        await federation.node(B).deliver("operator", message)
+    assert list((federation.state(B) / "transcripts").iterdir()) == []
 
 
-def test_a_message_of_a_round_that_is_over_is_not_written(tmp_path: Path) -> None:
+async def test_a_message_of_a_round_that_is_over_is_not_written(tmp_path: Path) -> None:
     """It is acknowledged, as are repeats: neither can fill the disk."""
     message = exchange_pb2.PeerMessage(job="job", attempt=1, part=999)
     filled(message, "gradients", boosting_pb2.Gradients(first=7))
 
-    async def main() -> Path:
-        federation = Federation(tmp_path, HERE.tables, record="received")
-        publishing = asyncio.Event()
-        federation.hook = lambda sent: publishing.set() if sent.word == "publish" else None
-        federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-        await publishing.wait()
-        message.job_digest = federation.node(B)._sessions["job"].context.digest
-        for _ in range(20):
-            await federation.node(B).deliver(LABEL_HOLDER, message)
-        assert (await federation.jobs.wait("job")).state == "finished"
-        await federation.close()
-        return federation.state(B)
-
-    messages = [open_message(record) for record in TranscriptReader(run(main()) / "transcripts" / "job")]
+    federation = Federation(tmp_path, HERE.tables, record="received")
+    publishing = asyncio.Event()
+    federation.hook = lambda sent: publishing.set() if sent.word == "publish" else None
+    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    await publishing.wait()
+    message.job_digest = federation.node(B)._sessions["job"].context.digest
+    for _ in range(20):
+        await federation.node(B).deliver(LABEL_HOLDER, message)
+    assert (await federation.jobs.wait("job")).state == "finished"
+    await federation.close()
+    messages = [open_message(record) for record in TranscriptReader(federation.state(B) / "transcripts" / "job")]
     received = [message for message in messages if isinstance(message, exchange_pb2.PeerMessage)]
     assert "gradients" in map(name_of, received)
     assert 999 not in [message.part for message in received]

@@ -11,7 +11,6 @@ from google.protobuf.message import Message
 from tests.replay import HERE, JOB
 from tests.serving.served import config
 from tests.simulator import Federation
-from tests.virtual_time import run
 from treetap.commands.jobs import progress_view
 from treetap.coordinator.waiting import FIRST_PAUSE_S, Place, Waiting
 from treetap.protocols.prediction import predict_request
@@ -171,21 +170,18 @@ async def test_a_party_that_is_busy_puts_a_job_off(tmp_path: Path) -> None:
     assert federation.jobs.status("one")[0].state == "finished"
 
 
-def test_turns_go_round_by_operator() -> None:
+async def test_turns_go_round_by_operator() -> None:
     """Twenty jobs of one operator do not keep those of another waiting behind them."""
 
-    async def main() -> list[str]:
-        waiting, loop = Waiting(), asyncio.get_running_loop()
-        for job, operator in [*((f"a{n}", "ann") for n in range(4)), ("b0", "bob"), ("b1", "bob"), ("c0", "cy")]:
-            waiting.add(Place(job, operator, loop.call_later(99, lambda: None)))
-        order, running = [], ["ann", "ann"]
-        while place := waiting.next(running):
-            order.append(place.job)
-            waiting.remove(place.job, turn=True)
-            running = [*running[1:], place.operator]
-        return order
-
-    assert run(main()) == ["b0", "c0", "a0", "b1", "a1", "a2", "a3"]
+    waiting, loop = Waiting(), asyncio.get_running_loop()
+    for job, operator in [*((f"a{n}", "ann") for n in range(4)), ("b0", "bob"), ("b1", "bob"), ("c0", "cy")]:
+        waiting.add(Place(job, operator, loop.call_later(99, lambda: None)))
+    order, running = [], ["ann", "ann"]
+    while place := waiting.next(running):
+        order.append(place.job)
+        waiting.remove(place.job, turn=True)
+        running = [*running[1:], place.operator]
+    assert order == ["b0", "c0", "a0", "b1", "a1", "a2", "a3"]
 
 
 async def test_pauses_of_a_job_that_is_put_off_grow() -> None:

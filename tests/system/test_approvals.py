@@ -11,6 +11,7 @@ import pytest
 
 from tests.certificates import namesake
 from tests.commands.command import Outcome, refused, treetap
+from tests.sockets import dialling
 from tests.system.federations import settings, until
 from tests.worlds import PARTIES, spec, world
 from treetap.commands.certs.authority import issue
@@ -20,7 +21,6 @@ from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.agreement import statement
 from treetap.trees.params import BoostingParams
 from treetap.wire.ports import Address, Role
-from treetap.wire.rpc import GrpcDialer
 from treetap.wire.signatures import signed
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import approvals_pb2, approvals_pb2_grpc, jobs_pb2
@@ -159,13 +159,12 @@ def test_doctor_and_a_check_know_of_approvals(federation: LocalFederation, appro
 
 
 async def _listed(federation: LocalFederation, files: TlsFiles) -> None:
-    dialer = GrpcDialer(files)
-    try:
-        async with dialer.calling(Address(PARTY, federation.addresses[PARTY])) as channel:
-            async for _ in approvals_pb2_grpc.ApprovalsStub(channel).List(approvals_pb2.AskedJobs(), timeout=10):
-                pass
-    finally:
-        await dialer.close()
+    async with (
+        dialling(files) as dialer,
+        dialer.calling(Address(PARTY, federation.addresses[PARTY])) as channel,
+    ):
+        async for _ in approvals_pb2_grpc.ApprovalsStub(channel).List(approvals_pb2.AskedJobs(), timeout=10):
+            pass
 
 
 @pytest.mark.parametrize("role", Role)

@@ -16,24 +16,24 @@ from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.certificates import dns_of, namesake, role_of
+from tests.sockets import dialling, listening
 from tests.system.federations import settings
 from tests.worlds import PARTIES, spec, world
 from treetap import version
 from treetap.commands.certs import requests
 from treetap.commands.certs.authority import BACKDATED, create_authority, issue
-from treetap.commands.certs.installing import install
+from treetap.commands.certs.requests import install
 from treetap.errors import ConfigError, Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
 from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.agreement import job_digest, named
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire import channels
+from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import identity, read_certificates
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address, Role
-from treetap.wire.rpc import GrpcDialer, bind
-from treetap.wire.rpc import server as grpc_server
+from treetap.wire.rpc import GrpcDialer
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import control_pb2, control_pb2_grpc, exchange_pb2, growth_pb2, jobs_pb2, setup_pb2
 
@@ -66,11 +66,8 @@ def _at(federation: LocalFederation, name: str, called: str = "") -> Address:
 
 def _with(tls: TlsFiles, call: Callable[[GrpcDialer], Awaitable[T]]) -> T:
     async def main() -> T:
-        dialer = GrpcDialer(tls)
-        try:
+        async with dialling(tls) as dialer:
             return await call(dialer)
-        finally:
-            await dialer.close()
 
     return asyncio.run(main())
 
@@ -209,15 +206,11 @@ def test_a_server_in_another_role(role: Role, tmp_path: Path, federation: LocalF
     mine = namesake(tmp_path, "feature-c", role, federation.folder / "certs")
 
     async def main() -> None:
-        server, credentials = grpc_server(Callers("feature-c", mine))
-        port = bind(server, credentials, "127.0.0.1:0")
-        await server.start()
-        dialer = GrpcDialer(_tls(federation, "label-holder"))
-        try:
-            await dialer.deliver(Address("feature-c", f"127.0.0.1:{port}"), _children())
-        finally:
-            await dialer.close()
-            await server.stop(None)
+        async with (
+            listening(Callers("feature-c", mine)) as address,
+            dialling(_tls(federation, "label-holder")) as dialer,
+        ):
+            await dialer.deliver(Address("feature-c", address), _children())
 
     with pytest.raises(Incompatible, match=f"that of {role} 'feature-c', not of party 'feature-c'"):
         asyncio.run(main())
@@ -397,19 +390,19 @@ def test_a_job_outlasts_its_certificates(
     federation: LocalFederation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a job runs everybody renews its certificate, who watches it too: it goes on, and nothing is restarted."""
-    monkeypatch.setattr(channels, "LOOK_S", 0.05)  # of the operator; a process's next call comes at once
+    monkeypatch.setattr(rpc, "LOOK_S", 0.05)  # of the operator; a process's next call comes at once
     certs = federation.folder / "certs"
     params = BoostingParams(n_estimators=5, max_depth=2, max_bin=2)
     federation.operator.submit(jobs_pb2.SubmitRequest(job="long", spec=spec(params)))
     grown: list[int] = []
     breaks: list[str] = []
-    left = channels.Channels.left
+    left = rpc.Channels.left
 
-    def noting(self: channels.Channels, to: Address, channel: grpc.aio.Channel) -> bool:
+    def noting(self: rpc.Channels, to: Address, channel: grpc.aio.Channel) -> bool:
         breaks.append(to.name)
         return left(self, to, channel)
 
-    monkeypatch.setattr(channels.Channels, "left", noting)
+    monkeypatch.setattr(rpc.Channels, "left", noting)
 
     def renew(status: jobs_pb2.JobStatus) -> None:
         if status.stored_trees and not grown:

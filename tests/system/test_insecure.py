@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from tests.commands.command import treetap
+from tests.sockets import dialling
 from tests.system.federations import settings
 from tests.worlds import spec, world
 from treetap.commands.jobs.client import Operator, OperatorConfig
@@ -46,12 +47,8 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
 
 def _status(to: Address, transport: Insecure | TlsFiles) -> None:
     async def main() -> None:
-        dialer = rpc.GrpcDialer(transport)
-        try:
-            async with dialer.jobs(to) as stub:
-                _ = [page async for page in stub.Status(jobs_pb2.StatusRequest(), timeout=10)]
-        finally:
-            await dialer.close()
+        async with dialling(transport) as dialer, dialer.jobs(to) as stub:
+            _ = [page async for page in stub.Status(jobs_pb2.StatusRequest(), timeout=10)]
 
     asyncio.run(main())
 

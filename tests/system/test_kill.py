@@ -16,7 +16,7 @@ from tests.system.federations import ended, settings, shards, states, until
 from tests.worlds import PARTIES, joined_model, spec, world
 from treetap.coordinator.jobs import Jobs
 from treetap.coordinator.runtime.journal import Journal
-from treetap.errors import ConfigError, Interrupted
+from treetap.errors import Interrupted
 from treetap.lab.local_federation import LocalFederation
 from treetap.models.store import TREES
 from treetap.protocols import agreement
@@ -158,13 +158,6 @@ def test_cancelled(federation: LocalFederation) -> None:
     assert "there is nothing to resume" in _resume(federation, "cancelled").err
 
 
-@pytest.mark.second_tier
-def test_the_name_of_a_cancelled_job_stays_taken(federation: LocalFederation) -> None:
-    """Its record is in the coordinator's journal and must not be mixed with another job's."""
-    with pytest.raises(ConfigError, match="there is a job 'cancelled' already"):
-        _submit(federation, "cancelled", PARAMS)
-
-
 @pytest.mark.campaign(but=1)
 @pytest.mark.second_tier
 @pytest.mark.parametrize("name", [*PARTIES, "coordinator"])
@@ -181,24 +174,6 @@ def test_sigterm_in_the_middle_of_training(name: str, federation: LocalFederatio
     federation.restart(name)
     assert ended(federation, job).state == "interrupted"
     federation.operator.cancel(job)
-
-
-@pytest.mark.second_tier
-def test_a_party_that_stays_away(federation: LocalFederation) -> None:
-    """Without it the job is interrupted within half a minute, with its name and the cause; the others stay usable."""
-    _submit(federation, "away", LONG)
-    _wait_for_tree(federation, "away", 1)
-    federation.kill("feature-b")
-    started = time.monotonic()
-    status = ended(federation, "away")
-    assert time.monotonic() - started < 30
-    assert status.state == "interrupted"
-    assert "feature-b" in status.error
-    assert "connection refused" in status.error or "cannot reach feature-b; details are in the log" in status.error
-    federation.restart("feature-b")
-    federation.operator.cancel("away")
-    _submit(federation, "after-all", BoostingParams(n_estimators=1, max_depth=2, max_bin=4))
-    assert ended(federation, "after-all").state == "finished"
 
 
 @pytest.mark.second_tier

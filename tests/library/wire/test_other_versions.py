@@ -13,9 +13,9 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.certificates import role_of
+from tests.certificates import certified
+from tests.sockets import dialling, listening
 from treetap import version
-from treetap.commands.certs.authority import create_authority, issue
 from treetap.coordinator import server as jobs_service
 from treetap.coordinator.jobs import Jobs
 from treetap.errors import Incompatible, ProtocolError, TreetapError
@@ -46,8 +46,7 @@ def transports(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Tran
     """How the party and its caller speak."""
     if request.param == "insecure":
         return {name: Insecure(name) for name in (PARTY, CALLER)}
-    create_authority(tmp_path)
-    return {name: issue(tmp_path, name, role_of(name)) for name in (PARTY, CALLER)}
+    return {**certified(tmp_path, PARTY, CALLER)}
 
 
 class _HealthOfVersion1(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the package has no types
@@ -95,15 +94,8 @@ def _today(server: grpc.aio.Server, callers: Callers) -> None:
 @asynccontextmanager
 async def _serving(transports: dict[str, Transport], register: Register) -> AsyncIterator[Address]:
     """A server of the party."""
-    callers = Callers(PARTY, transports[PARTY])
-    server, credentials = rpc.server(callers)
-    register(server, callers)
-    port = rpc.bind(server, credentials, "127.0.0.1:0")
-    await server.start()
-    try:
-        yield Address(PARTY, f"127.0.0.1:{port}")
-    finally:
-        await server.stop(None)
+    async with listening(Callers(PARTY, transports[PARTY]), register, health=False) as address:
+        yield Address(PARTY, address)
 
 
 async def _error(dialer: rpc.GrpcDialer, to: Address, what: str) -> Exception:
@@ -126,12 +118,8 @@ def _ask(transports: dict[str, Transport], register: Register, what: str) -> Exc
     """The error with which a server answers our call."""
 
     async def main() -> Exception:
-        async with _serving(transports, register) as to:
-            dialer = rpc.GrpcDialer(transports[CALLER])
-            try:
-                return await _error(dialer, to, what)
-            finally:
-                await dialer.close()
+        async with _serving(transports, register) as to, dialling(transports[CALLER]) as dialer:
+            return await _error(dialer, to, what)
 
     return asyncio.run(main())
 
@@ -159,9 +147,8 @@ def _call(transports: dict[str, Transport], method: str, streams: bool, *told: t
     """The error with which a server of today answers a call that is made by hand."""
 
     async def main() -> TreetapError:
-        async with _serving(transports, _today) as to:
-            dialer = rpc.GrpcDialer(transports[CALLER])
-            channel = dialer.channel(to)
+        async with _serving(transports, _today) as to, dialling(transports[CALLER]) as dialer:
+            channel = dialer.channels.channel(to)
             plain = transports[CALLER]
             metadata = (*told, *(plain.told() if isinstance(plain, Insecure) else ()))
             try:
@@ -172,40 +159,33 @@ def _call(transports: dict[str, Transport], method: str, streams: bool, *told: t
                     await cast(Awaitable[Any], channel.unary_unary(method)(b"", metadata=metadata, timeout=10))
             except grpc.aio.AioRpcError as failure:
                 return error_of(failure, PARTY)
-            finally:
-                await dialer.close()
         raise AssertionError("the call was answered")
 
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize("method", CALLS)
-def test_a_caller_of_version_1_is_told(method: str, transports: dict[str, Transport]) -> None:
-    """The answer is an error that version 1 has, too: who speaks which version, by the certificate's name."""
-    error = _call(transports, f"/treetap.wire.v1.{method}", CALLS[method], (version.PROTOCOL_KEY, "1"))
+@pytest.mark.parametrize(
+    ("service", "method", "told"),
+    [
+        *((1, method, "1") for method in CALLS),
+        *((2, method, told) for method in list(CALLS)[:3] for told in ("1", "2", str(NOW - 1), str(NOW + 1))),
+        (3, "Control/Step", str(NOW + 1)),
+    ],
+)
+def test_a_caller_of_another_version_is_told(
+    service: int, method: str, told: str, transports: dict[str, Transport]
+) -> None:
+    """The answer is an error that version 1 has, too: who speaks which version, by the certificate's name.
+
+    The version that each call tells is named, not the number of its services, and is checked before anything is done:
+    version 2 had services of the names of today.
+    """
+    error = _call(transports, f"/treetap.wire.v{service}.{method}", CALLS[method], (version.PROTOCOL_KEY, told))
     assert isinstance(error, Incompatible)
     assert str(error) == (
-        f"coordinator speaks version '1' of the protocol, feature-b speaks version '{NOW}': install the same release "
-        "of treetap on both"
+        f"coordinator speaks version '{told}' of the protocol, feature-b speaks version '{NOW}': install the same "
+        "release of treetap on both"
     )
-
-
-@pytest.mark.parametrize("method", ["Control/Step", "Exchange/Deliver", "Jobs/Status"])
-@pytest.mark.parametrize("told", ["1", "2", str(NOW - 1), str(NOW + 1)])
-def test_a_caller_that_tells_another_version_is_refused_at_the_services_of_today(
-    method: str, told: str, transports: dict[str, Transport]
-) -> None:
-    """The version that each call tells is checked before anything is done; version 2 had services of the same names."""
-    error = _call(transports, f"/treetap.wire.v2.{method}", CALLS[method], (version.PROTOCOL_KEY, told))
-    assert isinstance(error, Incompatible)
-    assert f"coordinator speaks version '{told}' of the protocol" in str(error)
-
-
-def test_a_caller_of_later_services_is_told(transports: dict[str, Transport]) -> None:
-    """Its own version, not the number of its services, is named."""
-    error = _call(transports, "/treetap.wire.v3.Control/Step", True, (version.PROTOCOL_KEY, str(NOW + 1)))
-    assert isinstance(error, Incompatible)
-    assert f"coordinator speaks version '{NOW + 1}' of the protocol, feature-b speaks version '{NOW}'" in str(error)
 
 
 @pytest.mark.parametrize(
