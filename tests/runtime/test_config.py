@@ -307,48 +307,48 @@ _SOURCES = ["$CLINIC_DB", "sqlite:", "s3://bank/tables/", "s3://bank/one.csv", "
 
 
 @pytest.mark.parametrize(
-    ("described", "named"),
+    ("described", "says", "permitted"),
     [
-        ('uri = "$CLINIC_DB"', "uri"),
-        ('uri = "sqlite:clinic.db"', "uri"),
-        ('path = "s3://bank/tables/a.parquet"', "path"),
-        ('path = ["a.csv", "s3://bank/one.csv"]', "path"),
-        ('endpoint_override = "https://minio:9000"\npath = "s3://bank/tables/a.csv"', "endpoint_override"),
+        *(
+            (described, rf"more/new\.toml: {named}: only tables_folder_sources of the party's file", False)
+            for described, named in [
+                ('uri = "$CLINIC_DB"', "uri"),
+                ('uri = "sqlite:clinic.db"', "uri"),
+                ('path = "s3://bank/tables/a.parquet"', "path"),
+                ('path = ["a.csv", "s3://bank/one.csv"]', "path"),
+                ('endpoint_override = "https://minio:9000"\npath = "s3://bank/tables/a.csv"', "endpoint_override"),
+            ]
+        ),
+        # what the party permits is no more than it says: a beginning of paths ends with a slash
+        *(
+            (described, says, True)
+            for described, says in [
+                ('uri = "$OTHER_DB"', r"permits '\$OTHER_DB'"),
+                ('uri = "sqlite:../clinic.db"', "must lie in this folder"),
+                ('uri = "sqlite:/srv/clinic.db"', "must lie in this folder"),
+                ('path = "s3://bank/tables-of-others/a.csv"', "permits 's3://bank/tables-of"),
+                ('path = "s3://bank/one.csv.gz"', "permits 's3://bank/one.csv.gz'"),
+                ('path = "s3://bank/tables/../a.csv"', "permits 's3://bank/tables/../a.csv'"),
+                ('path = ["s3://bank/tables/a.csv", "s3://other/b.csv"]', "permits 's3://other/b.csv'"),
+                (
+                    'endpoint_override = "https://minio:9001"\npath = "s3://bank/tables/a.csv"',
+                    "permits 'https://minio:9001'",
+                ),
+            ]
+        ),
     ],
 )
-def test_a_table_of_the_folder_names_nothing_else(described: str, named: str, tmp_path: Path) -> None:
+def test_a_table_of_the_folder_names_nothing_else(described: str, says: str, permitted: bool, tmp_path: Path) -> None:
     """Databases, variables of the environment and stores are for the party's own file to permit."""
     (tmp_path / "more").mkdir()
     table = "table = 'people'\n" if "uri" in described else ""
     (tmp_path / "more" / "new.toml").write_text(f'{described}\n{table}id = "record"\n', encoding="utf-8")
     plain = GOOD.replace('data = "data"', 'tables_folder = "more"')
-    with pytest.raises(ConfigError, match=rf"more/new\.toml: {named}: only tables_folder_sources of the party's file"):
-        _read(tmp_path, plain).table("new")
-    assert _read(tmp_path, plain.replace('"more"', f'"more"\ntables_folder_sources = {_SOURCES}')).table("new")
-
-
-@pytest.mark.parametrize(
-    ("described", "says"),
-    [
-        ('uri = "$OTHER_DB"', r"permits '\$OTHER_DB'"),
-        ('uri = "sqlite:../clinic.db"', "must lie in this folder"),
-        ('uri = "sqlite:/srv/clinic.db"', "must lie in this folder"),
-        ('path = "s3://bank/tables-of-others/a.csv"', "permits 's3://bank/tables-of"),
-        ('path = "s3://bank/one.csv.gz"', "permits 's3://bank/one.csv.gz'"),
-        ('path = "s3://bank/tables/../a.csv"', "permits 's3://bank/tables/../a.csv'"),
-        ('path = ["s3://bank/tables/a.csv", "s3://other/b.csv"]', "permits 's3://other/b.csv'"),
-        ('endpoint_override = "https://minio:9001"\npath = "s3://bank/tables/a.csv"', "permits 'https://minio:9001'"),
-    ],
-)
-def test_what_the_party_permits_is_no_more_than_it_says(described: str, says: str, tmp_path: Path) -> None:
-    """A beginning of paths ends with a slash."""
-    (tmp_path / "more").mkdir()
-    table = "table = 'people'\n" if "uri" in described else ""
-    (tmp_path / "more" / "new.toml").write_text(f'{described}\n{table}id = "record"\n', encoding="utf-8")
+    permits = plain.replace('"more"', f'"more"\ntables_folder_sources = {_SOURCES}')
     with pytest.raises(ConfigError, match=says):
-        _read(
-            tmp_path, GOOD.replace('data = "data"', f'tables_folder = "more"\ntables_folder_sources = {_SOURCES}')
-        ).table("new")
+        _read(tmp_path, permits if permitted else plain).table("new")
+    if not permitted:
+        assert _read(tmp_path, permits).table("new")
 
 
 def test_a_description_that_leads_out_of_the_folder(tmp_path: Path) -> None:
