@@ -134,6 +134,9 @@ def test_workers_on_a_cluster(tmp_path: Path) -> None:
                 ),
             ]
         ),
+        # no file goes without certificates by leaving something out, none has both
+        ('name = "bank"\nstate = "s"\n', "[tls] is missing"),
+        (f'{LEAST}tls = {{ca = "a", certificate = "b", key = "c"}}\n', "exclude each other"),
         # `insecure = true` holds for the places where clients ask, and metrics, too
         (
             f'{LEAST}[serve]\nclients = ["app"]\nlisten = "0.0.0.0:8443"\n',

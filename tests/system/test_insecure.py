@@ -130,18 +130,3 @@ def test_plain_text_never_leaves_the_host(tmp_path: Path) -> None:
         asyncio.run(bind())
     with pytest.raises(BadInput, match=r"bank at 10\.0\.0\.7:7101: insecure = true is for loopback only"):
         _status(Address("bank", "10.0.0.7:7101"), Insecure("operator"))
-
-
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        ({}, r"\[tls\] is missing"),
-        ({"insecure": True, "tls": {"ca": "a", "certificate": "b", "key": "c"}}, "exclude each other"),
-    ],
-)
-def test_it_is_one_or_the_other(tmp_path: Path, more: dict[str, object], says: str) -> None:
-    """No file goes without certificates by leaving something out, none has both."""
-    path = tmp_path / "party.toml"
-    path.write_text(to_toml({"name": "bank", "state": "s", **more}))
-    with pytest.raises(ConfigError, match=says):
-        party_config.read(path)
