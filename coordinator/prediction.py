@@ -142,7 +142,7 @@ async def serve(
         progress.serving(awaited.figures)
         progress.served = progress.served or loop.time() - began >= PROVEN_S
         if progress.ending:
-            progress.settled()
+            progress.settled.set()
         if awaited.records:
             await course.score(roster, opening, opened, block, progress)
             progress.served = True

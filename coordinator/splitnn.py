@@ -24,7 +24,7 @@ async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: P
     2. Every party stores the state after it, the label holder last: its state means that every party's exists.
     """
     progress.phase("train")
-    progress.watch_stages(spec.aggregator)
+    progress.stager = spec.aggregator
     stop = plan.stopped
     for epoch in range(plan.first, plan.rounds):
         if stop:

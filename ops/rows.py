@@ -15,7 +15,7 @@ CONSOLE = Row(
     PARTY,
 )
 FORGET = Row(
-    "treetap.ops.forget.cli",
+    "treetap.ops.commands",
     "Forget persons: take their records out of this party's state folder, and name what that does not reach.",
     PRIVACY,
 )

@@ -27,9 +27,8 @@ from treetap.party.policy_tables import (
 from treetap.protocols.key_options import SCHEMES, KeyKind
 from treetap.protocols.limits import PREVIEWS_PER_DAY, Limits, Partner
 from treetap.protocols.messages import Sent
-from treetap.strict import ProcessName
+from treetap.strict import ALL, ProcessName
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
-from treetap.wire.reachable import ALL
 
 if TYPE_CHECKING:
     from treetap.arrays import Floats

@@ -10,8 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from treetap.errors import Refused
 from treetap.protocols.alignment import MOST_IDS
 from treetap.protocols.key_options import PAILLIER, SCHEMES
-from treetap.strict import ProcessName, Strict
-from treetap.wire.reachable import ALL, Reachable, is_location, permits
+from treetap.strict import ALL, ProcessName, Reachable, Strict, is_location, permits
 
 #: Values of `preview`; each lets a preview tell what those before it let.
 PREVIEWS = ("off", "count", "records")

@@ -16,10 +16,10 @@ from itertools import groupby
 from pathlib import Path
 
 from google.protobuf.descriptor import Descriptor, FileDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 
 from renderers.rendering import ROOT, with_tables
-from treetap.wire.disclosure import CLASSES, disclosure_table, undeclared
+from treetap.wire.disclosure import CLASSES, UNSPECIFIED, disclosure_table
 
 PROTOS = ROOT / "protos"
 PACKAGE = "treetap.wire.v2"
@@ -78,21 +78,48 @@ def field_tables(files: list[FileDescriptor]) -> str:
 
     ValueError for a field without a class.
     """
-    if missing := undeclared(files):
+    if missing := [f"{row.message}.{row.field}" for row in disclosure_table(files) if row.disclosure == UNSPECIFIED]:
         raise ValueError(f"no disclosure class: {', '.join(missing)}")
-    readers, held = readers_of(files), _files_of(files)
+    readers, held, said = readers_of(files), _files_of(files), comments(sources())
     lines = []
-    for stem, of_file in groupby(disclosure_table(files, sources()), key=lambda row: held[row.message]):
+    for stem, of_file in groupby(disclosure_table(files), key=lambda row: held[row.message]):
         lines += [f"## {stem}.proto", "", "| message | field | class | read by | meaning |", "|---|---|---|---|---|"]
         for message, rows in groupby(of_file, key=lambda row: row.message):
             who = ", ".join(readers.get(message) or [OWN_LOG])
             name = f"`{message.removeprefix(PACKAGE + '.')}`"
             for row in rows:
-                comment = row.comment.replace("|", "\\|").replace("<", "&lt;")
+                comment = said.get(f"{row.message}.{row.field}", "").replace("|", "\\|").replace("<", "&lt;")
                 lines.append(f"| {name} | `{row.field}` | {row.disclosure} | {who} | {comment} |")
                 name = who = ""
         lines.append("")
     return "\n".join(lines)
+
+
+def comments(sources: FileDescriptorSet) -> dict[str, str]:
+    """Full name of a field → its comment in the .proto file, on one line.
+
+    Generated Python code carries none: they come from the output of `protoc --include_source_info
+    --descriptor_set_out`. Paths of source locations are those of descriptor.proto.
+    """
+    found: dict[str, str] = {}
+    for file in sources.file:
+        texts = {
+            tuple(place.path): " ".join((place.leading_comments or place.trailing_comments).split())
+            for place in file.source_code_info.location
+        }
+        for k, message in enumerate(file.message_type):
+            found.update(_field_comments(message, file.package, (file.MESSAGE_TYPE_FIELD_NUMBER, k), texts))
+    return found
+
+
+def _field_comments(
+    message: DescriptorProto, scope: str, path: tuple[int, ...], texts: dict[tuple[int, ...], str]
+) -> Iterator[tuple[str, str]]:
+    name = f"{scope}.{message.name}"
+    for k, field in enumerate(message.field):
+        yield f"{name}.{field.name}", texts.get((*path, DescriptorProto.FIELD_FIELD_NUMBER, k), "")
+    for k, nested in enumerate(message.nested_type):
+        yield from _field_comments(nested, name, (*path, DescriptorProto.NESTED_TYPE_FIELD_NUMBER, k), texts)
 
 
 def _files_of(files: list[FileDescriptor]) -> dict[str, str]:

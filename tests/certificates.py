@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
-from treetap.commands.certs.authority import issue
+from treetap.commands.certs.authority import create_authority, issue
 from treetap.wire.ports import Identity, Role
 from treetap.wire.tls import TlsFiles
 
 _OTHERS = {
     "coordinator": Role.COORDINATOR,
-    "operator": Role.OPERATOR,
+    **dict.fromkeys(("operator", "other-operator"), Role.OPERATOR),
     "gateway": Role.GATEWAY,
     **dict.fromkeys(("app", "batch", "stranger"), Role.CLIENT),
 }
@@ -25,6 +26,12 @@ def role_of(name: str) -> Role:
 def dns_of(name: str) -> str:
     """The DNS name that TLS compares when the process of that name is called."""
     return Identity(name, role_of(name)).dns
+
+
+def certified(folder: Path, *names: str, **options: Any) -> dict[str, TlsFiles]:
+    """A new authority, and the files of processes, each in the role of its name. `options`: those of `issue`."""
+    create_authority(folder)
+    return {name: issue(folder, name, role_of(name), **options) for name in names}
 
 
 def namesake(folder: Path, name: str, role: Role, ca_folder: Path) -> TlsFiles:

@@ -265,7 +265,7 @@ class Federation:
             process.tasks.update(process.jobs._questions._tasks.values())
         if process.node is not None:
             for session in process.node._sessions.values():
-                process.tasks.update(session.book._tasks.values())
+                process.tasks.update(task for _, task in session.book._tasks.values())
                 if session.expiry is not None:
                     session.expiry.cancel()
             process.tasks.update(process.node.tasks)

@@ -27,11 +27,11 @@ class Progress:
         self._before = status.seconds
         self.served = False  #: of serving: this attempt has served
         self.ending = False  #: of serving: an operator has cancelled it, and waits for its last figures
-        self._settled = asyncio.Event()
+        self.settled = asyncio.Event()  #: of serving: its last figures have come
         self.back: list[str] = []  #: of serving: parties that were away when the attempt began, and answer again
         self.binding = False  #: of a training: a tree is stored, or draws are open that no new submission may repeat
         self.scorer = ""  #: of a prediction: the party whose progress counts records
-        self._stager = ""  # the party whose progress counts the stages of a round, where one step does them all
+        self.stager = ""  #: the party whose progress counts the stages of a round, where one step does them all
 
     def phase(self, name: str) -> None:
         """Begin a new phase; the seconds of the last one are kept."""
@@ -70,10 +70,6 @@ class Progress:
     def stage(self, stage: int) -> None:
         self.status.stage = stage
         self.touch()
-
-    def watch_stages(self, party: str) -> None:
-        """Have a party's progress in the steps that follow count the stages of the round."""
-        self._stager = party
 
     def metrics(self, metrics: Iterable[types_pb2.NamedMetric]) -> None:
         """Replace the metrics by those that the label holder published last."""
@@ -131,16 +127,12 @@ class Progress:
             self.status.away.append(party)
             self.touch()
 
-    def settled(self) -> None:
-        """Of serving that ends: mark its last figures as complete."""
-        self._settled.set()
-
     async def settle(self, within_s: float) -> None:
         """Of serving: wait for its last figures and costs; without them the figures before stay."""
         self.ending = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                await self._settled.wait()
+                await self.settled.wait()
 
     def on_progress(self, party: str, progress: control_pb2.Progress) -> None:
         if self.status.kind == "serve" and party in self.status.away:
@@ -156,7 +148,7 @@ class Progress:
             self._turn[party] = progress.done, progress.total
             done, total = (min(sum(numbers), MOST) for numbers in zip(*self._turn.values(), strict=True))
             self.status.scored, self.status.records = done, total
-        if party == self._stager and progress.total:
+        if party == self.stager and progress.total:
             self.status.stage = min(progress.done, progress.total, _MOST_STAGE)
         self.touch()
 

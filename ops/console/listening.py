@@ -75,7 +75,7 @@ class _Pages:
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            made.load_cert_chain(certificate, key, open_key(key, self._passphrase).phrase)
+            made.load_cert_chain(certificate, key, open_key(key, self._passphrase)[1])
         except (OSError, ConfigError) as fault:
             reason = (isinstance(fault, OSError) and fault.strerror) or fault
             both = f"console.certificate = {certificate}, console.key = {key}"

@@ -26,7 +26,7 @@ from treetap.version import install
 from treetap.wire import certificates as lists
 from treetap.wire.certificates import fingerprint, read_certificates
 from treetap.wire.ports import Address, Identity
-from treetap.wire.probe import Hello, examine, look, say_hello
+from treetap.wire.probe import Hello, examine, say_hello
 from treetap.wire.proxies import ASKED, named, proxy_to
 from treetap.wire.rpc import listening_fault
 from treetap.wire.tls import Insecure, TlsFiles, Transport
@@ -190,7 +190,7 @@ def check_relay(relay: Address, process: Identity, tls: Transport) -> list[Findi
     """Check that the relay of a file is there, and that the process, if it runs, is reached through it."""
     subject = f"relay = {relay.location}"
     assert not isinstance(tls, Insecure), "insecure = true excludes a relay"
-    seen = look(relay, tls, PROBE_S)
+    seen = examine(relay, tls, PROBE_S, further=False)
     if not seen.trusted:
         return [Finding("fault", subject, seen.line)]
     try:
@@ -205,7 +205,7 @@ def check_relays_port(process: Identity, listen: str, tls: TlsFiles) -> list[Fin
     subject = f"listen = {listen}"
     if not (fault := listening_fault(listen)):
         return [Finding("ok", subject, "free; the relay does not run here now")]
-    seen = look(Address(process.name, asked_at(listen), process.role), tls, PROBE_S)
+    seen = examine(Address(process.name, asked_at(listen), process.role), tls, PROBE_S, further=False)
     if seen.trusted:
         return [Finding("ok", subject, f"{process.name} runs")]
     return [Finding("fault", subject, f"{fault}, and the process there is not {process.name}; choose another port")]

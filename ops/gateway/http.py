@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import hdrs, web
-from aiohttp.typedefs import Middleware
 from cryptography import x509
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import ValidationError
@@ -48,11 +47,10 @@ from treetap.process.lifecycle import serve_until_stopped
 from treetap.process.limits import collect_rarely, raise_descriptors
 from treetap.wire.callers import BEHALF_KEY, Callers
 from treetap.wire.certificates import dns_names, ip_addresses
-from treetap.wire.credentials import CredentialSource
+from treetap.wire.credentials import CredentialSource, Secured
 from treetap.wire.ports import Address, Role
 from treetap.wire.probe import SERVING
 from treetap.wire.rpc import GrpcDialer
-from treetap.wire.secured import Secured
 from treetap.wire.tls import NAME_KEY, Transport
 from treetap.wire.v2 import serving_pb2, serving_pb2_grpc
 
@@ -137,19 +135,25 @@ class HttpScoring:
     Args:
         party: answers.
         config: the gateway's.
+        secured: its TLS, whose certificate has names under which it is called; None without.
         answered: is told the status of every answer to a request.
 
     Attributes:
         callers: recognises certificates; None: a header names the client.
     """
 
-    def __init__(self, party: PartyCalls, config: GatewayConfig, answered: Callable[[int], None]) -> None:
+    def __init__(
+        self, party: PartyCalls, config: GatewayConfig, secured: Secured | None, answered: Callable[[int], None]
+    ) -> None:
         files = config.secured
         self._party, self._answered = party, answered
+        self._names = partial(own_names, config.listen, None if secured is None else secured.credentials, config.hosts)
         self.callers = None if files is None else Callers(config.name, files)
         self._bodies = Bodies(config.most_ids)
         self._document = document(self._bodies.form, secured=files is not None)
-        self.application = web.Application(middlewares=[awaits_requests, self._problems, self._known])
+        self.application = web.Application(
+            middlewares=[awaits_requests, self._problems, self._known, self._asked_by_name]
+        )
         self.application.add_routes(
             [
                 web.post("/v1/predict", self.predict),
@@ -240,28 +244,19 @@ class HttpScoring:
                 return refusal
         return await handler(request)
 
+    @web.middleware
+    async def _asked_by_name(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse requests for other hosts than this gateway's: 421, and 400 where there is none or more than one.
 
-async def start(made: HttpScoring, config: GatewayConfig) -> tuple[web.AppRunner, str]:
-    """Listen at `listen` (port 0: a free one) until the runner is cleaned up; returns the runner and the address.
-
-    Raises `BadInput` if listening there fails.
-    """
-    listen, files = config.listen, config.secured
-    host, _, port = listen.rpartition(":")
-    secured = None if files is None else Secured("HTTP", files)
-    names = partial(own_names, listen, None if secured is None else secured.credentials, config.hosts)
-    made.application.middlewares.append(asked_by_name(names))
-    runner = web.AppRunner(made.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
-    await runner.setup()
-    context = None if secured is None else secured.context
-    limits = Waiting(config.handshakes, config.proxies)
-    listener = HttpListener(runner, host.strip("[]"), int(port), context, made.callers, limits)
-    try:
-        await listener.start()
-    except OSError as failure:
-        await runner.cleanup()
-        raise BadInput(f"listen = {listen!r}: cannot listen there: {failure.strerror}") from None
-    return runner, f"{host}:{listener.port}"
+        A foreign name shows a request that was led here, such as by DNS rebinding, in which a page in a client's
+        browser has its own name resolve to this host's address.
+        """
+        hosts = request.headers.getall("Host", [])
+        if len(hosts) != 1:
+            raise web.HTTPBadRequest(reason="a request names one Host")
+        if host_of(hosts[0]) not in self._names():
+            raise web.HTTPMisdirectedRequest(reason="this Host is not served here (hosts = ...)")
+        return await handler(request)
 
 
 def _fault(prediction: serving_pb2.RecordPrediction) -> web.Response | None:
@@ -290,37 +285,6 @@ def _certified(certificate: bytes) -> tuple[str, ...]:
     return (*dns_names(shown), *ip_addresses(shown))
 
 
-def asked_by_name(names: Callable[[], frozenset[str]]) -> Middleware:
-    """Refuse requests for other hosts than `names()`: 421, and 400 where there is none or more than one.
-
-    A foreign name shows a request that was led here, such as by DNS rebinding, in which a page in a client's browser
-    has its own name resolve to this host's address.
-    """
-
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        hosts = request.headers.getall("Host", [])
-        if len(hosts) != 1:
-            raise web.HTTPBadRequest(reason="a request names one Host")
-        if host_of(hosts[0]) not in names():
-            raise web.HTTPMisdirectedRequest(reason="this Host is not served here (hosts = ...)")
-        return await handler(request)
-
-    return check
-
-
-class GatewayMetrics(ProcessMetrics):
-    """Requests by the status of their answer."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__("gateway", name)
-        self._requests = self.counter("treetap_gateway_requests_total", "Requests, by their answer's status.", "status")
-
-    def answered(self, status: int) -> None:
-        """Count a request."""
-        self._requests.labels(str(status)).inc()
-
-
 def run(path: Path, *, until_stdin_closes: bool) -> None:
     """Serve; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
     config = GatewayConfig.from_file(path)
@@ -330,7 +294,7 @@ def run(path: Path, *, until_stdin_closes: bool) -> None:
 
 
 async def _serve(config: GatewayConfig, until_stdin_closes: bool) -> None:
-    metrics = GatewayMetrics(config.name)
+    metrics = ProcessMetrics("gateway", config.name)
     measured = metrics.serve(config.metrics)
     metrics.certificates(config.transport())
     collect_rarely()
@@ -340,14 +304,28 @@ async def _serve(config: GatewayConfig, until_stdin_closes: bool) -> None:
 
 
 @asynccontextmanager
-async def listening(config: GatewayConfig, metrics: GatewayMetrics) -> AsyncIterator[str]:
-    """Answer clients while the block runs; yields the address, `host:port`. `BadInput` if it cannot listen."""
-    if config.secured is None:
-        log.warning("listen %s: no encryption, and any process on this host can pose as any client", config.listen)
-    party = PartyCalls(config.transport(), config.asked)
-    runner, address = await start(HttpScoring(party, config, metrics.answered), config)
+async def listening(config: GatewayConfig, metrics: ProcessMetrics) -> AsyncIterator[str]:
+    """Answer clients while the block runs; yields the address, `host:port` (port 0: a free one).
+
+    Raises `BadInput` if it cannot listen.
+    """
+    listen, files = config.listen, config.secured
+    if files is None:
+        log.warning("listen %s: no encryption, and any process on this host can pose as any client", listen)
+    party, secured = PartyCalls(config.transport(), config.asked), None if files is None else Secured("HTTP", files)
+    requests = metrics.counter("treetap_gateway_requests_total", "Requests, by their answer's status.", "status")
+    made = HttpScoring(party, config, secured, lambda status: requests.labels(str(status)).inc())
+    runner = web.AppRunner(made.application, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
+    await runner.setup()
+    host, _, port = listen.rpartition(":")
+    context, limits = None if secured is None else secured.context, Waiting(config.handshakes, config.proxies)
+    listener = HttpListener(runner, host.strip("[]"), int(port), context, made.callers, limits)
     try:
-        yield address
+        try:
+            await listener.start()
+        except OSError as failure:
+            raise BadInput(f"listen = {listen!r}: cannot listen there: {failure.strerror}") from None
+        yield f"{host}:{listener.port}"
     finally:
         await runner.cleanup()
         await party.close()

@@ -23,7 +23,7 @@ from treetap.party.runtime.job_store import TRANSCRIPTS
 from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.party.runtime.steps import disk_faults
 from treetap.privacy.column_privacy import ColumnPrivacy
-from treetap.wire.reachable import ALL
+from treetap.strict import ALL
 from treetap.wire.v2 import control_pb2, overview_pb2
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from treetap.errors import Refused
 from treetap.party.runtime.ledger import DAY_S, Charge, Kind, Ledger, Occasion, utc
-from treetap.wire.reachable import ALL
+from treetap.strict import ALL
 
 if TYPE_CHECKING:
     from treetap.party.policy import Policy

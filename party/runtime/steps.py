@@ -55,8 +55,8 @@ class StepCache:
     waits for.
     """
 
-    _tasks: dict[StepId, asyncio.Task[control_pb2.StepResult]] = field(default_factory=dict)
-    _digests: dict[StepId, bytes] = field(default_factory=dict)
+    #: of each step the digest of its request, and the task that runs or ran it
+    _tasks: dict[StepId, tuple[bytes, asyncio.Task[control_pb2.StepResult]]] = field(default_factory=dict)
     _running: StepId | None = None
     _failure: str = ""  # the step that ended the attempt, and its error
 
@@ -74,31 +74,30 @@ class StepCache:
             OutOfOrder: another step is under way.
         """
         digest = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
-        known = step in self._tasks
-        if known and self._digests[step] == digest:
-            return self._tasks[step]
+        known = self._tasks.get(step)
+        if known is not None and known[0] == digest:
+            return known[1]
         if self._failure:
             raise Interrupted(
                 f"the attempt has ended before {describe(step)}: {self._failure}; resume the job for a new one"
             )
-        if known:
+        if known is not None:
             raise Conflict(f"{describe(step)} came again with other content")
         if self._running is not None:
             raise OutOfOrder(f"{describe(step)} came while {describe(self._running)} is under way")
         while len(self._tasks) >= MOST_STEPS:
-            self._forget(next(iter(self._tasks)))
+            del self._tasks[next(iter(self._tasks))]
         self._running = step
-        self._digests[step] = digest
         task = asyncio.ensure_future(self._run(step, work))
         log_unheard(task, f"job {request.job}, attempt {request.attempt}: {describe(step)}")
-        self._tasks[step] = task
+        self._tasks[step] = digest, task
         return task
 
     async def _run(self, step: StepId, work: Callable[[], Awaitable[control_pb2.StepResult]]) -> control_pb2.StepResult:
         try:
             return await work()
         except Untimely as refusal:
-            self._forget(step)
+            self._tasks.pop(step, None)
             raise OutOfOrder(str(refusal)) from None
         except OSError as failure:
             error = _of_disk(describe(step), failure)
@@ -113,10 +112,6 @@ class StepCache:
         finally:
             self._running = None
 
-    def _forget(self, step: StepId) -> None:
-        self._tasks.pop(step, None)
-        self._digests.pop(step, None)
-
     @property
     def busy(self) -> bool:
         """True if a step is under way."""
@@ -124,7 +119,7 @@ class StepCache:
 
     async def close(self) -> None:
         """Cancel running steps and wait until they have ended."""
-        running = [task for task in self._tasks.values() if not task.done()]
+        running = [task for _, task in self._tasks.values() if not task.done()]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

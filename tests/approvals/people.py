@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaign import small_jobs
+from tests.certificates import certified
 from tests.simulator import Federation
 from tests.worlds import PARTIES
-from treetap.commands.certs.authority import create_authority, issue
 from treetap.party.approvals.decisions import Asked
 from treetap.party.approvals.ledger import Approvals
 from treetap.process.config import TlsConfig
-from treetap.wire.ports import Role
 from treetap.wire.tls import TlsFiles
 
 LABEL_HOLDER, B, C = PARTIES
@@ -24,9 +23,7 @@ MANUAL: dict[str, Any] = {"people": {"approval": "manual", "approvers": [ANN, BE
 
 def certify(folder: Path) -> dict[str, TlsFiles]:
     """An authority, and the files of all parties and two operators."""
-    create_authority(folder)
-    roles = {**dict.fromkeys(PARTIES, Role.PARTY), **dict.fromkeys(("operator", "other-operator"), Role.OPERATOR)}
-    return {name: issue(folder, name, role) for name, role in roles.items()}
+    return certified(folder, *PARTIES, "operator", "other-operator")
 
 
 def configured(files: TlsFiles) -> TlsConfig:

@@ -18,10 +18,9 @@ from typing import NamedTuple
 import pytest
 
 from tests.approvals.people import certify, configured
-from tests.certificates import namesake
+from tests.certificates import certified, namesake
 from tests.replay import JOB
 from tests.simulator import in_place, run
-from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import revoke
 from treetap.errors import DataError, Refused
 from treetap.party.approvals.ledger import Approvals
@@ -100,8 +99,7 @@ def test_operators_of_a_policy_must_have_signed(keys: Keys) -> None:
 def test_what_is_no_operators_signature_of_the_job_is_refused(keys: Keys, tmp_path: Path) -> None:
     """Of another job, another time, another role, another authority; torn, empty, or of a time to come."""
     good = _signed(keys.operator)
-    create_authority(tmp_path / "foreign")
-    foreign = issue(tmp_path / "foreign", "operator", Role.OPERATOR)
+    foreign = certified(tmp_path / "foreign", "operator")["operator"]
     retimed = types_pb2.Signed(certificate=good.certificate, signature=good.signature, unix_nanos=good.unix_nanos + 1)
     cases = {
         "is of something else, or was changed": [_signed(keys.operator, bytes(32)), retimed],
@@ -201,8 +199,7 @@ def test_models_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 def test_certificates_are_shown_with_their_end(tmp_path: Path) -> None:
     """The party's own and its authority's; a file that is gone has its fault, and plain text has none."""
-    create_authority(tmp_path / "ca")
-    files = issue(tmp_path / "ca", BANK, Role.PARTY)
+    files = certified(tmp_path / "ca", BANK)[BANK]
     overview = _overview(tmp_path, tls=configured(files), insecure=False)
     own, authority = _shown(overview, "certificates").certificates
     assert (own.what, own.subject, authority.what) == ("own", f"CN={BANK}", "authority")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.commands.command import refused, treetap, write
 from tests.replay import HERE, JOB
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import PARTIES
 from treetap import terminal
 from treetap.commands.jobs import progress_view
@@ -168,15 +168,12 @@ async def test_a_status_names_the_backend_of_each_party(monkeypatch, tmp_path):
     ]
 
 
-def test_a_backend_that_is_no_name_is_malformed(tmp_path):
+async def test_a_backend_that_is_no_name_is_malformed(tmp_path):
     """The coordinator takes no other text into its statuses; the job fails and names the party."""
 
-    async def main():
-        federation = Federation(tmp_path, HERE.tables)
-        with patch.object(arithmetic, "in_use", lambda: "ifma\x1b[2J"):
-            return await federation.train(JOB)
-
-    status = run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    with patch.object(arithmetic, "in_use", lambda: "ifma\x1b[2J"):
+        status = await federation.train(JOB)
     assert status.state == "failed"
     assert "names a backend of its arithmetic by what is no name" in status.error
     assert not status.arithmetic

@@ -21,12 +21,12 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.certificates import role_of
+from tests.certificates import certified
 from tests.commands.command import Outcome, refused, treetap, write
 from tests.system.federations import settings
 from tests.worlds import PARTIES, world
 from treetap import version
-from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.certs.authority import issue
 from treetap.commands.certs.requests import revoke
 from treetap.errors import BadInput
 from treetap.lab.local_federation import LocalFederation
@@ -60,9 +60,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
 def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority with certificates for a party, two others, a coordinator and an operator."""
     folder = tmp_path_factory.mktemp("certs")
-    create_authority(folder)
-    for name in ("bank", "telco", "coordinator", "operator"):
-        issue(folder, name, role_of(name))
+    certified(folder, "bank", "telco", "coordinator", "operator")
     return folder
 
 
@@ -241,8 +239,7 @@ def _version(to: Address, tls: TlsFiles) -> tuple[str, str]:
 
 def test_authorities_that_differ(serve: Callable[[list[tuple[str, str]]], Address], tmp_path: Path) -> None:
     """The line has the key of the authority trusted here and of the one that signed, as their files have them."""
-    create_authority(tmp_path)
-    found = connections.check_server(serve(_told()), issue(tmp_path, "operator", Role.OPERATOR))
+    found = connections.check_server(serve(_told()), certified(tmp_path, "operator")["operator"])
     assert [each.level for each in found] == ["fault"]
     keys = found[0].message.split("key ")
     assert "is not signed by the authority trusted here (SHA-256 " in found[0].message
@@ -373,8 +370,7 @@ def test_certificates(tmp_path: Path, certs: Path) -> None:
 
 def test_lists_of_revoked_certificates(tmp_path: Path) -> None:
     """One in order, one that ends soon, and one that names this very process's certificate."""
-    create_authority(tmp_path)
-    tls = dataclasses.replace(issue(tmp_path, "bank", Role.PARTY), revoked=revoke(tmp_path)[0])
+    tls = dataclasses.replace(certified(tmp_path, "bank")["bank"], revoked=revoke(tmp_path)[0])
     bank = Identity("bank", Role.PARTY)
 
     def found() -> Finding:

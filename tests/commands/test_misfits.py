@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from tests.certificates import role_of
+from tests.certificates import certified
 from tests.commands.command import Outcome, end, refused, start, treetap, write
 from tests.system.federations import settings
 from tests.worlds import PARTIES, world
 from treetap import version
 from treetap.commands.certs import authority
-from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.certs.authority import issue
 from treetap.lab.local_federation import LocalFederation
 from treetap.wire.certificates import fingerprint, read_certificates
 from treetap.wire.ports import Role
@@ -52,9 +52,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
 def certs(tmp_path: Path) -> Path:
     """An authority with certificates for a party and a coordinator."""
     folder = tmp_path / "certs"
-    create_authority(folder)
-    for name in ("bank", "coordinator"):
-        issue(folder, name, role_of(name))
+    certified(folder, "bank", "coordinator")
     return folder
 
 
@@ -114,8 +112,7 @@ def of_another_name(federation: LocalFederation, tmp_path: Path) -> Iterator[str
 @pytest.fixture
 def of_another_authority(federation: LocalFederation, tmp_path: Path) -> Iterator[str]:
     """feature-c with a certificate of its own authority."""
-    create_authority(tmp_path / "own")
-    files = issue(tmp_path / "own", FEATURE_C, Role.PARTY)
+    files = certified(tmp_path / "own", FEATURE_C)[FEATURE_C]
     ours = fingerprint(read_certificates(federation.folder / "certs" / "ca.crt")[0])
     yield from (
         f"is not signed by the authority trusted here (SHA-256 {ours}, key "
@@ -156,8 +153,7 @@ def test_a_coordinator_that_does_not_fit(federation: LocalFederation, tmp_path: 
 
     The first in a process that is not forked: gRPC's own lines are off since it is imported late.
     """
-    create_authority(tmp_path / "own")
-    foreign = issue(tmp_path / "own", "operator", Role.OPERATOR)
+    foreign = certified(tmp_path / "own", "operator")["operator"]
     address = federation.addresses["coordinator"]
     file = write(tmp_path / "operator.toml", {"coordinator": address, "tls": _tls(foreign)})
     message = _soon(lambda: end(start("status", folder=tmp_path)))
@@ -259,15 +255,3 @@ def test_a_format_that_is_none(tmp_path: Path, certs: Path) -> None:
     """Formats are text and json."""
     outcome = treetap("party", "--config", _bank(tmp_path, certs), "--log-format", "xml")
     assert "--log-format xml: must be one of text, json" in refused(outcome)
-
-
-@pytest.mark.second_tier
-def test_mended_and_resumed(federation: LocalFederation, tmp_path: Path) -> None:
-    """Once the right feature-c is back, the job that a stranger in its place interrupted finishes."""
-    files = issue(tmp_path, "somebody", Role.PARTY, ca_folder=federation.folder / "certs")
-    for _ in _in_place(federation, tmp_path, files, "somebody", "-m", "treetap"):
-        assert "that of 'somebody'" in _soon(lambda: _train(federation, "mended"))
-    federation.restart(FEATURE_C)
-    outcome = treetap("resume", "mended", "--json", folder=federation.folder)
-    assert (outcome.status, json.loads(outcome.out)["state"]) == (0, "finished")
-    federation.kill(FEATURE_C)

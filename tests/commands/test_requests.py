@@ -20,24 +20,22 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
-from grpc_health.v1 import health_pb2
 from typer.testing import CliRunner
 
 from tests.certificates import namesake
 from tests.library.wire.logs import RECEIVED
-from treetap.commands.certs import installing
+from tests.sockets import listening
+from treetap.commands.certs import requests
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.cli import certs
-from treetap.commands.certs.installing import install
-from treetap.commands.certs.requests import request, revoke, sign_request
+from treetap.commands.certs.requests import install, request, revoke, sign_request
 from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import sync_folder
-from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import read_certificates
 from treetap.wire.credentials import CredentialSource
 from treetap.wire.ports import Address, Identity, Role
-from treetap.wire.probe import say_hello, serve_health
+from treetap.wire.probe import say_hello
 from treetap.wire.signatures import signed, verified
 from treetap.wire.tls import TlsFiles
 from treetap.wire.transcript import TranscriptReader
@@ -270,7 +268,7 @@ def test_a_crash_never_leaves_a_key_of_another_certificate(
             sync_folder(folder)
 
         with monkeypatch.context() as patch:
-            patch.setattr(installing, "sync_folder", stop)
+            patch.setattr(requests, "sync_folder", stop)
             try:
                 install(new, files)
             except KeyboardInterrupt:
@@ -379,19 +377,14 @@ async def test_a_running_process_goes_by_the_new_pair(world: World) -> None:
     keys: list[bytes] = []
 
     callers = Callers("bank", files)
-    server, credentials = rpc.server(callers)
-    status = serve_health(server, callers)
-    address = Address("bank", f"127.0.0.1:{rpc.bind(server, credentials, '127.0.0.1:0')}")
-    await server.start()
-    await status.set("", health_pb2.HealthCheckResponse.SERVING)
-    for switch in (False, True):
-        if switch:
-            install(new, files)
-        assert (await asyncio.to_thread(say_hello, address, partner, 5)).serving
-        assert callers.credentials is not None
-        keys.append(callers.credentials.now().key)
-        assert not callers.credentials.unsettled
-    await server.stop(None)
+    async with listening(callers) as address:
+        for switch in (False, True):
+            if switch:
+                install(new, files)
+            assert (await asyncio.to_thread(say_hello, Address("bank", address), partner, 5)).serving
+            assert callers.credentials is not None
+            keys.append(callers.credentials.now().key)
+            assert not callers.credentials.unsettled
     assert keys[0] != keys[1] == files.key.read_bytes()
     shown = CredentialSource(partner).now().caller
     assert shown(new.read_bytes(), Role.PARTY) == BANK

@@ -12,7 +12,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from google.protobuf.wrappers_pb2 import StringValue
 
 from tests.commands.command import refused, treetap
 from treetap import terminal
@@ -145,18 +144,6 @@ def test_a_folder_without_a_transcript(tmp_path: Path) -> None:
     message = refused(treetap("transcript", tmp_path))
     below = tmp_path / "state" / "transcripts"
     assert message == f"{tmp_path}: holds no transcript; these do: {below / 'first'}, {below / 'second'}\n"
-
-
-def test_a_damaged_transcript(tmp_path: Path) -> None:
-    """Damage is wrong input: status 2, file and byte."""
-    with TranscriptWriter(tmp_path) as log:
-        for text in ("one", "two"):
-            log.append(transcript_pb2.TranscriptRecord.OWN, "", "step", "job", 1, 0, 0, StringValue(value=text))
-    path = tmp_path / "000001.tap"
-    content = bytearray(path.read_bytes())
-    content[40] ^= 1
-    path.write_bytes(content)
-    assert refused(treetap("transcript", tmp_path)) == f"{path}: byte 21: the record is damaged\n"
 
 
 @pytest.mark.second_tier(but=1)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.certificates import certified
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.cli import certs
-from treetap.commands.certs.installing import install
-from treetap.commands.certs.requests import request, sign_request
+from treetap.commands.certs.requests import install, request, sign_request
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.errors import BadInput, ConfigError
 from treetap.process import config as process_config
@@ -23,8 +23,7 @@ from treetap.wire.ports import Identity, Role
 
 def test_an_operator_types_the_passphrase_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key under a passphrase whose place the file does not name opens at a terminal, and nowhere else."""
-    create_authority(tmp_path)
-    files = issue(tmp_path, "operator", Role.OPERATOR)
+    files = certified(tmp_path, "operator")["operator"]
     files.key.write_bytes(key_pem(read_key(files.key), b"word"))
     tls = '[tls]\nca = "ca.crt"\ncertificate = "operator.crt"\nkey = "operator.key"\n'
     (tmp_path / "operator.toml").write_text(f'coordinator = "127.0.0.1:1"\n{tls}')
@@ -46,8 +45,7 @@ def test_an_operator_types_the_passphrase_once(tmp_path: Path, monkeypatch: pyte
 
 def test_a_next_key_in_plain_is_refused(tmp_path: Path) -> None:
     """Where the one in use has a passphrase; under the same one it is installed as it is."""
-    create_authority(tmp_path)
-    files = replace(issue(tmp_path, "bank", Role.PARTY), passphrase=Secret(command=("echo", "word")))
+    files = replace(certified(tmp_path, "bank")["bank"], passphrase=Secret(command=("echo", "word")))
     files.key.write_bytes(key_pem(read_key(files.key), b"word"))
     made = request(tmp_path / "next", "bank", Role.PARTY)
     new, _ = sign_request(made.request, Identity("bank", Role.PARTY), tmp_path)

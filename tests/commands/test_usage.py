@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 import typer
 
-from tests.certificates import role_of
+from tests.certificates import certified
 from tests.commands.command import Outcome, end, refused, start, treetap, treetap_here, write
 from tests.documents import blocks
-from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.cli import app
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
@@ -51,9 +50,7 @@ KINDS: dict[str, Any] = {
 def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority with certificates for a party, a coordinator and an operator."""
     folder = tmp_path_factory.mktemp("certs")
-    create_authority(folder)
-    for name in ("bank", "coordinator", "operator"):
-        issue(folder, name, role_of(name), hosts=["127.0.0.1"])
+    certified(folder, "bank", "coordinator", "operator", hosts=["127.0.0.1"])
     return folder
 
 
@@ -182,16 +179,6 @@ def test_what_cannot_be_is_refused(words: list[str], says: str, tmp_path: Path, 
     assert sorted([*certs.iterdir(), *tmp_path.iterdir()]) == before
 
 
-def test_every_fault_of_a_party_file(tmp_path: Path, certs: Path) -> None:
-    """All faults come in one message, each with its field."""
-    config = _party(certs, listen="nowhere", recrod="both", tables={"train": {"path": "t.csv", "columns": ["a", "a"]}})
-    message = refused(treetap("party", "--config", write(tmp_path / "party.toml", config)))
-    assert message.splitlines()[0] == f"{tmp_path / 'party.toml'}: 3 wrong:"
-    assert "listen: an address is host:port, not 'nowhere'" in message
-    assert "recrod: unknown key" in message
-    assert "tables.train.id: is missing" in message
-
-
 def test_every_fault_of_a_coordinator_file(tmp_path: Path, certs: Path) -> None:
     """The same for the coordinator, whose parties have addresses too."""
     config = _coordinator(certs, operators=[], parties={"bank": "127.0.0.1", "Telco": "127.0.0.1:1"}, party="x")
@@ -244,16 +231,6 @@ def test_a_state_folder_that_cannot_be(kind: str, tmp_path: Path, certs: Path) -
     make = _party if kind == "party" else _coordinator
     file = write(tmp_path / "c.toml", make(certs))
     assert str(tmp_path / "state") in refused(treetap(kind, "--config", file, "--log-level", "error"))
-
-
-def test_certificates_that_do_not_fit(tmp_path: Path, certs: Path) -> None:
-    """A certificate of another name, and a key of another certificate, are found before anything is served."""
-    file = write(tmp_path / "c.toml", _party(certs, tls=_tls(certs, "operator")))
-    message = refused(treetap("party", "--config", file))
-    assert "operator.crt: the certificate is that of 'operator', not of 'bank'" in message
-    mixed = _tls(certs, "bank") | {"key": str(certs / "operator.key")}
-    file = write(tmp_path / "c.toml", _party(certs, tls=mixed))
-    assert "operator.key: this key does not belong to the certificate" in refused(treetap("party", "--config", file))
 
 
 @pytest.mark.second_tier

@@ -72,7 +72,7 @@ def test_a_statement_is_for_a_first_opening_until_its_end(
     def asked() -> str:
         with mock.patch("time.time", return_value=now / 1e9 + days * DAY_S):
             policy = Policy(people={"operators": ["operator"]})
-            return operator_of(B, "job", opening, DIGEST, certificates[B], policy, new=True, forgotten=since).name
+            return operator_of(B, "job", opening, DIGEST, certificates[B], policy, new=True, forgotten=since)[0]
 
     if says:
         with pytest.raises(Refused, match=says):

@@ -132,14 +132,14 @@ OF_A_PARTY = {"treetap.party", "treetap.coordinator", "numpy"}
         # a gateway needs sockets, TLS, certificates and HTTP: no table, no arithmetic, no server of a party
         pytest.param(
             "import treetap.commands.cli, treetap.ops.gateway.http",
-            NOT_TO_SERVE - {"aiohttp", "treetap.wire.secured"} | OF_A_PARTY,
+            NOT_TO_SERVE - {"aiohttp"} | OF_A_PARTY,
             {"aiohttp"},
             id="gateway",
         ),
         # a relay needs sockets, TLS and certificates, and no part of a party's
         pytest.param(
             "import treetap.commands.cli, treetap.ops.relay.command",
-            NOT_TO_SERVE - {"treetap.wire.relay", "treetap.wire.secured"} | OF_A_PARTY,
+            NOT_TO_SERVE - {"treetap.wire.relay"} | OF_A_PARTY,
             set(),
             id="relay",
         ),

@@ -12,18 +12,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from grpc_health.v1 import health_pb2
-
 from tests.certificates import namesake
+from tests.sockets import dialling, listening
 from treetap.commands.certs.authority import create_authority
 from treetap.commands.certs.requests import revoke
 from treetap.ops.relay.meeting import Bounds, Relay
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
+from treetap.wire.credentials import Secured
 from treetap.wire.ports import Address, Identity, Role
-from treetap.wire.probe import serve_health
 from treetap.wire.relay.forwarder import Forwarder, Times
-from treetap.wire.secured import Secured
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import exchange_pb2
 
@@ -114,32 +112,20 @@ def made_relay(files: TlsFiles, bounds: Bounds | None = None) -> Relay:
 @asynccontextmanager
 async def serving(files: TlsFiles, name: str) -> AsyncIterator[Served]:
     """A party's server of messages and health checks."""
-    callers = Callers(name, files)
-    server, credentials = rpc.server(callers)
-    served = Served("")
+    callers, served = Callers(name, files), Served("")
 
     async def deliver(request: tuple[exchange_pb2.PeerMessage, bytes], context: Any) -> exchange_pb2.Receipt:
         served.got.append((callers.named(context, Role.PARTY), request[1]))
         return exchange_pb2.Receipt()
 
-    rpc.serve_exchange(server, deliver)
-    status = serve_health(server, callers)
-    served.address = f"127.0.0.1:{rpc.bind(server, credentials, '127.0.0.1:0')}"
-    await server.start()
-    await status.set("", health_pb2.HealthCheckResponse.SERVING)
-    try:
+    async with listening(callers, lambda server, _: rpc.serve_exchange(server, deliver)) as served.address:
         yield served
-    finally:
-        await server.stop(None)
 
 
 async def deliver(files: TlsFiles, to: Address, content: bytes) -> None:
     """Deliver one message, and close the channel."""
-    dialer = rpc.GrpcDialer(files)
-    try:
+    async with dialling(files) as dialer:
         await dialer.deliver(to, content)
-    finally:
-        await dialer.close()
 
 
 def message(size: int = 10) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.kubernetes.manifests import FOLDER, build, pods_of
-from tests.kubernetes.test_schemas import VERSIONS, check
+from tests.kubernetes.test_manifests import VERSIONS, check
 from tests.needs import kustomize_command
 from tests.weight import ROOT
 from treetap.commands.certs.authority import create_authority, issue

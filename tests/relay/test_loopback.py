@@ -29,12 +29,11 @@ LOOKS = {
     "treetap/names.py": "defines it",
     "treetap/process/config.py": "insecure = true, which excludes a relay",
     "treetap/tables/sql.py": "a database that is called",
-    "treetap/wire/channels.py": "a process that is called without certificates",
     "treetap/wire/probe.py": "a process that is called without certificates",
     "treetap/wire/listening.py": "own addresses",
     "treetap/wire/proxies.py": "a host that is called",
     "ops/relay/meeting.py": "shares of the relay's callers by address",
-    "treetap/wire/rpc.py": "binding without certificates",
+    "treetap/wire/rpc.py": "binding, and a process that is called, without certificates",
     "treetap/wire/tls.py": "defines it, for no certificates",
     "treetap/workers/cluster/nodes.py": "nodes of an own cluster",
 }

@@ -127,21 +127,6 @@ def test_a_relay_that_is_killed_and_comes_back(relayed_larger: RelayedFederation
     assert_oracles_model(states(federation, LARGER), LARGER.oracle(MANY), "killed")
 
 
-def test_a_relay_that_is_away_for_a_moment(relayed_larger: RelayedFederation) -> None:
-    """The job outlasts it: calls are repeated, and processes register again by themselves."""
-    federation, direct = relayed_larger.federation, relayed_larger.direct_operator
-    direct.submit(jobs_pb2.SubmitRequest(job="moment", spec=spec(MANY)))
-    until(lambda: has_stored(federation, "label-holder", "moment"), "a tree")
-    relayed_larger.kill()
-    relayed_larger.start()
-    status = direct.watch("moment", lambda _: None)
-    if status.state == "interrupted":  # a busy machine: the processes registered too late
-        direct.resume("moment")
-        status = direct.watch("moment", lambda _: None)
-    assert (status.state, status.error) == ("finished", "")
-    assert_oracles_model(states(federation, LARGER), LARGER.oracle(MANY), "moment")
-
-
 @pytest.mark.campaign
 def test_a_slow_relay_behind_a_hostile_one(tmp_path: Path) -> None:
     """Connections are cut, and their records altered and repeated, at random: the model is the oracle's, or none."""
@@ -200,22 +185,17 @@ def _trained(relayed: RelayedFederation, job: str, wanted: setup_pb2.JobSpec) ->
     assert (status.state, status.error) == ("finished", "")
 
 
-def test_a_forest(relayed: RelayedFederation) -> None:
-    """The oracle's."""
-    _trained(relayed, "forest", spec(FOREST))
-    assert_oracles_model(states(relayed.federation, HERE), oracle(HERE, FOREST), "forest")
-
-
-def test_pivodl(relayed: RelayedFederation) -> None:
-    """Whose parties all call each other: the oracle's model."""
-    _trained(relayed, "pivodl", DIVIDED)
-    assert_oracles_model(states(relayed.federation, SPREAD), oracle(SPREAD, SMALL), "pivodl")
-
-
-def test_a_split_network(relayed: RelayedFederation) -> None:
-    """It trains to its end."""
-    pytest.importorskip("torch")
-    _trained(relayed, "network", SPLIT)
+@pytest.mark.parametrize(
+    ("job", "wanted", "here", "params"),
+    [("forest", spec(FOREST), HERE, FOREST), ("pivodl", DIVIDED, SPREAD, SMALL), ("network", SPLIT, None, None)],
+)
+def test_a_protocol(relayed: RelayedFederation, job: str, wanted: setup_pb2.JobSpec, here: Any, params: Any) -> None:
+    """The oracle's model, also where parties all call each other; a split network trains to its end."""
+    if here is None:
+        pytest.importorskip("torch")
+    _trained(relayed, job, wanted)
+    if here is not None:
+        assert_oracles_model(states(relayed.federation, here), oracle(here, params), job)
 
 
 def test_a_preview(relayed: RelayedFederation) -> None:

@@ -33,6 +33,8 @@ id = "record"
 columns = ["age", "income"]
 label = "y"
 """
+LEAST = 'name = "a"\nstate = "s"\ninsecure = true\n'
+_CLIENTS = 'clients = ["app"]\nlisten = "h:1"'
 
 
 def _read(folder: Path, text: str, policy: str = "") -> PartyConfig:
@@ -72,38 +74,110 @@ def test_the_least_file(tmp_path: Path) -> None:
     assert (config.policy, config.policy.people.record) == (Policy(), "off")
 
 
-LEAST = 'name = "a"\nstate = "s"\ninsecure = true\n'
-
-
 def test_workers_on_a_cluster(tmp_path: Path) -> None:
     """With Ray the file says how many workers the cluster has, and beside that how many processes there are here."""
     table = '[cluster]\naddress = "10.0.0.1:6379"\nworkers = 300\ncpus = 2\nresources = {treetap = 1}\n'
     config = _read(tmp_path, LEAST + 'engine = "ray"\nworkers = 3\n' + table)
     assert config.cluster is not None
-    assert (config.cluster.workers, config.threads) == (300, 3)
+    assert (config.cluster.workers, config.processes) == (300, 3)
     assert (config.cluster.address, config.cluster.cpus) == ("10.0.0.1:6379", 2.0)
 
 
 @pytest.mark.parametrize(
-    ("lines", "fault"),
+    ("text", "fault"),
     [
-        ('engine = "ray"', 'engine = "ray" needs [cluster] with workers = N'),
-        ('engine = "ray"\nworkers = 48\n[cluster]\naddress = "auto"', "cluster.workers: "),
-        ('engine = "ray"\n[cluster]\nworkers = 1025', "cluster.workers: "),
-        ("workers = 257", "workers: "),
-        ("[cluster]\nworkers = 1", '[cluster] is for engine = "ray"'),
-        ('engine = "dask"', "engine: "),
-        ('engine = "ray"\n[cluster]\naddress = "10.0.0.1"', "cluster.address: an address is host:port"),
-        ('engine = "ray"\n[cluster]\naddress = "ray://10.0.0.1:10001"', "write the head's HOST:PORT"),
+        # an address is a host and a port, both there, the port one that exists
+        *(
+            (GOOD.replace("0.0.0.0:7002", address), "listen: an address is host:port")
+            for address in ("", "7001", ":7001", "host:", "host:port", "host:65536", "host:-1")
+        ),
+        # a name is also a certificate's name and a folder, so that it cannot be just anything
+        *(
+            (GOOD.replace('"feature-b"', f'"{name}"'), "name: ")
+            for name in ("", "-a", "a-", "a_b", "a.b", "A", "ä", "a" * 64, "a/../b", "a\\n")
+        ),
+        # id, label and features are different columns, each named once
         (
-            'engine = "ray"\n[cluster]\nresources = {CPU = 2}',
-            "cluster.resources: CPU is no custom resource: cluster.cpus reserves it",
+            GOOD.replace('["age", "income"]\nlabel', '["age", "record"]\nlabel'),
+            "column 'record' is the id or the label",
+        ),
+        (GOOD.replace('["age", "income"]\nlabel', '["age", "y"]\nlabel'), "column 'y' is the id or the label"),
+        (GOOD.replace('["age", "income"]\nlabel', '["age", "age"]\nlabel'), "columns names 'age' twice"),
+        (GOOD.replace('label = "y"', 'label = "record"'), "column 'record' cannot be both the id and the label"),
+        # whom a party answers, and where, is said whole or not at all
+        *(
+            (f"{GOOD}\n[serve]\n{table}\n", fault)
+            for table, fault in [
+                ('clients = ["app"]', "serve.listen: is missing"),
+                ('clients = []\nlisten = "h:1"', "serve.clients: List should have at least 1 item"),
+                ('listen = "h:1"', "serve.clients: is missing"),
+                (f'{_CLIENTS}\nhttp = "h:2"', "serve.http: was taken out: write listen and gateway"),
+                *(
+                    (f"{_CLIENTS}\n{key} = 1", f"serve.{key}: was taken out: write it into the file of")
+                    for key in ("plain_http", "hosts", "handshakes", "proxies")
+                ),
+                (f'{_CLIENTS}\ngateway = "app"', "serve: gateway and clients both name app"),
+                (
+                    'clients = "app"\nlisten = "h:1"',
+                    """serve.clients: a list of names, such as ["app"] (it is 'app')""",
+                ),
+                (f"{_CLIENTS}\nmost_ids = 9\nqueue = 8", "serve: most_ids = 9 exceeds queue = 8"),
+                (f"{_CLIENTS}\nwindow = 8", "serve.window: unknown key"),
+                # two servers at one port: that is found when the file is read, and both keys are named
+                *(
+                    (
+                        f'clients = ["app"]\nlisten = "{address}"',
+                        f"the file: listen = '0.0.0.0:7002' and serve.listen = '{address}' want the same port: "
+                        "give each its own",
+                    )
+                    for address in ("0.0.0.0:7002", "127.0.0.1:7002")
+                ),
+            ]
+        ),
+        # no file goes without certificates by leaving something out, none has both
+        ('name = "bank"\nstate = "s"\n', "[tls] is missing"),
+        (f'{LEAST}tls = {{ca = "a", certificate = "b", key = "c"}}\n', "exclude each other"),
+        # `insecure = true` holds for the places where clients ask, and metrics, too
+        (
+            f'{LEAST}[serve]\nclients = ["app"]\nlisten = "0.0.0.0:8443"\n',
+            "insecure = true is for loopback only, not for serve.listen 0.0.0.0:8443",
+        ),
+        *(
+            (f'{LEAST}metrics = "{address}"\n', "insecure = true is for loopback only, not for metrics")
+            for address in ("0.0.0.0:9464", "10.0.0.5:9464", "[::]:9464")
+        ),
+        # kinds of receivers, of the party itself and of its clients: a rule for the kind would be one for the process
+        *(
+            (text, f"'{kind}' is no name for a process: in policies it means a kind of receivers")
+            for kind in ("parties", "clients", "coordinators")
+            for text in (
+                f'{GOOD}\n[serve]\nclients = ["{kind}"]\nlisten = "127.0.0.1:0"\n',
+                GOOD.replace('name = "feature-b"', f'name = "{kind}"'),
+            )
+        ),
+        # keys of a cluster without one, and a cluster without its number of workers
+        *(
+            (LEAST + lines, fault)
+            for lines, fault in [
+                ('engine = "ray"', 'engine = "ray" needs [cluster] with workers = N'),
+                ('engine = "ray"\nworkers = 48\n[cluster]\naddress = "auto"', "cluster.workers: "),
+                ('engine = "ray"\n[cluster]\nworkers = 1025', "cluster.workers: "),
+                ("workers = 257", "workers: "),
+                ("[cluster]\nworkers = 1", '[cluster] is for engine = "ray"'),
+                ('engine = "dask"', "engine: "),
+                ('engine = "ray"\n[cluster]\naddress = "10.0.0.1"', "cluster.address: an address is host:port"),
+                ('engine = "ray"\n[cluster]\naddress = "ray://10.0.0.1:10001"', "write the head's HOST:PORT"),
+                (
+                    'engine = "ray"\n[cluster]\nresources = {CPU = 2}',
+                    "cluster.resources: CPU is no custom resource: cluster.cpus reserves it",
+                ),
+            ]
         ),
     ],
 )
-def test_workers_that_cannot_be(tmp_path: Path, lines: str, fault: str) -> None:
-    """Keys of a cluster without one, and a cluster without its number of workers, are refused with the remedy."""
-    assert any(fault in each for each in _faults(tmp_path, LEAST + lines))
+def test_a_fault_is_told_with_its_field(text: str, fault: str, tmp_path: Path) -> None:
+    """Each is one of the faults of its file, with the remedy where there is one."""
+    assert any(fault in each for each in _faults(tmp_path, text))
 
 
 def test_a_key_at_the_end_of_a_file_is_of_its_last_table(tmp_path: Path) -> None:
@@ -152,32 +226,12 @@ columns = ["age", "record"]
     assert "(it is 4.9)" in by_field["silence_s"]
 
 
-ADDRESSES = ("", "7001", ":7001", "host:", "host:port", "host:65536", "host:-1")
-NAMES = ("", "-a", "a-", "a_b", "a.b", "A", "ä", "a" * 64, "a/../b", "a\\n")
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        *((("0.0.0.0:7002", address), "listen: an address is host:port") for address in ADDRESSES),
-        *((('"feature-b"', f'"{name}"'), "name: ") for name in NAMES),
-        (('["age", "income"]', '["age", "record"]'), "column 'record' is the id or the label"),
-        (('["age", "income"]\nlabel', '["age", "y"]\nlabel'), "column 'y' is the id or the label"),
-        (('["age", "income"]', '["age", "income", "age"]'), "columns names 'age' twice"),
-        (('label = "y"', 'label = "record"'), "column 'record' cannot be both the id and the label"),
-    ],
-)
-def test_values_that_cannot_be(change: tuple[str, str], expected: str, tmp_path: Path) -> None:
-    """An address has a host and a port that exists, a name is also a certificate's and a folder's, columns differ."""
-    for fault in _faults(tmp_path, GOOD.replace(*change)):
-        assert expected in fault
-        assert fault.startswith(("listen: ", "name: ", "tables."))
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "localhost:7001", "party.example.org:65535", "[::1]:7001"])
 def test_good_addresses(address: str, tmp_path: Path) -> None:
-    """Names, IPv4 and IPv6, and port 0 for a free one."""
+    """Names, IPv4 and IPv6, and port 0 for a free one, of which several are different ones."""
     assert _read(tmp_path, GOOD.replace("0.0.0.0:7002", address)).listen == address
+    free = '[serve]\nclients = ["app"]\nlisten = "127.0.0.1:0"\n'
+    assert _read(tmp_path, GOOD.replace("0.0.0.0:7002", address) + free).serve is not None
 
 
 def test_files_that_are_no_configuration(tmp_path: Path) -> None:
@@ -191,63 +245,6 @@ def test_files_that_are_no_configuration(tmp_path: Path) -> None:
         read(tmp_path / "party.toml")
     with pytest.raises(ConfigError, match=r"party.toml: is not TOML: .*line 2"):
         _read(tmp_path, 'name = "a"\nstate = \n')
-
-
-@pytest.mark.parametrize(
-    ("table", "fault"),
-    [
-        ('clients = ["app"]', "serve.listen: is missing"),
-        ('clients = []\nlisten = "h:1"', "serve.clients: List should have at least 1 item"),
-        ('listen = "h:1"', "serve.clients: is missing"),
-        ('clients = ["app"]\nlisten = "h:1"\nhttp = "h:2"', "serve.http: was taken out: write listen and gateway"),
-        *(
-            (f'clients = ["app"]\nlisten = "h:1"\n{key} = 1', f"serve.{key}: was taken out: write it into the file of")
-            for key in ("plain_http", "hosts", "handshakes", "proxies")
-        ),
-        ('clients = ["app"]\nlisten = "h:1"\ngateway = "app"', "serve: gateway and clients both name app"),
-        ('clients = "app"\nlisten = "h:1"', """serve.clients: a list of names, such as ["app"] (it is 'app')"""),
-        (
-            'clients = ["app"]\nlisten = "h:1"\nmost_ids = 9\nqueue = 8',
-            "serve: most_ids = 9 exceeds queue = 8",
-        ),
-        ('clients = ["app"]\nlisten = "h:1"\nwindow = 8', "serve.window: unknown key"),
-    ],
-)
-def test_a_serve_table_that_cannot_be(table: str, fault: str, tmp_path: Path) -> None:
-    """Whom a party answers, and where, is said whole or not at all."""
-    (found,) = _faults(tmp_path, f"{GOOD}\n[serve]\n{table}\n")
-    assert found.startswith(fault)
-
-
-def test_without_certificates_clients_ask_on_loopback_only(tmp_path: Path) -> None:
-    """`insecure = true` holds for the places where clients ask too."""
-    text = GOOD.replace("tls = {", "# tls = {").replace("0.0.0.0", "127.0.0.1")
-    (found,) = _faults(tmp_path, f'insecure = true\n{text}\n[serve]\nclients = ["app"]\nlisten = "0.0.0.0:8443"\n')
-    assert "insecure = true is for loopback only, not for serve.listen 0.0.0.0:8443" in found
-
-
-@pytest.mark.parametrize(
-    ("table", "fault"),
-    [
-        ('listen = "0.0.0.0:7002"', "listen = '0.0.0.0:7002' and serve.listen = '0.0.0.0:7002' want the same port"),
-        ('listen = "127.0.0.1:7002"', "listen = '0.0.0.0:7002' and serve.listen = '127.0.0.1:7002' want the same port"),
-    ],
-)
-def test_two_servers_at_one_port(table: str, fault: str, tmp_path: Path) -> None:
-    """That is found when the file is read, and both keys are named; each free port is another one."""
-    (found,) = _faults(tmp_path, f'{GOOD}\n[serve]\nclients = ["app"]\n{table}\n')
-    assert found == f"the file: {fault}: give each its own"
-    free = '[serve]\nclients = ["app"]\nlisten = "127.0.0.1:0"\n'
-    assert _read(tmp_path, GOOD.replace("0.0.0.0:7002", "127.0.0.1:0") + free).serve is not None
-
-
-@pytest.mark.parametrize("kind", ["parties", "clients", "coordinators"])
-def test_kinds_of_receivers_are_no_names(kind: str, tmp_path: Path) -> None:
-    """Neither of the party itself nor of its clients: a rule for the kind would be one for the process."""
-    served = f'{GOOD}\n[serve]\nclients = ["{kind}"]\nlisten = "127.0.0.1:0"\n'
-    for text in (served, GOOD.replace('name = "feature-b"', f'name = "{kind}"')):
-        (found,) = _faults(tmp_path, text)
-        assert f"'{kind}' is no name for a process: in policies it means a kind of receivers" in found
 
 
 @pytest.mark.parametrize(
@@ -313,48 +310,48 @@ _SOURCES = ["$CLINIC_DB", "sqlite:", "s3://bank/tables/", "s3://bank/one.csv", "
 
 
 @pytest.mark.parametrize(
-    ("described", "named"),
+    ("described", "says", "permitted"),
     [
-        ('uri = "$CLINIC_DB"', "uri"),
-        ('uri = "sqlite:clinic.db"', "uri"),
-        ('path = "s3://bank/tables/a.parquet"', "path"),
-        ('path = ["a.csv", "s3://bank/one.csv"]', "path"),
-        ('endpoint_override = "https://minio:9000"\npath = "s3://bank/tables/a.csv"', "endpoint_override"),
+        *(
+            (described, rf"more/new\.toml: {named}: only tables_folder_sources of the party's file", False)
+            for described, named in [
+                ('uri = "$CLINIC_DB"', "uri"),
+                ('uri = "sqlite:clinic.db"', "uri"),
+                ('path = "s3://bank/tables/a.parquet"', "path"),
+                ('path = ["a.csv", "s3://bank/one.csv"]', "path"),
+                ('endpoint_override = "https://minio:9000"\npath = "s3://bank/tables/a.csv"', "endpoint_override"),
+            ]
+        ),
+        # what the party permits is no more than it says: a beginning of paths ends with a slash
+        *(
+            (described, says, True)
+            for described, says in [
+                ('uri = "$OTHER_DB"', r"permits '\$OTHER_DB'"),
+                ('uri = "sqlite:../clinic.db"', "must lie in this folder"),
+                ('uri = "sqlite:/srv/clinic.db"', "must lie in this folder"),
+                ('path = "s3://bank/tables-of-others/a.csv"', "permits 's3://bank/tables-of"),
+                ('path = "s3://bank/one.csv.gz"', "permits 's3://bank/one.csv.gz'"),
+                ('path = "s3://bank/tables/../a.csv"', "permits 's3://bank/tables/../a.csv'"),
+                ('path = ["s3://bank/tables/a.csv", "s3://other/b.csv"]', "permits 's3://other/b.csv'"),
+                (
+                    'endpoint_override = "https://minio:9001"\npath = "s3://bank/tables/a.csv"',
+                    "permits 'https://minio:9001'",
+                ),
+            ]
+        ),
     ],
 )
-def test_a_table_of_the_folder_names_nothing_else(described: str, named: str, tmp_path: Path) -> None:
+def test_a_table_of_the_folder_names_nothing_else(described: str, says: str, permitted: bool, tmp_path: Path) -> None:
     """Databases, variables of the environment and stores are for the party's own file to permit."""
     (tmp_path / "more").mkdir()
     table = "table = 'people'\n" if "uri" in described else ""
     (tmp_path / "more" / "new.toml").write_text(f'{described}\n{table}id = "record"\n', encoding="utf-8")
     plain = GOOD.replace('data = "data"', 'tables_folder = "more"')
-    with pytest.raises(ConfigError, match=rf"more/new\.toml: {named}: only tables_folder_sources of the party's file"):
-        _read(tmp_path, plain).table("new")
-    assert _read(tmp_path, plain.replace('"more"', f'"more"\ntables_folder_sources = {_SOURCES}')).table("new")
-
-
-@pytest.mark.parametrize(
-    ("described", "says"),
-    [
-        ('uri = "$OTHER_DB"', r"permits '\$OTHER_DB'"),
-        ('uri = "sqlite:../clinic.db"', "must lie in this folder"),
-        ('uri = "sqlite:/srv/clinic.db"', "must lie in this folder"),
-        ('path = "s3://bank/tables-of-others/a.csv"', "permits 's3://bank/tables-of"),
-        ('path = "s3://bank/one.csv.gz"', "permits 's3://bank/one.csv.gz'"),
-        ('path = "s3://bank/tables/../a.csv"', "permits 's3://bank/tables/../a.csv'"),
-        ('path = ["s3://bank/tables/a.csv", "s3://other/b.csv"]', "permits 's3://other/b.csv'"),
-        ('endpoint_override = "https://minio:9001"\npath = "s3://bank/tables/a.csv"', "permits 'https://minio:9001'"),
-    ],
-)
-def test_what_the_party_permits_is_no_more_than_it_says(described: str, says: str, tmp_path: Path) -> None:
-    """A beginning of paths ends with a slash."""
-    (tmp_path / "more").mkdir()
-    table = "table = 'people'\n" if "uri" in described else ""
-    (tmp_path / "more" / "new.toml").write_text(f'{described}\n{table}id = "record"\n', encoding="utf-8")
+    permits = plain.replace('"more"', f'"more"\ntables_folder_sources = {_SOURCES}')
     with pytest.raises(ConfigError, match=says):
-        _read(
-            tmp_path, GOOD.replace('data = "data"', f'tables_folder = "more"\ntables_folder_sources = {_SOURCES}')
-        ).table("new")
+        _read(tmp_path, permits if permitted else plain).table("new")
+    if not permitted:
+        assert _read(tmp_path, permits).table("new")
 
 
 def test_a_description_that_leads_out_of_the_folder(tmp_path: Path) -> None:

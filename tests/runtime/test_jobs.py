@@ -38,13 +38,19 @@ async def _at(federation: Federation, word: str, tree_messages: int = 1) -> None
     federation.hook = None
 
 
+async def _begun(folder: Path, word: str, times: int = 1) -> Federation:
+    """A federation whose job has come to a message of this kind."""
+    federation = Federation(folder, HERE.tables)
+    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
+    await _at(federation, word, times)
+    return federation
+
+
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("word", ["prepare", "gradients", "candidate_sums", "store_tree"])
 async def test_a_cancelled_job_is_gone_everywhere(word: str, tmp_path: Path) -> None:
     """Wherever it is cancelled: no progress, key or session stays."""
-    federation = Federation(tmp_path, HERE.tables)
-    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-    await _at(federation, word, 2)
+    federation = await _begun(tmp_path, word, 2)
     status = await federation.jobs.cancel("job")
     assert (status.state, status.error) == ("cancelled", "cancelled by an operator")
     for party, state in federation.states.items():
@@ -60,9 +66,7 @@ async def test_a_cancelled_job_is_gone_everywhere(word: str, tmp_path: Path) -> 
 
 async def test_a_job_that_publishes_is_not_cancelled(tmp_path: Path) -> None:
     """Its model is there in a moment; if publishing breaks off instead, cancelling takes what is not published."""
-    federation = Federation(tmp_path, HERE.tables)
-    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-    await _at(federation, "publish", 2)
+    federation = await _begun(tmp_path, "publish", 2)
     with pytest.raises(Conflict, match="job job is publishing its model"):
         await federation.jobs.cancel("job")
     federation.kill(PARTIES[0])
@@ -79,9 +83,7 @@ async def test_a_job_that_publishes_is_not_cancelled(tmp_path: Path) -> None:
 
 async def test_a_job_that_is_being_cancelled_is_not_resumed(tmp_path: Path) -> None:
     """Between the order to cancel and its end nobody can start the job again."""
-    federation = Federation(tmp_path, HERE.tables)
-    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-    await _at(federation, "store_tree", 2)
+    federation = await _begun(tmp_path, "store_tree", 2)
     cancelling = asyncio.ensure_future(federation.jobs.cancel("job"))
     for _ in range(200):
         with pytest.raises(Conflict, match="there is nothing to resume"):
@@ -92,9 +94,7 @@ async def test_a_job_that_is_being_cancelled_is_not_resumed(tmp_path: Path) -> N
 
 async def test_bad_input_on_the_way_back_costs_no_tree(tmp_path: Path) -> None:
     """A resume that meets a missing table says so and keeps what is stored; with the table back, the job goes on."""
-    federation = Federation(tmp_path, HERE.tables)
-    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-    await _at(federation, "begin_tree", 2)
+    federation = await _begun(tmp_path, "begin_tree", 2)
     federation.kill(PARTIES[1])
     assert (await federation.jobs.wait("job")).state == "interrupted"
     federation.start(PARTIES[1])
@@ -130,9 +130,7 @@ async def test_a_name_that_is_used_twice_mixes_nothing(tmp_path: Path) -> None:
 
 async def test_a_party_that_left_the_configuration_does_not_keep_its_jobs_alive(tmp_path: Path) -> None:
     """A job of a party that the coordinator does not know any more can be cancelled."""
-    federation = Federation(tmp_path, HERE.tables)
-    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-    await _at(federation, "store_tree", 2)
+    federation = await _begun(tmp_path, "store_tree", 2)
     del federation.jobs._parties.addresses[PARTIES[2]]
     assert (await federation.jobs.cancel("job")).state == "cancelled"
     assert list((federation.state(PARTIES[0]) / "jobs").iterdir()) == []
@@ -213,9 +211,7 @@ async def test_a_damaged_journal_hides_its_own_job_only(tmp_path: Path) -> None:
 
 async def test_cancelling_waits_for_nobody_who_is_away(tmp_path: Path) -> None:
     """With a party away a job is cancelled within seconds; that party forgets it when it is told later."""
-    federation = Federation(tmp_path, HERE.tables)
-    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-    await _at(federation, "store_tree", 4)
+    federation = await _begun(tmp_path, "store_tree", 4)
     federation.kill(PARTIES[1])
     start = asyncio.get_running_loop().time()
     cancelled = await federation.jobs.cancel("job")
@@ -254,9 +250,7 @@ async def test_a_finished_job_stays_finished(tmp_path: Path) -> None:
 
 async def test_a_running_job_cannot_be_resumed_beside_itself(tmp_path: Path) -> None:
     """While it runs, resuming is a conflict; another job runs beside it and both find the oracle's model."""
-    federation = Federation(tmp_path, HERE.tables)
-    federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
-    await _at(federation, "gradients")
+    federation = await _begun(tmp_path, "gradients")
     with pytest.raises(Conflict, match="job job is running: there is nothing to resume"):
         federation.jobs.resume("job")
     second = await federation.train(JOB, "second")

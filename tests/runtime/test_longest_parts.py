@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from google.protobuf.message import Message
 
-from tests.certificates import role_of
+from tests.certificates import certified
 from tests.masked import longest_parts as masked
 from tests.pivodl import longest_parts as pivodl
+from tests.sockets import dialling, listening
 from tests.splitnn import longest_parts as splitnn
 from treetap.additive.sums.key_holder import block_size
 from treetap.additive.sums.masked_sums import CALL_BYTES
-from treetap.commands.certs.authority import create_authority, issue
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES as WORDS_BYTES
 from treetap.lattice.histogram_scheme import NONCE_BYTES, commitment, self_test
 from treetap.lattice.parameters import MOST_KEY_BYTES, PRIME_BITS, TOTAL_BITS
@@ -257,25 +257,22 @@ class _Sink(exchange_pb2_grpc.ExchangeServicer):
 @pytest.fixture(scope="module")
 def longest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """Every kind's parts, sent to a server: kind → bytes of the longest that came."""
-    folder, sink = tmp_path_factory.mktemp("certs"), _Sink()
-    create_authority(folder)
-    ends = {name: issue(folder, name, role_of(name), hosts=["127.0.0.1"], days=2) for name in ("here", "there")}
+    sink = _Sink()
+    ends = certified(tmp_path_factory.mktemp("certs"), "here", "there", hosts=["127.0.0.1"], days=2)
 
     async def main() -> None:
-        server, credentials = rpc.server(Callers("there", ends["there"]))
-        exchange_pb2_grpc.add_ExchangeServicer_to_server(sink, server)
-        to = Address("there", f"127.0.0.1:{rpc.bind(server, credentials, '127.0.0.1:0')}")
-        await server.start()
-        dialer = rpc.GrpcDialer(ends["here"])
-        try:
+        async with (
+            listening(
+                Callers("there", ends["there"]),
+                lambda server, _: exchange_pb2_grpc.add_ExchangeServicer_to_server(sink, server),
+            ) as there,
+            dialling(ends["here"]) as dialer,
+        ):
             for kind, bodies in PARTS.items():
                 for body in bodies():
                     head = exchange_pb2.PeerMessage(job="j" * 64, attempt=2**31, round=2**31, stage=2**31, part=2**31)
                     whole = filled(head, kind, body.body if isinstance(body, CountedBody) else body)
-                    await dialer.deliver(to, whole.SerializeToString())
-        finally:
-            await dialer.close()
-            await server.stop(None)
+                    await dialer.deliver(Address("there", there), whole.SerializeToString())
 
     asyncio.run(main())
     return sink.longest

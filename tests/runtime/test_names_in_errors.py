@@ -11,18 +11,24 @@ import errno
 import http.client
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tests.certificates import role_of
 from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, Message
+from tests.sockets import dialling, listening
 from tests.worlds import spec
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.errors import DataError, Interrupted, Silent, TreetapError, Unreachable
+from treetap.coordinator.config import CoordinatorConfig
+from treetap.errors import ConfigError, DataError, Interrupted, Silent, TreetapError, Unreachable
+from treetap.lab.experiment.file_tables import OutputTable
 from treetap.models.store import read_job
+from treetap.party import config as party_config
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.context import StepContext
 from treetap.party.runtime.steps import disk_faults
@@ -31,9 +37,9 @@ from treetap.party.serving.registry import OwnPaths, ServedModels
 from treetap.party.setup.steps import bin_features
 from treetap.process.config import TlsConfig
 from treetap.protocols.prediction import predict_request
+from treetap.strict import faults_of
 from treetap.tables.reading import read_ids
 from treetap.trees.binning import BinnedTable
-from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.ports import Address
 from treetap.wire.tls import TlsFiles
@@ -161,24 +167,23 @@ async def test_no_path_leaves_over_grpc(tmp_path: Path, caplog: pytest.LogCaptur
 
     with caplog.at_level(logging.WARNING):
         callers = Callers(PARTY, config.transport(), OwnPaths(config))
-        server, credentials = rpc.server(callers)
-        register(server, callers, _Failing([fault for fault in faults.values() for _ in range(2)]))
-        to = Address(PARTY, f"127.0.0.1:{rpc.bind(server, credentials, '127.0.0.1:0')}")
-        await server.start()
+        failing = _Failing([fault for fault in faults.values() for _ in range(2)])
         files = {n: TlsFiles(certs / "ca.crt", certs / f"{n}.crt", certs / f"{n}.key") for n in ("peer", "coordinator")}
-        dialers = {name: rpc.GrpcDialer(each) for name, each in files.items()}
-        for told, fault in faults.items():
-            with pytest.raises(type(fault)) as heard:
-                async for _ in dialers["coordinator"].step(to, control_pb2.StepRequest(job="j")):
-                    pass
-            assert str(heard.value) == told
-            with pytest.raises(type(fault)) as heard:
-                await dialers["peer"].deliver(to, exchange_pb2.PeerMessage(job="j").SerializeToString())
-            assert str(heard.value) == told
-            assert str(tmp_path / "st'ate") not in told
-        for each in dialers.values():
-            await each.close()
-        await server.stop(None)
+        async with (
+            listening(callers, partial(register, port=failing)) as address,
+            dialling(files["coordinator"]) as coordinator,
+            dialling(files["peer"]) as peer,
+        ):
+            to = Address(PARTY, address)
+            for told, fault in faults.items():
+                with pytest.raises(type(fault)) as heard:
+                    async for _ in coordinator.step(to, control_pb2.StepRequest(job="j")):
+                        pass
+                assert str(heard.value) == told
+                with pytest.raises(type(fault)) as heard:
+                    await peer.deliver(to, exchange_pb2.PeerMessage(job="j").SerializeToString())
+                assert str(heard.value) == told
+                assert str(tmp_path / "st'ate") not in told
     assert [fault for fault in faults.values() if str(fault) not in caplog.text] == []
 
 
@@ -219,3 +224,60 @@ def test_no_path_leaves_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for told, heard in zip(faults, asyncio.run(main()), strict=True):
         assert told in heard
         assert str(tmp_path) not in heard
+
+
+# ---- Errors of files show what was written, but for what may be a password in an address
+
+
+SECRET = "HUNTER2"
+_TLS = '[tls]\nca = "a"\ncertificate = "b"\nkey = "c"\n'
+_USER = f"bob:{SECRET}@host"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'listen = "{_USER}:1"',
+        f'metrics = "http://{_USER}:1/x"',
+        f'workers = "http://{_USER}"',
+        f'engine = "ray://{_USER}:1"',
+        f'insecure = "{_USER}"',
+        f'tables = "postgres://{_USER}"',
+        f'tables_folder_sources = ["https://{_USER}"]',
+        f'tables_folder_sources = "https://{_USER}"',
+        f'[cluster]\naddress = "ray://{_USER}:1"',
+        f'[tables.t]\nid = "i"\npath = "postgresql://{_USER}/records"',
+        f'[tables.t]\nid = "i"\npath = ["a.csv", "http://{_USER}/b.csv"]',
+        f'[tables.t]\nid = "i"\npath = "s3://KEY:{SECRET}@bucket/a.csv"',
+        f'[tables.t]\nid = "i"\ntable = "x"\nuri = "postgresql://{_USER}/records"',
+        f'[tables.t]\nid = "i"\npath = "s3://b/k"\nendpoint_override = "http://{_USER}"',
+        f'[tables.t]\nid = "i"\npath = "a.csv"\nencode = "{_USER}"',
+    ],
+)
+def test_a_partys_file(text: str, tmp_path: Path) -> None:
+    """Wherever the address stands by mistake."""
+    above, below = (text, "") if not text.startswith("[") else ("", text)
+    content = f'name = "bank"\nstate = "s"\n{above}\n{_TLS}{below}\n'
+    (tmp_path / "party.toml").write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError) as failure:
+        party_config.read(tmp_path / "party.toml")
+    assert SECRET not in str(failure.value)
+
+
+def test_a_coordinators_file(tmp_path: Path) -> None:
+    """An address of a party."""
+    content = f'state = "s"\n{_TLS}[parties]\nshop = "{_USER}:1"\n'
+    (tmp_path / "coordinator.toml").write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"parties\.shop: an address is host:port, without a user") as failure:
+        CoordinatorConfig.from_file(tmp_path / "coordinator.toml")
+    assert SECRET not in str(failure.value)
+
+
+@pytest.mark.parametrize("address", ["http://{}:5000", "ftp://{}", "postgresql://{}/db", "{}:5000", "http:/{}:5000"])
+def test_an_experiments_tracking_server(address: str) -> None:
+    """With a password it is refused, and not shown."""
+    with pytest.raises(ValidationError) as failure:
+        OutputTable(mlflow=address.format(_USER))
+    (fault,) = faults_of(failure.value, OutputTable)
+    assert fault.startswith("mlflow: ")
+    assert SECRET not in fault

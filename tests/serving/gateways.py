@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from treetap.metrics import ProcessMetrics
 from treetap.ops.gateway.config import GatewayConfig
-from treetap.ops.gateway.http import GatewayMetrics, listening
+from treetap.ops.gateway.http import listening
 from treetap.party.config import PartyConfig
 from treetap.party.runtime.metrics import PartyMetrics
 from treetap.party.server.services import ScoringServer
@@ -26,7 +27,7 @@ async def behind_gateway(config: PartyConfig, models: ServedModels | None = None
     party = {"name": config.name, "address": models.address}
     given = {"listen": "127.0.0.1:0", "party": party, **({} if "tls" in keys else {"insecure": True}), **keys}
     try:
-        async with listening(GatewayConfig.model_validate(given), GatewayMetrics(GATEWAY)) as address:
+        async with listening(GatewayConfig.model_validate(given), ProcessMetrics("gateway", GATEWAY)) as address:
             yield address
     finally:
         await server.close(0)

@@ -25,6 +25,7 @@ from treetap.wire.v2 import serving_pb2, serving_pb2_grpc
 
 pytest.importorskip("aiohttp", reason="a gateway needs the extra serve")
 from tests.serving.gateways import GATEWAY, SERVED, behind_gateway
+from treetap.metrics import ProcessMetrics
 from treetap.ops.gateway import http
 from treetap.ops.gateway.config import GatewayConfig
 
@@ -120,7 +121,7 @@ async def test_a_party_that_is_away(tmp_path: Path) -> None:
     await server.close(0)
     party = {"name": "bank", "address": models.address}
     given = GatewayConfig.model_validate({"listen": "127.0.0.1:0", "insecure": True, "party": party})
-    metrics = http.GatewayMetrics(GATEWAY)
+    metrics = ProcessMetrics("gateway", GATEWAY)
     async with http.listening(given, metrics) as address:
         for method, path, body in (("GET", "/v1/model", ""), ("POST", "/v1/predict", '{"ids": ["1"]}')):
             status, problem = await asyncio.to_thread(_ask, address, method, path, body)

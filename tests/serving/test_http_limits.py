@@ -1,8 +1,12 @@
-"""HTTP: shares of addresses and certificates in its connections, and the names under which it is asked."""
+"""HTTP: limits of its connections and bodies.
+
+Shares of addresses and certificates in its connections, and the names under which it is asked.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import ssl
 from collections.abc import AsyncIterator
@@ -10,22 +14,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from tests.certificates import namesake, role_of
 from tests.serving.gateways import GATEWAY, SERVED, behind_gateway
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import ConfigError
-from treetap.party.config import PartyConfig
-from treetap.process.config import TlsConfig
-from treetap.strict import load
-from treetap.wire.ports import Role
-
-pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
-from aiohttp import web
-
 from treetap.ops.gateway import http_connections
 from treetap.ops.gateway.config import GatewayConfig
 from treetap.ops.gateway.http import HttpScoring
+from treetap.party.config import PartyConfig
+from treetap.process.config import TlsConfig
+from treetap.wire.ports import Role
+
+pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
+
 
 pytestmark = pytest.mark.real_time
 
@@ -260,17 +263,6 @@ async def test_the_certificate_names_the_hosts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ['proxies = ["10.0.0.1/8"]', 'proxies = ["proxy"]', 'hosts = ["https://bank"]', "handshakes = 0"]
-)
-def test_limits_that_cannot_be(line: str, tmp_path: Path) -> None:
-    """The field is named."""
-    path = tmp_path / "gateway.toml"
-    path.write_text(f'listen = "localhost:0"\ninsecure = true\n{line}\n{ASKED}')
-    with pytest.raises(ConfigError, match=rf"  {line.split(maxsplit=1)[0]}"):
-        GatewayConfig.from_file(path)
-
-
-@pytest.mark.parametrize(
     ("text", "fault"),
     [
         (f'listen = "0.0.0.0:1"\nplain_http = true\ntls = {TLS}\n{ASKED}', "plain_http = true is for loopback only"),
@@ -278,6 +270,15 @@ def test_limits_that_cannot_be(line: str, tmp_path: Path) -> None:
         (f'listen = "h:1"\ntls = {TLS}', "party: is missing"),
         (f'listen = "h:1"\ntls = {TLS}\nparty = {{ name = "bank" }}', "party.address: is missing"),
         (f'listen = "h:1"\ntls = {TLS}\nstate = "s"\n{ASKED}', "state: unknown key"),
+        *(
+            (f'listen = "localhost:0"\ninsecure = true\n{line}\n{ASKED}', f"  {line.split(maxsplit=1)[0]}")
+            for line in (
+                'proxies = ["10.0.0.1/8"]',
+                'proxies = ["proxy"]',
+                'hosts = ["https://bank"]',
+                "handshakes = 0",
+            )
+        ),
     ],
 )
 def test_a_gateways_file_that_cannot_be(text: str, fault: str, tmp_path: Path) -> None:
@@ -287,10 +288,102 @@ def test_a_gateways_file_that_cannot_be(text: str, fault: str, tmp_path: Path) -
         GatewayConfig.from_file(tmp_path / "gateway.toml")
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:9464", "10.0.0.5:9464", "[::]:9464"])
-def test_metrics_without_certificates_stay_on_loopback(address: str, tmp_path: Path) -> None:
-    """`insecure` is for loopback in every socket."""
-    path = tmp_path / "party.toml"
-    path.write_text(f'name = "bank"\nstate = "s"\ninsecure = true\nmetrics = "{address}"\n')
-    with pytest.raises(ConfigError, match="insecure = true is for loopback only, not for metrics"):
-        load(path, PartyConfig)
+# ---- Bodies over HTTP: a client has four in memory at once, none is longer than its ids may be
+
+
+pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
+
+
+BODY = json.dumps({"ids": ["1"]}).encode()
+
+
+@asynccontextmanager
+async def _with_bodies(folder: Path, **gateway: object) -> AsyncIterator[int]:
+    """The port of a gateway's HTTP endpoint without certificates, for two clients. `gateway`: keys of its file."""
+    settings = {"clients": ["app", "batch"], **SERVED}
+    config = PartyConfig.model_validate(
+        {"name": "bank", "state": folder / "state", "serve": settings, "insecure": True}
+    )
+    async with behind_gateway(config, **gateway) as address:
+        yield int(address.rpartition(":")[2])
+
+
+class _Request:
+    """A request for predictions whose body may come in pieces."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self.writer = reader, writer
+
+    @classmethod
+    async def to(cls, port: int, body: bytes, client: str = "app", size: int | None = None, more: str = "") -> _Request:
+        made = cls(*await asyncio.open_connection("127.0.0.1", port))
+        head = f"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\ntreetap-name: {client}\r\n{more}"
+        length = f"Content-Type: application/json\r\nContent-Length: {len(body) if size is None else size}\r\n\r\n"
+        made.writer.write((head + length).encode() + body)
+        return made
+
+    async def status(self, within_s: float = 5) -> int:
+        async with asyncio.timeout(within_s):
+            return int((await self._reader.readline()).split()[1])
+
+
+@pytest.mark.second_tier
+async def test_a_client_has_four_bodies_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fifth waits until one is read, and is turned away if none is; another client's is read at once."""
+
+    async with _with_bodies(tmp_path) as port:
+        slow = [await _Request.to(port, BODY[:5], size=len(BODY)) for _ in range(http_connections.AT_ONCE)]
+        await asyncio.sleep(0.1)
+        fifth = await _Request.to(port, BODY)
+        with pytest.raises(TimeoutError):
+            await fifth.status(0.2)
+        assert await (await _Request.to(port, BODY, "batch")).status() == 503
+        slow[0].writer.write(BODY[5:])
+        assert await slow[0].status() == await fifth.status() == 503
+        slow.append(await _Request.to(port, BODY[:5], size=len(BODY)))
+        await asyncio.sleep(0.1)
+        monkeypatch.setattr(http_connections, "SLOWEST_S", 0.1)
+        assert await (await _Request.to(port, BODY)).status() == 429
+        for each in slow:
+            each.writer.close()
+
+
+@pytest.mark.parametrize(("beyond", "status"), [(0, 503), (1, 413)])
+@pytest.mark.parametrize("told", [True, False], ids=["length", "chunks"])
+async def test_a_body_is_as_long_as_its_ids_may_be(beyond: int, status: int, told: bool, tmp_path: Path) -> None:
+    """Two ids in escapes of twelve bytes a character fit."""
+    ids = ["\U0001f600" * http_connections.ID_CHARACTERS] * 2
+    body = json.dumps({"ids": ids}).encode()
+    longest = http_connections.longest_body(2)
+    assert len(body) < longest < http_connections.MOST_BODY
+    body = body.ljust(longest + beyond)
+
+    async with _with_bodies(tmp_path, most_ids=2) as port:
+        if told:
+            request = await _Request.to(port, body)
+        else:
+            request = _Request(*await asyncio.open_connection("127.0.0.1", port))
+            head = "POST /v1/predict HTTP/1.1\r\nHost: localhost\r\ntreetap-name: app\r\n"
+            kind = "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            request.writer.write(f"{head}{kind}{len(body):x}\r\n".encode() + body + b"\r\n0\r\n\r\n")
+        assert await request.status() == status
+
+
+def test_the_longest_body_has_a_limit() -> None:
+    """Many ids are rarely long."""
+    assert http_connections.longest_body(10_000) == http_connections.MOST_BODY
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        ("Content-Encoding: gzip\r\n", 415),
+        ("X: " + "x" * 3000 + "\r\n", 400),
+        ("".join(f"X-{number}: x\r\n" for number in range(40)), 400),
+    ],
+    ids=["compressed", "long field", "many fields"],
+)
+async def test_what_would_take_more_than_it_says(more: str, status: int, tmp_path: Path) -> None:
+    """Compressed bodies and large heads are refused."""
+    async with _with_bodies(tmp_path) as port:
+        assert await (await _Request.to(port, BODY, more=more)).status() == status

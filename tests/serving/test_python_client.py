@@ -23,7 +23,7 @@ import pytest
 from cryptography import x509
 
 import treetap
-from tests.certificates import dns_of, role_of
+from tests.certificates import certified, dns_of, role_of
 from tests.serving.gateways import GATEWAY, SERVED, behind_gateway
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import revoke
@@ -44,11 +44,8 @@ NEW_HOSTS = ("scores.example:8443", "192.0.2.7")
 def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Certificates of a party and of its gateway, which has no host's name, and of a client."""
     folder = tmp_path_factory.mktemp("client") / "certs"
-    create_authority(folder)
+    certified(folder, HOLDER, GATEWAY, "app")
     revoke(folder)
-    for name in (HOLDER, GATEWAY):
-        issue(folder, name, role_of(name))
-    issue(folder, "app", Role.CLIENT)
     return folder
 
 

@@ -15,7 +15,7 @@ from tests.certificates import role_of
 from tests.system.federations import settings
 from tests.worlds import PARTIES, spec, world
 from treetap.commands.certs import requests
-from treetap.commands.certs.installing import install
+from treetap.commands.certs.requests import install
 from treetap.errors import ConfigError, Refused, TreetapError, UnknownJob
 from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.agreement import job_digest, named

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.command import treetap
+from tests.sockets import dialling
 from tests.system.federations import settings
 from tests.worlds import spec, world
 from treetap.commands.jobs.client import Operator, OperatorConfig
@@ -42,12 +43,8 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
 
 def _status(to: Address, transport: Insecure | TlsFiles) -> None:
     async def main() -> None:
-        dialer = rpc.GrpcDialer(transport)
-        try:
-            async with dialer.jobs(to) as stub:
-                _ = [page async for page in stub.Status(jobs_pb2.StatusRequest(), timeout=10)]
-        finally:
-            await dialer.close()
+        async with dialling(transport) as dialer, dialer.jobs(to) as stub:
+            _ = [page async for page in stub.Status(jobs_pb2.StatusRequest(), timeout=10)]
 
     asyncio.run(main())
 
@@ -107,18 +104,3 @@ def test_plain_text_never_leaves_the_host(tmp_path: Path) -> None:
         asyncio.run(bind())
     with pytest.raises(BadInput, match=r"bank at 10\.0\.0\.7:7101: insecure = true is for loopback only"):
         _status(Address("bank", "10.0.0.7:7101"), Insecure("operator"))
-
-
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        ({}, r"\[tls\] is missing"),
-        ({"insecure": True, "tls": {"ca": "a", "certificate": "b", "key": "c"}}, "exclude each other"),
-    ],
-)
-def test_it_is_one_or_the_other(tmp_path: Path, more: dict[str, object], says: str) -> None:
-    """No file goes without certificates by leaving something out, none has both."""
-    path = tmp_path / "party.toml"
-    path.write_text(to_toml({"name": "bank", "state": "s", **more}))
-    with pytest.raises(ConfigError, match=says):
-        party_config.read(path)

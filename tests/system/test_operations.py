@@ -17,6 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.certificates import dns_of
+from tests.sockets import dialling
 from tests.system.federations import ended, settings, until
 from tests.worlds import PARTIES, spec, world
 from treetap.errors import Refused
@@ -25,7 +26,6 @@ from treetap.ops.doctor.connections import check_metrics
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address
-from treetap.wire.rpc import GrpcDialer
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import control_pb2, jobs_pb2, setup_pb2
 
@@ -45,12 +45,9 @@ def _refused_step(federation: LocalFederation) -> None:
     request = filled(control_pb2.StepRequest(job="none", attempt=1), "prepare", setup_pb2.Prepare(spec=SPEC))
 
     async def main() -> None:
-        dialer = GrpcDialer(tls)
-        try:
+        async with dialling(tls) as dialer:
             async for _ in dialer.step(Address("feature-c", federation.addresses["feature-c"]), request):
                 pass
-        finally:
-            await dialer.close()
 
     with pytest.raises(Refused):
         asyncio.run(main())

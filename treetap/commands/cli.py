@@ -145,7 +145,7 @@ class Commands(LazyGroup):
             "wait.",
             PARTY,
         ),
-        "model": Row("treetap.commands.model.cli", "Published models in a party's own state folder.", JOBS),
+        "model": Row("treetap.commands.accounts", "Published models in a party's own state folder.", JOBS),
         "leakage": Row(
             "treetap.commands.accounts",
             "Show what others can read of this party's labels, or of its ids: also while a job trains.",

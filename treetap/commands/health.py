@@ -131,13 +131,13 @@ def ask(to: Address, transport: Transport, seconds: float) -> None:
         ConfigError: our own certificate or key cannot be used.
         Interrupted: it does not answer within `seconds`, shows another name, or reports that it does not serve.
     """
-    from treetap.wire.probe import examine, look, say_hello
+    from treetap.wire.probe import examine, say_hello
 
     transport.check(None)
     if to.role in (Role.RELAY, Role.GATEWAY):
         if isinstance(transport, Insecure):
             raise BadInput(f"{to.name} is asked with certificates alone: say GET http://{to.location}/healthz instead")
-        if not (seen := look(to, transport, seconds)).trusted:
+        if not (seen := examine(to, transport, seconds, further=False)).trusted:
             raise Unreachable(seen.line)
         return
     try:

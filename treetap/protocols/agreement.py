@@ -147,7 +147,8 @@ def named(request: Asked) -> Asked:
 def to_draft(request: Request) -> jobs_pb2.DraftRequest:
     """The request for a draft."""
     field = next(one.name for one in jobs_pb2.DraftRequest.DESCRIPTOR.fields if one.message_type is request.DESCRIPTOR)
-    return jobs_pb2.DraftRequest(**{field: request})
+    given: dict[str, Any] = {field: request}
+    return jobs_pb2.DraftRequest(**given)
 
 
 def checked(request: Request, drafted: jobs_pb2.Drafted) -> Opening:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from urllib.parse import quote
 
 import grpc
@@ -189,32 +189,25 @@ def details_of(text: str) -> str:
     return kept if kept == text else f"{kept} …"
 
 
-class answering:
-    """Wraps the answer to a call: an error ends it with the status that fits, and its class is sent along.
+@asynccontextmanager
+async def answering(context: grpc.aio.ServicerContext[object, object], callers: Callers) -> AsyncIterator[None]:
+    """Wrap the answer to a call: an error ends it with the status that fits, and its class is sent along.
 
     An error that treetap did not foresee is logged here and reported to the caller as a defect, without its text, which
     might hold data. The log has a message as it is, the caller as `callers` lets it out.
     """
-
-    def __init__(self, context: grpc.aio.ServicerContext[object, object], callers: Callers) -> None:
-        self._context, self._callers = context, callers
-
-    async def __aenter__(self) -> None:
-        pass
-
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, errors.TreetapError):
-            log.warning("refused: %s: %s", type(error).__name__, error)
-        elif isinstance(error, Exception):
-            log.error("a defect", exc_info=error)
-            error = errors.Defect(f"{self._callers.own} met a defect ({type(error).__name__}): its log has the details")
-        else:
-            return
-        metadata = ((ERROR_KEY, type(error).__name__),)
-        details = details_of(self._callers.outward(str(error)[: 4 * LONGEST_DETAILS]))  # no search through megabytes
-        await self._context.abort(code_of(error), details, trailing_metadata=metadata)
+    try:
+        yield
+        return
+    except errors.TreetapError as fault:
+        log.warning("refused: %s: %s", type(fault).__name__, fault)
+        told = fault
+    except Exception as defect:
+        log.error("a defect", exc_info=defect)
+        told = errors.Defect(f"{callers.own} met a defect ({type(defect).__name__}): its log has the details")
+    metadata = ((ERROR_KEY, type(told).__name__),)
+    details = details_of(callers.outward(str(told)[: 4 * LONGEST_DETAILS]))  # no search through megabytes
+    await context.abort(code_of(told), details, trailing_metadata=metadata)
 
 
 def error_of(failure: grpc.aio.AioRpcError, who: str) -> errors.TreetapError:

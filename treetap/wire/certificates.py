@@ -61,23 +61,15 @@ class Phrase(Hashable, Protocol):
         """The passphrase; ConfigError, which begins with `field`, where it cannot be had."""
 
 
-@dataclass(frozen=True, repr=False)
-class OpenedKey:
-    """A private key, and the passphrase under which its file has it; empty for none."""
-
-    key: PrivateKeyTypes
-    phrase: bytes = b""
-
-
-def open_key(path: Path, passphrase: Phrase | None = None) -> OpenedKey:
-    """The private key of a PEM file.
+def open_key(path: Path, passphrase: Phrase | None = None) -> tuple[PrivateKeyTypes, bytes]:
+    """The private key of a PEM file, and the passphrase under which the file has it; empty for none.
 
     A passphrase is read once for each content of the file and kept in memory, as the key is: what signs reads keys
     anew each time. Raises ConfigError.
     """
     content = read_file(path)
     try:
-        opened = OpenedKey(serialization.load_pem_private_key(content, password=None))
+        opened = serialization.load_pem_private_key(content, password=None)
     except TypeError:
         if passphrase is None:
             raise ConfigError(
@@ -91,7 +83,7 @@ def open_key(path: Path, passphrase: Phrase | None = None) -> OpenedKey:
         raise ConfigError(
             f"{path}: the key has no passphrase; encrypt it (openssl pkey -aes256), or leave passphrase out"
         )
-    return opened
+    return opened, b""
 
 
 def is_encrypted(path: Path) -> bool:
@@ -106,17 +98,17 @@ def is_encrypted(path: Path) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _opened(content: bytes, path: Path, passphrase: Phrase) -> OpenedKey:
+def _opened(content: bytes, path: Path, passphrase: Phrase) -> tuple[PrivateKeyTypes, bytes]:
     phrase = passphrase.phrase(f"{path}: its passphrase")
     try:
-        return OpenedKey(serialization.load_pem_private_key(content, phrase), phrase)
+        return serialization.load_pem_private_key(content, phrase), phrase
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise ConfigError(f"{path}: the passphrase does not open this key, or the file is damaged") from None
 
 
 def read_key(path: Path, passphrase: Phrase | None = None) -> PrivateKeyTypes:
     """The private key of a PEM file. Raises ConfigError, also for one under a passphrase that comes from nowhere."""
-    return open_key(path, passphrase).key
+    return open_key(path, passphrase)[0]
 
 
 def key_pem(key: PrivateKeyTypes, phrase: bytes = b"") -> bytes:

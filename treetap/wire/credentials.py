@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import ssl
 import threading
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -28,13 +29,8 @@ _Stamp = tuple[int, int, int, int] | None
 _Seen = tuple[_Stamp, ...]
 
 
-@dataclass(frozen=True)
-class _Failed:
-    """A try that did not succeed: how the files looked, when to try again (seconds of the monotonic clock), and why."""
-
-    seen: _Seen
-    again: float
-    reason: str
+#: A try that did not succeed: how the files looked, when to try again (seconds of the monotonic clock), and why.
+_Failed = tuple[_Seen, float, str]
 
 
 @dataclass(frozen=True)
@@ -108,7 +104,7 @@ class CredentialSource:
             seen, failed = self._look(), self._failed
             if failed is None and seen == self._seen:
                 return self._now
-            if failed is not None and seen == failed.seen and monotonic() < failed.again:
+            if failed is not None and seen == failed[0] and monotonic() < failed[1]:
                 return self._now
             begun = monotonic()
             try:
@@ -119,8 +115,8 @@ class CredentialSource:
             except ConfigError as fault:
                 ended = monotonic()
                 again = ended + max(AGAIN_S, (ended - begun) / _SHARE)  # a command for a passphrase may be slow
-                self._failed = _Failed(seen, again, str(fault))
-                if failed is None or failed.reason != str(fault):
+                self._failed = seen, again, str(fault)
+                if failed is None or failed[2] != str(fault):
                     log.warning("changed TLS files cannot be used, those read before stay in force: %s", fault)
                 self._revoke()
             else:
@@ -175,3 +171,36 @@ def _stamp(path: str) -> _Stamp:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
+
+
+class Secured:
+    """TLS of Python's `ssl` at a server that is not gRPC's: a gateway's HTTP, and a relay's registrations.
+
+    With the process's certificate, for clients with a certificate of the same authority.
+
+    Args:
+        what: the server, for the log.
+        files: the process's own.
+    """
+
+    def __init__(self, what: str, files: TlsFiles) -> None:
+        self._what, self._files, self.credentials = what, files, CredentialSource(files)
+        self._now, self._context = self.credentials.now(), self._made()
+
+    def context(self) -> ssl.SSLContext:
+        """For one more connection, by the files as they are now."""
+        now = self.credentials.now()
+        if (now.ca, now.certificate, now.key) != (self._now.ca, self._now.certificate, self._now.key):
+            try:
+                self._now, self._context = now, self._made()
+            except (OSError, ConfigError) as fault:  # they change at this moment
+                log.warning("%s: changed TLS files cannot be used yet: %s", self._what, fault)
+        return self._context
+
+    def _made(self) -> ssl.SSLContext:
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._files.load_into(made)
+        made.load_verify_locations(self._files.ca)
+        made.verify_mode = ssl.CERT_REQUIRED
+        return made

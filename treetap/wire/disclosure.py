@@ -13,7 +13,6 @@ from functools import cache
 from typing import NamedTuple, cast
 
 from google.protobuf.descriptor import Descriptor, EnumValueDescriptor, FieldDescriptor, FileDescriptor
-from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from google.protobuf.message import Message
 
 from treetap.errors import Malformed
@@ -50,7 +49,6 @@ class DisclosureRow(NamedTuple):
     message: str  # full name
     field: str
     disclosure: str  # name of the class
-    comment: str  # the field's comment in the .proto file, on one line
 
 
 def class_of(field: FieldDescriptor) -> int:
@@ -81,22 +79,17 @@ def bytes_by_class_of(serialised: bytes, message_type: type[Message]) -> dict[st
     return counts
 
 
-def disclosure_table(files: Iterable[FileDescriptor], sources: FileDescriptorSet | None = None) -> list[DisclosureRow]:
-    """One row for each field of each message of ``files``, in the order of the .proto files.
-
-    Generated Python code carries no comments: they come from ``sources``, the output of
-    ``protoc --include_source_info --descriptor_set_out``; without it every comment is empty.
-    """
-    comments = _comments(sources) if sources is not None else {}
-    return [
-        DisclosureRow(
-            message.full_name,
-            field.name,
-            reveals_pb2.Disclosure.Name(reveals_pb2.Disclosure.ValueType(class_of(field))),
-            comments.get(field.full_name, ""),
-        )
-        for message, field in _fields(files)
-    ]
+def disclosure_table(files: Iterable[FileDescriptor]) -> Iterator[DisclosureRow]:
+    """One row for each field of each message of ``files``, in the order of the .proto files."""
+    pending = [message for file in files for message in file.message_types_by_name.values()]
+    while pending:
+        message = pending.pop(0)
+        if message.GetOptions().map_entry:  # made by the compiler; its class is the map's
+            continue
+        for field in message.fields:
+            disclosure = reveals_pb2.Disclosure.Name(reveals_pb2.Disclosure.ValueType(class_of(field)))
+            yield DisclosureRow(message.full_name, field.name, disclosure)
+        pending[:0] = message.nested_types
 
 
 def classes_within(message: Descriptor) -> frozenset[str]:
@@ -115,25 +108,6 @@ def classes_within(message: Descriptor) -> frozenset[str]:
 def own_classes(message: Descriptor) -> frozenset[str]:
     """The classes of a message's own fields, those of the messages within left out."""
     return frozenset(disclosure for disclosure, _ in _plan(message).values() if disclosure is not None)
-
-
-def undeclared(files: Iterable[FileDescriptor]) -> list[str]:
-    """Full names of the fields of ``files`` that declare no disclosure class."""
-    return [field.full_name for _, field in _fields(files) if class_of(field) == reveals_pb2.DISCLOSURE_UNSPECIFIED]
-
-
-def _fields(files: Iterable[FileDescriptor]) -> Iterator[tuple[Descriptor, FieldDescriptor]]:
-    def below(message: Descriptor) -> Iterator[tuple[Descriptor, FieldDescriptor]]:
-        if message.GetOptions().map_entry:  # made by the compiler; its class is the map's
-            return
-        for field in message.fields:
-            yield message, field
-        for nested in message.nested_types:
-            yield from below(nested)
-
-    for file in files:
-        for message in file.message_types_by_name.values():
-            yield from below(message)
 
 
 @cache
@@ -185,29 +159,6 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
     raise Malformed(f"a number of the message is cut or too long at byte {at}")
-
-
-def _comments(sources: FileDescriptorSet) -> dict[str, str]:
-    """Full name of a field → its comment. Paths of source locations are those of descriptor.proto."""
-    comments: dict[str, str] = {}
-    for file in sources.file:
-        texts = {
-            tuple(place.path): " ".join((place.leading_comments or place.trailing_comments).split())
-            for place in file.source_code_info.location
-        }
-        for k, message in enumerate(file.message_type):
-            comments.update(_field_comments(message, file.package, (file.MESSAGE_TYPE_FIELD_NUMBER, k), texts))
-    return comments
-
-
-def _field_comments(
-    message: DescriptorProto, scope: str, path: tuple[int, ...], texts: dict[tuple[int, ...], str]
-) -> Iterator[tuple[str, str]]:
-    name = f"{scope}.{message.name}"
-    for k, field in enumerate(message.field):
-        yield f"{name}.{field.name}", texts.get((*path, DescriptorProto.FIELD_FIELD_NUMBER, k), "")
-    for k, nested in enumerate(message.nested_type):
-        yield from _field_comments(nested, name, (*path, DescriptorProto.NESTED_TYPE_FIELD_NUMBER, k), texts)
 
 
 class ByteCounts:

@@ -59,35 +59,29 @@ class Diagnosis:
     own: bool = False
 
 
-def examine(to: Address, tls: TlsFiles, timeout: float = 3.0) -> Diagnosis:
+def examine(to: Address, tls: TlsFiles, timeout: float = 3.0, *, further: bool = True) -> Diagnosis:
     """The cause why a process could not be reached at its location (``host:port``), and the remedy.
 
     Takes ``timeout`` seconds at most (a name look-up that hangs is left to its thread), and never raises. The other
     side's certificate is only described, not trusted: no content is exchanged with a peer that is not the process.
+
+    `further`: than to the server's certificate, to see whether it takes ours.
     """
-    return _found(_Probe(to, tls, time.monotonic() + timeout), timeout)
-
-
-def look(to: Address, tls: TlsFiles, timeout: float = 3.0) -> Diagnosis:
-    """Like :func:`examine`, but no further than to the server's certificate: whether it takes ours is not seen."""
-    return _found(_Probe(to, tls, time.monotonic() + timeout, further=False), timeout)
-
-
-def refusal(to: Address, tls: TlsFiles, timeout: float) -> Diagnosis | None:
-    """With a list of revoked certificates, the look at a server that gRPC is not let connect to; None if it is."""
-    if tls.revoked is None:
-        return None
-    diagnosis = look(to, tls, timeout)
-    return diagnosis if diagnosis.lasting or not diagnosis.trusted else None
-
-
-def _found(probe: _Probe, timeout: float) -> Diagnosis:
+    probe = _Probe(to, tls, time.monotonic() + timeout, further)
     thread = threading.Thread(target=probe.run, name="treetap-probe", daemon=True)
     thread.start()
     thread.join(timeout + 0.25)  # the sockets' own deadlines, with more precise messages, come first
     finding = probe.seen.line or f"{probe.where}: no answer within {timeout:g} s while {probe.phase}"
     line = visible(" ".join(finding.split()))
     return replace(probe.seen, line=line) if probe.seen.line else Diagnosis(line)
+
+
+def refusal(to: Address, tls: TlsFiles, timeout: float) -> Diagnosis | None:
+    """With a list of revoked certificates, the look at a server that gRPC is not let connect to; None if it is."""
+    if tls.revoked is None:
+        return None
+    diagnosis = examine(to, tls, timeout, further=False)
+    return diagnosis if diagnosis.lasting or not diagnosis.trusted else None
 
 
 @dataclass

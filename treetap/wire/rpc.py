@@ -22,7 +22,6 @@ from treetap import version
 from treetap.errors import BadInput, Incompatible, Interrupted, Refused, Unanswered, Unreachable
 from treetap.wire.admission import MOST_CALLS, Admission
 from treetap.wire.callers import Callers, error_of
-from treetap.wire.channels import Channels
 from treetap.wire.credentials import Credentials, CredentialSource
 from treetap.wire.listening import bound
 from treetap.wire.ports import Address, Timeouts
@@ -36,6 +35,13 @@ if TYPE_CHECKING:
     JobsStub = jobs_pb2_grpc.JobsAsyncStub
 else:
     JobsStub = jobs_pb2_grpc.JobsStub
+from collections.abc import Sequence
+
+import grpc
+import grpc.aio
+
+from treetap.wire.probe import Diagnosis, refusal
+from treetap.wire.proxies import way
 
 log = logging.getLogger(__name__)
 #: Service and method of messages between parties, which travel as the bytes that the sender has.
@@ -221,11 +227,7 @@ class GrpcDialer:
 
     def __init__(self, transport: Transport, timeouts: Timeouts | None = None, give_up_s: float = GIVE_UP_S) -> None:
         self._transport, self._timeouts = transport, timeouts or Timeouts()
-        self._channels = Channels(transport, channel_options(self._timeouts, give_up_s), self._timeouts.diagnosis_s)
-
-    def channel(self, to: Address) -> grpc.aio.Channel:
-        """The bare channel to a process, opened on first use."""
-        return self._channels.channel(to)
+        self.channels = Channels(transport, channel_options(self._timeouts, give_up_s), self._timeouts.diagnosis_s)
 
     async def step(self, to: Address, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         async with self.calling(to) as channel:
@@ -250,14 +252,14 @@ class GrpcDialer:
 
         `more`: further metadata of the call.
         """
-        self._channels.look_on()
-        channel = await self._channels.ready(to)
+        self.channels.look_on()
+        channel = await self.channels.ready(to)
         try:
             yield self._telling(channel, *more)
         except grpc.aio.AioRpcError as failure:
             raise await self._explained(failure, to) from None
         except asyncio.CancelledError:
-            if not self._channels.left(to, channel):
+            if not self.channels.left(to, channel):
                 raise
             changed = f"{to.name}: the channel was closed, since TLS files have changed; it is dialled anew"
             raise Unanswered(changed) from None
@@ -273,11 +275,11 @@ class GrpcDialer:
             return await self._other_version(to) or error
         if not isinstance(error, Unreachable):
             return error
-        await self._channels.broken(to)
+        await self.channels.broken(to)
         if isinstance(self._transport, Insecure):
             return Unanswered(str(error)) if await _listens(to.location, self._timeouts.diagnosis_s) else error
         diagnosis = await asyncio.to_thread(examine, to, self._transport, self._timeouts.diagnosis_s)
-        return self._channels.error(diagnosis, f" (gRPC: {' '.join((failure.details() or 'no details').split())})")
+        return self.channels.error(diagnosis, f" (gRPC: {' '.join((failure.details() or 'no details').split())})")
 
     async def _other_version(self, to: Address) -> Incompatible | None:
         """The error of a server that lacks our services since it speaks another version; None where it does not."""
@@ -291,7 +293,7 @@ class GrpcDialer:
         return None
 
     async def close(self) -> None:
-        await self._channels.close()
+        await self.channels.close()
 
 
 async def _listens(location: str, within_s: float) -> bool:
@@ -304,3 +306,120 @@ async def _listens(location: str, within_s: float) -> bool:
         return False
     writer.close()
     return True
+
+
+#: Seconds between two looks at the files, beside the look before every call.
+LOOK_S = 5.0
+_CONNECTED = (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.CONNECTING)
+
+
+class Channels:
+    """One channel to each process that is called, dialled anew when the TLS files change.
+
+    gRPC in Python takes no list of revoked certificates and does not show the server's certificate. Where there is a
+    list, a handshake of Python's `ssl` checks the server before gRPC connects; gRPC repeats an attempt that failed
+    without another check. What remains: docs/threats.md.
+
+    Args:
+        transport: the process's own credentials.
+        options: gRPC's, of every channel.
+        look_s: most seconds of a look at a server.
+    """
+
+    def __init__(self, transport: Transport, options: Sequence[tuple[str, str | int]], look_s: float) -> None:
+        self._transport, self._options, self._look_s = transport, list(options), look_s
+        self._credentials: CredentialSource | None = None
+        self._number = 0
+        self._dialled: grpc.ChannelCredentials | None = None
+        self._open: dict[Address, grpc.aio.Channel] = {}
+        self._examining: dict[Address, asyncio.Lock] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def channel(self, to: Address) -> grpc.aio.Channel:
+        """The channel to a process, opened on first use, whatever has changed since."""
+        if to not in self._open:
+            self._open[to] = self._dial(to)
+        return self._open[to]
+
+    async def ready(self, to: Address) -> grpc.aio.Channel:
+        """The channel for one more call, by the files as they are now.
+
+        Raises:
+            Incompatible, Unanswered, Unreachable: there is a list, no connection, and the server cannot be called.
+        """
+        self._closed = False
+        await self.renew()
+        if isinstance(self._transport, Insecure) or self._transport.revoked is None:
+            return self.channel(to)
+        async with self._examining.setdefault(to, asyncio.Lock()):
+            if to not in self._open or self._open[to].get_state() not in _CONNECTED:
+                await self._drop(to)
+                if fault := await asyncio.to_thread(refusal, to, self._transport, self._look_s):
+                    raise self.error(fault)
+                self.channel(to).get_state(try_to_connect=True)
+        return self.channel(to)
+
+    async def broken(self, to: Address) -> None:
+        """Give up a channel that has lost its connection: with a list, gRPC must not connect it again by itself."""
+        if isinstance(self._transport, Insecure) or self._transport.revoked is None:
+            return
+        if to in self._open and self._open[to].get_state() is not grpc.ChannelConnectivity.READY:
+            await self._drop(to)
+
+    async def renew(self) -> None:
+        """Close all channels if the files have changed: their calls end with `CancelledError`, see `left`."""
+        if self._credentials is None or self._credentials.now().number == self._number:
+            return
+        self._number, self._dialled = self._credentials.now().number, None
+        for to in list(self._open):
+            await self._drop(to)
+
+    def left(self, to: Address, channel: grpc.aio.Channel) -> bool:
+        """True if a call was cancelled because its channel was closed, and not by the task that waits for it."""
+        task = asyncio.current_task()
+        return not self._closed and self._open.get(to) is not channel and not (task and task.cancelling())
+
+    def error(self, diagnosis: Diagnosis, more: str = "") -> Unreachable | Incompatible:
+        """The error of a server that could not be called; while our own files change, a repeat may succeed."""
+        changing = diagnosis.own and self._credentials is not None and self._credentials.unsettled
+        kind = Unanswered if changing or (diagnosis.there and not diagnosis.lasting) else Unreachable
+        return (Incompatible if diagnosis.lasting and not changing else kind)(f"{diagnosis.line}{more}")
+
+    def look_on(self) -> None:
+        """Also look at the files while no call begins: calls may last for days."""
+        if self._looking is None and not isinstance(self._transport, Insecure):
+            self._looking = asyncio.ensure_future(self._look())
+
+    async def close(self) -> None:
+        """Close all channels; the next call opens them again."""
+        self._closed = True
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        for to in list(self._open):
+            await self._drop(to)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self.renew()
+
+    async def _drop(self, to: Address) -> None:
+        if (channel := self._open.pop(to, None)) is not None:
+            await channel.close()
+
+    def _dial(self, to: Address) -> grpc.aio.Channel:
+        if isinstance(self._transport, Insecure):
+            check_near(f"{to.name} at", to.location)
+            target, options = way(to.location, proxied=False)
+            return grpc.aio.insecure_channel(target, options=[*self._options, *options])
+        if self._credentials is None:
+            self._credentials = CredentialSource(self._transport)
+        if self._dialled is None:
+            now = self._credentials.now()
+            self._number = now.number
+            self._dialled = grpc.ssl_channel_credentials(now.ca, now.key, now.certificate)
+        target, options = way(to.location, proxied=self._transport.proxied)
+        options = [*self._options, *options, ("grpc.ssl_target_name_override", to.dns)]
+        return grpc.aio.secure_channel(target, self._dialled, options=options)

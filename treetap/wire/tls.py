@@ -122,7 +122,7 @@ class TlsFiles:
     def load_into(self, context: ssl.SSLContext) -> None:
         """Have TLS of Python's `ssl` show this certificate. Raises ConfigError, and OSError while the files change."""
         # Without one, OpenSSL would ask at the terminal; an empty one keeps it from that.
-        context.load_cert_chain(self.certificate, self.key, open_key(self.key, self.passphrase).phrase)
+        context.load_cert_chain(self.certificate, self.key, open_key(self.key, self.passphrase)[1])
 
     def revocations(self, authorities: Sequence[x509.Certificate]) -> Revoked | None:
         """Certificates that the authorities have revoked; None without a list. Raises ConfigError for a bad list."""

@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -15,16 +16,15 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.certificates import dns_of, namesake, role_of
+from tests.certificates import certified, dns_of, namesake
+from tests.sockets import listening
 from treetap import version
-from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Malformed, Overloaded, TreetapError, UnknownJob
 from treetap.party.server.services import register
 from treetap.wire import admission, rpc
 from treetap.wire.callers import Callers, error_of
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address, Role
-from treetap.wire.probe import serve_health
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import boosting_pb2, control_pb2, exchange_pb2
 
@@ -72,9 +72,7 @@ class _Party:
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TlsFiles]:
     """Of the party, of two that call it, and of a coordinator."""
-    folder = tmp_path_factory.mktemp("certs")
-    create_authority(folder)
-    return {name: issue(folder, name, role_of(name), days=2) for name in (PARTY, "one", "other", "coordinator")}
+    return certified(tmp_path_factory.mktemp("certs"), PARTY, "one", "other", "coordinator", days=2)
 
 
 Calls = Callable[[str], rpc.GrpcDialer]
@@ -86,24 +84,19 @@ async def _serving(
 ) -> AsyncIterator[tuple[_Party, Address, Calls]]:
     """A party, its address, and dialers by name of the caller."""
     party = _Party()
-    callers = Callers(PARTY, certificates[PARTY])
-    server, credentials = rpc.server(callers, most_calls=most_calls)
-    register(server, callers, party)
-    serve_health(server, callers)
-    port = rpc.bind(server, credentials, "127.0.0.1:0")
-    await server.start()
     dialers: list[rpc.GrpcDialer] = []
 
     def dialer(name: str) -> rpc.GrpcDialer:
         dialers.append(rpc.GrpcDialer(certificates[name]))
         return dialers[-1]
 
-    try:
-        yield party, Address(PARTY, f"127.0.0.1:{port}"), dialer
-    finally:
-        for each in dialers:
-            await each.close()
-        await server.stop(None)
+    register_party = partial(register, port=party)
+    async with listening(Callers(PARTY, certificates[PARTY]), register_party, most_calls=most_calls) as address:
+        try:
+            yield party, Address(PARTY, address), dialer
+        finally:
+            for each in dialers:
+                await each.close()
 
 
 def _message(size: int) -> bytes:
@@ -141,7 +134,7 @@ async def test_what_cannot_be_decoded_is_the_callers_fault(
 
     with caplog.at_level(logging.WARNING):
         async with _serving(certificates) as (_, to, dialer):
-            error = await _raw(dialer(caller).channel(to), f"/{method}", b"\x0a\xff\xff\xff\xff\x0fno message")
+            error = await _raw(dialer(caller).channels.channel(to), f"/{method}", b"\x0a\xff\xff\xff\xff\x0fno message")
             assert isinstance(error, Malformed)
             assert str(error) == f"a message that {method.rpartition('/')[2]} cannot decode"
     ours = [each for each in caplog.records if each.name.startswith("treetap")]  # gRPC's poller may outlive its loop
@@ -153,7 +146,7 @@ async def test_a_message_in_another_role_is_not_read(certificates: dict[str, Tls
 
     async with _serving(certificates, most_calls=2) as (party, to, dialer):
         for caller, method in (("one", "Control/Step"), ("coordinator", "Exchange/Deliver")):
-            ask = dialer(caller).channel(to).stream_unary(f"/treetap.wire.v2.{method}")
+            ask = dialer(caller).channels.channel(to).stream_unary(f"/treetap.wire.v2.{method}")
             failure = await _failure(ask(timeout=5, metadata=version.told()))
             assert failure.code() is grpc.StatusCode.PERMISSION_DENIED
             assert "by its certificate" in (failure.details() or "")
@@ -166,7 +159,7 @@ async def test_messages_have_a_longest(certificates: dict[str, TlsFiles]) -> Non
     async with _serving(certificates) as (_, to, dialer):
         await dialer("one").deliver(to, _message(3 * MIB // 2))
         step = control_pb2.StepRequest(job="x" * (3 * MIB // 2)).SerializeToString()
-        error = await _raw(dialer("coordinator").channel(to), "/treetap.wire.v2.Control/Step", step)
+        error = await _raw(dialer("coordinator").channels.channel(to), "/treetap.wire.v2.Control/Step", step)
         assert f"a message of {len(step)} bytes; those of Step have {MIB} at most" in str(error)
         ca, certificate, key = certificates["one"].read()
         credentials = grpc.ssl_channel_credentials(ca, key, certificate)
@@ -186,10 +179,10 @@ async def test_one_caller_has_half_of_all_calls(certificates: dict[str, TlsFiles
         await party.full(4)
         fault = await _refused(dialer("one").deliver(to, _message(1)))
         assert fault == "one has 4 calls under way here, of at most 4; repeat this one later"
-        stub = health_pb2_grpc.HealthStub(dialer("one").channel(to))
+        stub = health_pb2_grpc.HealthStub(dialer("one").channels.channel(to))
         failure = await _failure(stub.Check(health_pb2.HealthCheckRequest(), timeout=10))
         assert failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        stub = health_pb2_grpc.HealthStub(dialer("other").channel(to))
+        stub = health_pb2_grpc.HealthStub(dialer("other").channels.channel(to))
         assert (await stub.Check(health_pb2.HealthCheckRequest(), timeout=10)).status
         party.open.set()
         await dialer("other").deliver(to, _message(1))
@@ -262,7 +255,7 @@ async def test_a_message_that_does_not_come_ends(
     async with _serving(certificates, most_calls=2) as (_, to, dialer):
         call = (
             dialer("one")
-            .channel(to)
+            .channels.channel(to)
             .stream_unary("/treetap.wire.v2.Exchange/Deliver")(timeout=10, metadata=version.told())
         )
         assert isinstance(error_of(await _failure(call), PARTY), Overloaded)
@@ -291,7 +284,7 @@ async def test_paths_that_callers_invent_are_not_kept(certificates: dict[str, Tl
     """The refusal of another version answers any path; a server remembers those of its own services only."""
 
     async with _serving(certificates) as (_, to, dialer):
-        channel = dialer("one").channel(to)
+        channel = dialer("one").channels.channel(to)
         for number in range(3):
             call = channel.unary_unary(f"/treetap.wire.v9.Control/Step{number}")
             assert (await _failure(call(b"", timeout=10))).code() is grpc.StatusCode.ABORTED
@@ -303,7 +296,7 @@ async def test_paths_that_callers_invent_are_not_kept(certificates: dict[str, Tl
 async def test_health_is_not_watched(certificates: dict[str, TlsFiles]) -> None:
     """A watch would last for ever, by the certificate that its caller had when it began."""
     async with _serving(certificates) as (_, to, dialer):
-        stub = health_pb2_grpc.HealthStub(dialer("one").channel(to))
+        stub = health_pb2_grpc.HealthStub(dialer("one").channels.channel(to))
         failure = await _failure(anext(aiter(stub.Watch(health_pb2.HealthCheckRequest(), timeout=10))))
         assert failure.code() is grpc.StatusCode.UNIMPLEMENTED
         assert "use Check" in str(failure.details())

@@ -18,8 +18,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from tests.certificates import certified
 from tests.library.wire.test_revoked import COORDINATOR, PARTY, PEER, Federation
-from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.certs.authority import create_authority
 from treetap.commands.certs.requests import revoke
 from treetap.errors import ConfigError, Refused
 from treetap.wire import credentials
@@ -198,8 +199,7 @@ def test_a_slow_passphrase_takes_a_hundredth_of_the_time(federation: Federation,
 @pytest.fixture
 def files(tmp_path: Path) -> TlsFiles:
     """A party's, with a list of revoked certificates."""
-    create_authority(tmp_path)
-    party = issue(tmp_path, "a", Role.PARTY)
+    party = certified(tmp_path, "a")["a"]
     return TlsFiles(party.ca, party.certificate, party.key, revoke(tmp_path)[0])
 
 

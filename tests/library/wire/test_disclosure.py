@@ -16,6 +16,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from renderers.threats import comments
 from tests.library.wire.samples import FILE, Inner, Outer
 from treetap.errors import Malformed
 from treetap.wire.disclosure import (
@@ -26,7 +27,6 @@ from treetap.wire.disclosure import (
     bytes_by_class_of,
     class_of,
     disclosure_table,
-    undeclared,
 )
 from treetap.wire.v2 import (
     approvals_pb2,
@@ -87,8 +87,9 @@ def test_every_field_of_every_message_carries_a_class() -> None:
     """All .proto files have their generated module, and none of their fields is without a class."""
     files = _files()
     assert {file.name for file in files} == {f"treetap/wire/v2/{path.name}" for path in PROTOS}
-    assert undeclared(files) == []
-    assert len(disclosure_table(files)) > 200
+    rows = list(disclosure_table(files))
+    assert [row for row in rows if row.disclosure == UNSPECIFIED] == []
+    assert len(rows) > 200
 
 
 def test_every_class_is_described_where_it_is_declared() -> None:
@@ -279,19 +280,21 @@ def test_every_field_of_the_record_is_control_and_documented(tmp_path: Path) -> 
         ],
         check=True,
     )
-    rows = disclosure_table([transcript_pb2.DESCRIPTOR], FileDescriptorSet.FromString(target.read_bytes()))
-    table = [row for row in rows if row.message == TranscriptRecord.DESCRIPTOR.full_name]
+    said = comments(FileDescriptorSet.FromString(target.read_bytes()))
+    name = TranscriptRecord.DESCRIPTOR.full_name
+    table = [row for row in disclosure_table([transcript_pb2.DESCRIPTOR]) if row.message == name]
     assert [row.field for row in table] == [field.name for field in TranscriptRecord.DESCRIPTOR.fields]
     assert {row.disclosure for row in table} == {"CONTROL"}
-    assert table[4].comment == 'Name of the protocol\'s step or message, for example "gradients".'
-    assert all(row.comment for row in table)
-    assert undeclared([transcript_pb2.DESCRIPTOR]) == []
+    texts = [said[f"{row.message}.{row.field}"] for row in table]
+    assert texts[4] == 'Name of the protocol\'s step or message, for example "gradients".'
+    assert all(texts)
 
 
 def test_fields_without_a_class_are_found() -> None:
     """The one unclassed field is named; entries of maps, which the compiler makes, are not."""
-    assert undeclared([FILE]) == ["treetap_tests.Outer.unclassed"]
+    rows = list(disclosure_table([FILE]))
+    assert [row.field for row in rows if row.disclosure == UNSPECIFIED] == ["unclassed"]
     fields = FILE.message_types_by_name["Outer"].fields_by_name
     assert class_of(fields["unclassed"]) == 0
     assert class_of(fields["packed"]) == reveals_pb2.INSTANCE_SPACE
-    assert disclosure_table([FILE])[0] == DisclosureRow("treetap_tests.Inner", "block", "CIPHERTEXT", "")
+    assert rows[0] == DisclosureRow("treetap_tests.Inner", "block", "CIPHERTEXT")

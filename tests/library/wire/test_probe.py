@@ -20,29 +20,27 @@ import grpc
 import pytest
 from cryptography import x509
 
+from tests.certificates import certified
 from treetap.commands.certs import authority
-from treetap.commands.certs.authority import create_authority, issue
+from treetap.commands.certs.authority import issue
 from treetap.wire import probe
 from treetap.wire.certificates import fingerprint
 from treetap.wire.ports import Address, Role
-from treetap.wire.probe import examine, look
+from treetap.wire.probe import examine
 from treetap.wire.tls import TlsFiles
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ours")
-    create_authority(folder)
-    for name in ("us", "peer"):
-        issue(folder, name, Role.PARTY, ["127.0.0.1"])
+    certified(folder, "us", "peer", hosts=["127.0.0.1"])
     return folder
 
 
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("foreign")
-    create_authority(folder)
-    issue(folder, "peer", Role.PARTY)
+    certified(folder, "peer")
     return folder
 
 
@@ -199,7 +197,7 @@ def test_a_certificate_of_a_foreign_authority(
 ) -> None:
     """The line has the fingerprints of the peer's certificate and of the authority trusted here, and both keys.
 
-    The keys are those of the authorities, as openssl prints subjectKeyIdentifier.
+    These are those of both authorities, as openssl prints subjectKeyIdentifier.
     """
     line = _diagnose(serve(_files(foreign, "peer")), us)
     assert "is not signed by the authority trusted here" in line
@@ -221,24 +219,17 @@ def test_our_certificate_refused_by_grpc(
     assert _fingerprint(us.ca) in line
 
 
-def test_our_certificate_refused_with_an_alert(
+def test_a_refusal_with_an_alert(
     listen: Callable[[Callable[[socket.socket], None]], str], folder: Path, foreign: Path, us: TlsFiles
 ) -> None:
-    """A server that does say why has its alert quoted."""
+    """A server that does say why has its alert quoted, also one that is not about our certificate: no common cipher."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "peer.crt", folder / "peer.key")
     context.load_verify_locations(foreign / "ca.crt")
     context.verify_mode = ssl.CERT_REQUIRED
     line = _diagnose(listen(lambda connection: context.wrap_socket(connection, server_side=True).close()), us)
     assert "TLS alert 'unknown ca': it seems to refuse our certificate, that of 'us'" in line
-
-
-def test_a_server_with_other_tls_settings(
-    listen: Callable[[Callable[[socket.socket], None]], str], folder: Path, us: TlsFiles
-) -> None:
-    """An alert that is not about our certificate is quoted as it is: here the two sides share no cipher."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "peer.crt", folder / "peer.key")
+    context.load_verify_locations(folder / "ca.crt")
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers("AES128-SHA")  # for RSA certificates
     line = _diagnose(listen(lambda connection: context.wrap_socket(connection, server_side=True).close()), us)
@@ -323,7 +314,7 @@ def test_an_unforeseen_failure_is_told_not_raised(us: TlsFiles, monkeypatch: pyt
     assert _diagnose("127.0.0.1:1", us) == "peer at 127.0.0.1:1: RuntimeError while starting: two lines"
 
 
-def test_what_lasts_and_what_may_pass(
+def test_what_lasts_and_who_is_there(
     serve: Callable[[TlsFiles | None], str],
     listen: Callable[[Callable[[socket.socket], None]], str],
     folder: Path,
@@ -332,23 +323,22 @@ def test_what_lasts_and_what_may_pass(
 ) -> None:
     """Only certificates that do not fit, ours or theirs, are past repeating; a closed port or no TLS is not.
 
-    There, so that a repeat may be answered, are a server in order and one too busy to shake hands; not who is absent,
-    somebody else, or does not speak TLS.
+    A server in order and one too busy to shake hands are there and may answer a repeat; not who is absent, somebody
+    else, or does not speak TLS.
     """
-    address = serve(_files(folder, "peer"))
+    address, kept = serve(_files(folder, "peer")), list[socket.socket]()
     mixed = TlsFiles(us.ca, us.certificate, folder / "peer.key")
-    assert examine(Address("peer", address), mixed).lasting
-    kept = list[socket.socket]()
-    for name, at, lasting, there in (
-        ("carol", address, True, False),
-        ("peer", serve(_files(foreign, "peer")), True, False),
-        ("peer", address, False, True),
-        ("peer", listen(kept.append), False, True),
-        ("peer", "127.0.0.1:1", False, False),
-        ("peer", serve(None), False, False),
-    ):
-        found = examine(Address(name, at), us, timeout=0.5)
-        assert (found.lasting, found.there) == (lasting, there), at
+    for name, at, tls, lasting, there in [
+        ("carol", address, us, True, False),
+        ("peer", serve(_files(foreign, "peer")), us, True, False),
+        ("peer", address, mixed, True, False),
+        ("peer", address, us, False, True),
+        ("peer", listen(kept.append), us, False, True),
+        ("peer", "127.0.0.1:1", us, False, False),
+        ("peer", serve(None), us, False, False),
+    ]:
+        seen = examine(Address(name, at), tls, timeout=1.0)
+        assert (seen.lasting, seen.there) == (lasting, there), at
 
 
 def test_a_look_ends_with_the_handshake(
@@ -368,13 +358,13 @@ def test_a_look_ends_with_the_handshake(
         return shake
 
     to = Address("peer", listen(accept(_files(folder, "peer"))))
-    found = look(to, us)
+    found = examine(to, us, further=False)
     assert (found.trusted, found.lasting) == (True, False)
     assert len(taken) == 1
     whole = examine(to, us, 0.3)
     assert (whole.trusted, whole.there) == (True, True)
     assert "did not answer" in whole.line
     assert len(taken) == 2
-    strange = look(Address("peer", listen(accept(_files(foreign, "peer")))), us)
+    strange = examine(Address("peer", listen(accept(_files(foreign, "peer")))), us, further=False)
     assert (strange.trusted, strange.lasting) == (False, True)
     assert "is not signed by the authority trusted here" in strange.line

@@ -11,17 +11,17 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from grpc_health.v1 import health_pb2
 
-from treetap.commands.certs.authority import create_authority, issue
+from tests.certificates import certified
+from tests.sockets import listening
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.errors import ConfigError, Unreachable
 from treetap.logs import pin_libraries
 from treetap.ops.doctor.connections import check_proxy
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
-from treetap.wire.ports import Address, Role
-from treetap.wire.probe import examine, say_hello, serve_health
+from treetap.wire.ports import Address
+from treetap.wire.probe import examine, say_hello
 from treetap.wire.proxies import EXCEPT, NAMED, proxy_to
 from treetap.wire.tls import Insecure, TlsFiles
 
@@ -39,9 +39,7 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certs")
-    create_authority(folder)
-    for name in ("us", "peer"):
-        issue(folder, name, Role.PARTY)
+    certified(folder, "us", "peer")
     return folder
 
 
@@ -60,16 +58,11 @@ class Server:
         self._ready.wait()
 
     async def _run(self) -> None:
-        callers = Callers("peer", self._transport)
-        server, credentials = rpc.server(callers)
-        status = serve_health(server, callers)
-        self.port = rpc.bind(server, credentials, "127.0.0.1:0")
-        await server.start()
-        await status.set("", health_pb2.HealthCheckResponse.SERVING)
-        self._over = asyncio.Event()
-        self._ready.set()
-        await self._over.wait()
-        await server.stop(None)
+        async with listening(Callers("peer", self._transport)) as address:
+            self.port = int(address.rpartition(":")[2])
+            self._over = asyncio.Event()
+            self._ready.set()
+            await self._over.wait()
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._over.set)
@@ -193,7 +186,7 @@ async def test_calls_and_the_diagnosis_go_one_way(
     assert say_hello(to, files, 5).serving
 
     dialer = rpc.GrpcDialer(files)
-    await asyncio.wait_for(dialer.channel(to).channel_ready(), 5)
+    await asyncio.wait_for(dialer.channels.channel(to).channel_ready(), 5)
     await dialer.close()
     line = examine(to, files, 3).line
     assert line.startswith(f"peer at {FAR} through the proxy {at} of https_proxy: the TLS handshake works")

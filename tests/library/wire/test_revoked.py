@@ -9,6 +9,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,15 +17,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from tests.certificates import role_of
+from tests.sockets import dialling, listening
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import revoke
 from treetap.errors import ConfigError, Incompatible, Refused, TreetapError, Unanswered, Unreachable
 from treetap.party.server.services import register
-from treetap.wire import certificates, channels, rpc
+from treetap.wire import certificates, rpc
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import read_certificates, read_revoked
 from treetap.wire.ports import Address
-from treetap.wire.probe import say_hello, serve_health
+from treetap.wire.probe import say_hello
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import control_pb2, exchange_pb2
 
@@ -95,25 +97,8 @@ class _Party:
 async def _serving(files: TlsFiles, name: str = PARTY, port: int = 0) -> AsyncIterator[tuple[_Party, Address]]:
     """A party with these files."""
     party = _Party()
-    callers = Callers(name, files)
-    server, credentials = rpc.server(callers)
-    register(server, callers, party)
-    serve_health(server, callers)
-    bound = rpc.bind(server, credentials, f"127.0.0.1:{port}")
-    await server.start()
-    try:
-        yield party, Address(name, f"127.0.0.1:{bound}")
-    finally:
-        await server.stop(None)
-
-
-@asynccontextmanager
-async def _dialling(files: TlsFiles) -> AsyncIterator[rpc.GrpcDialer]:
-    dialer = rpc.GrpcDialer(files)
-    try:
-        yield dialer
-    finally:
-        await dialer.close()
+    async with listening(Callers(name, files), partial(register, port=party), port=port) as address:
+        yield party, Address(name, address)
 
 
 async def _step(dialer: rpc.GrpcDialer, to: Address) -> int:
@@ -129,8 +114,8 @@ async def test_a_revoked_caller_is_refused_on_its_open_connection(federation: Fe
 
     async with (
         _serving(federation.files(PARTY)) as (party, to),
-        _dialling(federation.files(COORDINATOR)) as coordinator,
-        _dialling(federation.files(PEER)) as peer,
+        dialling(federation.files(COORDINATOR)) as coordinator,
+        dialling(federation.files(PEER)) as peer,
     ):
         assert await _step(coordinator, to) == 2
         await _deliver(peer, to)
@@ -155,7 +140,7 @@ async def test_a_revoked_server_is_told_nothing(lost: bool, federation: Federati
     """It is refused before gRPC connects: with the first call, and after its connection was lost."""
     files = federation.files(PARTY)
 
-    async with _dialling(federation.files(PEER)) as dialer:
+    async with dialling(federation.files(PEER)) as dialer:
         port = 0
         if lost:
             async with _serving(files) as (_, to):
@@ -173,9 +158,9 @@ async def test_a_revoked_server_is_told_nothing(lost: bool, federation: Federati
 
 async def test_a_list_ends_calls_that_are_under_way(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that is under way at a server breaks off when the list that names it comes, and its repeat is refused."""
-    monkeypatch.setattr(channels, "LOOK_S", 0.02)
+    monkeypatch.setattr(rpc, "LOOK_S", 0.02)
 
-    async with _serving(federation.files(PARTY)) as (party, to), _dialling(federation.files(COORDINATOR)) as dialer:
+    async with _serving(federation.files(PARTY)) as (party, to), dialling(federation.files(COORDINATOR)) as dialer:
         party.held.clear()
         running = dialer.step(to, control_pb2.StepRequest(job="j"))
         await anext(running)
@@ -190,7 +175,7 @@ async def test_a_list_ends_calls_that_are_under_way(federation: Federation, monk
 
 async def test_a_call_that_is_given_up_is_cancelled_as_ever(federation: Federation) -> None:
     """A caller that is cancelled, or whose time is over, gets no error of the channel."""
-    async with _serving(federation.files(PARTY)) as (party, to), _dialling(federation.files(COORDINATOR)) as dialer:
+    async with _serving(federation.files(PARTY)) as (party, to), dialling(federation.files(COORDINATOR)) as dialer:
         party.held.clear()
         waiting = asyncio.ensure_future(_step(dialer, to))
         while not party.calls:
@@ -209,16 +194,16 @@ async def test_certificates_change_without_a_restart(federation: Federation) -> 
     """A server shows its new certificate, a caller its own, to all that connect after that; open calls continue."""
     shown: list[int] = []
 
-    async with _serving(federation.files(PARTY)) as (_, to), _dialling(federation.files(PEER)) as dialer:
+    async with _serving(federation.files(PARTY)) as (_, to), dialling(federation.files(PEER)) as dialer:
         await _deliver(dialer, to)
         shown.append(await _serial(to, federation.files(PEER)))
         federation.issue(PARTY)
         await _deliver(dialer, to)
         shown.append(await _serial(to, federation.files(PEER)))
         federation.issue(PEER)
-        before = dialer.channel(to)
+        before = dialer.channels.channel(to)
         await _deliver(dialer, to)
-        assert dialer.channel(to) is not before
+        assert dialer.channels.channel(to) is not before
         assert shown[1] == read_certificates(federation.files(PARTY).certificate)[0].serial_number
     assert len(set(shown)) == 2
 
@@ -231,8 +216,8 @@ async def test_an_authority_changes_without_a_restart(federation: Federation) ->
 
     async with (
         _serving(federation.files(PARTY)) as (_, to),
-        _dialling(federation.files(PEER)) as peer,
-        _dialling(federation.files(COORDINATOR)) as late,
+        dialling(federation.files(PEER)) as peer,
+        dialling(federation.files(COORDINATOR)) as late,
     ):
         await _deliver(peer, to)
         await _step(late, to)
@@ -290,8 +275,8 @@ async def test_a_list_that_has_ended_ends_all_calls(
 
     async with (
         _serving(federation.files(PARTY)) as (party, to),
-        _dialling(eternal) as carefree,
-        _dialling(federation.files(PEER)) as careful,
+        dialling(eternal) as carefree,
+        dialling(federation.files(PEER)) as careful,
     ):
         await _deliver(carefree, to)
         later = datetime.now(UTC) + timedelta(hours=2)
@@ -316,7 +301,7 @@ async def test_files_that_cannot_be_used_leave_those_before_in_force(
     files = federation.files(PARTY)
     assert files.revoked is not None
 
-    async with _serving(files) as (_, to), _dialling(federation.files(PEER)) as dialer:
+    async with _serving(files) as (_, to), dialling(federation.files(PEER)) as dialer:
         whole = {path: path.read_bytes() for path in (files.revoked, files.certificate, files.key) if path}
         revoke(federation.authority, [COORDINATOR])
         for path, content in (
@@ -345,8 +330,8 @@ async def test_a_call_while_files_change_may_be_repeated(federation: Federation)
     files = federation.files(PEER)
     assert files.revoked is not None
 
-    async with _serving(federation.files(PARTY)) as (_, to), _dialling(files) as dialer:
-        dialer.channel(to)
+    async with _serving(federation.files(PARTY)) as (_, to), dialling(files) as dialer:
+        dialer.channels.channel(to)
         files.ca.write_bytes(files.ca.read_bytes() + (new / "ca.crt").read_bytes())
         with pytest.raises(Unanswered, match="has no list of revoked certificates of the authority"):
             await _deliver(dialer, to)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.certificates import certified
 from tests.commands.command import refused, treetap
 from tests.library.wire.logs import RECEIVED, chained, files_of, record_ends
 from treetap.commands.certs import requests
@@ -43,8 +44,7 @@ class Keys(NamedTuple):
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
     folder = tmp_path_factory.mktemp("certificates")
-    create_authority(folder)
-    return Keys(folder / "ca.crt", issue(folder, "feature-b", Role.PARTY), issue(folder, "feature-c", Role.PARTY))
+    return Keys(folder / "ca.crt", *certified(folder, "feature-b", "feature-c").values())
 
 
 def _write(
@@ -224,8 +224,7 @@ def _written(folder: Path, files: TlsFiles, after: timedelta) -> Path:
 
 def test_a_revoked_certificate_signs_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signature after the revocation is a fault, one before it stands, and that is said; a list may have ended."""
-    create_authority(tmp_path)
-    stolen, other = (issue(tmp_path, name, Role.PARTY) for name in ("feature-b", "feature-c"))
+    stolen, other = certified(tmp_path, "feature-b", "feature-c").values()
     before, after = (_written(tmp_path / str(at), stolen, timedelta(minutes=at)) for at in (-2, 2))
     rightful = _written(tmp_path / "other", other, timedelta(minutes=2))
     for ended in (False, True):
@@ -262,8 +261,7 @@ def test_a_renewed_certificate_signs_the_next_head(tmp_path: Path) -> None:
     """Files are read anew for each head; one signs nothing while its key does not belong to its certificate."""
     certificates = tmp_path / "certificates"
     certificates.mkdir()
-    create_authority(certificates)
-    files = issue(certificates, "feature-b", Role.PARTY)
+    files = certified(certificates, "feature-b")["feature-b"]
     folder = tmp_path / "log"
     first = files.certificate.read_bytes()
     with TranscriptWriter(folder, signer=files) as writer:

@@ -21,19 +21,18 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from grpc_health.v1 import health_pb2
 
+from tests.sockets import listening
 from treetap.commands.certs import authority
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.requests import request, revoke, sign_request
 from treetap.errors import BadInput, ConfigError
 from treetap.process.config import Secret
-from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import fingerprint, key_pem, read_key
 from treetap.wire.credentials import CredentialSource
 from treetap.wire.ports import Address, Identity, Role
-from treetap.wire.probe import say_hello, serve_health
+from treetap.wire.probe import say_hello
 from treetap.wire.tls import TlsFiles
 
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
@@ -105,11 +104,12 @@ def test_names_that_do_not_fit_are_refused(folder: Path, name: str) -> None:
     "host",
     [
         *("", "a b", "-x.org", "a..b", "10.0.0.0/8", "http://a", "x" * 64, "a.b" * 100, "*.example.org"),
+        # no certificate gets another name below the domain in which callers compare names
         *("treetap.internal", "b.party.treetap.internal", "B.Party.Treetap.Internal", "x.treetap.internal."),
     ],
 )
 def test_hosts_that_are_no_hosts_are_refused(folder: Path, host: str) -> None:
-    """Neither an address nor a DNS name, or below the domain in which callers compare names: an error, and no files."""
+    """Neither an address nor a DNS name: ConfigError, and no files."""
     with pytest.raises(ConfigError, match="host "):
         issue(folder, "a", Role.PARTY, [host])
     assert not (folder / "a.key").exists()
@@ -384,11 +384,5 @@ async def test_certificates_of_another_authority_serve(intermediate: bool, tmp_p
         files[name].key.write_bytes(key_pem(key))
         assert files[name].check(name, Role.PARTY) == name
 
-    callers = Callers("bank", files["bank"])
-    server, credentials = rpc.server(callers)
-    status = serve_health(server, callers)
-    address = Address("bank", f"127.0.0.1:{rpc.bind(server, credentials, '127.0.0.1:0')}")
-    await server.start()
-    await status.set("", health_pb2.HealthCheckResponse.SERVING)
-    assert (await asyncio.to_thread(say_hello, address, files["shop"], 5)).serving
-    await server.stop(None)
+    async with listening(Callers("bank", files["bank"])) as address:
+        assert (await asyncio.to_thread(say_hello, Address("bank", address), files["shop"], 5)).serving

@@ -89,7 +89,7 @@ def certs_install(
 
     Running processes read them within five seconds; jobs go on. The old key is deleted.
     """
-    from treetap.commands.certs.installing import in_use, install
+    from treetap.commands.certs.requests import in_use, install
 
     files = in_use(certificate, key, ca, config)
     switched = install(new, files, next_key)

@@ -28,40 +28,39 @@ PAUSE_S = 0.2
 Show = Callable[[float | None, str], None]
 
 
-def _bars(where: str, what: str) -> Progress:
-    """A line with title, bar, place and seconds, which are never cut, and with what fits of the rest."""
+@contextmanager
+def _line(title: str) -> Iterator[Callable[[int, int, str, str], None]]:
+    """A line on a terminal's standard error, or in a notebook: takes parts done and planned, the place, and the rest.
+
+    Title, bar, place and seconds are never cut; of the rest there is what fits.
+    """
+    if terminal.err.is_jupyter:
+        with _notebook_line(visible(title)) as show:
+            yield lambda done, total, where, what: show(done / total if total else None, f"{where} {what}".lstrip())
+        return
     columns = (
         TextColumn("{task.description}", style="bold", markup=False, table_column=Column(no_wrap=True)),
         BarColumn(bar_width=16),
-        TextColumn(where, markup=False, table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[where]}", markup=False, table_column=Column(no_wrap=True)),
         TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
-        TextColumn(what, markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+        TextColumn(
+            "{task.fields[what]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)
+        ),
     )
     console = terminal.err
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal, expand=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, expand=True) as bars:
+        bar = bars.add_task(visible(title), total=None, where="", what="")
+        yield lambda done, total, where, what: bars.update(
+            bar, total=total or None, completed=done, where=where, what=what
+        )
 
 
 @contextmanager
 def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
-    """A progress line on a terminal's standard error, or in a notebook: phase, tree, depth, bytes, metrics."""
+    """A progress line of a job: phase, tree, depth, bytes, metrics."""
     began: list[tuple[float, int]] = []  # seconds of the job at which scoring began, and the records scored by then
-    if terminal.err.is_jupyter:
-        with _notebook_line(visible(title)) as show:
-
-            def show_status(status: jobs_pb2.JobStatus) -> None:
-                done, total, where, what = _described(status, began)
-                show(done / total if total else None, f"{where} {what}")
-
-            yield show_status
-        return
-    with _bars("{task.fields[where]}", "{task.fields[what]}") as bars:
-        bar = bars.add_task(visible(title), total=None, where="", what="")
-
-        def update(status: jobs_pb2.JobStatus) -> None:
-            done, total, where, what = _described(status, began)
-            bars.update(bar, total=total or None, completed=done, where=where, what=what)
-
-        yield update
+    with _line(title) as show:
+        yield lambda status: show(*_described(status, began))
 
 
 def saying_changes(job: str, update: Callable[[jobs_pb2.JobStatus], None]) -> Callable[[jobs_pb2.JobStatus], None]:
@@ -125,13 +124,9 @@ def serving() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 @contextmanager
 def steps(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """A progress line for work in a known number of parts, done, total, next: as `live` shows it."""
-    if terminal.err.is_jupyter:
-        with _notebook_line(visible(title)) as show:
-            yield lambda done, total, what: show(done / total if total else None, visible(what))
-        return
-    with _bars("{task.completed}/{task.total}", "{task.fields[what]}") as bars:
-        bar = bars.add_task(visible(title), total=None, what="")
-        yield lambda done, total, what: bars.update(bar, completed=done, total=total, what=visible(what))
+    with _line(title) as show:
+        counted = "" if terminal.err.is_jupyter else "{}/{}"
+        yield lambda done, total, what: show(done, total, counted.format(done, total), visible(what))
 
 
 def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:

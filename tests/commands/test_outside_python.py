@@ -1,20 +1,31 @@
-"""Names in files that are not Python: no command there runs a module, and each file, folder and module named is there.
+"""What lies outside Python: names in files, pictures of the docs, and the tutorial's tables.
+
+Names in files that are not Python: no command there runs a module, and each file, folder and module named is there.
 
 Operators copy commands from these files, and no tool that moves a module looks into them.
 """
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import subprocess
+import sys
 from fnmatch import fnmatchcase
 from functools import cache
+from html import unescape
 from pathlib import Path, PurePosixPath
 
 import pytest
 
+from renderers.rendering import texts
+from tests.attacks.frontiers import frontier, point
+from tests.commands.command import python
+from tests.needs import needs_libraries
 from tests.weight import PRODUCTION
+from treetap.lab.experiment.frontier import picture
+from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredAlone, Recommended
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = "treetap|party|coordinator|attacks|tests|benchmarks"
@@ -154,3 +165,135 @@ def test_what_is_gone_is_found(file: str, line: str, says: str) -> None:
 def test_what_is_there_is_left_alone(file: str, line: str) -> None:
     """Commands, files of operators, hosts, messages and variables are no names of modules."""
     assert faults(file, line) == []
+
+
+# ---- The text of the pictures in docs/ against what the programs print and draw now: numbers and seconds may differ
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+RENDERED = "import sys; from renderers.demo import main; sys.exit(main())"
+#: Symbol of a setting in a picture → its key.
+KEYS = {"ξ": "xi", "ε": "epsilon", "trees": "trees"}
+LABELS = {
+    **{"no defence": "none", "Reduced-Leakage": "reduced_leakage", "ID-LMID": "id_lmid", "label DP": "label_dp"},
+    **{"label DP + refit": "label_dp + refit", "Grafting-LDP": "grafting", "Grafting-LDP + refit": "grafting + refit"},
+}
+
+
+@pytest.mark.campaign
+def test_the_picture_of_the_demo_is_what_it_prints(tmp_path: Path) -> None:
+    """A whole demo; of two pictures a copy with another word alone is told as stale."""
+    kept = (DOCS / "demo.svg").read_text(encoding="utf-8")
+    changed = kept.replace("Together", "Tagether", 1)
+    assert changed != kept
+    (tmp_path / "demo.svg").write_text(changed, encoding="utf-8")
+    checked = python("-c", RENDERED, "--check", DOCS / "demo.svg", tmp_path / "demo.svg", paths=[DOCS.parent])
+    assert checked.status == 1, checked.err
+    assert re.findall(r"(\S+) is stale", checked.err) == [str(tmp_path / "demo.svg")]
+    assert "Tagether" in checked.err
+
+
+def _frontier(kept: str) -> FrontierDocument:
+    """The document that a picture of a frontier was drawn from, by its own texts."""
+    head = re.search(r"<title>AUC against what is read of labels and columns, each defence, (.+?), (\w+)</title>", kept)
+    before, alone = re.search(r"without the training ([\d.]+)", kept), re.search(r">(\w+) alone ([\d.]+)<", kept)
+    assert head is not None
+    assert before is not None
+    assert alone is not None
+    known = float(before[1])
+    mark = r"<title>([^<:]+?) ?(?:(ξ|ε|trees) (NUM))?: AUC (NUM) ± (NUM), labels guessed (NUM) ± (NUM)</title>"
+    points = []
+    for label, symbol, value, *figures in re.findall(mark.replace("NUM", r"[\d.]+"), unescape(kept)):
+        auc, auc_sd, guessed, guessed_sd = map(float, figures)
+        points.append(
+            point(LABELS[label], {KEYS[symbol]: float(value)} if symbol else {}, auc, guessed, before=known).model_copy(
+                update={
+                    "auc": Measured(mean=auc, sd=auc_sd),
+                    "added": Measured(mean=guessed - known, sd=guessed_sd),
+                }
+            )
+        )
+    chosen = re.search(r'<circle class="chosen" cx="([\d.]+)" cy="([\d.]+)"', kept)
+    assert chosen is not None
+    places = re.findall(r'class="mark" transform="translate\(([\d.]+) ([\d.]+)\)"[^>]*><title>', kept)
+    return frontier(*points).model_copy(
+        update={
+            "table": head[1],
+            "protocol": head[2],
+            "label_holder": alone[1],
+            "measure": "AUC" if "AUC by 40 known" in kept else "accuracy",
+            "before": Measured(mean=known),
+            "alone": MeasuredAlone(auc=Measured(mean=float(alone[2])), accuracy=Measured(mean=None)),
+            "points": points,
+            "recommended": Recommended(point=places.index(chosen.groups()), says=""),
+        }
+    )
+
+
+def test_the_picture_of_a_frontier_is_what_is_drawn() -> None:
+    """Drawn again from the figures that the picture itself has: legend, titles, axes and marks have the same text."""
+    kept = (DOCS / "frontier.svg").read_text(encoding="utf-8")
+    document = _frontier(kept)
+    assert len(document.points) > 10
+    drawn = picture(document)
+    assert set(texts(drawn)) == set(texts(kept))
+    other = picture(document.model_copy(update={"protocol": "forest"}))
+    assert set(texts(other)) != set(texts(kept))
+
+
+@pytest.mark.second_tier
+def test_the_picture_of_growth_is_what_is_drawn(tmp_path: Path) -> None:
+    """From its committed results."""
+    needs_libraries("matplotlib", extra="bench")
+    from renderers import growth
+
+    growth.draw(growth.read_results(growth.RESULTS), tmp_path / "growth.svg")
+    drawn, kept = (texts((folder / "growth.svg").read_text(encoding="utf-8")) for folder in (tmp_path, DOCS))
+    assert set(drawn) == set(kept)
+    assert len(set(kept)) > 5
+
+
+# ---- The tutorial's tables are what their script writes, and such as a bank's are
+
+
+LOANS = Path(__file__).parents[2] / "examples" / "loans"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The folder that the script writes."""
+    folder = tmp_path_factory.mktemp("loans")
+    subprocess.run([sys.executable, str(LOANS / "loans.py"), str(folder)], check=True, timeout=60)
+    return folder
+
+
+def rows(path: Path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", ["loans", "bank", "telco"])
+def test_the_script_writes_the_table_again(written, name):
+    """Byte for byte, on any machine."""
+    assert (written / f"{name}.csv").read_bytes() == (LOANS / f"{name}.csv").read_bytes()
+
+
+def test_the_table_is_like_a_banks():
+    """5,000 customers, 21 % defaults, columns with 2 to 15 % of their cells missing."""
+    table = rows(LOANS / "loans.csv")
+    assert len({row["customer"] for row in table}) == len(table) == 5000
+    assert sum(row["defaulted"] == "yes" for row in table) == 1050
+    missing = {name: sum(not row[name] for row in table) / 5000 for name in table[0]}
+    assert 0.14 < max(missing.values()) < 0.16
+    assert sum(share > 0.015 for share in missing.values()) == 5
+
+
+def test_each_half_has_customers_that_the_other_has_not():
+    """The cells of a customer are those of the joined table, in another order."""
+    table = {row["customer"]: row for row in rows(LOANS / "loans.csv")}
+    bank, telco = rows(LOANS / "bank.csv"), rows(LOANS / "telco.csv")
+    ids = [{row["customer"] for row in half} for half in (bank, telco)]
+    assert ids[0] - ids[1]
+    assert ids[1] - ids[0]
+    assert {*bank[0]} | {*telco[0]} == {*table[bank[0]["customer"]]}
+    assert all(table[row["customer"]] | row == table[row["customer"]] for half in (bank, telco) for row in half)
