@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.dataset as dataset
 import pyarrow.parquet as pq
 import pytest
-from treetap.lab.api.errors import InvalidInput
 
 from treetap import FederatedClassifier
 from treetap.errors import BadInput, DataError
-from treetap.lab.api.frames import arrow_of, column_in
+from treetap.lab.api.frames import InvalidInput, arrow_of, column_in
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.joined_table import read_table as read_joined
 from treetap.lab.experiment.joined_table import split

@@ -21,7 +21,7 @@ from treetap.lab.local_federation import LocalFederation
 from treetap.protocols.agreement import job_digest, named
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire import channels
+from treetap.wire import rpc
 from treetap.wire.certificates import identity, read_certificates
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address, Identity, Role
@@ -162,19 +162,19 @@ def test_a_job_outlasts_its_certificates(
     federation: LocalFederation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a job runs everybody renews its certificate, who watches it too: it goes on, and nothing is restarted."""
-    monkeypatch.setattr(channels, "LOOK_S", 0.05)  # of the operator; a process's next call comes at once
+    monkeypatch.setattr(rpc, "LOOK_S", 0.05)  # of the operator; a process's next call comes at once
     certs = federation.folder / "certs"
     params = BoostingParams(n_estimators=5, max_depth=2, max_bin=2)
     federation.operator.submit(jobs_pb2.SubmitRequest(job="long", spec=spec(params)))
     grown: list[int] = []
     breaks: list[str] = []
-    left = channels.Channels.left
+    left = rpc.Channels.left
 
-    def noting(self: channels.Channels, to: Address, channel: grpc.aio.Channel) -> bool:
+    def noting(self: rpc.Channels, to: Address, channel: grpc.aio.Channel) -> bool:
         breaks.append(to.name)
         return left(self, to, channel)
 
-    monkeypatch.setattr(channels.Channels, "left", noting)
+    monkeypatch.setattr(rpc.Channels, "left", noting)
 
     def renew(status: jobs_pb2.JobStatus) -> None:
         if status.stored_trees and not grown:
