@@ -61,7 +61,7 @@ class StepContext:
 
     `digest`: of the job, see `treetap.protocols.agreement`. `progress`: of the running step, which counts itself.
     `trial`: the job is checked and not begun, so that nothing may be drawn or charged for it.
-    `engine`: worker processes of this machine; `shards`: makes an attempt's on the party's cluster, if there is one.
+    `engine`: threads of this process; `shards`: makes an attempt's on the party's cluster, if there is one.
     """
 
     party: str

@@ -138,9 +138,10 @@ class EntryMember(InWorkers):
                 f"{expected} constant entries need {expected * self._public.ciphertext_bytes} bytes of ciphertexts, "
                 f"got {len(constants)}"
             )
-        self._constants = await self._engine.call(0, self._public.read_factors, constants)
         if self._obfuscation is not None:
             self._fresh = await self._engine.call(0, TwistedObfuscators, self._public, self._obfuscation)
+        # last: nothing is masked without them, hence nothing before there are obfuscators
+        self._constants = await self._engine.call(0, self._public.read_factors, constants)
 
     def block(self, masks: Bools) -> MaskedBlock:
         """Begin a block of records, whose candidate sets are `masks` (records, incoming entries)."""
