@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.library.lattice.budgets import noise_budget
 from treetap.lattice.kernels import LatticeKeyHolder, LatticeMember, MaskedSum, Member
 from treetap.lattice.parameters import Parameters
 from treetap.lattice.scheme import LatticeKey
@@ -63,9 +64,9 @@ def operations(parameters: Parameters) -> dict[str, float]:
     figures["finish, ms"] = (time.perf_counter() - start) * 1e3
     figures["ciphertext returned, bytes"] = len(answer)
     figures["open, ms"] = best(lambda: key.decrypt(answer, parameters.degree))
-    figures["budget fresh, bits"] = key.noise_budget(fresh)
-    figures["budget after one mask and refresh, bits"] = key.noise_budget(member.pass_on(mask, [fresh])[0])
-    figures["budget returned, bits"] = key.noise_budget(answer)
+    figures["budget fresh, bits"] = noise_budget(key, fresh)
+    figures["budget after one mask and refresh, bits"] = noise_budget(key, member.pass_on(mask, [fresh])[0])
+    figures["budget returned, bits"] = noise_budget(key, answer)
     return figures
 
 

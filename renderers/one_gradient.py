@@ -93,7 +93,7 @@ def key() -> tuple[SecretKey, random.Random]:
             primes.append(prime)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such a key protects nothing
-        return SecretKey.from_primes(primes[0], primes[1], allow_breakable=True), drawn
+        return SecretKey(primes[0], primes[1], allow_breakable=True), drawn
 
 
 def unit(drawn: random.Random, modulus: mpz) -> mpz:

@@ -1,4 +1,4 @@
-"""`python -m treetap` runs the command line. Guarded: worker processes import this module under another name."""
+"""`python -m treetap` runs the command line. Guarded: a process that is started anew may import it by another name."""
 
 if __name__ == "__main__":
     from treetap.commands.cli import main

@@ -384,7 +384,7 @@ def federation(
         parties: their names, or their number.
         defences: party → its table `[defences]`.
         policy: tables of every party's policy file.
-        workers: worker processes of each party; None: the number of cores.
+        workers: threads of each party that compute; None: the number of cores.
         workdir: a folder that keeps configurations, certificates, states and logs; None: a temporary one.
         serve: give the parties an address at which `model.serve` answers over HTTP; needs the extra `serve`.
 

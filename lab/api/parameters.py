@@ -160,7 +160,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
     options : dict, default=None
         Further parameters of the protocol under their names in `[job]`, as {"bootstrap": True} or {"epochs": 20}.
     workers : int, default=None
-        Worker processes of each party; None: the number of cores.
+        Threads of each party that compute; None: the number of cores.
     federation : Federation, default=None
         A running one of `treetap.federation` or `treetap.connect`; None: one that stays up for the next fit.
     workdir : path, default=None

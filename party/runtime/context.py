@@ -64,7 +64,7 @@ class StepContext:
     `digest`: of the job, see `treetap.protocols.agreement`. `progress`: of the running step, which counts itself.
     `trial`: the job is checked and not begun, so that nothing may be drawn or charged for it.
     `held`: closes what the role has in the memory of workers, keys too, at the end of the attempt.
-    `engine`: worker processes of this machine; `shards`: makes an attempt's on the party's cluster, if there is one.
+    `engine`: threads of this process; `shards`: makes an attempt's on the party's cluster, if there is one.
     """
 
     party: str

@@ -17,6 +17,7 @@ import pytest
 
 from tests import replay
 from tests.campaign.cipher import KeysMade, ciphers
+from tests.library.psi.naive import uniform_bytes
 from tests.simulator import COORDINATOR, Federation, Message, failed, finished, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec
 from treetap.party.runtime import mailbox
@@ -25,7 +26,7 @@ from treetap.protocols.alignment import turns
 from treetap.protocols.job_spec import put_params
 from treetap.protocols.prediction import predict_request
 from treetap.psi import lists
-from treetap.psi.group import Exponent, uniform_bytes
+from treetap.psi.group import Exponent
 from treetap.psi.lists import group
 from treetap.tables.record_ids import Ids
 from treetap.trees.params import BoostingParams

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -54,5 +55,6 @@ class FaultyEngine(InProcessEngine):
             if fault.how != "slow":
                 raise Interrupted(f"compute worker {worker} has been closed")
         if args and getattr(type(args[0]), kernel.__name__, None) is kernel:  # a worker's part
-            self._used.add(args[0])
+            with suppress(TypeError):  # a secret key cannot be watched
+                self._used.add(args[0])
         return await super().call(worker, kernel, *args)

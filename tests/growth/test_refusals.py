@@ -107,9 +107,9 @@ async def test_workers_hold_keys_and_ciphertexts_only_while_a_job_needs_them(tmp
     assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
     assert [workers.held(party) for party in PARTIES] == [set()] * 3
     await federation.close()
-    assert seen["choose_splits"] == {LABEL_HOLDER: {"HeldKey"}}
+    assert seen["choose_splits"] == {LABEL_HOLDER: {"SecretKey"}}
     assert seen["leaf_paths"] == {party: {"HeldTree"} for party in PARTIES[1:]}
-    assert seen["store_tree"] == {LABEL_HOLDER: {"HeldKey"}, PARTIES[1]: set(), PARTIES[2]: set()}
+    assert seen["store_tree"] == {LABEL_HOLDER: {"SecretKey"}, PARTIES[1]: set(), PARTIES[2]: set()}
     assert seen["publish"] == {party: set() for party in PARTIES}  # not only when the parties leave the job
 
 
@@ -132,7 +132,7 @@ async def test_workers_forget_a_job_that_does_not_finish(end: str, tmp_path: Pat
     federation.hook = stop
     status = await federation.train(spec(PARAMS, obfuscation="standard"))
     await asyncio.gather(*cancelling)
-    assert during == [{"HeldKey"}, {"HeldTree"}, {"HeldTree"}]
+    assert during == [{"SecretKey"}, {"HeldTree"}, {"HeldTree"}]
     assert status.state == end
     assert [workers.held(party) for party in PARTIES[:2]] == [set()] * 2
 

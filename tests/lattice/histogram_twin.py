@@ -14,7 +14,8 @@ import gmpy2
 import numpy as np
 import numpy.typing as npt
 
-from treetap.lattice.histogram_parameters import HistogramParameters
+from treetap.lattice.histogram_parameters import MODULUS_BITS, HistogramParameters
+from treetap.native.histogram_arrays import DEGREE
 from treetap.trees.slots import width_for
 
 #: Python integers (n,), or (records, r).
@@ -138,7 +139,7 @@ class Twin:
     @classmethod
     def of(cls, parameters: HistogramParameters) -> Twin:
         """The twin of a job's sizes."""
-        return cls(parameters.degree, parameters.modulus_bits, parameters.moduli, parameters.reply_bits)
+        return cls(DEGREE, MODULUS_BITS, parameters.moduli, parameters.reply_bits)
 
     @property
     def q(self) -> int:

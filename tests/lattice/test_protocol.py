@@ -205,7 +205,7 @@ def test_one_key_for_all_and_the_sizes_that_follow_from_the_trees(crossed: Cross
     }
     (public,) = keys
     expected = Parameters.choose(PARAMS.n_estimators, _columns(crossed.trees), 3)
-    assert Parameters.from_bytes(public[:PARAMETERS_BYTES]) == expected
+    assert public[:PARAMETERS_BYTES] == expected.to_bytes()
 
 
 def test_the_records_of_a_block_and_one_block_at_a_time(crossed: Crossed) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +27,7 @@ asked = partial(replay.asked, protocol="eini-lattice")
 
 
 def _of_key(parcel: exchange_pb2.PeerMessage) -> Parameters:
-    return Parameters.from_bytes(parcel.protocol.lattice.lattice_key.public[:PARAMETERS_BYTES])
+    return Parameters(*struct.unpack("<5Q", parcel.protocol.lattice.lattice_key.public[:PARAMETERS_BYTES]))
 
 
 async def test_without_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

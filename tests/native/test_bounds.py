@@ -53,8 +53,6 @@ for call in [
     lambda: ring.decrypt(zero, zero),
     lambda: ring.uniform(bytes(31)),
     lambda: ring.flood(2 ** 512),
-    lambda: lattice.key_stream(bytes(32), 0, 7),
-    lambda: lattice.key_stream(bytes(33), 0, 8),
     lambda: points.raise_points(bytes(31), bytes(32)),
     lambda: points.raise_points(bytes(32), bytes(33)),
     lambda: points.raise_rooted(bytes(32), bytes(64), bytes(32)),

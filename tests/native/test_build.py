@@ -316,17 +316,3 @@ def test_a_build_that_is_not_wanted(kernels, native, monkeypatch):
     kernels.build(native)
     assert not (native / "kernels.so").exists()
     assert record(native)["why"] == "TREETAP_NATIVE=0 was set"
-
-
-@pytest.mark.second_tier
-def test_a_header_that_changes_is_compiled_again(kernels, native):
-    """As a source is."""
-    (native / "header.h").write_text("#define VALUE 3\n")
-    with (native / "processor.c").open("a") as source:
-        source.write('#include "header.h"\nint treetap_value(void);\nint treetap_value(void) { return VALUE; }\n')
-    kernels.build(native)
-    before = record(native)["sources"]
-    (native / "header.h").write_text("#define VALUE 4\n")
-    kernels.build(native)
-    assert record(native)["sources"] != before
-    assert ctypes.CDLL(str(native / "kernels.so")).treetap_value() == 4

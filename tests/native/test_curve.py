@@ -12,12 +12,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tests.library.psi.naive import A, cosets, is_member, multiple, on_curve
+from tests.library.psi.naive import A, cosets, is_member, multiple, on_curve, uniform_bytes
 from tests.native.forms import HERE
 from treetap.native import curve
 from treetap.native.curve import Curve
 from treetap.native.library import Form
-from treetap.psi.group import DOMAIN, PRIME, uniform_bytes
+from treetap.psi.group import DOMAIN, PRIME
 from treetap.psi.lists import SodiumGroup
 
 pytestmark = pytest.mark.skipif(not HERE, reason="the kernels were not compiled")

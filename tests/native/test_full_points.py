@@ -9,10 +9,11 @@ import pytest
 
 from tests.library.psi import full_points
 from tests.library.psi.full_points import BASE, Point, encoded, even, minus, plus, times
+from tests.library.psi.naive import uniform_bytes
 from tests.native.forms import HERE
 from treetap.native import curve
 from treetap.native.curve import WINDOWS, Curve
-from treetap.psi.group import PRIME, uniform_bytes
+from treetap.psi.group import PRIME
 
 pytestmark = pytest.mark.skipif(not HERE, reason="the kernels were not compiled")
 SCALAR = 2**254 + 8 * 0x1234_5678_9ABC_DEF0_1357_9BDF

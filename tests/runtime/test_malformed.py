@@ -59,7 +59,7 @@ def _of_every(field: str, change: Change) -> Change:
 
 
 def _lattice_key(other: Callable[[Parameters], bytes]) -> Change:
-    return edited(public=lambda public: other(Parameters.from_bytes(public[:PARAMETERS_BYTES])))
+    return edited(public=lambda public: other(Parameters(*struct.unpack("<5Q", public[:PARAMETERS_BYTES]))))
 
 
 def _of_the_last_release(own: Parameters) -> bytes:

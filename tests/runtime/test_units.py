@@ -18,9 +18,10 @@ from tests.trainings import jobs_of, policies
 from tests.worlds import FOUR, spec, world
 from treetap import usage
 from treetap.additive.paillier import shared_sums
-from treetap.additive.sums import comparison, masked_sums
+from treetap.additive.paillier.secret_key import SecretKey
+from treetap.additive.sums import comparison, key_holder
 from treetap.additive.sums.kernels import Held, HeldTree
-from treetap.additive.sums.key_holder import HeldKey
+from treetap.additive.sums.masked_sums import EntryMember
 from treetap.lattice import kernels as lattice
 from treetap.protocols.prediction import predict_request
 from treetap.psi import lists
@@ -30,10 +31,11 @@ from treetap.workers.engines import InProcessEngine
 pytestmark = pytest.mark.second_tier
 
 T = TypeVar("T")
-PARTS = (HeldKey, Held, HeldTree, masked_sums._Masking, lattice._Member)
+PARTS = (Held, HeldTree, lattice._Member)
 FUNCTIONS: set[object] = {
     *(lists.blind, lists.raise_points, lists.check_points),
     *(lists.blind_summed, lists.raise_signed, lists.raise_summed, lists.check_summed),
+    *(key_holder._encrypt, key_holder._open, SecretKey.prove, EntryMember._mask, EntryMember._pack),
     *(comparison.blinded, comparison._open, lattice._encrypt, shared_sums._encrypt, shared_sums._add),
 }
 #: A training from spread labels that sums up its labels and compares gains.

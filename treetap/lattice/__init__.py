@@ -2,6 +2,6 @@
 
 The label holder encrypts columns of integers, feature parties blank the entries that their masks exclude, the last one
 adds the columns up, and the label holder decrypts the sum. `parameters` computes sizes and how well masks are hidden,
-`fixedpoint` turns scores into integers and back, `key_holder` and `member` are the two roles, `kernels` runs them on
-worker processes, and `scheme` has ciphertexts as arrays and as bytes.
+`columns` turns scores into integers and back, `kernels` has the two roles on their workers, `scheme` has ciphertexts as
+arrays and as bytes. Files that begin with `histogram` have the encrypted histograms of trees.
 """

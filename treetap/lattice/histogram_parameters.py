@@ -21,7 +21,6 @@ from treetap.lattice.parameters import (
     ERROR_DEVIATION,
     STATISTICAL_BITS,
     TAIL,
-    TOTAL_BITS,
     estimated_bits,
     matzov_bits,
 )
@@ -74,11 +73,9 @@ class HistogramParameters:
         attempts: attempts of the job that the hiding holds for, all together.
         noised: True if a party adds plaintexts of noise to its sums.
         hiding: bits by which the sets of records are hidden, in all attempts of the job together.
-        degree: n.
-        modulus_bits: log2 q.
 
     Raises:
-        BadInput: a figure out of range, below 128 bits by `TOTAL_BITS`, hiding below `hiding` for the job, or
+        BadInput: a figure out of range, hiding below `hiding` for the job, or
             a plaintext that the words do not hold.
     """
 
@@ -94,22 +91,8 @@ class HistogramParameters:
     attempts: int = ATTEMPTS
     noised: bool = False
     hiding: int = STATISTICAL_BITS
-    degree: int = DEGREE
-    modulus_bits: int = MODULUS_BITS
 
     def __post_init__(self) -> None:
-        if self.degree not in TOTAL_BITS:
-            raise BadInput(f"degree {self.degree} is not one of {', '.join(map(str, TOTAL_BITS))}: take {DEGREE}")
-        if self.modulus_bits > TOTAL_BITS[self.degree]:
-            raise BadInput(
-                f"modulus_bits {self.modulus_bits} at degree {self.degree} is below 128-bit security: at most "
-                f"{TOTAL_BITS[self.degree]}"
-            )
-        if (self.degree, self.modulus_bits) != (DEGREE, MODULUS_BITS):
-            raise BadInput(
-                f"degree {self.degree} and modulus_bits {self.modulus_bits} are not those of the kernels: take "
-                f"{DEGREE} and {MODULUS_BITS}"
-            )
         _check_job(self.records, self.widths, self.bins, self.candidates, self.queries, self.attempts)
         _check_hiding(self.hiding)
         for name, values in (
@@ -238,7 +221,7 @@ class HistogramParameters:
     @property
     def query_bytes(self) -> int:
         """Size of a query: r words of every record and of a block of zeros."""
-        return self.words * (self.records + self.degree) * self.modulus_bits // 8
+        return self.words * (self.records + DEGREE) * MODULUS_BITS // 8
 
     @property
     def first_halves_bytes(self) -> int:
@@ -248,7 +231,7 @@ class HistogramParameters:
     @property
     def second_half_bytes(self) -> int:
         """Size of a candidate's second half."""
-        return self.degree * self.reply_bits // 8
+        return DEGREE * self.reply_bits // 8
 
 
 def secrecy_bits() -> float:

@@ -20,7 +20,7 @@ from itertools import islice
 
 import gmpy2
 
-from treetap.errors import BadInput, Malformed
+from treetap.errors import BadInput
 
 #: log2 of a sieve's gates by its dimension, as MATZOV 2022 counts them ("Report on the Security of LWE") and the
 #: lattice-estimator fits them (Albrecht, Player, Scott 2015, and later costs): slope, and bits at 0.
@@ -235,14 +235,6 @@ class Parameters:
     def to_bytes(self) -> bytes:
         """A fixed-size form that goes ahead of a public key."""
         return _FORMAT.pack(*(getattr(self, field.name) for field in fields(self)))
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Parameters:
-        """The inverse of `to_bytes`. Raises Malformed for anything else, weak sizes included."""
-        try:
-            return cls(*_FORMAT.unpack(data))
-        except (struct.error, BadInput, OverflowError) as error:
-            raise Malformed(f"not lattice parameters: {error}") from error
 
 
 PARAMETERS_BYTES = _FORMAT.size

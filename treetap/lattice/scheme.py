@@ -150,16 +150,3 @@ class LatticeKey:
         if opened is None:
             raise Malformed("a returned sum has more noise than the agreed number of columns can make")
         return opened[:n]
-
-    def noise_budget(self, data: bytes) -> int:
-        """Bits by which noise could still grow: for measurements, never for an answer to a member."""
-        ring, q = self._scheme.ring, self.parameters.modulus
-        first, second = self._scheme.ciphertext(data)
-        phase = first.copy()
-        ring.multiply_add(phase, second, self._secret)
-        ring.transform_back(phase)
-        primes = self.parameters.primes
-        whole = [q // prime * pow(q // prime, -1, prime) for prime in primes]
-        scaled = self.modulus * (phase.astype(object) * np.array(whole, dtype=object)[:, np.newaxis]).sum(axis=0) % q
-        most = max(min(int(residue), q - int(residue)) for residue in scaled)
-        return max(0, q.bit_length() - most.bit_length() - 1)

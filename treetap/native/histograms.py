@@ -42,7 +42,7 @@ from treetap.native.histogram_arrays import (
     circle,
     exact,
 )
-from treetap.native.library import Form, Unavailable, in_bounds
+from treetap.native.library import Form, Unavailable, argument, in_bounds
 from treetap.usage import finish_unit
 
 #: A limb as far as this from a whole number is none that the bound allows.
@@ -342,7 +342,7 @@ class Histograms:
 
     def _call(self, name: str, *arguments: Any, checked: bool = True) -> int:
         """Call a function of this form: arrays go as addresses, numbers as size_t."""
-        status: int = getattr(self._library, f"treetap_histograms_{name}_{self.form}")(*map(_argument, arguments))
+        status: int = getattr(self._library, f"treetap_histograms_{name}_{self.form}")(*map(argument, arguments))
         if checked and status:
             fault, text = _FAULTS[status]
             raise fault(text)
@@ -405,10 +405,3 @@ def _seed(seed: bytes) -> bytes:
 def _number(number: int) -> ctypes.c_uint32:
     in_bounds(0 <= number < 1 << 32, "numbers of blocks and candidates have 32 bits")
     return ctypes.c_uint32(number)
-
-
-def _argument(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        in_bounds(value.flags.c_contiguous, "a kernel takes whole blocks")
-        return ctypes.c_void_p(value.ctypes.data)
-    return ctypes.c_size_t(value) if isinstance(value, int) else value

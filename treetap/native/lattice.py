@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from treetap.arrays import Bools, Ints
 from treetap.native import library
-from treetap.native.library import in_bounds
+from treetap.native.library import argument, in_bounds
 
 SEED_BYTES = 32
 DEGREES = (8192, 16384)
@@ -77,7 +77,7 @@ class Ring:
         self._tables = np.empty((len(every), 4, degree), dtype=np.uint32)
         for prime, table in zip(every, self._tables, strict=True):
             root = _root(prime, 2 * degree)
-            arguments = (ctypes.c_size_t(degree), ctypes.c_uint32(prime), ctypes.c_uint32(root), _address(table))
+            arguments = (ctypes.c_size_t(degree), ctypes.c_uint32(prime), ctypes.c_uint32(root), argument(table))
             self._library.treetap_lattice_tables(*arguments)
         made = _Scheme(degree, len(primes), self._constants.ctypes.data, self._tables.ctypes.data)
         self._scheme = made
@@ -190,17 +190,8 @@ class Ring:
     def _call(self, name: str, *arguments: Any) -> int:
         """Call a kernel: arrays and bytes go as addresses, numbers as size_t."""
         function = getattr(self._library, f"treetap_lattice_{name}")
-        status: int = function(self._given, *map(_argument, arguments))
+        status: int = function(self._given, *map(argument, arguments))
         return status
-
-
-def key_stream(seed: bytes, number: int, blocks: int) -> Polynomial:
-    """The words of the first `blocks` blocks that a seed expands to, in the order of `polynomials.h`: for tests."""
-    in_bounds(blocks % 8 == 0, "blocks are made by eight")
-    out = np.empty(16 * blocks, dtype=np.uint32)
-    arguments = (_seed(seed), ctypes.c_uint32(number), ctypes.c_size_t(blocks), _address(out))
-    library.compiled().treetap_lattice_words(*arguments)
-    return out
 
 
 def instructions(wanted: int = -1) -> str:
@@ -224,14 +215,3 @@ def _root(prime: int, order: int) -> int:
 def _seed(seed: bytes) -> bytes:
     in_bounds(len(seed) == SEED_BYTES, "a seed of another length")
     return seed
-
-
-def _argument(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return _address(value)
-    return ctypes.c_size_t(value) if isinstance(value, int) else value
-
-
-def _address(array: npt.NDArray[Any]) -> ctypes.c_void_p:
-    in_bounds(array.flags.c_contiguous, "a kernel takes whole blocks")
-    return ctypes.c_void_p(array.ctypes.data)

@@ -7,7 +7,7 @@ import json
 import platform
 from functools import cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 #: Where the build puts the kernels, beside this file.
 PATH = Path(__file__).with_name("kernels.so")
@@ -41,6 +41,14 @@ def in_bounds(holds: bool, says: str) -> None:
     """Raise ValueError if a kernel would read or write beyond what it is given; `python -O` leaves asserts out."""
     if not holds:
         raise ValueError(says)
+
+
+def argument(value: Any) -> Any:
+    """A kernel's argument: an array's address, bytes and null pointers as they are, numbers as size_t."""
+    if hasattr(value, "flags"):  # no instance is asked for: a party serves before it imports numpy
+        in_bounds(value.flags.c_contiguous, "a kernel takes whole blocks")
+        return ctypes.c_void_p(value.ctypes.data)
+    return ctypes.c_size_t(value) if isinstance(value, int) else value
 
 
 def built() -> str:

@@ -8,7 +8,6 @@ life.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.native import library
-from treetap.native.library import Form, in_bounds
+from treetap.native.library import Form, argument, in_bounds
 from treetap.usage import finish_unit
 
 #: Spare bits of a number's words above its modulus: the kernels need R ≥ 16·N, see the bounds in multiply.h.
@@ -334,14 +333,5 @@ def _part(batch: Batch, places: Places | None, first: int, last: int) -> tuple[B
 
 def _call(name: str, *args: Any) -> int:
     """Call a kernel: arrays and bytes go as addresses, None as a null pointer, numbers as size_t."""
-    status: int = getattr(library.compiled(), name)(*[_argument(argument) for argument in args])
+    status: int = getattr(library.compiled(), name)(*map(argument, args))
     return status
-
-
-def _argument(value: Any) -> Any:
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, np.ndarray):
-        in_bounds(value.flags.c_contiguous, "a kernel takes whole blocks")
-        return ctypes.c_void_p(value.ctypes.data)
-    return ctypes.c_size_t(value)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.native import library
-from treetap.native.library import in_bounds
+from treetap.native.library import argument, in_bounds
 
 #: Rows beyond those of the cells that a pass may take: 2.6 MB of ciphertexts of a 2,048-bit key, as much as a cache.
 SPARES = 4096
@@ -76,8 +76,7 @@ def passes(places: Places, cells: Places, count: int, held: int, spares: int) ->
         pairs = np.empty((2, spares), dtype=np.int64)
         counts = np.zeros(4 + _ROUNDS, dtype=np.int64)
         arrays = (places[first:], cells[first:], begun, work, put, put_at, rows, rows_at, *pairs, counts)
-        sizes = (ctypes.c_size_t(size) for size in (count, spares, left))
-        first += schedule(*sizes, *(ctypes.c_void_p(array.ctypes.data) for array in arrays))
+        first += schedule(*map(argument, (count, spares, left, *arrays)))
         ends = np.cumsum([0, *counts[4 : 4 + counts[3]]])
         yield Pass(
             put[: counts[0]],

@@ -10,13 +10,14 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
+from pydantic import TypeAdapter
 
 from treetap.errors import DataError, TreetapError
 from treetap.process.fork_server import ForkServer
@@ -28,6 +29,7 @@ from treetap.tables.source import BATCH_ROWS, Source, Trouble, within_memory
 from treetap.tables.source_keys import SourceKeys
 from treetap.usage import half_of_memory
 
+T = TypeVar("T")
 #: Seconds within which a reader answers, beside those that a database is given.
 ANSWER_S = 600.0
 _PART = 32 << 20  # bytes of columns that are sent at once, if a row has fewer
@@ -41,7 +43,7 @@ class ReadApart(Source):
     def __init__(self, keys: SourceKeys) -> None:
         self._keys = keys
         self._kept: _Reader | None = None
-        self.typed, self.ordered, self.streams = self._value("about", of=_three_booleans)
+        self.typed, self.ordered, self.streams = self._value("about", of=tuple[bool, bool, bool])
 
     def __str__(self) -> str:
         return self._keys.title
@@ -57,18 +59,15 @@ class ReadApart(Source):
 
     @property
     def file_ends(self) -> list[int]:
-        ends: list[int] = self._value("file_ends", of=_numbers)
-        return ends
+        return self._value("file_ends", of=list[int])
 
     @property
     def says(self) -> list[str]:
-        sentences: list[str] = self._value("says", of=_texts)
-        return sentences
+        return self._value("says", of=list[str])
 
     @cached_property
     def style(self) -> Style:
-        decimal, thousands = self._value("style", of=lambda marks: _texts(marks) and len(marks) == 2)
-        return decimal, thousands
+        return self._value("style", of=tuple[str, str])
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         return [(field.name, field.type) for table in self._columns("fields") for field in table.schema]
@@ -84,41 +83,33 @@ class ReadApart(Source):
         yield from self._columns("batches", wanted, sorted(text))
 
     def words_for_missing(self, names: list[str]) -> dict[str, int]:
-        counts: dict[str, int] = self._value("words_for_missing", names, of=_counts)
-        return counts
+        return self._value("words_for_missing", names, of=dict[str, int])
 
     def orders(self, name: str) -> list[pa.Array]:
         return [table.column(0).combine_chunks() for table in self._columns("orders", [name])]
 
     def count_rows(self) -> int | None:
-        rows: int | None = self._value("count_rows", of=lambda count: count is None or type(count) is int)
-        return rows
+        return self._value("count_rows", of=int | None)  # type: ignore[arg-type] # of a union there is no type
 
     def stamp(self) -> object:
-        stamp: object = self._value("stamp", of=lambda _: True)
-        return stamp
+        return self._value("stamp", of=object)
 
     def row_name(self, index: int) -> str:
-        return self._text("row_name", index)
+        return self._value("row_name", index, of=str)
 
     def remedy(self, trouble: Trouble, content: Sequence[str | None]) -> str:
-        return self._text("remedy", trouble, list(content))
+        return self._value("remedy", trouble, list(content), of=str)
 
-    def _text(self, what: str, *given: object) -> str:
-        text: str = self._value(what, *given, of=lambda text: isinstance(text, str))
-        return text
-
-    def _value(self, what: str, *given: object, of: Callable[[Any], bool]) -> Any:
-        """The answer to a request, of JSON types; `of`: whether it is one of its kind."""
+    def _value(self, what: str, *given: object, of: type[T]) -> T:
+        """The answer to a request, of a type that JSON can have."""
         with self._reader() as reader:
             kind, content = reader.asked(what, given)
-        try:
-            value = json.loads(content) if kind == _VALUE else None
-        except (ValueError, RecursionError):
-            raise self._untrue() from None
-        if kind != _VALUE or not of(value):
+        if kind != _VALUE:
             raise self._untrue()
-        return value
+        try:
+            return TypeAdapter(of).validate_json(content, strict=True)
+        except ValueError:
+            raise self._untrue() from None
 
     def _columns(self, what: str, *given: object) -> Iterator[pa.Table]:
         """The tables that answer a request, checked; the reader is one for this request alone if they are many."""
@@ -255,22 +246,6 @@ def _answers(source: Source, what: str, given: list[Any]) -> Iterator[tuple[byte
         named = getattr(source, what)
         value = named(*given) if callable(named) else named
     yield _VALUE, json.dumps(value).encode()
-
-
-def _three_booleans(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 3 and all(isinstance(part, bool) for part in value)
-
-
-def _counts(value: Any) -> bool:
-    return isinstance(value, dict) and all(type(count) is int for count in value.values())
-
-
-def _numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(type(number) is int for number in value)
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _parts(table: pa.Table) -> Iterator[pa.Table]:

@@ -22,7 +22,6 @@ any part of low order off a point.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 
 PRIME = 2**255 - 19
@@ -33,11 +32,6 @@ POINT_BYTES = 32
 UNIFORM_BYTES = 64
 #: Separates this use of the hash from every other. Number 1 gave points of edwards25519, in its encoding.
 DOMAIN = b"treetap record alignment 2\x00"
-
-
-def uniform_bytes(value: bytes) -> bytes:
-    """The digest of an id that is mapped to the group."""
-    return hashlib.sha512(DOMAIN + value).digest()
 
 
 _EIGHTH = pow(8, -1, ORDER)

@@ -70,10 +70,6 @@ class InWorkers:
         workers = range(self._engine.workers)
         self._parts = await together(*(self._engine.call(worker, kind, *args) for worker in workers))
 
-    async def _share(self, kind: Callable[..., Any], *args: Any) -> None:
-        """Have one `kind(*args)` for all workers, which none of them changes."""
-        self._parts = [await self._engine.call(0, kind, *args)] * self._engine.workers
-
     def _on(self, worker: int, method: Callable[..., T], *args: Any) -> Coroutine[Any, Any, T]:
         """Call a method of a worker's part."""
         return self._engine.call(worker, method, self._parts[worker], *args)

@@ -14,7 +14,7 @@ import tenseal.sealapi as api
 import zstandard
 
 from treetap.lattice.parameters import Parameters
-from treetap.lattice.scheme import LatticeKey, scheme_of, to_bytes
+from treetap.lattice.scheme import LatticeKey, scheme_of
 
 # Header of a serialised object: magic, header size, version major and minor, compression, reserved, size in all.
 _HEADER = struct.Struct("<HBBBBHQ")
@@ -60,7 +60,8 @@ class Seal:
         self.decryptor = api.Decryptor(self.context, secret)
         ring = scheme_of(parameters).ring
         words = _words(secret, (len(parameters.primes) + 1, parameters.degree))[:-1]
-        self.key = LatticeKey(parameters, to_bytes(ring.montgomery(in_their_order(words).astype(np.uint32))))
+        self.key = LatticeKey(parameters)
+        self.key._secret = ring.montgomery(in_their_order(words).astype(np.uint32))
         self._places = slot_places(parameters.degree)
 
     def plain(self, values):

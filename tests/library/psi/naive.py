@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from gmpy2 import invert, mpz, powmod
 from nacl import bindings
 
-from treetap.psi.group import ORDER, PRIME
+from treetap.psi.group import DOMAIN, ORDER, PRIME
 
 A = 486662
 #: A point of order 8 of edwards25519.
 ORDER_8 = bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05")
+
+
+def uniform_bytes(value: bytes) -> bytes:
+    """The digest of an id that is mapped to the group."""
+    return hashlib.sha512(DOMAIN + value).digest()
 
 
 def multiple(number: int, u: int) -> int | None:

@@ -11,13 +11,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nacl import bindings
 
-from tests.library.psi.naive import A, cosets, is_member, is_square, multiple, on_curve, to_u
+from tests.library.psi.naive import A, cosets, is_member, is_square, multiple, on_curve, to_u, uniform_bytes
 from tests.native.forms import HERE
 from treetap.errors import Malformed
 from treetap.native import arithmetic, curve
 from treetap.native.curve import Curve
 from treetap.psi import lists
-from treetap.psi.group import ORDER, POINT_BYTES, PRIME, Exponent, uniform_bytes
+from treetap.psi.group import ORDER, POINT_BYTES, PRIME, Exponent
 from treetap.psi.lists import Group, SodiumGroup
 from treetap.tables.record_ids import Ids
 

@@ -11,13 +11,13 @@ from nacl import bindings
 
 from tests.library.psi import full_points
 from tests.library.psi.full_points import BASE, encoded, even, minus, plus, proves, times
-from tests.library.psi.naive import ORDER_8, multiple
+from tests.library.psi.naive import ORDER_8, multiple, uniform_bytes
 from tests.native.forms import HERE
 from treetap.errors import Malformed
 from treetap.native.curve import Curve
 from treetap.psi import lists as kernels
 from treetap.psi import proof
-from treetap.psi.group import ORDER, Exponent, uniform_bytes
+from treetap.psi.group import ORDER, Exponent
 from treetap.psi.proof import Claim, Sums, digits_of
 from treetap.tables.record_ids import Ids
 

@@ -79,19 +79,6 @@ class SecretKey:
             if p != q and gmpy2.gcd(p - 1, q - 1) == 2 and gmpy2.gcd(p * q, (p - 1) * (q - 1)) == 1:
                 return cls(int(p), int(q), allow_breakable)
 
-    @classmethod
-    def from_primes(cls, p: int, q: int, allow_breakable: bool = False) -> SecretKey:
-        """A key made elsewhere.
-
-        Raises:
-            BadInput: not two distinct odd primes of an offered size with gcd(n, (p-1)(q-1)) = 1.
-        """
-        if p == q or not gmpy2.is_prime(mpz(p), 40) or not gmpy2.is_prime(mpz(q), 40):
-            raise BadInput("a Paillier key needs two distinct primes")
-        if gmpy2.gcd(mpz(p) * q, (mpz(p) - 1) * (q - 1)) != 1:
-            raise BadInput("these primes make no Paillier key: gcd(pq, (p-1)(q-1)) is not 1")
-        return cls(int(p), int(q), allow_breakable)
-
     def prove(self, bound_to: bytes) -> bytes:
         """A fresh proof that n is a Paillier–Blum modulus, as those of `generate` are; see `key_proof`."""
         return prove(self._p, self._q, bound_to, key_options.PROOF_ROUNDS)

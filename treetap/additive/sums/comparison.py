@@ -26,7 +26,8 @@ import gmpy2
 from gmpy2 import mpz
 
 from treetap.additive.paillier.public_key import PublicKey, random_unit
-from treetap.additive.sums.key_holder import HeldKey, KeyHolder
+from treetap.additive.paillier.secret_key import SecretKey
+from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
 from treetap.native.library import in_bounds
 from treetap.process.together import together
@@ -94,7 +95,7 @@ class GainComparison:
 
     async def encrypted_bits(self, values: Sequence[int]) -> list[bytes]:
         """Step 1, as challenger: `width` ciphertexts for each number."""
-        return await self._holder.apply(HeldKey.encrypt_numbers, [bits_of(value, self._width) for value in values])
+        return await self._holder.encrypt_numbers([bits_of(value, self._width) for value in values])
 
     async def blinded(self, tasks: Sequence[tuple[PublicKey, bytes, int]]) -> list[bytes]:
         """Step 2, as champion, for each challenger's key and encrypted bits, and own number.
@@ -128,5 +129,5 @@ class GainComparison:
             )
 
 
-def _open(key: HeldKey, block: bytes) -> bool:
-    return champion_is_larger(key.open_numbers(block))
+def _open(secret: SecretKey, block: bytes) -> bool:
+    return champion_is_larger(secret.decrypt_many(block))

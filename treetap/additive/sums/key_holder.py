@@ -62,11 +62,12 @@ class KeyHolder(InWorkers):
         Raises:
             BadInput: the obfuscation is unknown or the key is not fit for it.
         """
-        await self._share(HeldKey, self._secret, self._slots, self._obfuscation)
+        await self._engine.call(0, self._secret.prepare, self._obfuscation)
+        self._parts = [self._secret] * self._engine.workers
 
     async def prove(self, bound_to: bytes) -> bytes:
         """The proof of the key's form, made in a worker; see `SecretKey.prove`."""
-        return await self._on(0, HeldKey.prove, bound_to)
+        return await self._on(0, SecretKey.prove, bound_to)
 
     def encrypt_blocks(
         self, columns: Sequence[npt.NDArray[np.int64]], block: int = BLOCK
@@ -89,7 +90,9 @@ class KeyHolder(InWorkers):
                 start,
                 self._on(
                     (start // size) % workers,
-                    HeldKey.encrypt,
+                    _encrypt,
+                    self._slots,
+                    self._obfuscation,
                     [np.ascontiguousarray(column[start : start + size]) for column in columns],
                 ),
             )
@@ -120,7 +123,8 @@ class KeyHolder(InWorkers):
             *(
                 self._on(
                     worker,
-                    HeldKey.open,
+                    _open,
+                    self._slots,
                     ciphertexts[first * width : last * width],
                     min(candidates, last * groups) - first * groups,
                 )
@@ -131,45 +135,31 @@ class KeyHolder(InWorkers):
 
     async def open_numbers(self, ciphertexts: bytes) -> list[int]:
         """Decrypt a few ciphertexts whose plaintexts are signed numbers, without slots."""
-        return await self._on(0, HeldKey.open_numbers, ciphertexts)
+        return await self._on(0, SecretKey.decrypt_many, ciphertexts)
 
-    async def apply(self, method: Callable[[HeldKey, Task], T], tasks: Sequence[Task]) -> list[T]:
+    async def encrypt_numbers(self, tasks: Sequence[Sequence[int]]) -> list[bytes]:
+        """The ciphertexts of each list of numbers, without slots."""
+        return await self.apply(lambda secret, plains: secret.encrypt_many(plains, self._obfuscation), tasks)
+
+    async def apply(self, method: Callable[[SecretKey, Task], T], tasks: Sequence[Task]) -> list[T]:
         """The results of what uses the key, for each task in order, spread evenly over the workers."""
         return await together(
             *(self._on(place % self._engine.workers, method, task) for place, task in enumerate(tasks))
         )
 
 
-class HeldKey:
-    """The workers' part: the key with its tables, and the layout of a record."""
+def _encrypt(secret: SecretKey, slots: Slots, obfuscation: str, columns: Sequence[npt.NDArray[np.int64]]) -> bytes:
+    """A kernel: ciphertexts of records, an array for each slot."""
+    return secret.encrypt_many(slots.encode(columns), obfuscation)
 
-    def __init__(self, secret: SecretKey, slots: Slots, obfuscation: str) -> None:
-        self.secret, self._slots, self._obfuscation = secret, slots, obfuscation
-        secret.prepare(obfuscation)
 
-    def prove(self, bound_to: bytes) -> bytes:
-        """The proof of the key's form."""
-        return self.secret.prove(bound_to)
-
-    def encrypt(self, columns: Sequence[npt.NDArray[np.int64]]) -> bytes:
-        """Ciphertexts of records, an array for each slot."""
-        return self.encrypt_numbers(self._slots.encode(columns))
-
-    def encrypt_numbers(self, plains: Sequence[int]) -> bytes:
-        """Ciphertexts of numbers, without slots."""
-        return self.secret.encrypt_many(plains, self._obfuscation)
-
-    def open(self, ciphertexts: bytes, candidates: int) -> npt.NDArray[np.int64]:
-        """Packed sums of candidates: (candidates, slots)."""
-        per_plaintext = self._slots.groups_per_plaintext(self.secret.public.plain_bits)
-        plains = self.secret.decrypt_many(ciphertexts)
-        left = candidates
-        parts = []
-        for plain in plains:
-            parts.append(self._slots.decode(plain, min(left, per_plaintext)))
-            left -= per_plaintext
-        return np.concatenate(parts)
-
-    def open_numbers(self, ciphertexts: bytes) -> list[int]:
-        """Signed numbers, without slots."""
-        return self.secret.decrypt_many(ciphertexts)
+def _open(secret: SecretKey, slots: Slots, ciphertexts: bytes, candidates: int) -> npt.NDArray[np.int64]:
+    """A kernel: packed sums of candidates, (candidates, slots)."""
+    per_plaintext = slots.groups_per_plaintext(secret.public.plain_bits)
+    plains, firsts = secret.decrypt_many(ciphertexts), range(0, candidates, per_plaintext)
+    return np.concatenate(
+        [
+            slots.decode(plain, min(candidates - first, per_plaintext))
+            for first, plain in zip(firsts, plains, strict=True)
+        ]
+    )

