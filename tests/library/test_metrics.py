@@ -18,9 +18,14 @@ from treetap.wire.ports import Role
 from treetap.wire.tls import Insecure
 
 
-def _asked(address: str, request: bytes) -> bytes:
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=5) as made:
+def _served() -> tuple[str, int]:
+    address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
+    assert address is not None
+    return "127.0.0.1", int(address.removeprefix("127.0.0.1:"))
+
+
+def _asked(address: tuple[str, int], request: bytes) -> bytes:
+    with socket.create_connection(address, timeout=5) as made:
         made.sendall(request)
         found = b""
         try:
@@ -36,8 +41,7 @@ def _asked(address: str, request: bytes) -> bytes:
 )
 def test_metrics_on_loopback_are_asked_for_there(host: str, status: int) -> None:
     """A page that a browser was led from reads none; no answer names the library."""
-    address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
-    assert address is not None
+    address = _served()
     found = _asked(address, f"GET /metrics HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
     head, _, body = found.partition(b"\r\n\r\n")
     assert int(head.split(b" ")[1]) == status
@@ -77,10 +81,8 @@ def test_silent_connections_do_not_keep_collectors_out(monkeypatch: pytest.Monke
     """So many may say nothing, for a bounded time; one more is closed at once."""
     monkeypatch.setattr(metrics, "MOST_REQUESTS", 2)
     monkeypatch.setattr(metrics, "SLOWEST_S", 0.3)
-    address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
-    assert address is not None
-    host, _, port = address.rpartition(":")
-    silent = [socket.create_connection((host, int(port)), timeout=5) for _ in range(3)]
+    address = _served()
+    silent = [socket.create_connection(address, timeout=5) for _ in range(3)]
     assert silent[2].recv(1) == b""
     assert silent[0].recv(1) == silent[1].recv(1) == b""
     ended, found = time.monotonic(), b""
@@ -98,10 +100,8 @@ def test_a_trickling_connection_has_one_deadline(begun: bytes, monkeypatch: pyte
     """A byte now and then does not keep the place of a collector, which comes in when the time is over."""
     monkeypatch.setattr(metrics, "MOST_REQUESTS", 1)
     monkeypatch.setattr(metrics, "SLOWEST_S", 0.3)
-    address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
-    assert address is not None
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=0.02) as made:
+    address = _served()
+    with socket.create_connection(address, timeout=0.02) as made:
         made.sendall(begun)
         began, ended = time.monotonic(), False
         while not ended and time.monotonic() - began < 5:
@@ -122,7 +122,6 @@ def test_a_trickling_connection_has_one_deadline(begun: bytes, monkeypatch: pyte
 @pytest.mark.parametrize(("length", "answered"), [(8000, True), (9000, False)])
 def test_a_long_first_line_is_not_read(length: int, answered: bool) -> None:
     """The limit is 8 KiB; beyond it the connection ends without an answer."""
-    address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
-    assert address is not None
+    address = _served()
     found = _asked(address, b"GET /" + b"a" * length + b" HTTP/1.0\r\nHost: localhost\r\n\r\n")
     assert (found != b"") is answered
