@@ -130,7 +130,7 @@ def oracle_train(
     if base is not None:
         model.extend(base)
         before = len(base) // base.trees_per_round
-        scores = oracle_predict(_unstopped(base), parties)
+        _add(scores, base, columns)
     for round_number in range(before, before + params.n_estimators):
         g, h, scale = _derivatives(params.objective, scores, y, factors)
         grown = []
@@ -151,11 +151,7 @@ def oracle_train(
             grower.grow(1, list(range(n)), 0, tree, model, alone=alone)
             grown.append(tree)
         model.extend(grown)
-        for tree in grown:
-            for i in range(n):
-                leaf = _leaf_of(tree, columns, i)
-                for k, weight in zip(tree.outputs, leaf.weights, strict=True):
-                    scores[i][k] += weight
+        _add(scores, grown, columns)
         if params.early_stopping_rounds is not None:
             held = [i for i in range(n) if not training[i]]
             seen = ([each[i] for i in held] for each in (scores, y, w))
@@ -167,11 +163,12 @@ def oracle_train(
     return model
 
 
-def _unstopped(model: OracleModel) -> OracleModel:
-    """The same trees, all in use."""
-    found = OracleModel(model.base_margin, model.trees_per_round)
-    found.extend(model)
-    return found
+def _add(scores: list[list[float]], trees: Sequence[OracleTree], columns: Any) -> None:
+    """Add the trees' values to the scores of the records that trained them."""
+    for tree in trees:
+        for i, score in enumerate(scores):
+            for k, weight in zip(tree.outputs, _leaf_of(tree, columns, i).weights, strict=True):
+                score[k] += weight
 
 
 def oracle_predict(model: OracleModel, parties: Parties) -> list[list[float]]:

@@ -18,16 +18,14 @@ from treetap.wire.ports import Role
 from treetap.wire.tls import Insecure
 
 
-def _served() -> str:
-    """The address of a process's metrics."""
+def _served() -> tuple[str, int]:
     address = ProcessMetrics("party", "bank").serve("127.0.0.1:0")
     assert address is not None
-    return address
+    return "127.0.0.1", int(address.removeprefix("127.0.0.1:"))
 
 
-def _asked(address: str, request: bytes) -> bytes:
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=5) as made:
+def _asked(address: tuple[str, int], request: bytes) -> bytes:
+    with socket.create_connection(address, timeout=5) as made:
         made.sendall(request)
         found = b""
         try:
@@ -84,8 +82,7 @@ def test_silent_connections_do_not_keep_collectors_out(monkeypatch: pytest.Monke
     monkeypatch.setattr(metrics, "MOST_REQUESTS", 2)
     monkeypatch.setattr(metrics, "SLOWEST_S", 0.3)
     address = _served()
-    host, _, port = address.rpartition(":")
-    silent = [socket.create_connection((host, int(port)), timeout=5) for _ in range(3)]
+    silent = [socket.create_connection(address, timeout=5) for _ in range(3)]
     assert silent[2].recv(1) == b""
     assert silent[0].recv(1) == silent[1].recv(1) == b""
     ended, found = time.monotonic(), b""
@@ -104,8 +101,7 @@ def test_a_trickling_connection_has_one_deadline(begun: bytes, monkeypatch: pyte
     monkeypatch.setattr(metrics, "MOST_REQUESTS", 1)
     monkeypatch.setattr(metrics, "SLOWEST_S", 0.3)
     address = _served()
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=0.02) as made:
+    with socket.create_connection(address, timeout=0.02) as made:
         made.sendall(begun)
         began, ended = time.monotonic(), False
         while not ended and time.monotonic() - began < 5:

@@ -185,15 +185,11 @@ def test_a_line_that_a_full_disk_refused_does_not_count(
     assert numbers.add(2).of() == Numbers(tmp_path).of() == [1, 2]
 
 
-def _again(file: LineFile) -> None:
-    file.put({"number": 9}, 1)
-
-
-def _filled(file: LineFile) -> None:
-    file.fill([{"number": 0}, {"number": 9}])
-
-
-@pytest.mark.parametrize("change", [_again, _filled])
+@pytest.mark.parametrize(
+    "change",
+    [lambda file: file.put({"number": 9}, 1), lambda file: file.fill([{"number": 0}, {"number": 9}])],
+    ids=["put", "fill"],
+)
 def test_lines_are_replaced_whole_or_not_at_all(
     change: Callable[[LineFile], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
@@ -145,23 +145,6 @@ def test_a_threshold_as_a_date(days: float, utc: bool, text: str) -> None:
     shown = {"columns": ["n", "opened"], "categories": {"opened": category}}
     assert split.condition(shown, left=True) == f"opened < {text}"
     assert split.condition(shown, left=False) == f"opened ≥ {text} or missing"
-
-
-def test_utc_is_what_is_counted(tmp_path: Path) -> None:
-    """One instant in two zones is one number, and the written hour of a time without a zone is what counts."""
-    moment = datetime(2024, 7, 1, 22, 0, tzinfo=UTC)
-    texts = [moment.isoformat(), moment.astimezone(EAST).isoformat()]
-    found = read(_parquet(tmp_path, pa.array(texts)), "opened", encode="days").features[:, 0]
-    assert found[0] == found[1] == 19905 + 22 / 24
-    bare = read(_parquet(tmp_path, pa.array(["2024-07-01T22:00"])), "opened", encode="days").features
-    assert bare[0, 0] == found[0]
-
-
-def test_the_number_that_means_a_missing_cell(tmp_path: Path) -> None:
-    """In a column of text it marks no date, as it marks no category."""
-    path = text_file(tmp_path, "id,opened\n1,2024-01-01\n2,-999.0\n3,\n")
-    table = read(path, "opened", encode={"opened": "days"}, missing=-999.0)
-    np.testing.assert_array_equal(table.features[:, 0], [19723, NAN, NAN])
 
 
 @pytest.mark.parametrize(

@@ -48,27 +48,37 @@ def _comparisons(work: Callable[[], object]) -> int:
     return Name.compared
 
 
-@pytest.mark.parametrize("form", ["csv", "feather", "folder", "parquet", "streamed"])
-def test_comparisons_of_names_grow_with_the_columns(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _halves(table: pa.Table, place: Path) -> None:
+    place.mkdir()
+    pq.write_table(table.slice(0, 2), place / "a.parquet")
+    pq.write_table(table.slice(2), place / "b.parquet")
+
+
+@pytest.mark.parametrize(
+    ("ending", "write", "streamed"),
+    [
+        (".csv", pacsv.write_csv, False),
+        (".feather", feather.write_feather, False),
+        ("", _halves, False),
+        (".parquet", pq.write_table, False),
+        (".parquet", pq.write_table, True),
+    ],
+    ids=["csv", "feather", "folder", "parquet", "streamed"],
+)
+def test_comparisons_of_names_grow_with_the_columns(
+    ending: str,
+    write: Callable[[pa.Table, Path], object],
+    streamed: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Whatever the source, encoded columns and all included."""
-    if form == "streamed":
+    if streamed:
         monkeypatch.setattr("treetap.tables.streamed_reading.STREAMED", 0)
     found = {}
     for width in WIDTHS:
-        table, place = _table(width), tmp_path / f"{width}"
-        if form == "csv":
-            place = place.with_suffix(".csv")
-            pacsv.write_csv(table, place)
-        elif form == "feather":
-            feather.write_feather(table, place.with_suffix(".feather"))
-            place = place.with_suffix(".feather")
-        elif form == "folder":
-            place.mkdir()
-            pq.write_table(table.slice(0, 2), place / "a.parquet")
-            pq.write_table(table.slice(2), place / "b.parquet")
-        else:
-            place = place.with_suffix(".parquet")
-            pq.write_table(table, place)
+        place = tmp_path / f"{width}{ending}"
+        write(_table(width), place)
         names = [Name(f"f{number}") for number in range(width)]
         config = TableConfig(path=place, id="id", label="y").model_copy(
             update={"columns": names, "encode": dict.fromkeys(names[::2], "categorical")}

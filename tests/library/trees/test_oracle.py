@@ -67,16 +67,6 @@ def test_ties_go_to_the_lowest_party_and_candidate() -> None:
     assert differences(model, oracle_train(parties, labels, params)) == ""
 
 
-def test_a_party_without_columns_takes_part() -> None:
-    """A label holder without features of its own trains on the others' alone."""
-    rng = np.random.default_rng(0)
-    parties = [("label", np.zeros((60, 0))), ("other", rng.normal(size=(60, 3)))]
-    labels = (parties[1][1][:, 0] > 0).astype(int)
-    params = BoostingParams(n_estimators=2, max_depth=2, max_bin=8)
-    model = train(encoded(parties, 8), labels, params)
-    assert differences(model, oracle_train(parties, labels, params)) == ""
-
-
 def test_a_pure_node_stops_everything() -> None:
     """When no split is allowed the tree is one leaf and the score still moves."""
     rng = np.random.default_rng(0)
@@ -305,6 +295,7 @@ def test_the_drawn_jobs_hold_what_they_claim() -> None:
         met["partitions"] += bool(partitioned) and any(len(entry.right or ()) > 1 for entry in entries)
         met["one category against the rest"] += not partitioned and any(entry.right for entry in entries)
         met["missing values alone on the left"] += any(entry.bin < 0 for entry in entries)
+        met["a party without columns"] += any(columns.shape[1] == 0 for _, columns in job.parties)
         met["constraints"] += bool(job.directions)
         met["withdrawn nodes"] += any(part.root > 1 for tree in trees for part in tree.local)
         met["splits below them"] += any(part.root > 1 and part.splits for tree in trees for part in tree.local)

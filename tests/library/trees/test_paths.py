@@ -64,32 +64,24 @@ def test_undecided_splits_leave_both_ways_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("threshold", "missing_left", "left", "text"),
+    ("threshold", "missing_left", "left", "categories", "text"),
     [
-        (2.5, False, True, "x < 2.5"),
-        (2.5, True, True, "x < 2.5 or missing"),
-        (2.5, True, False, "x ≥ 2.5"),
-        (2.5, False, False, "x ≥ 2.5 or missing"),
-        (math.inf, False, True, "x is present"),
-        (math.inf, False, False, "x is missing"),
+        (2.5, False, True, None, "x < 2.5"),
+        (2.5, True, True, None, "x < 2.5 or missing"),
+        (2.5, True, False, None, "x ≥ 2.5"),
+        (2.5, False, False, None, "x ≥ 2.5 or missing"),
+        (math.inf, False, True, None, "x is present"),
+        (math.inf, False, False, None, "x is missing"),
+        (math.inf, True, True, ["red", "blue"], "x not in {red, blue} or missing"),
+        (math.inf, True, False, ["red", "blue"], "x in {red, blue}"),
+        (math.inf, False, True, ["red", "blue"], "x not in {red, blue}"),
     ],
 )
-def test_conditions_say_where_missing_values_go(threshold: float, missing_left: bool, left: bool, text: str) -> None:
-    """Every side of every kind of split has its words."""
-    assert condition("x", threshold, missing_left, left) == text
-
-
-@pytest.mark.parametrize(
-    ("missing_left", "left", "text"),
-    [
-        (True, True, "x not in {red, blue} or missing"),
-        (True, False, "x in {red, blue}"),
-        (False, True, "x not in {red, blue}"),
-    ],
-)
-def test_conditions_name_the_categories_that_go_right(missing_left: bool, left: bool, text: str) -> None:
-    """All others, those that training has not seen too, are not in their set."""
-    assert condition("x", math.inf, missing_left, left, ["red", "blue"]) == text
+def test_conditions_say_where_missing_values_go(
+    threshold: float, missing_left: bool, left: bool, categories: list[str] | None, text: str
+) -> None:
+    """Every side of every kind of split has its words; categories that training has not seen are in no set."""
+    assert condition("x", threshold, missing_left, left, categories) == text
 
 
 def test_bits_are_counted() -> None:

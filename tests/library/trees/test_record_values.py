@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from treetap.lattice.columns import NodeColumns
+from treetap.lattice.columns import NodeColumns, label_columns
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Subtree, Tree, cover_shares
 from treetap.trees.leaf_entries import LeafEntries
 from treetap.trees.missing_party import scores_without
 from treetap.trees.paths import ValueTable, candidate_leaves, reachable
 
-OWNERS = ("holder", "b", "c")
+#: Owners of splits: the holder of the values, who may have none, and others.
+OWNERS = (("holder", "b", "c"), ("b",), ("holder", "b", "c", "d"))
 N = 40
 T = 4_079_617
 Bools = npt.NDArray[np.bool_]
@@ -27,6 +28,8 @@ class Case:
     def __init__(self, seed: int, vector: bool) -> None:
         self._rng = np.random.default_rng(seed)
         self._handles = 0
+        self._owners = OWNERS[seed % 3]
+        self.chain = tuple(name for name in self._owners if name != "holder")
         outputs = [(0, 1) if vector else (k % 2,) for k in range(4)]
         shaped = [self._tree(k, each) for k, each in enumerate(outputs)]
         trees = tuple(replace(tree, local=self._local(tree)) for tree in shaped)
@@ -73,7 +76,7 @@ class Case:
         return Split(node, owner, self._handles - 1, 1.0, float(self._rng.integers(1, 9)))
 
     def _tree(self, index: int, outputs: tuple[int, ...]) -> Tree:
-        splits, leaves = self._grow(1, 16, OWNERS, len(outputs))
+        splits, leaves = self._grow(1, 16, self._owners, len(outputs))
         return Tree(index, outputs, splits, leaves)
 
     def _grow(
@@ -98,7 +101,7 @@ class Case:
             )
             if len(roots) < 2 and not related:
                 roots.append(node)
-        return tuple(Subtree(root, *self._grow(root, 4 * root, OWNERS[:1], len(tree.outputs))) for root in roots)
+        return tuple(Subtree(root, *self._grow(root, 4 * root, ("holder",), len(tree.outputs))) for root in roots)
 
 
 CASES = [(seed, vector) for seed in range(8) for vector in (False, True)]
@@ -118,9 +121,8 @@ def test_the_walk_gives_the_values_of_local_subtrees(seed: int, vector: bool) ->
 def test_entries_are_laid_out_by_the_public_trees_and_add_up_to_the_score(seed: int, vector: bool) -> None:
     """With and without local subtrees the same entries, plans and spare bits, no constant; the sums are the scores."""
     case = Case(seed, vector)
-    chain = OWNERS[1:]
-    plain = LeafEntries(case.public, "holder", chain, hides_constants=True)
-    entries = LeafEntries(case.model, "holder", chain, public=case.public, hides_constants=True)
+    plain = LeafEntries(case.public, "holder", case.chain, hides_constants=True)
+    entries = LeafEntries(case.model, "holder", case.chain, public=case.public, hides_constants=True)
     assert len(entries.constant) == 0
     assert entries.varying.tolist() == plain.varying.tolist()
     for here, there in zip(entries.hops(), plain.hops(), strict=True):
@@ -151,16 +153,16 @@ def test_columns_are_laid_out_by_the_public_trees_and_add_up_to_the_score(
     monkeypatch.setattr("treetap.lattice.columns.random.SystemRandom", lambda: random.Random(3))
     case = Case(seed, vector)
     columns, plain = NodeColumns(case.model, "holder", T, case.public), NodeColumns(case.public, "holder", T)
-    for member in OWNERS[1:]:
+    for member in case.chain:
         assert columns.ways(member) == plain.ways(member)
     assert columns.spare(case.goes_left, N).tolist() == plain.spare(case.goes_left, N).tolist()
     base = np.zeros((2, N), dtype=np.int64)
-    ways = {member: [way for tree in columns.ways(member) for way in tree] for member in OWNERS[1:]}
+    ways = {member: [way for tree in columns.ways(member) for way in tree] for member in case.chain}
     sums = np.zeros((2, N), dtype=np.int64)
     outputs = [tree.outputs for tree, each in zip(columns.trees, columns.ways("b"), strict=True) for _ in each]
     for number, column in enumerate(columns._columns(case.goes_left, N, base)):
         kept = np.ones(N, dtype=bool)
-        for member in OWNERS[1:]:
+        for member in case.chain:
             kept &= reachable([ways[member][number]], N, case.goes_left)[:, 0]
         sums[list(outputs[number])] += column * kept
     found = case.model.from_sums(columns.weights(sums, base))
@@ -176,3 +178,9 @@ def test_the_values_of_a_leaf_that_a_subtree_replaces_do_not_count() -> None:
     assert LeafEntries(model, "holder", ["b"]).fraction_bits == LeafEntries(small, "holder", ["b"]).fraction_bits
     with pytest.raises(ValueError, match="local subtrees need all parties"):
         LeafEntries(model, "holder", [], ["b"])
+
+
+def test_nothing_is_left_where_the_label_holders_nodes_lead_elsewhere() -> None:
+    """A remote node behind the label holder's root has an entry only for the records that the root sends there."""
+    start, columns = label_columns({4: 7, 5: 2, 3: 9}, [2], {1: np.array([True, False])}, 2)
+    assert (start.tolist(), columns[2].tolist()) == ([2, 9], [5, 0])

@@ -27,14 +27,6 @@ def columns_of(records):
 
 
 @given(layouts())
-def test_each_record_comes_back(case):
-    """A packed record decodes to itself, whatever the signs of its neighbours in the plaintext."""
-    slots, records = case
-    for record, plain in zip(records, slots.encode(columns_of(records)), strict=True):
-        assert slots.decode(plain, 1).tolist() == [list(record)]
-
-
-@given(layouts())
 def test_groups_come_back_from_one_plaintext(case):
     """Groups stacked by powers of 2^bits decode to all records, borrows carried from group to group."""
     slots, records = case
@@ -63,20 +55,13 @@ def test_width_is_the_smallest(records, largest):
     assert width == 1 or records * largest >= 1 << (width - 2)
 
 
-@given(st.integers(1, 63), st.integers(1, 20), st.booleans())
+@given(st.integers(1, 62), st.integers(1, 20), st.booleans())
 def test_a_value_outside_its_slot_is_refused(width, beyond, negative):
     """The first value that does not fit raises instead of wrapping into the neighbour."""
     value = (1 << (width - 1)) - 1 + beyond
-    if value > 2**63 - 1:
-        value = 2**63 - 1
     column = np.array([0, -value if negative else value], dtype=np.int64)
-    if width < 63:
-        with pytest.raises(PlaintextOverflow, match=r"slot 1 .* magnitude, got a larger one"):
-            Slots((4, width, 4)).encode([column * 0, column, column * 0])
-
-
-def test_the_most_negative_integer_is_refused():
-    """-2^63 has no magnitude in int64, and is refused all the same."""
+    with pytest.raises(PlaintextOverflow, match=r"slot 1 .* magnitude, got a larger one"):
+        Slots((4, width, 4)).encode([column * 0, column, column * 0])
     with pytest.raises(PlaintextOverflow):
         Slots((63,)).encode([np.array([-(2**63)], dtype=np.int64)])
 
