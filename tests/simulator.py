@@ -30,7 +30,7 @@ from treetap.party.policy import Policy, merged
 from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.party.runtime.workers import PartyWorkers
 from treetap.process.config import TlsConfig
-from treetap.protocols.drafts import named
+from treetap.protocols.drafts import Request, named
 from treetap.tables.config import Encode, TableConfig
 from treetap.wire.frame import name_of
 from treetap.wire.ports import Address
@@ -478,14 +478,8 @@ class Federation:
 class Operated(Jobs):
     """A coordinator's jobs as operators submit them: with a name, and a nonce of the submission."""
 
-    def submit(self, request: jobs_pb2.SubmitRequest, operator: str = "") -> str:
+    def submit(self, request: Request, operator: str = "") -> str:
         return super().submit(request if request.submission else named(request), operator)
-
-    def predict(self, request: jobs_pb2.PredictRequest, operator: str = "") -> str:
-        return super().predict(request if request.submission else named(request), operator)
-
-    def align(self, request: jobs_pb2.AlignRequest, operator: str = "") -> str:
-        return super().align(request if request.submission else named(request), operator)
 
 
 class SimDialer:
