@@ -75,6 +75,10 @@ OWN = {
 class _Behind:
     """Implementation behind the services: it answers every call."""
 
+    @property
+    def submissions(self) -> _Behind:
+        return self
+
     async def step(self, _caller: str, _request: Any) -> AsyncIterator[control_pb2.StepEvent]:
         yield control_pb2.StepEvent()
 
@@ -84,7 +88,7 @@ class _Behind:
     def submit(self, _request: Any, _operator: str = "") -> str:
         return "job"
 
-    align = predict = resume = submit
+    resume = submit
 
     def prune(self, _names: Sequence[str], _days: float, *, dry_run: bool) -> list[str]:
         return []

@@ -62,7 +62,7 @@ class Operator:
 
     async def predict(self, request: jobs_pb2.PredictRequest) -> None:
         """Submit a prediction."""
-        await self._submit(request.job, lambda: self._rig.federation.jobs_of(self._name).predict(request))
+        await self._submit(request.job, lambda: self._rig.federation.jobs_of(self._name).submit(request))
 
     async def _submit(self, job: str, how: Callable[[], str]) -> None:
         for _ in range(60):

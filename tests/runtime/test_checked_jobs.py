@@ -30,7 +30,7 @@ async def _checked(
 ) -> dict[str, str]:
     """Who answered, and with what error."""
     asked = jobs_pb2.SubmitRequest(job=name, spec=job)
-    answers = [answer async for reply in federation.jobs_of(by).check(asked) for answer in reply.answers]
+    answers = [answer async for reply in federation.jobs_of(by).submissions.check(asked) for answer in reply.answers]
     assert len({answer.party for answer in answers}) == len(answers)
     return {answer.party: answer.error for answer in answers}
 
