@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.attacks.present import present
 from tests.attacks.recorded import Change, Records, changed, filled, repeated, rewritten, transcript, without
 from tests.boosting.categories import categorical_world
 from tests.simulator import Federation, Message, run
@@ -93,9 +94,7 @@ def trained(
 
 def opened_by(states: Mapping[str, Path]) -> OpenedSums:
     """The label holder's view."""
-    opened = read_label_holder(transcript(dict(states), HOLDER)).opened
-    assert opened is not None
-    return opened
+    return present(read_label_holder(transcript(dict(states), HOLDER)).opened)
 
 
 def expected(tree: OwnTree, node: int, values: Any) -> Any:
@@ -227,11 +226,10 @@ def test_a_resumed_job_has_each_tree_once(job: dict[str, Any], tmp_path: Path, s
     states = trained(tmp_path, here, BOOSTING, watched, job=job)
     assert_oracles_model(states, here.oracle(BOOSTING))
     view = read_label_holder(transcript(states, HOLDER))
-    assert view.opened is not None
     assert [(tree.index, tree.attempt) for tree in view.trees] == [(0, 1), (1, 2), (2, 2)]
     assert view.faults == ()
     grown = [summed.of_holder[0], *summed.of_holder[2:]]  # of the second tree the second growth
-    for tree, holder in zip(view.opened.trees, grown, strict=True):
+    for tree, holder in zip(present(view.opened).trees, grown, strict=True):
         assert_as_summed(tree, summed, holder)
 
 
@@ -271,8 +269,7 @@ def test_nothing_is_written_without_the_switch(tmp_path: Path, states: dict[str,
     ]
     for bare, known in zip(opened.left_sets, recorded.left_sets, strict=True):
         assert np.array_equal(bare.left, known.left)
-        assert known.space is not None
-        assert bare.space is None or np.array_equal(bare.space, known.space)
+        assert bare.space is None or np.array_equal(bare.space, present(known.space))
     assert len({it.space is None for it in opened.left_sets}) == 2
 
 
@@ -372,6 +369,5 @@ def test_trees_before_the_switch_are_named(tmp_path: Path, states: dict[str, Pat
         return [record for record in records if record.round or record.step not in steps]
 
     view: View = read_label_holder(rewritten(transcript(states, HOLDER), tmp_path / "later", later))
-    assert view.opened is not None
-    assert [tree.index for tree in view.opened.trees] == [1, 2]
+    assert [tree.index for tree in present(view.opened).trees] == [1, 2]
     assert "sums of trees 0 were opened and not recorded: record_sums was off" in view.faults[-1]
