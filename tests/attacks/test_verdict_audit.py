@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from markupsafe import escape
 
 from tests.attacks.present import present
+from tests.attacks.recorded import federated, laid_out
 from tests.commands.command import treetap_here
-from tests.simulator import Federation, finished, run
 from tests.trainings import policies
 from tests.worlds import FOUR, Tables, spec
 from treetap.attacks import audit_file
@@ -65,15 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     job = spec(PARAMS, len(FOUR), key_bits=512, obfuscation="standard")
     allowed = policies(job)
     allowed[HOLDER] = allowed.get(HOLDER, {}) | {"people": {"record_sums": True}}
-
-    async def main() -> dict[str, Path]:
-        federation = Federation(place / "federation", tables, record="received", policies=allowed)
-        finished(await federation.train(job))
-        return federation.states
-
-    for name, state in run(main()).items():
-        shutil.copytree(state, place / name)
-        pq.write_table(tables[name][1]["train"], place / f"{name}.parquet")
+    laid_out(place, federated(place / "federation", tables, job, policies=allowed), tables)
     content = {
         "label": {"path": f"{HOLDER}.parquet", "column": "y"},
         "party": [

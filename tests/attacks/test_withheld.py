@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from tests.attacks.documents import in_terminal
 from tests.attacks.present import present
-from tests.attacks.recorded import known, rewritten, transcript
+from tests.attacks.recorded import known, laid_out, rewritten, transcript
 from tests.attacks.sums.test_opened_sums import ON_LATTICE, trained
 from tests.worlds import PARTIES, world
 from treetap.attacks import audit_file
@@ -46,9 +44,7 @@ def rows(*records: int) -> Ints:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """After a training whose label holder records sums: the parties' states and tables."""
     place = tmp_path_factory.mktemp("withheld")
-    for name, state in trained(place / "federation", HERE, PARAMS, record="both", job=ON_LATTICE).items():
-        shutil.copytree(state, place / name)
-        pq.write_table(HERE.tables[name][1]["train"], place / f"{name}.parquet")
+    laid_out(place, trained(place / "federation", HERE, PARAMS, record="both", job=ON_LATTICE), HERE.tables)
     return place
 
 

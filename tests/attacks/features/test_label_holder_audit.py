@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from tests.attacks.features.embedding_logs import RECORDS as LOGGED
 from tests.attacks.features.embedding_logs import planted_log
 from tests.attacks.network_logs import training_log
 from tests.attacks.present import present
+from tests.attacks.recorded import laid_out
 from tests.simulator import Federation, finished, run
 from tests.splitnn.jobs import EMITS, PARAMS
 from tests.worlds import PARTIES, spec, world
@@ -86,10 +86,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return federation.states
 
     states = run(main())
-    for name, state in states.items():
-        shutil.copytree(state, place / name)
-        pq.write_table(tables[name][1]["train"], place / f"{name}.parquet")
-        pq.write_table(tables[name][1]["predict"], place / f"{name}-new.parquet")
+    laid_out(place, states, tables)
+    for name, (_, content) in tables.items():
+        pq.write_table(content["predict"], place / f"{name}-new.parquet")
     for name in (B, C):
         known = tables[name][1]["train"].sort_by("id").slice(0, KNOWN)
         pq.write_table(known, place / f"known-{name}.parquet")
