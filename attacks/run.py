@@ -257,18 +257,15 @@ def _single(report: dict[str, Any]) -> Any:
 
 
 def _cell(name: str, value: Any) -> str:
-    """A cell of a report's table; an accuracy over draws with its deviation."""
-    if isinstance(value, dict):
-        spread = "" if value["deviation"] is None else f" ± {value['deviation']:.4f}"
-        return f"{value['accuracy']:.4f}{spread}"
+    """A cell of a report's table; without an epoch of all of them."""
     return "all" if value is None and name == "epoch" else _figure(name, value)
 
 
 def _figure(name: str, value: Any) -> str:
     """A figure of a report; an AUC below one half as that of the opposite guess, which knows as much."""
-    if isinstance(value, dict):  # over draws
+    if isinstance(value, dict):  # over draws, with its deviation
         spread = "" if value["deviation"] is None else f" ± {value['deviation']:.4f}"
-        return f"{value['mean']:.4f}{spread}"
+        return f"{value['accuracy'] if 'accuracy' in value else value['mean']:.4f}{spread}"
     if name == "auc" and value is not None and value < 0.5:
         return f"{1 - value:.4f} (inverted)"
     return "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.attacks.recorded import transcript
+from tests.attacks.recorded import federated, transcript
 from tests.pivodl.federations import job_of, transparent
 from tests.pivodl.jobs import policies
-from tests.simulator import Federation, finished, run
 from tests.worlds import World, spread, world
 from treetap.attacks.pivodl.evidence import SharedLabelEvidence, exact_weights
 from treetap.attacks.registry import Needs, rows
@@ -35,14 +34,9 @@ def trained(
     `policy`: other lines of every party's policy.
     """
 
-    async def main() -> dict[str, Path]:
-        job = job_of(here, params)
-        federation = Federation(folder, here.tables, record=record, policies=policies(job, **policy))
-        finished(await federation.train(job))
-        return federation.states
-
+    job = job_of(here, params)
     with transparent():
-        return run(main())
+        return federated(folder, here.tables, job, record, policies=policies(job, **policy))
 
 
 def views(states: dict[str, Path]) -> dict[str, View]:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from tests.oracle import OracleSplit, OracleTree
 from tests.simulator import Federation, finished, run
-from tests.worlds import World, spec
+from tests.worlds import Tables, World, spec
 from treetap.attacks.audit_file import AuditedParty, AuditFile, LabelTable
 from treetap.attacks.view.known_trees import Ints, TreeView
 from treetap.attacks.view.view import View
@@ -21,6 +21,7 @@ from treetap.trees.params import BoostingParams, TreeParams
 from treetap.wire.own_rows import OwnRows, keep, kept
 from treetap.wire.transcript import TranscriptReader, open_message
 from treetap.wire.transcript_writer import TranscriptWriter
+from treetap.wire.v2.setup_pb2 import JobSpec
 from treetap.wire.v2.transcript_pb2 import OwnAlignment, TranscriptRecord
 
 Records = list[TranscriptRecord]
@@ -32,16 +33,28 @@ Nodes = dict[int, tuple[list[int], str]]
 KEY_BITS = 512
 
 
-def train(folder: Path, here: World, params: TreeParams, record: Any = "received", **changes: Any) -> dict[str, Path]:
-    """Train in memory with recording on; the parties' states."""
+def federated(folder: Path, tables: Tables, job: JobSpec, record: Any = "received", **more: Any) -> dict[str, Path]:
+    """Train in memory with recording on; the parties' states. `more`: of the federation."""
 
     async def main() -> dict[str, Path]:
-        federation = Federation(folder, here.tables, record=record)
-        job = spec(params, len(here.blocks), key_bits=KEY_BITS, obfuscation="standard", **changes)
+        federation = Federation(folder, tables, record=record, **more)
         finished(await federation.train(job))
         return federation.states
 
     return run(main())
+
+
+def train(folder: Path, here: World, params: TreeParams, record: Any = "received", **changes: Any) -> dict[str, Path]:
+    """The same of trees, with short keys."""
+    job = spec(params, len(here.blocks), key_bits=KEY_BITS, obfuscation="standard", **changes)
+    return federated(folder, here.tables, job, record)
+
+
+def laid_out(folder: Path, states: dict[str, Path], tables: Tables) -> None:
+    """The parties' states under their names, and beside each the party's table: what an auditor may be given."""
+    for name, state in states.items():
+        shutil.copytree(state, folder / name)
+        pq.write_table(tables[name][1]["train"], folder / f"{name}.parquet")
 
 
 def transcript(states: dict[str, Path], party: str, job: str = "job") -> Path:

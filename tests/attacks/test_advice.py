@@ -13,6 +13,7 @@ import pytest
 from benchmarks import measured_networks
 from tests.attacks.documents import made, printed
 from tests.attacks.frontiers import DIGEST, frontier, point
+from tests.attacks.present import present
 from treetap.attacks.advice import networks
 from treetap.attacks.advice.advise import AdvisedJob, advise, given, shipped, told
 from treetap.attacks.advice.names import Advice, Guessed
@@ -55,11 +56,8 @@ def _advice(*points: Any, whose: Any = "this table", job: AdvisedJob = JOB) -> A
 
 def _like(document: FrontierDocument, factor: float = 1.0) -> AdvisedJob:
     """A job whose training tells that many times as much of what was left as that of a table without a defence."""
-    without, before = document.undefended, document.before.mean
-    assert without is not None
-    assert without.added.mean is not None
-    assert before is not None
-    guessed = Guessed(before=before, after=before + factor * without.added.mean)
+    without, before = present(document.undefended), present(document.before.mean)
+    guessed = Guessed(before=before, after=before + factor * present(without.added.mean))
     return replace(
         JOB, protocol=document.protocol, classes=document.classes, guessed={document.measure: guessed}, word="notable"
     )
@@ -173,12 +171,14 @@ def test_a_frontier_of_this_table_goes_before_the_nearest_one() -> None:
     unscored = replace(JOB, classes=None, guessed={}, word=None)
     for job in (JOB, replace(JOB, classes=7), unscored):
         found = _advice(MILD, job=job)
-        assert found.source is not None
-        assert (found.source.table, found.source.whose, len(found.suggestions)) == ("bank.csv", "this table", 1)
+        assert (present(found.source).table, present(found.source).whose, len(found.suggestions)) == (
+            "bank.csv",
+            "this table",
+            1,
+        )
     assert advise(unscored, None).withheld == "nothing scored"
     first = shipped("boosting")[0]
-    source = advise(replace(JOB, data_digest=first.data_digest), None).source
-    assert source is not None
+    source = present(advise(replace(JOB, data_digest=first.data_digest), None).source)
     assert (source.table, source.whose) == (first.table, "this table")
 
 
@@ -256,12 +256,10 @@ def test_a_frontier_of_other_data_is_named_and_not_taken_for_this_table(tmp_path
         found = given(path, "boosting", digest)
         assert found[0] == "given"
         near = advise(JOB, found)
-        assert near.source is not None
-        assert (near.source.table, near.unlike) == ("bank.csv", None)
+        assert (present(near.source).table, near.unlike) == ("bank.csv", None)
         assert "that the audit was given, of another table, as far as their digests tell" in html(_with(near))
         far = advise(_like(_of("fars")), found)
-        assert far.source is not None
-        assert (far.source.table, far.unlike) == ("fars.parquet", "bank.csv")
+        assert (present(far.source).table, far.unlike) == ("fars.parquet", "bank.csv")
         assert "of bank, is of another table" in html(_with(far))
     assert any("on this very table: bank (" in said for said in basis(_advice(MILD), "boosting"))
 
@@ -392,8 +390,7 @@ def test_the_report_of_defences_has_the_shipped_figures() -> None:
         cells = []
         for table in ("breast_cancer", "credit_default", "fars", "obesity"):
             advice = advise(_like(_of(table)), None)
-            assert advice.source is not None
-            assert advice.source.table == f"{table}.parquet"
+            assert present(advice.source).table == f"{table}.parquet"
             (it,) = [it for it in advice.suggestions if it.settings == {"xi": xi}]
             price = max(0.0, it.price or 0.0)
             cells += [f"{100 * max(0.0, it.taken or 0.0):.0f} %", f"{price:.3f}".removeprefix("0")]
@@ -452,8 +449,7 @@ def test_what_costs_less_and_reads_more_columns_is_no_better() -> None:
 def _rows(advice: Advice | None, title: str = "") -> list[tuple[str, list[Any]]]:
     """The settings and their figures, of all tables or of that below one title."""
     assert advice is not None
-    shown = advised(_with(advice))
-    assert shown is not None
+    shown = present(advised(_with(advice)))
     tables = [
         part
         for section in shown.parts
@@ -466,8 +462,7 @@ def _rows(advice: Advice | None, title: str = "") -> list[tuple[str, list[Any]]]
 
 def _said(document: Document) -> list[str]:
     """What a terminal shows of the advice: sentences and lines of files."""
-    shown = advised(document)
-    assert shown is not None
+    shown = present(advised(document))
     texts = [part for part in shown.shown("terminal") if isinstance(part, (Text, Code))]
     return [line for part in texts for line in (part.lines if isinstance(part, Code) else [str(part)])]
 
@@ -496,8 +491,7 @@ def _network(**changes: Any) -> Advice:
 
 def test_networks_are_advised_by_the_nearest_measured_one() -> None:
     """What helps first, by the gain that it keeps; lines that the files take; in the terminal and on the page."""
-    network = _network().network
-    assert network is not None
+    network = present(_network().network)
     assert network.table == "Fashion-MNIST"
     helping = [it for it in network.suggestions if it.helps]
     assert [it.defences for it in helping[:2]] == [
@@ -525,8 +519,7 @@ def test_networks_without_a_measured_one_that_is_near() -> None:
     assert _network(guessed={"accuracy": Guessed(before=0.1, after=0.3)}).withheld == "no table is near"
     assert _network(word="little").withheld == "little to lower"
     assert _network(guessed={}, classes=None).withheld == "nothing scored"
-    has = _network(defences={"gradient": {"kind": "noise", "scale": 1e-4}}).network
-    assert has is not None
+    has = present(_network(defences={"gradient": {"kind": "noise", "scale": 1e-4}}).network)
     assert not any("gradient" in it.defences for it in has.suggestions)
 
 

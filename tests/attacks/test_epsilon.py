@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.attacks.present import present
 from treetap.attacks.epsilon import Whitening, by_mu, by_ratio, gaussian_epsilon, in_one_run, p_value, rates
 from treetap.neural.defences import DpSgd, epsilon
 
@@ -57,8 +58,7 @@ def test_repeated_runs_accuse_no_more_often_than_they_say(level: float) -> None:
             scores = [
                 np.concatenate([start, np.arange(rest) < k]) for start, k in zip(first, (false, true), strict=True)
             ]
-            bound = rates(scores[0], scores[1], delta, level, gaussian=False)
-            assert bound is not None
+            bound = present(rates(scores[0], scores[1], delta, level, gaussian=False))
             assert bound.threshold == 1.0
             if by_ratio(bound, delta) > of:
                 too_high += likely[0][true] * likely[1][false]

@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from tests.attacks.documents import in_terminal, made
+from tests.attacks.present import present
 from tests.attacks.recorded import audit_file_of, train
 from tests.attacks.worlds import Ints, planted, random_trees, views
 from tests.attacks.worlds import evidence as evidence_of
@@ -58,13 +59,10 @@ def test_leaves_that_part_the_labels_name_them(classes: int) -> None:
     for result in _found(evidence):
         assert result.nodes.auc.mean > 0.97
         assert result.nodes.precision.mean > 0.95
-        assert result.columns is not None
-        assert result.both is not None
-        assert result.both.auc.mean > 0.9
-        assert abs(result.columns.auc.mean - 0.5) < 0.06
+        assert present(result.both).auc.mean > 0.9
+        assert abs(present(result.columns).auc.mean - 0.5) < 0.06
         assert abs(result.reassigned.auc.mean - 0.5) < 0.06
-    said = evidence.described()
-    assert said is not None
+    said = present(evidence.described())
     assert (said.known, said.draws, said.records, said.left_out, said.first) == (40, 20, 860, 0, 100)
     counts = np.bincount(labels)
     assert counts[int(said.rarest.split()[1])] == counts.min()
@@ -74,8 +72,7 @@ def test_random_leaves_name_nothing() -> None:
     """AUC, precision and accuracy are those of a guess, whose figures stand beside them."""
     labels = (np.random.default_rng(4).random(1000) < 0.3).astype(np.int64)
     evidence = _evidence(random_trees(2, 1000, 10, 8), labels)
-    said = evidence.described()
-    assert said is not None
+    said = present(evidence.described())
     for result in _found(evidence):
         assert abs(result.nodes.auc.mean - 0.5) < 0.05
         assert abs(result.nodes.precision.mean - said.chance) < 0.12
@@ -98,9 +95,7 @@ def test_what_own_columns_told_before_is_no_news_of_the_training() -> None:
     for result in _found(evidence):
         assert result.nodes.auc.mean > 0.75
         assert abs(result.nodes.auc.mean - result.reassigned.auc.mean) < 0.03
-        assert result.columns is not None
-        assert result.reassigned_columns is not None
-        assert abs(result.columns.auc.mean - result.reassigned_columns.auc.mean) < 0.04
+        assert abs(present(result.columns).auc.mean - present(result.reassigned_columns).auc.mean) < 0.04
     # and leaves that follow from the labels beyond the column do not
     told = replace(evidence, trees=views(planted(1, labels, 12, 2, 0.5), 2000))
     for result in _found(told):
@@ -118,8 +113,7 @@ def test_odd_numbers_of_known_labels() -> None:
     assert every.reasons == {"known-neighbours": said, "known-regression": said}
     for known in (1, 2):
         few = _evidence(leaves, labels, known=known, neighbours=50)
-        described = few.described()
-        assert described is not None
+        described = present(few.described())
         assert described.unseen >= 3 - known
         for result in _found(few):
             assert 0.5 <= result.nodes.auc.mean < 0.9
@@ -150,8 +144,7 @@ def test_bounds_leave_records_out() -> None:
     """As many others take part as the settings say; what is left out is said, and scores are of the rest."""
     labels = np.arange(500) % 2
     evidence = _evidence(planted(1, labels, 8, 2, 0.2), labels, most_records=60, draws=5)
-    said = evidence.described()
-    assert said is not None
+    said = present(evidence.described())
     assert said.records + said.left_out + said.known == 500
     assert 60 <= len(evidence.places) <= 60 + 5 * 40
     assert _found(evidence)[0].nodes.auc.mean > 0.9
@@ -211,14 +204,10 @@ def test_the_document_and_both_reports_have_the_figures(document: Document) -> N
     page, shown = html(document), in_terminal(document)
     section = page[page.index('id="known"') : page.index('id="bounds"')]
     for name, party in document.parties.items():
-        known = party.known_labels
-        assert known is not None
-        assert known.drawn is not None
-        assert (known.drawn.known, known.drawn.records, known.reasons) == (40, 110, {})
-        for result in (known.known_neighbours, known.known_regression):
-            assert result is not None
-            assert result.columns is not None
-            for naming in (result.nodes, result.columns, result.reassigned):
+        known = present(party.known_labels)
+        assert (present(known.drawn).known, present(known.drawn).records, known.reasons) == (40, 110, {})
+        for result in map(present, (known.known_neighbours, known.known_regression)):
+            for naming in (result.nodes, present(result.columns), result.reassigned):
                 for figure in (naming.auc, naming.precision, naming.accuracy):
                     assert f"{figure.mean:.3f}" in section
                     assert f"{figure.mean:.3f}" in shown
@@ -240,17 +229,16 @@ def test_a_limit_on_the_auc(document: Document) -> None:
     """Every party above it is named with its AUC by nodes, or by nodes and columns if that is larger."""
     lines = exceeded(document, {"known-regression": 0.0})
     for line, (name, party) in zip(lines, document.parties.items(), strict=True):
-        assert party.known_labels is not None
-        result = party.known_labels.known_regression
-        assert result is not None
-        assert result.both is not None
-        most = max(result.nodes.auc.mean, result.both.auc.mean)
+        result = present(present(party.known_labels).known_regression)
+        most = max(result.nodes.auc.mean, present(result.both).auc.mean)
         assert line == f"{name}: known-regression with 40 labels reaches an AUC of {most:.3f}, above 0"
     assert exceeded(document, {"known-neighbours": 1.0}) == []
     for line, (name, party) in zip(exceeded(document, {"first-component": 0.0}), document.parties.items(), strict=True):
-        assert party.known_labels is not None
-        assert party.known_labels.first_component is not None
-        told = [it.auc for kind, it in party.known_labels.first_component.by.items() if "columns" not in kind]
+        told = [
+            it.auc
+            for kind, it in present(present(party.known_labels).first_component).by.items()
+            if "columns" not in kind
+        ]
         assert line == f"{name}: first-component reaches an AUC of {max(told):.3f}, above 0"
     with pytest.raises(BadInput, match="known-neighbours: the attack was run on no party"):
         exceeded(made(), {"known-neighbours": 0.5})
@@ -258,15 +246,12 @@ def test_a_limit_on_the_auc(document: Document) -> None:
 
 def test_known_ones_of_the_file_and_settings(file: AuditFile, tmp_path: Path) -> None:
     """Only labels of the table [known] are known; a wrong setting is named."""
-    assert file.label is not None
-    table = pq.read_table(file.label.path)
+    table = pq.read_table(present(file.label).path)
     pq.write_table(table.slice(0, 20), tmp_path / "known.parquet")
     known = LabelTable(path=tmp_path / "known.parquet", column="y")
     asked = file.model_copy(update={"known": known, "known_labels": {"first": 7}})
     for party in audit(asked, by_tree=False, progress=lambda *_: None).parties.values():
-        assert party.known_labels is not None
-        said = party.known_labels.drawn
-        assert said is not None
+        said = present(present(party.known_labels).drawn)
         assert (said.known, said.draws, said.records, said.first) == (20, 1, 130, 7)
     with pytest.raises(ValueError, match="settings of attacks by known labels: unknown: knwn"):
         AuditFile.model_validate({**file.model_dump(exclude_none=True), "known_labels": {"knwn": 3}})
@@ -276,11 +261,9 @@ def test_known_ones_of_the_file_and_settings(file: AuditFile, tmp_path: Path) ->
 def test_the_command_runs_one_attack(file: AuditFile, document: Document) -> None:
     """`treetap attack` prints the figures of the document; without labels it says what is needed."""
     one = file.party[0]
-    assert file.label is not None
-    assert one.table is not None
     words = ("attack", "known-regression", one.transcript, "--party", one.name)
-    given = ("--columns", one.table, *(word for column in one.columns or [] for word in ("--use", column)))
-    scored = ("--labels", file.label.path, "--label", "y")
+    given = ("--columns", present(one.table), *(word for column in one.columns or [] for word in ("--use", column)))
+    scored = ("--labels", present(file.label).path, "--label", "y")
     found = treetap(*words, *given, *scored, "--json")
     assert found.status == 0, found.err
     known, report = document.plain()["parties"][one.name]["known_labels"], json.loads(found.out)
@@ -300,8 +283,7 @@ def test_a_regression_is_refused_with_the_reason(tmp_path: Path) -> None:
     document = audit(_file(tmp_path, here, params), by_tree=False, progress=lambda *_: None)
     why = "the label is a number, and these attacks name classes"
     for party in document.parties.values():
-        assert party.known_labels is not None
-        assert party.known_labels.drawn is None
-        assert party.known_labels.reasons == dict.fromkeys(rows(Needs.KNOWN_LABELS), why)
+        assert present(party.known_labels).drawn is None
+        assert present(party.known_labels).reasons == dict.fromkeys(rows(Needs.KNOWN_LABELS), why)
     assert why in html(document)
     assert f"known-regression is left out: {why}." in in_terminal(document)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.attacks.documents import made
+from tests.attacks.present import present
 from treetap.attacks.document import Document
 from treetap.attacks.limits import exceeded, parse
 from treetap.attacks.report import html
@@ -102,8 +103,7 @@ def test_labels_have_the_names_of_their_table() -> None:
     """The key of the pictures and the counts of nodes name labels as their table has them."""
     document = made(trees=1, classes=11)
     page = html(document)
-    key = re.search(r'<ul class="key" aria-label="Labels">.*?</ul>', page, re.DOTALL)
-    assert key is not None
+    key = present(re.search(r'<ul class="key" aria-label="Labels">.*?</ul>', page, re.DOTALL))
     assert re.findall(r"<bdi>(.*?)</bdi>", key[0]) == [str(label) for label in range(1, 12)]
     assert "class 0" not in page
     node = document.parties[PARTY].trees[0].nodes[0]

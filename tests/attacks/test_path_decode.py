@@ -15,6 +15,7 @@ from benchmarks.path_options import (
     fixed_point,
     score_options,
 )
+from tests.attacks.present import present
 from tests.library.trees.attributed import attribute
 from tests.library.trees.decisions import all_masks, decisions, player_of
 from tests.library.trees.tables import cases, encoded
@@ -120,8 +121,7 @@ def test_paths_of_small_models_lie_open(name: str) -> None:
         truth = [np.flatnonzero(each.leaves == leaf)[0] for each, leaf in zip(scored, reached[:, i], strict=True)]
         alone = decode(scored, np.sum([each.terms[k] for each, k in zip(scored, truth, strict=True)], axis=0))
         known = [{p: mask[i] for p, mask in tree.items() if p not in remote} for tree in masks]
-        options = explained_options(ensemble, game, known, BITS, 2**12)
-        assert options is not None
+        options = present(explained_options(ensemble, game, known, BITS, 2**12))
         terms = np.sum(
             [
                 explained_terms(
@@ -167,6 +167,5 @@ def test_too_many_masks_are_not_listed() -> None:
     mine = {"a": candidate_leaves(tree, 1, lambda s: np.array([True]) if s.owner == "a" else None)[0]}
     game = Game(lambda split: split.owner, ("a", "b"), ("b",))
     assert explained_options(model, game, [mine], BITS, 2**15) is None
-    found = explained_options(model, game, [mine], BITS, 2**16)
-    assert found is not None
+    found = present(explained_options(model, game, [mine], BITS, 2**16))
     assert set(found[0].leaves.tolist()) == {32, 33}

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.attacks.pivodl import PARAMS, found, labels_of, shared_world, trained, views
+from tests.attacks.present import present
 from tests.attacks.recorded import changed, rewritten, transcript
 from tests.pivodl.federations import centralised, job_of, transparent
 from tests.pivodl.jobs import policies
@@ -69,17 +70,15 @@ def _members(here: World, model: CentralPivodlModel, t: int) -> dict[int, Any]:
 
 
 def _trees(view: View) -> tuple[PivodlTree, ...]:
-    assert view.pivodl is not None
-    return view.pivodl.trees
+    return present(view.pivodl).trees
 
 
 def test_a_view_is_what_the_model_says(exact: Seen) -> None:
     """Shape, known records, sums and weights of every party are those of the centralised model; none is missing."""
     here, model, _, seen = exact
     for name, view in seen.items():
-        assert view.pivodl is not None
         assert view.party == name
-        assert {party: rows.tolist() for party, rows in view.pivodl.ownership.items()} == {
+        assert {party: rows.tolist() for party, rows in present(view.pivodl).ownership.items()} == {
             party: rows.tolist() for party, rows in here.ownership.items()
         }
         scores = np.tile(model.loss.base, (len(here.y), 1))
@@ -188,8 +187,7 @@ def test_announced_gains_give_exact_weights(noised: tuple[World, dict[str, View]
         assert figures["exact"] == figures["solved"]
         first = figures["by_tree"][0]
         solved, tried, removed = solved + first["solved"], tried + first["tried"], removed + figures["noise_removed"]
-        assert seen[name].pivodl is not None
-        inversion = SolvedGains(seen[name].pivodl, len(here.y), here.y.astype(np.int64))
+        inversion = SolvedGains(present(seen[name].pivodl), len(here.y), here.y.astype(np.int64))
         for tree in inversion.trees:
             for leaf, weight in tree.weights.items():
                 assert weight.tolist() == exact[tree.index, leaf].tolist()
@@ -201,8 +199,7 @@ def test_announced_gains_give_exact_weights(noised: tuple[World, dict[str, View]
 def test_sides_of_one_size_have_two_solutions(exact: Seen, sizes: tuple[int, int], expected: list[int]) -> None:
     """10 and 30 records of the second class on two sides: their sums can change places if the sides are as large."""
     here, _, _, seen = exact
-    view = next(iter(seen.values())).pivodl
-    assert view is not None
+    view = present(next(iter(seen.values())).pivodl)
     left, right = (
         np.array([size * UNIT // 2 - positives * UNIT, size * UNIT // 4])
         for size, positives in zip(sizes, (10, 30), strict=True)
@@ -396,9 +393,8 @@ def test_the_differential_attack_needs_a_source_that_is_its_own_split_party(forc
         counts = [counted(rows, sums, first.repeat(len(rows), axis=0)) for rows, sums in chain]
         if None in counts:
             continue
-        assert here.owners is not None
         shown = recovered(_differences([each for each in counts if each is not None]), len(here.y))
-        others = (shown != UNKNOWN) & (here.owners != party)
+        others = (shown != UNKNOWN) & (present(here.owners) != party)
         labels[others] = shown[others]
     shown = labels != UNKNOWN
     if forced:
@@ -422,16 +418,14 @@ def test_a_verdict_compares_the_best_guess_after_any_tree(noised: tuple[World, d
     here, seen = noised
     blocks = dict(here.parties)
     for name, view in seen.items():
-        assert view.pivodl is not None
-        evidence = SharedLabelEvidence(view.pivodl, view.records, blocks[name], labels_of(here))
+        evidence = SharedLabelEvidence(present(view.pivodl), view.records, blocks[name], labels_of(here))
         guess = label_guess(evidence)
         (compared,) = evidence.compared
         assert compared.measure == "accuracy"
-        alone = guess.own_labels_and_columns
-        assert alone is not None
-        assert alone.majority is not None
-        assert alone.accuracy is not None
-        assert compared.before == pytest.approx(max(alone.majority, alone.accuracy, 1 - alone.accuracy))
+        alone = present(guess.own_labels_and_columns)
+        assert compared.before == pytest.approx(
+            max(present(alone.majority), present(alone.accuracy), 1 - present(alone.accuracy))
+        )
         whole = [it for it in (guess, guess.own_labels_and_spaces) if it is not None and it.records == guess.others]
         reached = [max(it.accuracy, 1 - it.accuracy) for it in whole if it.accuracy is not None]
         assert compared.reached >= max(reached) - 1e-12

@@ -19,6 +19,7 @@ import pytest
 
 from tests.attacks.documents import in_terminal, made
 from tests.attacks.pivodl import PARAMS, shared_world, trained, views
+from tests.attacks.present import present
 from tests.attacks.recorded import audit_file_of, changed, filled, rewritten, transcript
 from tests.commands.command import refused, treetap
 from tests.pivodl.worlds import binned
@@ -128,8 +129,7 @@ def test_wrong_claims_are_counted() -> None:
     assert (figures.cells, figures.received, figures.placed, figures.wrong) == (80, 20, 40, 3)
     assert (figures.by_left_sets, figures.by_left_sets_wrong) == (0, 0)
     assert figures.rank_correlation == pytest.approx(1.0)
-    assert figures.explained is not None
-    assert figures.explained.reached == pytest.approx(1.0)
+    assert present(figures.explained).reached == pytest.approx(1.0)
     without = scored(claimed, own, others, None)
     assert (without.placed, without.wrong, without.rank_correlation) == (40, None, None)
 
@@ -178,8 +178,7 @@ def _codes(here: World, view: PivodlView) -> dict[str, Any]:
 
 
 def _onlooker(here: World, view: View) -> Onlooker:
-    assert view.pivodl is not None
-    return Onlooker(view.pivodl, view.records, here.y[view.pivodl.own].astype(np.int64))
+    return Onlooker(present(view.pivodl), view.records, here.y[present(view.pivodl).own].astype(np.int64))
 
 
 def test_a_view_has_the_bins_of_own_records_and_the_opened_sums(job: Any) -> None:
@@ -240,8 +239,7 @@ def test_without_recorded_sums_left_sets_are_all(job: Any, tmp_path: Path) -> No
         return (record for record in records if record.step != "own_sums")
 
     view = read_view(rewritten(transcript(states, name), tmp_path / name, without), party=name)
-    assert view.pivodl is not None
-    assert not any(tree.opened for tree in view.pivodl.trees)
+    assert not any(tree.opened for tree in present(view.pivodl).trees)
     for claimed in claims(_onlooker(here, view)).values():
         assert (claimed.opened, claimed.linked) == (0, 0)
         assert claimed.placed.tolist() == claimed.by_left_sets.tolist()
@@ -339,9 +337,7 @@ def test_page_and_terminal_show_the_figures(document: Document) -> None:
     section = page[page.index('id="shared"') : page.index('id="bounds"')]
     for name, party in document.parties.items():
         assert name in section
-        guess, counts = party.label_guess, party.disclosed
-        assert guess is not None
-        assert counts is not None
+        guess, counts = present(party.label_guess), present(party.disclosed)
         shown = [guess, guess.without_noise, guess.after_inversion, guess.own_labels_and_spaces]
         aucs = [each.auc for each in shown if each is not None and each.auc is not None]
         figures = [f"{auc:.3f}" if auc >= 0.5 else f"{1 - auc:.3f} (inverted)" for auc in aucs]
@@ -357,9 +353,7 @@ def test_page_and_terminal_show_the_figures(document: Document) -> None:
 def test_the_command_runs_one_attack(file: AuditFile, document: Document, sound: Path) -> None:
     """`treetap attack` prints one party's figures, those of the document; of another protocol's job it says so."""
     one = file.party[1]
-    assert file.label is not None
-    assert one.table is not None
-    scored = ("--labels", file.label.path, "--label", "y", "--columns", one.table)
+    scored = ("--labels", present(file.label).path, "--label", "y", "--columns", present(one.table))
     used = [word for column in one.columns or [] for word in ("--use", column)]
     found = treetap("attack", "gain_inversion", one.transcript, "--json", *scored, *used)
     assert found.status == 0, found.err
@@ -371,7 +365,7 @@ def test_the_command_runs_one_attack(file: AuditFile, document: Document, sound:
     assert "as source accuracy" in shown.out
     assert "is one of boosting" in refused(treetap("attack", "disclosed", sound, "--party", "feature-b"))
     assert "leave it out" in refused(
-        treetap("attack", "disclosed", one.transcript, "--out", one.table.with_suffix(".out"))
+        treetap("attack", "disclosed", one.transcript, "--out", present(one.table).with_suffix(".out"))
     )
 
 
@@ -387,10 +381,7 @@ def test_jobs_of_every_kind_are_audited(kind: str, tmp_path: Path) -> None:
     document = audit(_file(tmp_path, here, params), by_tree=False, progress=lambda *_: None)
     assert html(document)
     for name, party in document.parties.items():
-        guess, inversion, counts = party.label_guess, party.gain_inversion, party.disclosed
-        assert guess is not None
-        assert inversion is not None
-        assert counts is not None
+        guess, inversion, counts = present(party.label_guess), present(party.gain_inversion), present(party.disclosed)
         assert inversion.possible == (kind in ("as published", "no split"))
         assert (guess.auc is not None) == (guess.records > 0 and inversion.possible)
         own = len(here.ownership.get(name, []))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.attacks.present import present
 from treetap.attacks.predictions.decoding import MaskedTree, decode_paths, invert, possible_leaves
 
 Ints = npt.NDArray[np.int64]
@@ -63,8 +64,7 @@ def test_exact_weights_follow_from_scores(seed: int) -> None:
         assert tree.weights.tolist() == true.tolist()
     for record in range(RECORDS):
         assert decode_paths(trees, scores, record) is None or reached[record, 0] > 1
-        decoded = decode_paths(found, scores, record)
-        assert decoded is not None
+        decoded = present(decode_paths(found, scores, record))
         assert decoded.outcome == "unique"
         assert decoded.leaves.tolist() == LEAVES[reached[record]].tolist()
 

@@ -15,6 +15,7 @@ from tests.attacks.documents import made
 from tests.attacks.sums_documents import both_directions, figures
 from treetap.attacks.advice.advise import AdvisedJob, advise
 from treetap.attacks.advice.names import Guessed
+from treetap.attacks.document import Document
 from treetap.attacks.report import html
 
 pytestmark = [
@@ -80,6 +81,25 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def _opened(browser: Browser, folder: Path, document: Document | dict[str, Any], width: int) -> None:
+    """Open the page of a document, which loads without a complaint."""
+    path = folder / "audit.html"
+    path.write_text(html(document), encoding="utf-8")
+    browser.open(path, width=width)
+    assert browser.complaints == []
+
+
+def _narrow(browser: Browser) -> int:
+    """How many places say that they scroll sideways: all that do, in a page as wide as a telephone's screen."""
+    found = browser.evaluate(SIDEWAYS)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 400
+    assert [found[name] for name in ("unsaid", "narrow", "outside")] == [[], [], []]
+    assert browser.evaluate(OVERLAPS) == []
+    assert browser.evaluate(BROKEN) == []
+    said: int = found["said"]
+    return said
+
+
 def _boxes(browser: Browser) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = browser.evaluate(BOXES)
     return found
@@ -112,35 +132,20 @@ def test_nothing_scrolls_sideways_unseen(protocol: str, tmp_path: Path, browser:
     guessed = {"accuracy": Guessed(before=0.2, after=0.6)}
     job = AdvisedJob(protocol, "clinic", list(content["parties"]), 2, guessed, "severe")
     advice = advise(job, None)
-    path = tmp_path / "audit.html"
-    path.write_text(html(content | {"protocol": protocol, "advice": advice.model_dump()}), encoding="utf-8")
-    browser.open(path, width=400)
-    assert browser.complaints == []
-    found = browser.evaluate(SIDEWAYS)
-    assert browser.evaluate("document.documentElement.scrollWidth") <= 400
-    assert found["said"] > 3
-    assert [found[name] for name in ("unsaid", "narrow", "outside")] == [[], [], []]
-    assert browser.evaluate(OVERLAPS) == []
-    assert browser.evaluate(BROKEN) == []
+    _opened(browser, tmp_path, content | {"protocol": protocol, "advice": advice.model_dump()}, 400)
+    assert _narrow(browser) > 3
     assert browser.evaluate('document.querySelectorAll("#lowers .wide:has(.cards)").length') == 0
 
 
 def test_both_directions(tmp_path: Path, browser: Browser) -> None:
     """Of a label holder that attacked columns too, on a telephone: both pictures, and nothing wider than the screen."""
-    path = tmp_path / "audit.html"
-    path.write_text(html(both_directions(figures("lab-north"), figures("insurer"), trees=3)), encoding="utf-8")
-    browser.open(path, width=400)
-    assert browser.complaints == []
+    _opened(browser, tmp_path, both_directions(figures("lab-north"), figures("insurer"), trees=3), 400)
     sizes = browser.evaluate(
         '[...document.querySelectorAll("#columns img")].map(it => [it.naturalWidth, it.getBoundingClientRect().width])'
     )
     assert len(sizes) == 4
     assert all(pixels == 4 and shown > 100 for pixels, shown in sizes)
-    assert browser.evaluate("document.documentElement.scrollWidth") <= 400
-    found = browser.evaluate(SIDEWAYS)
-    assert [found[name] for name in ("unsaid", "narrow", "outside")] == [[], [], []]
-    assert browser.evaluate(OVERLAPS) == []
-    assert browser.evaluate(BROKEN) == []
+    _narrow(browser)
 
 
 def test_dark_is_dark(page: Path, browser: Browser) -> None:
@@ -189,10 +194,7 @@ def test_without_script(page: Path, browser: Browser) -> None:
 )
 def test_little_to_show(options: dict[str, Any], tmp_path: Path, browser: Browser) -> None:
     """Where something is missing the page still loads without a complaint and nothing is drawn without a size."""
-    path = tmp_path / "audit.html"
-    path.write_text(html(made(**{"trees": 2, **options})), encoding="utf-8")
-    browser.open(path, width=1000)
-    assert browser.complaints == []
+    _opened(browser, tmp_path, made(**{"trees": 2, **options}), 1000)
     assert all(box["width"] > 0 and box["height"] > 0 for box in _boxes(browser))
     assert browser.evaluate(OUTSIDE) == []
 
@@ -200,9 +202,6 @@ def test_little_to_show(options: dict[str, Any], tmp_path: Path, browser: Browse
 def test_hostile_names_do_nothing(tmp_path: Path, browser: Browser) -> None:
     """Names that are scripts are shown, not run, and nothing is fetched for them."""
     evil = '"><img src=x onerror=document.title="run"><script>document.title="run"</script>'
-    path = tmp_path / "audit.html"
-    path.write_text(html(made(trees=1, parties=[evil], columns=[evil])), encoding="utf-8")
-    browser.open(path, width=1000)
-    assert browser.complaints == []
+    _opened(browser, tmp_path, made(trees=1, parties=[evil], columns=[evil]), 1000)
     assert browser.evaluate("document.title") == "Audit of example-7f3a"
     assert evil in browser.evaluate('document.querySelector("#glance th[scope=row]").textContent')

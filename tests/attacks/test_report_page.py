@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.attacks.documents import COLUMNS, made, printed
+from tests.attacks.present import present
 from treetap.attacks.document import Document, SeenTree
 from treetap.attacks.registry import GROUPING
 from treetap.attacks.report import bounds, html, labels, page, trees
@@ -70,8 +71,7 @@ def test_nothing_is_fetched() -> None:
     """No address but places of this page, no import, no font, no image; the policy in the page forbids them as well."""
     page = _ordinary()[1]
     assert {it[0] for it in _Reader(page).addresses if it != "data:,"} == {"#"}
-    policy = re.search(r'content="(default-src[^"]*)"', page)
-    assert policy is not None
+    policy = present(re.search(r'content="(default-src[^"]*)"', page))
     assert "default-src 'none'" in policy[1]
     rest = page.replace(policy[1], "")
     assert re.findall(r"https?:|//|@import|url\(|@font-face|<iframe|<object|<embed", rest) == []
@@ -112,8 +112,7 @@ def test_bytes_and_messages_of_each_class() -> None:
     for party in document.parties.values():
         for kind in {row.disclosure for row in party.received}:
             messages = sum(row.messages for row in party.received if row.disclosure == kind)
-            row = re.search(rf"<th scope=\"row\"><bdi>{kind}</bdi><small>.*?</tr>", page, re.DOTALL)
-            assert row is not None
+            row = present(re.search(rf"<th scope=\"row\"><bdi>{kind}</bdi><small>.*?</tr>", page, re.DOTALL))
             assert f"<small>{messages:,} message" in row[0]
 
 
@@ -354,8 +353,7 @@ def test_cl_is_a_level_line_and_others_have_their_course() -> None:
     results["uni"] |= {"v_measure": 0.5, "by_tree": None}
     results["id2graph"] |= {"v_measure": 0.75, "by_tree": [0.25, None, 0.5, 0.75]}
     document = Document.model_validate(content)
-    found = labels.curves(document, "lab-north", document.parties["lab-north"], 1.0)
-    assert found is not None
+    found = present(labels.curves(document, "lab-north", document.parties["lab-north"], 1.0))
     paths = {curve.label: curve.path for curve in found.curves}
     level = re.findall(r"[ML][\d.]+ ([\d.]+)", paths["CL"])
     assert len(level) == 4
@@ -370,11 +368,8 @@ def test_information_is_a_share_of_the_entropy() -> None:
     """The signature's last point stands at information ÷ label entropy."""
     document = made(parties=1, trees=2)
     party = document.parties["lab-north"]
-    found = bounds.joint(document, "lab-north", party)
-    assert found is not None
-    information, entropy = party.signature.mutual_information, party.signature.label_entropy
-    assert information is not None
-    assert entropy is not None
+    found = present(bounds.joint(document, "lab-north", party))
+    information, entropy = present(party.signature.mutual_information), present(party.signature.label_entropy)
     end = float(found.curves[-1].end[1])
     assert (found.frame.y_end - end) / (found.frame.y_end - found.frame.top) == pytest.approx(
         information / entropy, abs=0.001

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.attacks.documents import HOLDER, in_terminal, made, printed
+from tests.attacks.present import present
 from tests.attacks.sums_documents import both_directions, figures, unread
 from treetap.attacks.document import Document, parse
 from treetap.attacks.limits import exceeded
@@ -122,8 +123,7 @@ def test_both_directions_are_shown(document: Document) -> None:
 
 def test_the_pictures_are_in_the_page(document: Document) -> None:
     """A column beside its reconstruction, as data URLs."""
-    picture = document.columns_read["telco"].picture
-    assert picture is not None
+    picture = present(document.columns_read["telco"].picture)
     page = html(document)
     assert re.findall(r'<img src="([^"]*)"', page) == [picture.truth, picture.read]
     assert page.count('href="#columns"') == 1
@@ -157,8 +157,7 @@ def test_words_on_the_columns_of_pivodl() -> None:
         "placed 12.0 % of west's cells (100 records that it does not label × 4 columns) in their bins, and no more of "
         "another party's; 2 of its 50 claims are wrong, which the audit alone knows.",
     )
-    unscored = column_words(SourceColumns(sources={"east": _source(90, None)}, reasons={}))
-    assert unscored is not None
+    unscored = present(column_words(SourceColumns(sources={"east": _source(90, None)}, reasons={})))
     assert unscored[1].startswith("claims the bins of 22.5 % of east's cells (")
     assert unscored[1].endswith("; no table scores that.")
     assert column_words(SourceColumns(sources={}, reasons={})) is None

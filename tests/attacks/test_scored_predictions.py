@@ -13,6 +13,7 @@ import pytest
 from tests.attacks.documents import in_terminal
 from tests.attacks.pivodl import PARAMS as SHARED
 from tests.attacks.pivodl import shared_world
+from tests.attacks.present import present
 from tests.attacks.recorded import KEY_BITS, transcript
 from tests.pivodl.federations import job_of, transparent
 from tests.pivodl.jobs import policies
@@ -101,18 +102,15 @@ def test_paths_of_a_prediction_by_encrypted_sums_lie_open(boosted: Any) -> None:
     here, states, files = boosted
     evidence = read_scores(files["by-eini"], DecodingSettings())
     assert (evidence.recipient, evidence.protocol, len(evidence.sums), len(evidence.trees)) == (HOLDER, "eini", NEW, 4)
-    figures = path_decoding(evidence)
-    assert figures is not None
+    figures = present(path_decoding(evidence))
     assert (figures.records, figures.contradicted, figures.undecided) == (NEW, 0, 0)
     assert figures.unique + figures.several == NEW
     assert figures.unique > NEW / 2
     assert 0 < figures.candidate_bits < 12
     for record, truth in enumerate(leaves_of(here, states, evidence)):
-        decoded = decode_paths(evidence.trees, evidence.sums, record)
-        assert decoded is not None
+        decoded = present(decode_paths(evidence.trees, evidence.sums, record))
         assert all(leaf in (-1, true) for leaf, true in zip(decoded.leaves.tolist(), truth, strict=True))
-    fewer = path_decoding(read_scores(files["by-eini"], DecodingSettings(records=7)))
-    assert fewer is not None
+    fewer = present(path_decoding(read_scores(files["by-eini"], DecodingSettings(records=7))))
     assert (fewer.records, fewer.left_out) == (7, NEW - 7)
 
 
@@ -124,15 +122,13 @@ def test_an_audit_attacks_the_predictions_that_it_names(boosted: Any, tmp_path: 
     audited = AuditedParty(name=party, transcript=transcript(states, party))
     file = AuditFile(classes=2, attacks=["uni"], party=[audited], prediction=[files["by-eini"]])
     document = audit(file, by_tree=False, progress=lambda *_: None)
-    assert document.predictions is not None
-    figures = document.predictions["by-eini"]
-    assert figures.path_decoding is not None
+    figures = present(document.predictions)["by-eini"]
     assert figures.reasons == {"prediction-inversion": "is on predictions by masked; this one is by eini"}
     assert parse(json.loads(json.dumps(document.plain()))) == document
     page = html(document).replace("&#160;", " ")
     for text in (page, in_terminal(document)):
         assert "by-eini" in text
-        assert f"{100 * figures.path_decoding.unique / NEW:.1f} %" in text
+        assert f"{100 * present(figures.path_decoding).unique / NEW:.1f} %" in text
     assert '<section id="scores"' in page
     (line,) = exceeded(document, {"path-decoding": 0.3})
     assert line.startswith("prediction by-eini: whole paths are known: a share of ")
@@ -151,7 +147,11 @@ def test_an_audit_attacks_the_predictions_that_it_names(boosted: Any, tmp_path: 
         predictions=given.scores,
     )
     report = run(task).report
-    assert (report["party"], report["model"], report["unique"]) == (HOLDER, "job", figures.path_decoding.unique)
+    assert (report["party"], report["model"], report["unique"]) == (
+        HOLDER,
+        "job",
+        present(figures.path_decoding).unique,
+    )
     with pytest.raises(BadInput, match="say --job PREDICTION, --model FOLDER"):
         run(replace(task, predictions=None))
     with pytest.raises(BadInput, match="prediction-inversion: is on predictions by masked"):
@@ -210,8 +210,7 @@ def test_recipients_of_masked_sums_invert_them_from_their_files(tmp_path: Path) 
     paths = []
     for name, path in predictions.items():
         evidence = read_scores(files_of(tmp_path, states, name, f"ask-{name}", path), DecodingSettings(records=60))
-        figures = prediction_inversion(evidence)
-        assert figures is not None
+        figures = present(prediction_inversion(evidence))
         assert (figures.records, figures.before.records, figures.after.left_out) == (120, 60, 60)
         assert (figures.after.contradicted, path_decoding(evidence)) == (0, None)
         assert evidence.reasons == {"path-decoding": "is on predictions by eini or lattice; this one is by masked"}

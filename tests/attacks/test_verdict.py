@@ -7,6 +7,7 @@ import pytest
 
 from tests.attacks.documents import made
 from tests.attacks.frontiers import frontier, point
+from tests.attacks.present import present
 from treetap.attacks.advice.advise import AdvisedJob, advise
 from treetap.attacks.known_labels.names import macro_auc
 from treetap.attacks.report import html
@@ -150,11 +151,9 @@ def test_cells_that_are_not_claimed_are_named_by_their_columns_most_frequent_bin
     nothing, one, wrong = np.full((4, 2), -1), np.full((4, 2), -1), np.full((4, 2), -1)
     one[3], wrong[0] = codes[3], (1, -1)
     for guess, reached in ((nothing, 5 / 8), (one, 7 / 8), (wrong, 4 / 8)):
-        compared = compared_cells({"it": guess}, codes, "columns")
-        assert compared is not None
+        compared = present(compared_cells({"it": guess}, codes, "columns"))
         assert (compared.before, compared.reached) == (5 / 8, reached)
-    best = compared_cells({"worse": wrong, "better": one}, codes, "columns")
-    assert best is not None
+    best = present(compared_cells({"worse": wrong, "better": one}, codes, "columns"))
     assert (best.reached_how, best.tries) == ("better", 2)
     assert compared_cells({}, codes, "columns") is None
 
@@ -247,8 +246,7 @@ def test_excluded_bins_are_never_named() -> None:
     for guess in (nothing, wrong):
         assert cells_right({"it": guess}, codes, possible)["it"].tolist() == [1.0] * 6
     assert cells_right({"it": nothing}, codes)["it"].mean() == 0.5
-    compared = compared_cells({"it": nothing}, codes, "columns", possible)
-    assert compared is not None
+    compared = present(compared_cells({"it": nothing}, codes, "columns", possible))
     assert (compared.before, compared.reached) == (0.5, 1.0)
 
 
@@ -258,9 +256,8 @@ def test_near_places_are_severe_where_exact_bins_are_not() -> None:
     codes = draw.integers(0, 32, (600, 2))
     near = codes + draw.choice([-2.0, -1.0, 1.0, 2.0], codes.shape)
     exact = compared_cells({"it": np.clip(near, 0, 31).astype(np.int64)}, codes, "columns")
-    places = compared_places({"it": 3.0 * near + 7.0, "flipped": -near}, codes, [0, 1], "columns")
+    places = present(compared_places({"it": 3.0 * near + 7.0, "flipped": -near}, codes, [0, 1], "columns"))
     assert exact is not None
-    assert places is not None
     assert (exact.word, places.word, places.before) == ("nothing found", "severe", 0.0)
     assert places.reached == pytest.approx(np.mean([np.corrcoef(near[:, j], codes[:, j])[0, 1] ** 2 for j in (0, 1)]))
     verdict = judged("bank", "columns", "telco", [exact, places], reason="", details="columns")
@@ -275,7 +272,6 @@ def test_places_that_know_nothing_are_seldom_found_to_tell() -> None:
     draw, alarms = np.random.default_rng(4), 0
     for _ in range(200):
         codes, guess = draw.integers(0, 16, (150, 10)), draw.normal(size=(150, 10))
-        compared = compared_places({"it": guess}, codes, range(10), "columns")
-        assert compared is not None
+        compared = present(compared_places({"it": guess}, codes, range(10), "columns"))
         alarms += compared.word != "nothing found"
     assert alarms <= 10

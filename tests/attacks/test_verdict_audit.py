@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from markupsafe import escape
 
+from tests.attacks.present import present
+from tests.attacks.recorded import federated, laid_out
 from tests.commands.command import treetap_here
-from tests.simulator import Federation, finished, run
 from tests.trainings import policies
 from tests.worlds import FOUR, Tables, spec
 from treetap.attacks import audit_file
@@ -64,15 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     job = spec(PARAMS, len(FOUR), key_bits=512, obfuscation="standard")
     allowed = policies(job)
     allowed[HOLDER] = allowed.get(HOLDER, {}) | {"people": {"record_sums": True}}
-
-    async def main() -> dict[str, Path]:
-        federation = Federation(place / "federation", tables, record="received", policies=allowed)
-        finished(await federation.train(job))
-        return federation.states
-
-    for name, state in run(main()).items():
-        shutil.copytree(state, place / name)
-        pq.write_table(tables[name][1]["train"], place / f"{name}.parquet")
+    laid_out(place, federated(place / "federation", tables, job, policies=allowed), tables)
     content = {
         "label": {"path": f"{HOLDER}.parquet", "column": "y"},
         "party": [
@@ -115,33 +106,30 @@ def test_no_verdict_is_below_what_needs_no_training(document: Document) -> None:
         if it.before is None:
             continue
         assert it.after is not None
-        assert it.low is not None
         assert it.after >= it.before
         if it.learned == "columns":
             read = document.columns_read[it.of]
             assert it.after >= max(way.placed for way in (read.left_sets, read.together) if way is not None)
             continue
         party = document.parties[it.party]
-        classes = party.trees[0].nodes[0].classes
-        assert classes is not None
-        known = party.known_labels
-        assert known is not None
-        assert known.first_component is not None
-        assert known.known_regression is not None
-        assert known.known_regression.columns is not None
+        classes = present(party.trees[0].nodes[0].classes)
+        known = present(party.known_labels)
         orders = [
-            it for result in (known.first_component, known.vote) if result is not None for it in result.by.items()
+            it
+            for result in (present(known.first_component), known.vote)
+            if result is not None
+            for it in result.by.items()
         ]
         alone = [order.accuracy or 0.0 for kind, order in orders if kind.startswith("columns")]
-        alone += [max(classes) / sum(classes), known.known_regression.columns.accuracy.mean]
+        alone += [max(classes) / sum(classes), present(present(known.known_regression).columns).accuracy.mean]
         alone += [party.attacks["cl"].accuracy or 0.0]
         assert it.before >= max(alone)
         told = [order.accuracy or 0.0 for kind, order in orders if not kind.startswith("columns")]
-        told += [known.known_regression.nodes.accuracy.mean]
+        told += [present(known.known_regression).nodes.accuracy.mean]
         told += [each.accuracy for each in party.attacks.values() if each.accuracy is not None]
         assert it.after >= max(told)
         # a party without a gain is not said to have one
-        assert (it.word == "nothing found") == (it.low <= 0)
+        assert (it.word == "nothing found") == (present(it.low) <= 0)
 
 
 @pytest.mark.second_tier

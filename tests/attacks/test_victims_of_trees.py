@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
+from tests.attacks.recorded import federated, laid_out
 from tests.commands.command import treetap_here
-from tests.simulator import Federation, finished, run
 from tests.trainings import fitting, jobs_of, policies
 from tests.worlds import PARTIES, spec, world
 from treetap.attacks import audit_file, columns_apart
 from treetap.attacks.audit import audit
-from treetap.attacks.document import parse
+from treetap.attacks.document import Document, parse
 from treetap.attacks.label_holder_audit import label_holder, read_holder
 from treetap.attacks.registry import Needs
 from treetap.errors import BadInput
@@ -39,15 +37,7 @@ def _trained(place: Path, params: Any, **more: Any) -> None:
     allowed = policies(job)
     for party, lines in more.get("policies", {}).items():
         allowed[party] = allowed.get(party, {}) | lines
-
-    async def main() -> dict[str, Path]:
-        federation = Federation(place / "federation", here.tables, record="received", policies=allowed)
-        finished(await federation.train(job))
-        return federation.states
-
-    for name, state in run(main()).items():
-        shutil.copytree(state, place / name)
-        pq.write_table(here.tables[name][1]["train"], place / f"{name}.parquet")
+    laid_out(place, federated(place / "federation", here.tables, job, policies=allowed), here.tables)
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +71,7 @@ def test_the_label_holders_view_has_the_sums_alone(folder: Path) -> None:
 
 def test_feature_parties_are_audited_beside_it(folder: Path) -> None:
     """The attacks on labels are theirs; labels are no reason to read the label holder's."""
-    parties = [{"name": name, "transcript": name, "table": f"{name}.parquet"} for name in (HOLDER, B)]
-    label = {"path": f"{HOLDER}.parquet", "column": "y"}
-    file = _file(folder, _victim(C), party=parties, label=label, attacks=["uni"])
-    document = audit(file, by_tree=False, progress=lambda *_: None)
+    document = _both_sides(folder)
     assert document.parties[B].attacks.keys() == {"uni"}
     assert document.parties[HOLDER].attacks == {}
     assert document.parties[HOLDER].columns_read is not None
@@ -94,21 +81,19 @@ def test_feature_parties_are_audited_beside_it(folder: Path) -> None:
     assert document.trees == PARAMS.n_estimators
 
 
-def _both_sides(folder: Path) -> dict[str, Any]:
-    """The document of an audit of labels and columns, without what differs from run to run."""
+def _both_sides(folder: Path) -> Document:
+    """An audit of labels and columns."""
     parties = [{"name": name, "transcript": name, "table": f"{name}.parquet"} for name in (B, HOLDER)]
     label = {"path": f"{HOLDER}.parquet", "column": "y"}
     file = _file(folder, _victim(C), party=parties, label=label, attacks=["uni"])
-    document = audit(file, by_tree=False, progress=lambda *_: None).plain()
-    del document["created"]
-    without: dict[str, Any] = _without_seconds(document)
-    return without
+    return audit(file, by_tree=False, progress=lambda *_: None)
 
 
-def _without_seconds(plain: Any) -> Any:
+def _timeless(plain: Any) -> Any:
+    """Without what differs from run to run."""
     if isinstance(plain, dict):
-        return {key: _without_seconds(value) for key, value in plain.items() if key != "seconds"}
-    return [_without_seconds(value) for value in plain] if isinstance(plain, list) else plain
+        return {key: _timeless(value) for key, value in plain.items() if key not in ("seconds", "created")}
+    return [_timeless(value) for value in plain] if isinstance(plain, list) else plain
 
 
 @pytest.fixture
@@ -125,10 +110,10 @@ def test_columns_read_in_a_process_of_their_own_are_the_same(
     folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The document is that of an audit in one process; here nothing reads columns."""
-    alone = _both_sides(folder)
+    alone = _timeless(_both_sides(folder).plain())
     request.getfixturevalue("forks")
     monkeypatch.setattr("treetap.attacks.audit.columns_read", None)
-    assert _both_sides(folder) == alone
+    assert _timeless(_both_sides(folder).plain()) == alone
 
 
 @pytest.mark.second_tier
@@ -141,7 +126,7 @@ def test_a_process_that_reads_no_columns_is_done_without(
     fork = columns_apart._FORKS.fork
     monkeypatch.setattr(columns_apart._FORKS, "fork", lambda *_: fork(_idle, (target,)))
     document = _both_sides(folder)
-    assert document["parties"][HOLDER]["columns_read"].keys() == {C}
+    assert document.columns_read.keys() == {C}
     assert ("status 7" if target is os._exit else "not ended after 1 s") in caplog.text
 
 

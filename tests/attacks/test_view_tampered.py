@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.attacks.present import present
 from tests.attacks.recorded import Change, Records, changed, filled, knowledge, repeated, rewritten, with_rows
 from tests.library.wire.logs import chained, record_ends
 from tests.worlds import PARTIES
@@ -179,9 +180,7 @@ def test_forgotten_missing_and_changed_rows(sound: Path, tmp_path: Path) -> None
     gone = np.arange(len(own.rows)) == 4
     own.without(gone).write(at)
     view = read_view(at.parent)
-    assert whole.rows is not None
-    assert view.rows is not None
-    assert (view.records, view.rows.tolist()) == (59, whole.rows[~gone].tolist())
+    assert (view.records, present(view.rows).tolist()) == (59, present(whole.rows)[~gone].tolist())
     assert view.faults == (f"{at.parent}: 1 of the 60 common records were forgotten: their rows are gone",)
     places = np.flatnonzero(~gone)
     for before, after in zip(whole.trees, view.trees, strict=True):
@@ -207,8 +206,7 @@ def test_a_sample_with_replacement_tells_how_often(sound: Path, tmp_path: Path) 
             parcel.growth.sampled_records.chunks.add(start=0, span=60, bitmap=bits)
 
     assert read_view(sound).trees[0].drawn is not None
-    drawn = read_view(rewritten(sound, tmp_path / "log", changed("sampled_records", bootstrap))).trees[0].drawn
-    assert drawn is not None
+    drawn = present(read_view(rewritten(sound, tmp_path / "log", changed("sampled_records", bootstrap))).trees[0].drawn)
     assert drawn[:7].tolist() == [1, 1, 0, 0, 0, 2, 0]
     assert drawn.sum() == 4
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from tests.attacks.documents import in_terminal
-from tests.attacks.recorded import known, rewritten, transcript
+from tests.attacks.present import present
+from tests.attacks.recorded import known, laid_out, rewritten, transcript
 from tests.attacks.sums.test_opened_sums import ON_LATTICE, trained
 from tests.worlds import PARTIES, world
 from treetap.attacks import audit_file
@@ -45,9 +44,7 @@ def rows(*records: int) -> Ints:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """After a training whose label holder records sums: the parties' states and tables."""
     place = tmp_path_factory.mktemp("withheld")
-    for name, state in trained(place / "federation", HERE, PARAMS, record="both", job=ON_LATTICE).items():
-        shutil.copytree(state, place / name)
-        pq.write_table(HERE.tables[name][1]["train"], place / f"{name}.parquet")
+    laid_out(place, trained(place / "federation", HERE, PARAMS, record="both", job=ON_LATTICE), HERE.tables)
     return place
 
 
@@ -84,7 +81,6 @@ def test_a_feature_party_knows_the_nodes_all_of_whose_ancestors_it_owns(party: s
 def test_the_label_holder_learns_whole_cuts(folder: Path) -> None:
     """Its nodes are the tree's; its left sets are of all records, and the same without recorded sums."""
     view = read_label_holder(folder / HOLDER)
-    assert view.opened is not None
     grown = HERE.oracle(PARAMS)
     for tree, other in zip(view.trees, grown, strict=True):
         assert {u: it.records.tolist() for u, it in tree.nodes.items()} == {
@@ -96,11 +92,10 @@ def test_the_label_holder_learns_whole_cuts(folder: Path) -> None:
         for t, it in enumerate(central_views(party))
         for cut in it.cuts
     }
-    assert {(it.party, it.tree, it.node) for it in view.opened.left_sets} == foretold.keys()
-    for answer in view.opened.left_sets:
+    assert {(it.party, it.tree, it.node) for it in present(view.opened).left_sets} == foretold.keys()
+    for answer in present(view.opened).left_sets:
         assert answer.left.tolist() == foretold[answer.party, answer.tree, answer.node].tolist()
-        assert answer.space is not None
-        assert len(answer.space) == 90
+        assert len(present(answer.space)) == 90
 
 
 def audited(folder: Path, holder: str = HOLDER) -> Document:
@@ -123,15 +118,13 @@ def test_an_audit_says_what_is_left(folder: Path, tmp_path: Path) -> None:
     no_root, roots = document.parties[B], document.parties[C]
     assert no_root.attacks.keys() == roots.attacks.keys() == {"cl", "uni", "uni+cl", "id2graph", "own-cuts"}
     assert no_root.attacks["uni"].v_measure == 0.0
-    assert no_root.reasons is not None
-    assert no_root.reasons.keys() == {"uni", "uni+cl", "id2graph"}
-    assert "owns no root" in no_root.reasons["uni"]
+    assert present(no_root.reasons).keys() == {"uni", "uni+cl", "id2graph"}
+    assert "owns no root" in present(no_root.reasons)["uni"]
     assert roots.reasons is None
     assert no_root.known_labels is not None
     assert no_root.known_labels.known_regression is not None  # by the sides of own splits
     assert no_root.known_labels.vote is not None
-    assert no_root.known_labels.first_component is not None
-    assert {"splits", "nodes"} <= no_root.known_labels.first_component.by.keys()
+    assert {"splits", "nodes"} <= present(no_root.known_labels.first_component).by.keys()
     assert no_root.signature.signatures > 1
     assert any(node.feature and not node.known for tree in no_root.trees for node in tree.nodes)
     read = document.columns_read
@@ -176,8 +169,7 @@ def test_padded_trees_are_read(tmp_path: Path) -> None:
     """Answers for no node are no splits; the label holder's view is whole."""
     params = replace(PARAMS, n_estimators=1, pad_trees=True, min_child_weight=3.0, max_depth=4)
     states = trained(tmp_path, HERE, params, job=ON_LATTICE)
-    opened = read_label_holder(transcript(states, HOLDER)).opened
-    assert opened is not None
+    opened = present(read_label_holder(transcript(states, HOLDER)).opened)
     assert len(opened.trees[0].sums[B]) < 15  # the tree is not full, and its messages are
     assert {split.node for split in opened.trees[0].won} == {it.node for it in opened.left_sets} != set()
     assert read_view(transcript(states, C), party=C).trees[0].won

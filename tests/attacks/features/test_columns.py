@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
 from tests.attacks.features.planted import planted, table_of
+from tests.attacks.present import present
 from treetap.attacks.features.attributes import classes_of
 from treetap.attacks.features.evidence import RealBottom
 from treetap.attacks.features.record_space import Records, RecordSpace, columns_of
@@ -38,8 +39,7 @@ def test_missing_cells_are_left_out() -> None:
     cells[:6] = cells[-5:] = None
     found, reasons = attribute(cells, tells)
     assert (found.kind, found.classes, found.auxiliary, found.records, found.left_out) == ("class", 3, 54, 15, 5)
-    assert found.raw is not None
-    assert (found.raw.accuracy, reasons) == (1.0, {})
+    assert (present(found.raw).accuracy, reasons) == (1.0, {})
 
 
 def test_a_column_is_the_same_in_either_encoding() -> None:
@@ -58,9 +58,8 @@ def test_a_class_that_only_victims_have_is_scored_as_wrong() -> None:
     found, _ = attribute(np.array([f"v{number}" for number in tells], dtype=object), tells)
     right = float(np.mean(tells[KNOWN:] < 30))
     assert found.classes == 30
-    assert found.raw is not None
-    assert found.raw.accuracy == pytest.approx(right)
-    assert found.raw.recall < 1.0
+    assert present(found.raw).accuracy == pytest.approx(right)
+    assert present(found.raw).recall < 1.0
 
 
 @pytest.mark.parametrize("value", [7.0, 0.5])
@@ -70,8 +69,7 @@ def test_a_constant_attribute_gives_the_floor(value: float) -> None:
     cells[-4:] = 9.0
     found, reasons = attribute(cells, np.arange(KNOWN + VICTIMS) % 3)
     assert found.raw == found.standardised == found.floor
-    assert found.raw is not None
-    assert found.raw.accuracy == 0.8
+    assert present(found.raw).accuracy == 0.8
     assert "all auxiliary records have the same value" in reasons["attributes, column"]
 
 
@@ -134,6 +132,4 @@ def test_missing_cells_are_no_part_of_records() -> None:
     age = np.random.default_rng(0).normal(size=KNOWN + VICTIMS)
     cells = np.where(np.arange(KNOWN + VICTIMS) % 5 == 0, np.nan, age)
     (decode,) = planted({"age": cells}, np.stack([age, -age], axis=1), KNOWN).figures("decode").reconstructions
-    assert decode.raw is not None
-    assert decode.floor is not None
-    assert decode.raw.mse < 0.1 < 0.5 < decode.floor.mse
+    assert present(decode.raw).mse < 0.1 < 0.5 < present(decode.floor).mse

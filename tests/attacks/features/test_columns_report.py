@@ -9,6 +9,7 @@ import pytest
 
 from tests.attacks.documents import in_terminal, made
 from tests.attacks.features.documents import HOLDER, VICTIM, attribute, figures, number, of_label_holder
+from tests.attacks.present import present
 from treetap.attacks.document import Document, parse
 from treetap.attacks.limits import exceeded
 from treetap.attacks.limits import parse as limits
@@ -35,8 +36,7 @@ def test_the_page_fetches_nothing(document: Document) -> None:
     assert all(re.fullmatch(DATA_URL, each) for each in addresses)
     assert page.count('alt="truth of victim') == 2
     rest = re.sub(DATA_URL, "", page)
-    policy = re.search(r'content="(default-src[^"]*)"', rest)
-    assert policy is not None
+    policy = present(re.search(r'content="(default-src[^"]*)"', rest))
     assert re.findall(r"https?:|//|@import|url\(|@font-face|<iframe|<object|<embed", rest.replace(policy[1], "")) == []
 
 

@@ -31,6 +31,7 @@ from tests.attacks.features.embedding_logs import (
 )
 from tests.attacks.network_logs import numbers, training_log
 from tests.attacks.networks.planted import by_class, planted
+from tests.attacks.present import present
 from treetap.attacks.view import kept_messages
 from treetap.attacks.view.kept_messages import EMBEDDINGS
 from treetap.attacks.view.predicted_embeddings import PredictedEmbeddings, read_predicted
@@ -47,9 +48,7 @@ ROWS = np.array([7, 3, 9, 0, 4, 12, 5, 1])
 
 def read(log: EmbeddingLog, **options: Any) -> EmbeddingsView:
     """The embeddings of a log."""
-    found = read_label_holder(log.transcript, **options).embeddings
-    assert found is not None
-    return found
+    return present(read_label_holder(log.transcript, **options).embeddings)
 
 
 @pytest.mark.parametrize("wire_type", ["float32", "bfloat16"])
@@ -59,10 +58,8 @@ def test_each_row_is_its_records(tmp_path: Path, wire_type: str) -> None:
     view = read_label_holder(log.transcript)
     assert (view.party, view.label_holder, view.records, view.faults) == (HOLDER, HOLDER, RECORDS, ())
     assert (view.network, view.trees, view.finished) == (None, (), True)
-    assert view.rows is not None
-    assert view.rows.tolist() == log.rows.tolist()
-    found = view.embeddings
-    assert found is not None
+    assert present(view.rows).tolist() == log.rows.tolist()
+    found = present(view.embeddings)
     assert (found.holder, found.parties, found.epochs, found.records) == (HOLDER, (B, C), [2], RECORDS)
     for party, width in ((B, 3), (C, 4)):
         rows = found.of(party)
@@ -94,13 +91,12 @@ def test_a_batch_that_is_sat_out_has_no_row(tmp_path: Path) -> None:
     log = planted_log(tmp_path, party_dropout={B: 0.4})
     view = read_label_holder(log.transcript)
     assert view.faults == ()
-    assert view.embeddings is not None
-    rows, schedule = view.embeddings.of(B), log.schedule
+    rows, schedule = present(view.embeddings).of(B), log.schedule
     taken = [schedule.epoch(2)[batch] for batch in range(schedule.batches) if schedule.takes_part(2, batch, B)]
     assert 0 < len(taken) < schedule.batches
     assert rows.records.tolist() == sorted(np.concatenate(taken).tolist())
     assert (rows.values == embedded(B, 2, rows.records)).all()
-    assert len(view.embeddings.of(C).records) == RECORDS
+    assert len(present(view.embeddings).of(C).records) == RECORDS
 
 
 def test_validation_records_have_rows_too(tmp_path: Path) -> None:
@@ -110,22 +106,20 @@ def test_validation_records_have_rows_too(tmp_path: Path) -> None:
     )
     view = read_label_holder(log.transcript)
     assert view.faults == ()
-    assert view.embeddings is not None
-    rows, aside = view.embeddings.of(B), log.schedule.validation
+    rows, aside = present(view.embeddings).of(B), log.schedule.validation
     assert len(aside) == 25
     assert set(aside) < set(rows.records.tolist())
     assert len(rows.records) < RECORDS
     assert (rows.values == embedded(B, 2, rows.records)).all()
-    assert view.embeddings.of(C).records.tolist() == list(range(RECORDS))
+    assert present(view.embeddings).of(C).records.tolist() == list(range(RECORDS))
 
 
 def test_the_last_whole_attempt_at_a_batch_counts(tmp_path: Path) -> None:
     """A resumed job does an epoch again; an epoch that has only begun is not the last whole one."""
     log = planted_log(tmp_path, attempts=((0, 99), (1, 2), (1, 99), (2, 3)), finished=False)
     view = read_label_holder(log.transcript)
-    assert view.embeddings is not None
-    assert (view.embeddings.epochs, view.attempt) == ([1], 2)
-    rows = view.embeddings.of(B)
+    assert (present(view.embeddings).epochs, view.attempt) == ([1], 2)
+    rows = present(view.embeddings).of(B)
     assert (rows.values == embedded(B, 1, rows.records, shift=0.5)).all()
     assert any("epoch 2: the embeddings of 4 batches are not in the transcript" in fault for fault in view.faults)
     assert any("(after embeddings of 3 epochs)" in fault for fault in view.faults)
@@ -162,8 +156,7 @@ def test_lost_batches_are_reported(tmp_path: Path) -> None:
     assert view.faults == (
         f"{log.transcript}: feature-c: epoch 2: the embeddings of 1 batches are not in the transcript",
     )
-    assert view.embeddings is not None
-    assert (view.embeddings.of(B).epoch, view.embeddings.of(C).epoch) == (2, 1)
+    assert (present(view.embeddings).of(B).epoch, present(view.embeddings).of(C).epoch) == (2, 1)
 
 
 def _wider(body: Any) -> None:
@@ -383,7 +376,6 @@ def test_messages_that_do_not_fit(tmp_path: Path, training: View) -> None:
     with pytest.raises(Malformed, match="feature-b: embeddings of block 0, attempt 1: 4 numbers of 'float32' a record"):
         found.of(B)
     log = predicted_log(tmp_path / "foreign", [Attempt(ROWS, blocks(8))])
-    assert training.embeddings is not None
-    alone = replace(training.embeddings, received={B: training.embeddings.received[B]})
+    alone = replace(present(training.embeddings), received={B: present(training.embeddings).received[B]})
     with pytest.raises(Malformed, match="feature-c, which is not a feature party, has sent embeddings"):
         read_predicted(log, "ask", replace(training, embeddings=alone))

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
 from tests.attacks.features.planted import QUICK, Planted, figures, linear, planted, table_of
+from tests.attacks.present import present
 from treetap.attacks.features.attributes import AttributeGuess
 from treetap.attacks.features.evidence import SCALES, FeatureEvidence, RealBottom
 from treetap.attacks.features.findings import _attribute, _compared, findings
@@ -63,10 +64,7 @@ def faces() -> tuple[Planted, RealBottom]:
 
 def both(found: Reconstruction) -> tuple[float, float, float]:
     """The errors of a reconstruction, raw and standardised, and that of the floor."""
-    assert found.raw is not None
-    assert found.standardised is not None
-    assert found.floor is not None
-    return found.raw.mse, found.standardised.mse, found.floor.mse
+    return present(found.raw).mse, present(found.standardised).mse, present(found.floor).mse
 
 
 def test_a_linear_bottom_of_a_table_is_inverted(table: tuple[Planted, RealBottom]) -> None:
@@ -79,15 +77,11 @@ def test_a_linear_bottom_of_a_table_is_inverted(table: tuple[Planted, RealBottom
         assert max(errors) < (1e-3 if each.attack == "match-exact" else 0.02) < 0.3 < floor
     age, rooms = found.attributes
     assert (age.kind, age.classes, age.raw) == ("number", None, None)
-    assert age.raw_r2 is not None
-    assert age.standardised_r2 is not None
-    assert min(age.raw_r2, age.standardised_r2) > 0.98
+    assert min(present(age.raw_r2), present(age.standardised_r2)) > 0.98
     assert (rooms.kind, rooms.classes) == ("class", 3)
-    for scores in (rooms.raw, rooms.standardised):
-        assert scores is not None
+    for scores in map(present, (rooms.raw, rooms.standardised)):
         assert (scores.accuracy, scores.f1) == (1.0, 1.0)
-    assert rooms.floor is not None
-    assert rooms.floor.accuracy < 0.6
+    assert present(rooms.floor).accuracy < 0.6
     assert (found.auxiliary, found.victims, found.left_out, found.reasons) == (KNOWN, RECORDS - KNOWN, 0, {})
 
 
@@ -96,13 +90,8 @@ def test_a_linear_bottom_of_images_is_inverted(faces: tuple[Planted, RealBottom]
     given, real = faces
     found = given.figures("decode", "match-exact", real=real)
     for each in found.reconstructions:
-        assert each.raw is not None
-        assert each.raw.ssim is not None
-        assert each.floor is not None
-        assert each.floor.ssim is not None
-        assert each.raw.ssim > 0.98 > 0.93 > each.floor.ssim
-        assert each.raw.psnr is not None
-        assert each.raw.psnr > 35
+        assert present(present(each.raw).ssim) > 0.98 > 0.93 > present(present(each.floor).ssim)
+        assert present(present(each.raw).psnr) > 35
     assert [each.column for each in found.pictures] == ["face", "face"]
     scales = [f"{attack}, {scale}" for attack in ("decode", "match-exact") for scale in ("raw", "standardised")]
     assert list(found.pictures[0].images) == ["truth", "floor", *scales]
@@ -152,8 +141,7 @@ def test_scaled_embeddings_are_standardised_back(table: tuple[Planted, RealBotto
     assert both(after.reconstructions[0])[0] > 10 * both(before.reconstructions[0])[0]
     assert after.reconstructions[0].headline == after.attributes[0].headline == "standardised"
     assert after.attributes[0].standardised == before.attributes[0].standardised
-    assert after.attributes[0].raw is not None
-    assert after.attributes[0].raw.accuracy < 0.9
+    assert present(after.attributes[0].raw).accuracy < 0.9
 
 
 def test_no_attack_reads_the_truth(faces: tuple[Planted, RealBottom]) -> None:
@@ -272,7 +260,6 @@ def test_guesses_that_know_nothing_are_no_finding() -> None:
             guess = AttributeGuess(name, ("a", "b"), 100, float(share < 0.5), dict(zip(SCALES, guessed, strict=True)))
             guesses.append(guess)
             figured.append(_attribute(guess, 300, truth[name]))
-        compared = _compared(guesses, figured, truth, 300)
-        assert compared is not None
+        compared = present(_compared(guesses, figured, truth, 300))
         words.append(compared.word)
     assert set(words) == {"nothing found"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,8 @@ from tests.attacks.documents import in_terminal
 from tests.attacks.features.embedding_logs import RECORDS as LOGGED
 from tests.attacks.features.embedding_logs import planted_log
 from tests.attacks.network_logs import training_log
+from tests.attacks.present import present
+from tests.attacks.recorded import laid_out
 from tests.simulator import Federation, finished, run
 from tests.splitnn.jobs import EMITS, PARAMS
 from tests.worlds import PARTIES, spec, world
@@ -85,10 +86,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return federation.states
 
     states = run(main())
-    for name, state in states.items():
-        shutil.copytree(state, place / name)
-        pq.write_table(tables[name][1]["train"], place / f"{name}.parquet")
-        pq.write_table(tables[name][1]["predict"], place / f"{name}-new.parquet")
+    laid_out(place, states, tables)
+    for name, (_, content) in tables.items():
+        pq.write_table(content["predict"], place / f"{name}-new.parquet")
     for name in (B, C):
         known = tables[name][1]["train"].sort_by("id").slice(0, KNOWN)
         pq.write_table(known, place / f"known-{name}.parquet")
@@ -172,15 +172,11 @@ def test_a_planted_column_of_text_is_read(scored: Document) -> None:
     assert (found.source, found.job, found.epoch, found.width) == ("training", "job", 2, 8)
     assert (found.auxiliary, found.victims, found.scored) == (KNOWN, RECORDS - KNOWN, True)
     columns = {each.name: each for each in found.attributes}
-    assert columns["job"].raw is not None
-    assert columns["job"].floor is not None
-    assert columns["job"].raw.accuracy > 0.9 > 0.5 > columns["job"].floor.accuracy
+    assert present(columns["job"].raw).accuracy > 0.9 > 0.5 > present(columns["job"].floor).accuracy
     guesses = {each.attack: each for each in found.reconstructions}
     assert set(guesses) == {"decode", "match", "match-exact"}
     decode = guesses["decode"]
-    assert decode.raw is not None
-    assert decode.floor is not None
-    assert decode.raw.mse < decode.floor.mse / 2
+    assert present(decode.raw).mse < present(decode.floor).mse / 2
 
 
 def test_images_are_shown_beside_their_reconstructions(scored: Document) -> None:
@@ -189,11 +185,8 @@ def test_images_are_shown_beside_their_reconstructions(scored: Document) -> None
     assert "have no embedding: the party sat out their batch" in found.reasons["victims"]
     assert found.victims < RECORDS - KNOWN
     decode = next(each for each in found.reconstructions if each.attack == "decode")
-    assert decode.headline is not None
-    best = getattr(decode, decode.headline)
-    assert decode.floor is not None
-    assert decode.floor.ssim is not None
-    assert best.ssim > decode.floor.ssim
+    best = getattr(decode, present(decode.headline))
+    assert best.ssim > present(present(decode.floor).ssim)
     assert [set(each.images) for each in found.pictures] == [
         {"truth", "floor", "decode, raw", "decode, standardised"}
     ] * 2
@@ -268,8 +261,7 @@ def test_embeddings_of_a_prediction(folder: Path) -> None:
         *(40, FRESH - 40),
     )
     (job,) = found.attributes
-    assert job.raw is not None
-    assert job.raw.accuracy > 0.8
+    assert present(job.raw).accuracy > 0.8
     with pytest.raises(BadInput, match="are not among the records of prediction 'scores'"):
         audited(folder, content(chosen | {"auxiliary": f"known-{B}.parquet"}))
     with pytest.raises(BadInput, match=r"records = … is another table"):

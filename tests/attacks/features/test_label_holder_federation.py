@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from tests.attacks.present import present
 from tests.simulator import run
 from tests.splitnn.jobs import PARAMS, spec
 from tests.splitnn.networks import federation, tables_of
@@ -82,8 +83,7 @@ def test_embeddings_of_every_epoch(
     """Bit by bit those of the oracle, with those of the validation records and without batches that are sat out."""
     view = read_label_holder(folder / HOLDER / "state", "job", epochs=range(JOB.epochs))
     assert (view.party, view.faults, view.records) == (HOLDER, (), RECORDS)
-    found = view.embeddings
-    assert found is not None
+    found = present(view.embeddings)
     assert (found.parties, found.epochs) == ((B, C), [0, 1])
     for party in (B, C):
         for epoch in found.epochs:
@@ -92,8 +92,7 @@ def test_embeddings_of_every_epoch(
             assert rows.records.tolist() == sorted(expected)
             assert (rows.values == np.stack([expected[row] for row in sorted(expected)])).all()
     assert len(found.of(B).records) == RECORDS > len(found.of(C).records)
-    last = read_label_holder(folder / HOLDER / "state").embeddings
-    assert last is not None
+    last = present(read_label_holder(folder / HOLDER / "state").embeddings)
     assert last.epochs == [1]
     assert (last.of(B).values == found.of(B, 1).values).all()
 
@@ -114,8 +113,7 @@ def test_embeddings_of_a_prediction(
     for party in (B, C):
         rows, table = found.of(party), tables[party]
         places = np.array([table.ids.index(ids[record]) for record in rows.records.tolist()])
-        inputs = scalers[party].apply(table)
-        assert inputs is not None
+        inputs = present(scalers[party].apply(table))
         expected = embedded(network.models[party][BOTTOM], inputs, places, JOB.wire_type)
         assert rows.values.shape == (FRESH, 4)
         assert (rows.values == expected.numpy()).all()

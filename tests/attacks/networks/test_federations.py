@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.attacks.documents import in_terminal
+from tests.attacks.present import present
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
@@ -86,8 +87,7 @@ def audited(own: Path, here: World, *, known: int | None = None, **network: int)
     given = {"label": table} if known is None else {"known": table}
     file = AuditFile.model_validate({**given, "party": [party], "network": {"known": 20, "draws": 2, **network}})
     document = audit(file, by_tree=False, progress=lambda *_: None)
-    found = document.parties[PARTY].network
-    assert found is not None
+    found = present(document.parties[PARTY].network)
     return document, found
 
 
@@ -101,23 +101,15 @@ def test_gradients_of_a_federation_give_labels_away(scored: tuple[Document, Netw
     """Clusters agree with the classes, and few known labels give nearly all others."""
     _, found = scored
     assert (found.epochs, found.sat_out) == (4, 0)
-    assert found.gradient_clusters is not None
-    assert found.gradient_clusters.v_measure is not None
-    assert found.gradient_clusters.v_measure > 0.6
-    assert found.gradient_labels is not None
-    assert found.gradient_labels.inferred is not None
-    assert found.gradient_labels.inferred.accuracy > 0.9
-    assert found.gradient_labels.own_model is not None
-    assert found.gradient_labels.own_model > 0.6
-    assert found.direction_scoring is not None
-    assert found.direction_scoring.auc is not None
-    assert found.direction_scoring.auc > 0.8
+    assert present(present(found.gradient_clusters).v_measure) > 0.6
+    assert present(present(found.gradient_labels).inferred).accuracy > 0.9
+    assert present(present(found.gradient_labels).own_model) > 0.6
+    assert present(present(found.direction_scoring).auc) > 0.8
 
 
 def test_completion_stands_beside_its_floors(scored: tuple[Document, NetworkFigures]) -> None:
     """Each head, frozen and tuned, with few and with all labels; the amplified optimiser is named."""
-    completion = scored[1].completion
-    assert completion is not None
+    completion = present(scored[1].completion)
     assert (completion.evaluated_on, completion.records, scored[1].amplified) == ("set aside", 32, True)
     ways = {(row.head, row.tuned, row.labels): row for row in completion.rows}
     assert len(ways) == 8
@@ -134,15 +126,12 @@ def test_completion_stands_beside_its_floors(scored: tuple[Document, NetworkFigu
 def test_the_report_says_what_is_covered(scored: tuple[Document, NetworkFigures]) -> None:
     """Page and terminal have the figures, the reason for what an audit of files lacks, and the sentence on DIMIP."""
     document, found = scored
-    assert found.gradient_clusters is not None
-    assert found.gradient_labels is not None
-    assert found.gradient_labels.inferred is not None
     page = html(document.plain())
     for text in (page, in_terminal(document)):
         assert "DIMIP covers the extractor, and not the log" in text
         assert "an audit of files alone has not trained them" in text
-        assert f"{found.gradient_clusters.v_measure:.3f}" in text
-        assert f"{found.gradient_labels.inferred.accuracy:.3f}" in text
+        assert f"{present(found.gradient_clusters).v_measure:.3f}" in text
+        assert f"{present(present(found.gradient_labels).inferred).accuracy:.3f}" in text
         assert "amplified" in text
     assert "active completion" in page
     assert page.count('class="dumbbell"') == 8
@@ -150,9 +139,9 @@ def test_the_report_says_what_is_covered(scored: tuple[Document, NetworkFigures]
         assert f'id="{section}"' not in page
     verdict = document.verdicts[0]
     assert (verdict.party, verdict.learned, verdict.of) == (PARTY, "labels", HOLDER)
-    assert verdict.after is not None
-    assert found.gradient_labels.majority is not None
-    assert verdict.after >= max(found.gradient_labels.majority, found.gradient_clusters.accuracy or 0.0)
+    assert present(verdict.after) >= max(
+        present(present(found.gradient_labels).majority), present(found.gradient_clusters).accuracy or 0.0
+    )
     assert f'<span class="word">{verdict.word}</span> <bdi>{PARTY}</bdi>' in page
 
 
@@ -172,13 +161,10 @@ def test_an_audit_from_a_partys_files_alone(own: Path, here: World, states: dict
     shutil.rmtree(states[HOLDER].parent)
     document, found = audited(own, here, known=40, draws=1)
     assert (document.labelled, document.gain is not None) == (False, True)
-    assert found.gradient_labels is not None
-    assert found.gradient_labels.known == 20
-    assert found.gradient_labels.inferred is not None
-    assert found.gradient_labels.inferred.accuracy > 0.8
-    assert found.completion is not None
-    assert found.completion.records == 8
-    assert {row.labels for row in found.completion.rows} == {"n"}
+    assert present(found.gradient_labels).known == 20
+    assert present(present(found.gradient_labels).inferred).accuracy > 0.8
+    assert present(found.completion).records == 8
+    assert {row.labels for row in present(found.completion).rows} == {"n"}
     assert found.reasons["completion, all labels"] == "not all labels of the training are at hand"
     html(document.plain())
 
@@ -186,8 +172,7 @@ def test_an_audit_from_a_partys_files_alone(own: Path, here: World, states: dict
 def test_a_large_bottom_is_not_fitted_again(own: Path, here: World) -> None:
     """Heads alone are, and the document says so."""
     _, found = audited(own, here, most_weights=10, draws=1)
-    assert found.completion is not None
-    assert all(not row.tuned and row.scratch is None for row in found.completion.rows)
+    assert all(not row.tuned and row.scratch is None for row in present(found.completion).rows)
     assert "weights, more than most_weights" in found.reasons["completion, tuned"]
 
 

@@ -26,6 +26,7 @@ from tests.attacks.networks.planted import (
     constant,
     planted,
 )
+from tests.attacks.present import present
 from tests.commands.command import refused, treetap
 from treetap.attacks.audit import audit
 from treetap.attacks.audit_file import AuditedParty, AuditFile, LabelTable
@@ -52,39 +53,30 @@ def audited(log: Planted, **changes: Any) -> Document:
 
 def figures(log: Planted, **changes: Any) -> NetworkFigures:
     """The attacks' results on a log."""
-    found = audited(log, **changes).parties[PARTY].network
-    assert found is not None
-    return found
+    return present(audited(log, **changes).parties[PARTY].network)
 
 
 @pytest.mark.parametrize("wire_type", ["float32", "bfloat16"])
 def test_a_direction_by_class_gives_all_labels_away(tmp_path: Path, wire_type: str) -> None:
     """Clusters are the classes, in messages of any number and both types of numbers; few labels give all others."""
     found = figures(planted(tmp_path, by_class, wire_type=wire_type, parts=3))
-    clusters, labels = found.gradient_clusters, found.gradient_labels
-    assert clusters is not None
-    assert labels is not None
+    clusters, labels = present(found.gradient_clusters), present(found.gradient_labels)
     assert (clusters.outcome, clusters.accuracy, clusters.clusters) == ("clusters", 1.0, 3)
     assert clusters.v_measure == pytest.approx(1.0)
     assert [row.epoch for row in clusters.by_epoch] == [0, 1, None]
     assert [row.records for row in clusters.by_epoch] == [240, 240, 240]
-    assert labels.inferred is not None
-    assert (labels.inferred.accuracy, labels.inferred.draws, labels.kept_out) == (1.0, 2, 1.0)
-    assert labels.majority is not None
-    assert labels.majority < 0.5
+    assert (present(labels.inferred).accuracy, present(labels.inferred).draws, labels.kept_out) == (1.0, 2, 1.0)
+    assert present(labels.majority) < 0.5
     assert found.reasons["completion"] == "needs the party's published model and its table"
 
 
 def test_random_gradients_say_nothing(tmp_path: Path) -> None:
     """V-measure near 0; labels are named at chance, and the attacker's own judgement says so."""
     found = figures(planted(tmp_path, at_random, records=400))
-    clusters, labels = found.gradient_clusters, found.gradient_labels
-    assert clusters is not None
-    assert clusters.v_measure is not None
-    assert clusters.v_measure < 0.05
+    clusters, labels = present(found.gradient_clusters), found.gradient_labels
+    assert present(clusters.v_measure) < 0.05
     assert labels is not None
-    assert labels.inferred is not None
-    assert abs(labels.inferred.accuracy - 1 / 3) < 0.12
+    assert abs(present(labels.inferred).accuracy - 1 / 3) < 0.12
     assert labels.kept_out < 0.75
 
 
@@ -100,8 +92,7 @@ def test_constant_gradients_have_a_name(tmp_path: Path) -> None:
 def test_a_batch_that_is_sat_out_has_no_row(tmp_path: Path) -> None:
     """Rows belong to the records of the batches that the party took part in, by the job's seed alone."""
     log = planted(tmp_path, by_class, party_dropout={PARTY: 0.4})
-    network = read_view(log.transcript).network
-    assert network is not None
+    network = present(read_view(log.transcript).network)
     schedule = Schedule.of(log.params, 240)
     for epoch in range(2):
         rows = network.rows(epoch)
@@ -112,8 +103,7 @@ def test_a_batch_that_is_sat_out_has_no_row(tmp_path: Path) -> None:
     assert read_view(log.transcript).faults == ()
     found = figures(log)
     assert found.sat_out > 0
-    assert found.gradient_clusters is not None
-    assert found.gradient_clusters.v_measure == pytest.approx(1.0)
+    assert present(found.gradient_clusters).v_measure == pytest.approx(1.0)
 
 
 def _long_by_class(labels: Ints) -> Gradients:
@@ -130,15 +120,11 @@ def _long_by_class(labels: Ints) -> Gradients:
 def test_length_and_direction_of_two_classes(tmp_path: Path) -> None:
     """Both scores part the classes where they were planted, and are at one half where nothing was."""
     found = figures(planted(tmp_path / "planted", _long_by_class, classes=2, objective="binary:logistic"))
-    assert found.norm_scoring is not None
-    assert found.direction_scoring is not None
-    assert (found.norm_scoring.auc, found.direction_scoring.auc) == (1.0, 1.0)
-    assert [row.epoch for row in found.norm_scoring.by_epoch] == [0, 1]
+    assert (present(found.norm_scoring).auc, present(found.direction_scoring).auc) == (1.0, 1.0)
+    assert [row.epoch for row in present(found.norm_scoring).by_epoch] == [0, 1]
     nothing = figures(planted(tmp_path / "random", at_random, records=400, classes=2, objective="binary:logistic"))
-    for scores in (nothing.norm_scoring, nothing.direction_scoring):
-        assert scores is not None
-        assert scores.auc is not None
-        assert abs(scores.auc - 0.5) < 0.15
+    for scores in map(present, (nothing.norm_scoring, nothing.direction_scoring)):
+        assert abs(present(scores.auc) - 0.5) < 0.15
     three = figures(planted(tmp_path / "three", by_class))
     assert three.norm_scoring is None
     assert three.reasons["direction-scoring"] == "it is for two classes, and there are 3"
@@ -147,11 +133,9 @@ def test_length_and_direction_of_two_classes(tmp_path: Path) -> None:
 def test_the_number_of_clusters(tmp_path: Path) -> None:
     """Without labels the silhouette finds the planted number; the file's `classes` goes before the labels'."""
     log = planted(tmp_path, lambda labels: by_class(labels, noise=0.05), classes=4)
-    found = figures(log, label=None).gradient_clusters
-    assert found is not None
+    found = present(figures(log, label=None).gradient_clusters)
     assert (found.clusters, found.chosen_by, found.v_measure) == (4, "silhouette", None)
-    found = figures(log, classes=2).gradient_clusters
-    assert found is not None
+    found = present(figures(log, classes=2).gradient_clusters)
     assert (found.clusters, found.chosen_by) == (2, "classes")
 
 
@@ -198,16 +182,14 @@ def test_the_last_attempt_at_an_epoch_counts(tmp_path: Path) -> None:
     log = planted(tmp_path, at_random, again=constant(np.zeros(0, dtype=np.int64)))
     view = read_view(log.transcript)
     assert (view.attempt, view.faults) == (2, ())
-    assert view.network is not None
-    assert len(np.unique(view.network.rows(0).values, axis=0)) == 240
-    assert len(np.unique(view.network.rows(1).values, axis=0)) == 1
+    assert len(np.unique(present(view.network).rows(0).values, axis=0)) == 240
+    assert len(np.unique(present(view.network).rows(1).values, axis=0)) == 1
 
 
 def test_numbers_for_labels_are_not_attacked(tmp_path: Path) -> None:
     """Every attack is left out with the reason, and the page says it."""
     document = audited(planted(tmp_path, by_class, objective="reg:squarederror"))
-    found = document.parties[PARTY].network
-    assert found is not None
+    found = present(document.parties[PARTY].network)
     assert set(found.reasons) == set(rows(Needs.GRADIENTS))
     assert set(found.reasons.values()) == {"the label is a number, and these attacks look for classes"}
     assert "the label is a number, and these attacks look for classes" in html(document.plain())

@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from tests.attacks.present import present
 from treetap.attacks.report.sums import ALLOWED, way_rows, words
 from treetap.attacks.report.sums import NOISED as ROW
 from treetap.attacks.sums.attack import ALONE, NOISED, SumsEvidence, read_columns
@@ -86,27 +87,19 @@ def read() -> ColumnFigures:
 
 def test_records_are_read_in_spite_of_noise_and_links_are_found(read: ColumnFigures) -> None:
     """Most cells are named and most claims right; the crowd, which is uniform, names one of eight."""
-    assert read.noise is not None
-    assert read.noise.z == pytest.approx(1.5, abs=0.01)
+    assert present(read.noise).z == pytest.approx(1.5, abs=0.01)
     assert read.named[NOISED] > 0.5 > 3 * read.named[ALONE]
-    assert read.given is not None
-    assert read.given.wrong < read.given.claims / 2
-    assert read.compared is not None
-    assert read.explained is not None
-    assert (read.compared.word, read.explained.word) == ("severe", "severe")
+    assert present(read.given).wrong < present(read.given).claims / 2
+    assert (present(read.compared).word, present(read.explained).word) == ("severe", "severe")
 
 
 @pytest.mark.second_tier
 def test_under_huge_noise_nothing_more_is_found() -> None:
     """ε of .05: both words are "nothing found", and nothing is claimed."""
     read = figures_of(*world(0.05))
-    assert read.compared is not None
-    assert read.explained is not None
-    assert (read.compared.word, read.explained.word) == ("nothing found", "nothing found")
-    assert read.given is not None
-    assert read.given.claims == 0
-    assert read.noise is not None
-    assert read.noise.allowed == pytest.approx(largest_guess(0.05, 1e-6, 1 / BINS, BINS))
+    assert (present(read.compared).word, present(read.explained).word) == ("nothing found", "nothing found")
+    assert present(read.given).claims == 0
+    assert present(read.noise).allowed == pytest.approx(largest_guess(0.05, 1e-6, 1 / BINS, BINS))
 
 
 def test_what_left_sets_exclude_is_never_sampled() -> None:
@@ -116,8 +109,7 @@ def test_what_left_sets_exclude_is_never_sampled() -> None:
     read = figures_of(*world(0.05, (LeftSet(0, 1, PARTY, low, np.arange(RECORDS)),)))
     assert read.named[NOISED] >= (1 + 1 / BINS) / 2 / BINS  # all of the first bin, which the cut names
     assert read.left_sets.placed == pytest.approx(1 / BINS / 2)
-    assert read.given is not None
-    assert (read.given.placed, read.given.wrong) == (1 / BINS / 2, 0)
+    assert (present(read.given).placed, present(read.given).wrong) == (1 / BINS / 2, 0)
 
 
 def test_a_part_is_named_as_one() -> None:
@@ -126,8 +118,7 @@ def test_a_part_is_named_as_one() -> None:
     read = figures_of(opened, truth, work=1_000)
     assert read.trees == 1
     assert read.reasons["trees"].startswith("the first 1 of 12 are read")
-    assert read.compared is not None
-    assert read.compared.floor.startswith("a floor")
+    assert present(read.compared).floor.startswith("a floor")
     again = figures_of(opened, truth, work=1_000)
     assert again.model_copy(update={"seconds": read.seconds}) == read
 
@@ -142,8 +133,7 @@ def test_another_table_is_refused() -> None:
 
 def test_the_report_has_a_row_for_each_part(read: ColumnFigures) -> None:
     """Left sets alone, noised sums and what ε allows; the sentence has the same figures."""
-    assert read.compared is not None
-    assert read.compared.floor == ""
+    assert present(read.compared).floor == ""
     rows = way_rows(read)
     assert [row[0] for row in rows] == ["left sets alone (floor)", ROW, ALLOWED]
     assert rows[-1][1] in words(PARTY, read)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pytest
-
+from tests.attacks.present import present
 from tests.attacks.recorded import Change, Records, changed, filled, repeated, rewritten, transcript, without
 from tests.boosting.categories import categorical_world
 from tests.simulator import Federation, Message, run
@@ -27,6 +25,8 @@ from treetap.trees.tree_bins import left_sums
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import transcript_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
+from typing import Any
+
 
 HOLDER, B, C = PARTIES
 BOOSTING = BoostingParams(n_estimators=3, max_depth=3, max_bin=6, min_child_weight=0.5)
@@ -93,9 +93,7 @@ def trained(
 
 def opened_by(states: Mapping[str, Path]) -> OpenedSums:
     """The label holder's view."""
-    opened = read_label_holder(transcript(dict(states), HOLDER)).opened
-    assert opened is not None
-    return opened
+    return present(read_label_holder(transcript(dict(states), HOLDER)).opened)
 
 
 def expected(tree: OwnTree, node: int, values: Any) -> Any:
@@ -227,11 +225,10 @@ def test_a_resumed_job_has_each_tree_once(job: dict[str, Any], tmp_path: Path, s
     states = trained(tmp_path, here, BOOSTING, watched, job=job)
     assert_oracles_model(states, here.oracle(BOOSTING))
     view = read_label_holder(transcript(states, HOLDER))
-    assert view.opened is not None
     assert [(tree.index, tree.attempt) for tree in view.trees] == [(0, 1), (1, 2), (2, 2)]
     assert view.faults == ()
     grown = [summed.of_holder[0], *summed.of_holder[2:]]  # of the second tree the second growth
-    for tree, holder in zip(view.opened.trees, grown, strict=True):
+    for tree, holder in zip(present(view.opened).trees, grown, strict=True):
         assert_as_summed(tree, summed, holder)
 
 
@@ -271,8 +268,7 @@ def test_nothing_is_written_without_the_switch(tmp_path: Path, states: dict[str,
     ]
     for bare, known in zip(opened.left_sets, recorded.left_sets, strict=True):
         assert np.array_equal(bare.left, known.left)
-        assert known.space is not None
-        assert bare.space is None or np.array_equal(bare.space, known.space)
+        assert bare.space is None or np.array_equal(bare.space, present(known.space))
     assert len({it.space is None for it in opened.left_sets}) == 2
 
 
@@ -372,6 +368,5 @@ def test_trees_before_the_switch_are_named(tmp_path: Path, states: dict[str, Pat
         return [record for record in records if record.round or record.step not in steps]
 
     view: View = read_label_holder(rewritten(transcript(states, HOLDER), tmp_path / "later", later))
-    assert view.opened is not None
-    assert [tree.index for tree in view.opened.trees] == [1, 2]
+    assert [tree.index for tree in present(view.opened).trees] == [1, 2]
     assert "sums of trees 0 were opened and not recorded: record_sums was off" in view.faults[-1]

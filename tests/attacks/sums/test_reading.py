@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.attacks.present import present
 from tests.attacks.sums.test_opened_sums import BOOSTING, CASES, opened_by, trained
 from tests.commands.command import python
 from tests.worlds import PARTIES, World, world
@@ -66,8 +67,7 @@ def test_a_column_of_known_order_is_read_exactly() -> None:
     tree = OpenedTree(0, values, {1: np.arange(16)}, {PARTY: {1: lefts[order]}}, (), {})
     opened = OpenedSums((tree,), (PARTY,), 16, BoostingParams(max_bin=16))
     read = figures_of(opened, TrueColumns.of_numbers(["a"], column[:, None], 16))
-    assert read.together is not None
-    assert (read.together.placed, read.together.wrong, read.links) == (1.0, 0, 1.0)
+    assert (present(read.together).placed, present(read.together).wrong, read.links) == (1.0, 0, 1.0)
     assert (read.best, round(read.rank_correlation or 0, 9)) == ("a", 1.0)
     assert read.left_sets.placed == 0.0
 
@@ -82,8 +82,7 @@ def test_sets_of_a_sum_are_all_listed(count: int) -> None:
     for chosen in every:
         key = keys[chosen].sum(dtype=np.uint64)
         same = [set(other) for other in every if (values[other].sum(axis=0) == values[chosen].sum(axis=0)).all()]
-        inside = propagation._inside(keys, key, count, once=True)
-        assert inside is not None
+        inside = present(propagation._inside(keys, key, count, once=True))
         sure, never = inside
         assert sure is not None
         assert set(np.flatnonzero(sure)) == set.intersection(*same)
@@ -120,9 +119,8 @@ def test_what_follows_exactly_is_right(case: str, tmp_path: Path) -> None:
             part = knowledge.possible[:, knowledge.first[number] : knowledge.first[number + 1]]
             assert (part | ~cells)[cells.any(axis=1)].all()
         read = figures_of(opened, columns, party)
-        assert read.given is not None
-        assert read.left_sets.placed <= read.given.placed
-        assert 0 <= (read.together or read.given).placed <= 1
+        assert read.left_sets.placed <= present(read.given).placed
+        assert 0 <= (read.together or present(read.given)).placed <= 1
 
 
 def test_bins_of_each_node_cannot_be_linked(tmp_path: Path) -> None:
@@ -142,11 +140,9 @@ def test_links_are_of_the_sums_alone(benchmark: Any) -> None:
         opened, truth = small(benchmark, n_estimators=trees)
         read = figures_of(opened, truth)
         assert read.together is not None
-        assert read.given is not None
-        assert read.links is not None
-        assert read.links > linked
+        assert present(read.links) > linked
         assert trees == 2 or read.together.wrong <= 0.1 * read.together.claims
-        assert read.together.placed <= read.given.placed + 0.02
+        assert read.together.placed <= present(read.given).placed + 0.02
         shares.append(read.together.placed)
     assert shares[0] < shares[1]
     assert shares[1] > 0.5
@@ -157,25 +153,21 @@ def test_a_brief_attack_is_a_floor_that_says_so(benchmark: Any) -> None:
     """Without least squares it has the differences of the whole one; with little work fewer passes, then trees."""
     opened, truth = small(benchmark, n_estimators=4)
     whole, brief = figures_of(opened, truth), figures_of(opened, truth, steps=0)
-    assert whole.compared is not None
-    assert whole.compared.floor == ""
+    assert present(whole.compared).floor == ""
     assert (brief.differences, brief.left_sets, brief.links) == (whole.differences, whole.left_sets, whole.links)
     assert (brief.read, brief.together, brief.given) == (whole.differences, None, None)
     assert brief.reasons == {}
-    assert brief.compared is not None
-    assert brief.compared.floor.startswith("a floor")
+    assert present(brief.compared).floor.startswith("a floor")
     size = brief.records * (brief.candidates + brief.columns)
     once = figures_of(opened, truth, steps=0, work=7 * size)  # one pass of four trees, and no second one
-    assert whole.differences is not None
-    assert once.differences is not None
     assert (once.trees, once.reasons) == (4, {})
-    assert 0 < once.differences.claims < whole.differences.claims
+    assert 0 < present(once.differences).claims < present(whole.differences).claims
     part = figures_of(opened, truth, steps=0, work=3 * size)
     assert (part.trees, list(part.reasons)) == (3, ["trees"])
     assert part.reasons["trees"].startswith("the first 3 of 4 are read")
     again = figures_of(opened, truth, steps=0, work=3 * size)
     assert again.model_copy(update={"seconds": part.seconds}) == part
-    assert figures_of(opened, truth, work=7 * size).compared.floor == brief.compared.floor  # type: ignore[union-attr]
+    assert figures_of(opened, truth, work=7 * size).compared.floor == present(brief.compared).floor  # type: ignore[union-attr]
 
 
 @pytest.mark.second_tier
