@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
 from tests.attacks.present import present
 from tests.attacks.recorded import Change, Records, changed, filled, repeated, rewritten, transcript, without
 from tests.boosting.categories import categorical_world
@@ -25,8 +28,6 @@ from treetap.trees.tree_bins import left_sums
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import transcript_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
-from typing import Any
-
 
 HOLDER, B, C = PARTIES
 BOOSTING = BoostingParams(n_estimators=3, max_depth=3, max_bin=6, min_child_weight=0.5)
