@@ -51,8 +51,6 @@ def main() -> int:
     security.add(kinds)
     given = parser.parse_args()
     arithmetic.use(arithmetic.choose("auto").name)  # as a party does; proofs of alignments need kernels
-    if given.kind in security.COMMANDS:
-        return security.carry_out(given)
     if given.kind in _TIMED:
         return _timed(given, _TIMED[given.kind])
     if given.kind == "plan":
@@ -101,6 +99,7 @@ _TIMED: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "sockets": _sockets,
     "soak": _soak,
     **dict.fromkeys(batteries.BATTERIES, _battery),
+    **security.COMMANDS,
 }
 
 

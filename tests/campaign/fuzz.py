@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -85,13 +84,12 @@ class Outcome:
     kind: str
     says: str
     hit: bool = True
-    cpu_s: float = 0.0
 
 
 def carry_out(case: Case, folder: Path) -> Outcome:
     """Play a case in a new folder, which is deleted, and judge how it ends."""
     trained(training_of(case.place.story))
-    begun, clock = time.process_time(), Clock()
+    clock = Clock()
     try:
         with logged() as log, limited(clock, MOST_CPU_S, MOST_BYTES), nonces(0):
             outcome = run(clock.timed(_judged(case, folder)))
@@ -103,7 +101,6 @@ def carry_out(case: Case, folder: Path) -> Outcome:
         shutil.rmtree(folder, ignore_errors=True)
     if clock.over:
         outcome = Outcome("finding", f"more than {MOST_CPU_S:g} s of processor time")
-    outcome.cpu_s = time.process_time() - begun
     return outcome
 
 
