@@ -22,13 +22,12 @@ from tests.commands.command import treetap
 from tests.pivodl.jobs import SMALL, SPREAD
 from tests.relay.hostile import AtRandom
 from tests.relay.processes import RelayedFederation
-from tests.splitnn.jobs import PARAMS as NETWORK
 from tests.system.federations import ended, has_stored, settings, states, until
 from tests.trainings import oracle, policies
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.commands.certs.authority import issue
 from treetap.protocols.prediction import predict_request
-from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.params import BoostingParams
 from treetap.wire.ports import Role
 from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc, setup_pb2
 
@@ -38,9 +37,7 @@ LARGER = world(60, (2, 1, 1), seed=8, missing=0.1)
 FEW, MANY = (BoostingParams(n_estimators=trees, max_depth=2, max_bin=8) for trees in (2, 12))
 HERE = world(30, (1, 1, 1), seed=31, fresh=6)
 BOOSTED = BoostingParams(n_estimators=2, max_depth=2, max_bin=4)
-FOREST = ForestParams(n_estimators=2, max_depth=2, max_bin=3)
 DIVIDED = spec(SMALL, table="spread")
-SPLIT = spec(NETWORK)
 #: Seconds for a hello, which each job here outlasts.
 HELLO_S = 0.5
 
@@ -127,21 +124,6 @@ def test_a_relay_that_is_killed_and_comes_back(relayed_larger: RelayedFederation
     assert_oracles_model(states(federation, LARGER), LARGER.oracle(MANY), "killed")
 
 
-def test_a_relay_that_is_away_for_a_moment(relayed_larger: RelayedFederation) -> None:
-    """The job outlasts it: calls are repeated, and processes register again by themselves."""
-    federation, direct = relayed_larger.federation, relayed_larger.direct_operator
-    direct.submit(jobs_pb2.SubmitRequest(job="moment", spec=spec(MANY)))
-    until(lambda: has_stored(federation, "label-holder", "moment"), "a tree")
-    relayed_larger.kill()
-    relayed_larger.start()
-    status = direct.watch("moment", lambda _: None)
-    if status.state == "interrupted":  # a busy machine: the processes registered too late
-        direct.resume("moment")
-        status = direct.watch("moment", lambda _: None)
-    assert (status.state, status.error) == ("finished", "")
-    assert_oracles_model(states(federation, LARGER), LARGER.oracle(MANY), "moment")
-
-
 @pytest.mark.campaign
 def test_a_slow_relay_behind_a_hostile_one(tmp_path: Path) -> None:
     """Connections are cut, and their records altered and repeated, at random: the model is the oracle's, or none."""
@@ -171,14 +153,7 @@ def test_a_slow_relay_behind_a_hostile_one(tmp_path: Path) -> None:
 
 def _policy(party: str) -> dict[str, Any]:
     """What the jobs of this module need of a party's policy."""
-    emits: dict[str, set[str]] = {}
-    lines: dict[str, Any] = {"columns": {"preview": "count", "min_common_records": 1}, "keys": {"min_key_bits": 1024}}
-    for job in (DIVIDED, SPLIT):
-        own = dict(policies(job)[party])
-        for name, receivers in own.pop("emits", {}).items():
-            emits.setdefault(name, set()).update(receivers)
-        lines |= own
-    return lines | {"emits": {name: sorted(receivers) for name, receivers in emits.items()}}
+    return {"keys": {"min_key_bits": 1024}, **policies(DIVIDED)[party]}
 
 
 @pytest.fixture(scope="module")
@@ -200,31 +175,10 @@ def _trained(relayed: RelayedFederation, job: str, wanted: setup_pb2.JobSpec) ->
     assert (status.state, status.error) == ("finished", "")
 
 
-def test_a_forest(relayed: RelayedFederation) -> None:
-    """The oracle's."""
-    _trained(relayed, "forest", spec(FOREST))
-    assert_oracles_model(states(relayed.federation, HERE), oracle(HERE, FOREST), "forest")
-
-
 def test_pivodl(relayed: RelayedFederation) -> None:
     """Whose parties all call each other: the oracle's model."""
     _trained(relayed, "pivodl", DIVIDED)
     assert_oracles_model(states(relayed.federation, SPREAD), oracle(SPREAD, SMALL), "pivodl")
-
-
-def test_a_split_network(relayed: RelayedFederation) -> None:
-    """It trains to its end."""
-    pytest.importorskip("torch")
-    _trained(relayed, "network", SPLIT)
-
-
-def test_a_preview(relayed: RelayedFederation) -> None:
-    """It counts all records of the world."""
-    operator = relayed.federation.operator
-    asked = jobs_pb2.AlignRequest(job="preview", answer="count", table="train", parties=PARTIES)
-    status = operator.watch(operator.align(asked), lambda _: None)
-    assert (status.state, status.error) == ("finished", "")
-    assert status.common.records == len(HERE.y)
 
 
 def test_a_served_model(relayed: RelayedFederation) -> None:

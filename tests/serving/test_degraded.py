@@ -279,21 +279,6 @@ async def test_the_coordinator_starts_again_while_a_party_is_away(tmp_path: Path
         check(await answer(federation), scores)
 
 
-@pytest.mark.second_tier
-@pytest.mark.usefixtures("_allowed")
-async def test_cancelling_while_a_party_is_away(tmp_path: Path) -> None:
-    """It ends as ever; the party that is away is named, and is asked no more."""
-    async with degrading(tmp_path) as (federation, _):
-        federation.kill(B)
-        await answer(federation, B)
-        ended = await federation.jobs.cancel("s")
-        assert ended.state == "cancelled"
-        assert f"{B} did not confirm it" in ended.error
-        asked = len(federation.log)
-        await asyncio.sleep(3 * DEADLINE_S)
-        assert len(federation.log) == asked
-
-
 @pytest.mark.usefixtures("_allowed")
 async def test_only_models_that_were_trained_without_each_party_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from treetap.party.config import PartyConfig
-
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
-from tests.serving.gateways import SERVED, behind_gateway
+from tests.serving.gateways import in_the_clear
 from treetap.ops.gateway import http_connections
 
 pytestmark = pytest.mark.real_time
 
 BODY = json.dumps({"ids": ["1"]}).encode()
-
-
-@asynccontextmanager
-async def _listening(folder: Path, **gateway: object) -> AsyncIterator[int]:
-    """The port of a gateway's HTTP endpoint without certificates, for two clients. `gateway`: keys of its file."""
-    settings = {"clients": ["app", "batch"], **SERVED}
-    config = PartyConfig.model_validate(
-        {"name": "bank", "state": folder / "state", "serve": settings, "insecure": True}
-    )
-    async with behind_gateway(config, **gateway) as address:
-        yield int(address.rpartition(":")[2])
 
 
 class _Request:
@@ -55,7 +40,7 @@ class _Request:
 async def test_a_client_has_four_bodies_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth waits until one is read, and is turned away if none is; another client's is read at once."""
 
-    async with _listening(tmp_path) as port:
+    async with in_the_clear(tmp_path) as port:
         slow = [await _Request.to(port, BODY[:5], size=len(BODY)) for _ in range(http_connections.AT_ONCE)]
         await asyncio.sleep(0.1)
         fifth = await _Request.to(port, BODY)
@@ -82,7 +67,7 @@ async def test_a_body_is_as_long_as_its_ids_may_be(beyond: int, status: int, tol
     assert len(body) < longest < http_connections.MOST_BODY
     body = body.ljust(longest + beyond)
 
-    async with _listening(tmp_path, most_ids=2) as port:
+    async with in_the_clear(tmp_path, most_ids=2) as port:
         if told:
             request = await _Request.to(port, body)
         else:
@@ -109,5 +94,5 @@ def test_the_longest_body_has_a_limit() -> None:
 )
 async def test_what_would_take_more_than_it_says(more: str, status: int, tmp_path: Path) -> None:
     """Compressed bodies and large heads are refused."""
-    async with _listening(tmp_path) as port:
+    async with in_the_clear(tmp_path) as port:
         assert await (await _Request.to(port, BODY, more=more)).status() == status
