@@ -56,52 +56,70 @@ def test_a_partys_file_has_them_as_they_were_given(defences: dict[str, Any]) -> 
 
 def test_only_the_label_holder_has_them(tmp_path: Path) -> None:
     """The table goes into the label holder's own configuration; without defences there is none."""
-    table = pa.table({ID: [str(k) for k in range(10)], "a": range(10), "b": range(10), "y": [k % 2 for k in range(10)]})
+    table = _table()
     settings = write_tables(_experiment(ALL), table, DRAWN, tmp_path)
     assert settings["clinic"]["defences"] == ALL
     assert "defences" not in settings["lab"]
     assert all("defences" not in each for each in write_tables(_experiment({}), table, DRAWN, tmp_path).values())
 
 
-@pytest.mark.parametrize(
-    ("defences", "job", "expected"),
-    [
-        ({"id_lmid": {"xi": 0.5}}, {"objective": "reg:squarederror"}, "id_lmid and a regression do not go together"),
-        (ALL, {"objective": "reg:squarederror"}, "grafting and a regression do not go together"),
-        (
-            {"id_lmid": {"xi": 0.5}},
-            {"protocol": "pivodl", "epsilon": 8.0, "delta": 1e-5, "clip": 2.0, "classes": ["0", "1"]},
-            "id_lmid and protocol 'pivodl' do not go together",
-        ),
-        (GRADIENTS, {}, "gradient and protocol 'boosting' do not go together"),
-    ],
-)
-def test_jobs_without_such_defences(defences: dict[str, Any], job: dict[str, Any], expected: str) -> None:
-    """They are refused by name, before any process starts."""
+OF_SPREAD_LABELS = {"protocol": "pivodl", "epsilon": 8.0, "delta": 1e-5, "clip": 2.0, "classes": ["0", "1"]}
+BATCHES = {"default": {"kind": "cnn", "channels": [4], "norm": "batch"}}
+#: `[defences]`, `[party.defences]` of lab, a job, and why they do not go together.
+APART: list[tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any], str]] = [
+    (
+        {"id_lmid": {"xi": 0.5}},
+        None,
+        {"objective": "reg:squarederror"},
+        "id_lmid and a regression do not go together",
+    ),
+    (ALL, None, {"objective": "reg:squarederror"}, "grafting and a regression do not go together"),
+    ({"id_lmid": {"xi": 0.5}}, None, OF_SPREAD_LABELS, "id_lmid and protocol 'pivodl' do not go together"),
+    (GRADIENTS, None, {}, "gradient and protocol 'boosting' do not go together"),
+    (
+        ALL,
+        None,
+        {"protocol": "splitnn"},
+        "grafting and protocol 'splitnn' do not go together: it has no such defence of labels",
+    ),
+    (
+        {"dimip": {"clinic": 0.3}},
+        None,
+        {"protocol": "splitnn"},
+        "dimip of clinic under [defences]: the feature parties of the job are lab",
+    ),
+    (
+        {},
+        SENSITIVITY,
+        {},
+        "sensitivity and protocol 'boosting' do not go together: it has no such defence of columns",
+    ),
+    (
+        {},
+        NOISE,
+        OF_SPREAD_LABELS,
+        "dp_sgd and protocol 'pivodl' do not go together: it has no such defence of columns",
+    ),
+    (
+        {},
+        NOISE,
+        {"protocol": "splitnn", "bottom": BATCHES},
+        "dp_sgd and norm = 'batch' do not go together: a record has no gradient of its own",
+    ),
+]
+
+
+@pytest.mark.parametrize(("defences", "lab", "job", "expected"), APART)
+def test_jobs_without_such_defences(
+    defences: dict[str, Any], lab: dict[str, Any] | None, job: dict[str, Any], expected: str
+) -> None:
+    """They are refused by name, as the parties would, before any process starts."""
+    if job.get("protocol") == "splitnn":
+        pytest.importorskip("torch", reason="needs treetap[neural]")
+        check(Path("exp.toml"), _experiment(GRADIENTS, protocol="splitnn"), DRAWN, 2)
     with pytest.raises(ConfigError) as raised:
-        check(Path("exp.toml"), _experiment(defences, **job), DRAWN, 2)
+        check(Path("exp.toml"), _experiment(defences, lab, **job), DRAWN, 2)
     assert str(raised.value).startswith("exp.toml: ")
-    assert expected in str(raised.value)
-
-
-@pytest.mark.second_tier
-@pytest.mark.parametrize(
-    ("defences", "expected"),
-    [
-        (ALL, "grafting and protocol 'splitnn' do not go together: it has no such defence of labels"),
-        ({"dimip": {"clinic": 0.3}}, "dimip of clinic under [defences]: the feature parties of the job are lab"),
-        (GRADIENTS, ""),
-    ],
-)
-def test_networks_have_defences_of_gradients(defences: dict[str, Any], expected: str) -> None:
-    """And none of those of trees; the label holder's own file is checked as the party would."""
-    pytest.importorskip("torch", reason="needs treetap[neural]")
-    experiment = _experiment(defences, protocol="splitnn")
-    if not expected:
-        check(Path("exp.toml"), experiment, DRAWN, 2)
-        return
-    with pytest.raises(ConfigError) as raised:
-        check(Path("exp.toml"), experiment, DRAWN, 2)
     assert expected in str(raised.value)
 
 
@@ -115,7 +133,7 @@ def test_a_feature_party_may_have_an_optimiser_of_its_own(tmp_path: Path) -> Non
         parties = [{**each, "optimizer": "amplified"} if k == party else each for k, each in enumerate(plain["party"])]
         return ExperimentFile.model_validate({**plain, "party": parties, "job": {**plain["job"], **job}})
 
-    table = pa.table({ID: [str(k) for k in range(10)], "a": range(10), "b": range(10), "y": [k % 2 for k in range(10)]})
+    table = _table()
     settings = write_tables(amplified(1, batch_size=4), table, DRAWN, tmp_path)
     assert settings["lab"]["optimizer"] == "amplified"
     assert "optimizer" not in settings["clinic"]
@@ -183,36 +201,6 @@ def test_defences_in_the_wrong_place(changes: dict[str, Any], expected: str, tmp
         load(file, ExperimentFile)
     assert str(raised.value).startswith(str(file))
     assert expected in str(raised.value)
-
-
-@pytest.mark.second_tier
-@pytest.mark.parametrize(
-    ("lab", "job", "expected"),
-    [
-        (
-            SENSITIVITY,
-            {},
-            "exp.toml: sensitivity and protocol 'boosting' do not go together: it has no such defence of columns",
-        ),
-        (
-            NOISE,
-            {"protocol": "pivodl", "epsilon": 8.0, "delta": 1e-5, "clip": 2.0, "classes": ["0", "1"]},
-            "exp.toml: dp_sgd and protocol 'pivodl' do not go together: it has no such defence of columns",
-        ),
-        (
-            NOISE,
-            {"protocol": "splitnn", "bottom": {"default": {"kind": "cnn", "channels": [4], "norm": "batch"}}},
-            "exp.toml: dp_sgd and norm = 'batch' do not go together: a record has no gradient of its own",
-        ),
-    ],
-)
-def test_jobs_without_defences_of_columns(lab: dict[str, Any], job: dict[str, Any], expected: str) -> None:
-    """They are refused as the party would, before any process starts."""
-    if job.get("protocol") == "splitnn":
-        pytest.importorskip("torch", reason="needs treetap[neural]")
-    with pytest.raises(ConfigError) as raised:
-        check(Path("exp.toml"), _experiment({}, lab, **job), DRAWN, 2)
-    assert str(raised.value).startswith(expected)
 
 
 def test_defences_of_two_parties_that_exclude_each_other() -> None:

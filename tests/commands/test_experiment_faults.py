@@ -103,6 +103,16 @@ FAULTS: list[tuple[list[tuple[str, ...]], dict[str, str], str]] = [
     ),
     # the last seed's draw, too, is looked at before the first seed's run
     (ALIKE, numbers("test_share = 0.5", f"seed = {list(range(20))}"), "draws training rows of one target only"),
+    (ROWS, {"job": 'base_model = "first"'}, "parties of an experiment start without models"),
+    ([("who", "a", "b", "b", "y"), *((*row[:3], *row[2:]) for row in ROWS)], {}, "has column 'b' more than once"),
+    (ROWS[:2], {}, "2 rows are too few"),
+    ([("größe", "a", "b", "y"), *ROWS], {}, "the names of its columns are not UTF-8 text"),
+    (
+        [("who", "a", "b", "y", "c"), *((*row, f"text {row[0]}") for row in ROWS)],
+        {"parties": PARTIES.replace('["b"]', '["c"]')},
+        "t.csv: column 'c' holds another text in each record",
+    ),
+    ([(*row[:3], "1") for row in ROWS], {}, "t.csv: label column 'y': holds"),
     (ROWS, {"data": "seed = -1"}, "data.seed: a seed is a whole number from 0 (it is -1)"),
     (ROWS, {"data": "seed = [0, -1]"}, "data.seed: a seed is a whole number from 0"),
     (ROWS, {"data": "seed = []"}, "data.seed: names no seed"),
@@ -296,13 +306,6 @@ def test_folders_that_cannot_be_the_working_folder(
         assert str(raised.value) == expected
     assert (tmp_path / "t.csv").read_bytes() == before
     assert list(used.rglob("*")) == [used / "seed-0"]
-
-
-def test_a_wrong_key_size_leaves_no_folder(tmp_path: Path) -> None:
-    """The demo looks at its options before it writes."""
-    with pytest.raises(BadInput, match="--key-bits 99: must be 1024"):
-        demo.run(as_json=True, workdir=tmp_path / "work", key_bits=99)
-    assert not (tmp_path / "work").exists()
 
 
 def test_predictions_that_would_show_withheld_instance_spaces(refused: Refused, tmp_path: Path) -> None:

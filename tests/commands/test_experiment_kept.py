@@ -12,7 +12,7 @@ import pytest
 
 from tests.commands.experiment_documents import run
 from treetap.commands.certs.authority import create_authority
-from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.errors import BadInput, Interrupted
 from treetap.lab.experiment import all_runs
 from treetap.lab.experiment.all_runs import run_experiment
 from treetap.lab.experiment.command import run_file
@@ -97,17 +97,6 @@ def test_the_document_that_is_kept_is_the_one_that_is_printed(
     test = json.loads(out)["summary"]["metrics"]["test"]
     assert test["auc"] == {"mean": pytest.approx(0.45), "sd": pytest.approx(0.0707107), "runs": 2}
     assert test["logloss"] == {"mean": 0.5, "sd": 0.0, "runs": 2}
-
-
-def test_mean_and_deviation_for_a_person(file: Path, made: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """The last table has mean ± standard deviation of all runs; of one run there is none."""
-    run_file(file, as_json=False)
-    out = capsys.readouterr().out
-    assert "Mean ± standard deviation of 2 runs" in out
-    assert "0.4500 ± 0.0707" in out
-    written(Path(), data="seed = 4")
-    run_file(file, as_json=False)
-    assert "Mean" not in capsys.readouterr().out
 
 
 def test_nothing_is_left_where_results_are_discarded(
@@ -241,15 +230,4 @@ def test_a_folder_that_cannot_be_made(file: Path, made: list[str]) -> None:
     """A file in the place of runs is named, before a process starts."""
     Path("runs").touch()
     with pytest.raises(BadInput, match=r"runs/exp: cannot be made: .*name another --workdir"):
-        run_file(file, as_json=True)
-
-
-def test_a_full_disk_is_an_error_with_its_file(file: Path, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results that cannot be written are one message with the path, and no traceback."""
-
-    def full(self: Any, run: RunResult) -> None:
-        raise OSError(28, "No space left on device", "results.json")
-
-    monkeypatch.setattr(all_runs.Kept, "add", full)
-    with pytest.raises(TreetapError, match=r"results\.json: No space left on device"):
         run_file(file, as_json=True)
