@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from tests.approvals.people import LABEL_HOLDER, MANUAL, B, C, approve, begin, certify, waiting
+from tests.approvals.people import LABEL_HOLDER, MANUAL, B, C, approve, begin, waiting
 from tests.campaign import small_jobs
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, UNTIED, play, trained, training_of, wrong
 from tests.replay import HERE, asked
@@ -38,11 +38,6 @@ JOBS = [(Kind.TRAINING, name) for name in TRAINING] + [(Kind.PREDICTION, name) f
 JOBS.append((Kind.PREVIEW, ""))
 NEURAL = [pytest.mark.skipif(not INSTALLED, reason="needs treetap[neural]"), pytest.mark.second_tier]
 FIRST = [(Kind.TRAINING, "boosting"), (Kind.PREDICTION, "interactive")]
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TlsFiles]:
-    return certify(tmp_path_factory.mktemp("certificates"))
 
 
 def _marked(job: tuple[Kind, str]) -> Any:

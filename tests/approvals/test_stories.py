@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.approvals.people import ANN, LABEL_HOLDER, MANUAL, B, C, approvals, approve, begin, certify, the_one, waiting
+from tests.approvals.people import ANN, LABEL_HOLDER, MANUAL, B, C, approvals, approve, begin, the_one, waiting
 from tests.campaign.small_jobs import PREDICTIONS, PREVIEWS, TRAININGS, play, training_of, wrong
 from tests.simulator import COORDINATOR, Federation, Message, finished
 from treetap.errors import BadInput
@@ -25,11 +25,6 @@ STORIES += [
     for story in (*TRAININGS, *PREDICTIONS, *PREVIEWS)
     if story not in STORIES and (story in PREVIEWS or C in TRAININGS[training_of(story)][0].tables)
 ]
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TlsFiles]:
-    return certify(tmp_path_factory.mktemp("certificates"))
 
 
 def _job(story: str) -> str:

@@ -10,8 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
 from tests.campaign import batteries, corruption, security, soak, sockets
 from tests.campaign.campaign import Summary, conduct, schedules
 from tests.campaign.crash_points import points
@@ -20,6 +18,7 @@ from tests.campaign.plans import Plan
 from tests.campaign.pools import workplace
 from tests.campaign.schedule import carry_out
 from treetap.native import arithmetic
+from typing import Any
 
 
 def main() -> int:
@@ -51,8 +50,6 @@ def main() -> int:
     security.add(kinds)
     given = parser.parse_args()
     arithmetic.use(arithmetic.choose("auto").name)  # as a party does; proofs of alignments need kernels
-    if given.kind in security.COMMANDS:
-        return security.carry_out(given)
     if given.kind in _TIMED:
         return _timed(given, _TIMED[given.kind])
     if given.kind == "plan":
@@ -101,6 +98,7 @@ _TIMED: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "sockets": _sockets,
     "soak": _soak,
     **dict.fromkeys(batteries.BATTERIES, _battery),
+    **security.COMMANDS,
 }
 
 

@@ -8,30 +8,16 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-
 from google.protobuf.message import Message
-
+from pathlib import Path
 from tests.campaign.boundaries import changed
 from tests.campaign.checks import logged
-from tests.campaign.fuzz_cases import DECISIONS, ORDERS, QUESTIONS, STANDING, Case, intercept, word_of
+from tests.campaign.fuzz_cases import Case, DECISIONS, ORDERS, QUESTIONS, STANDING, intercept, word_of
 from tests.campaign.limits import Clock, TooLong, limited
-from tests.campaign.small_jobs import (
-    LABEL_HOLDER,
-    SERVED,
-    B,
-    begin,
-    go_on,
-    play,
-    right_answer,
-    trained,
-    training_of,
-    wrong,
-)
+from tests.campaign.small_jobs import B, LABEL_HOLDER, SERVED, begin, go_on, play, right_answer, trained, training_of, wrong
 from tests.pivodl.small_job import nonces
 from tests.serving.served import CLIENT, IDS, WAYS, serve
 from tests.simulator import Federation, run
@@ -42,6 +28,7 @@ from treetap.party.approvals.ledger import Approvals
 from treetap.party.policy import Policy
 from treetap.wire.tls import Insecure
 from treetap.wire.v2 import jobs_pb2, serving_pb2
+
 
 #: (word, field), or a story and both → why its sender alone decides or knows what is right there: another value is
 #: another honest message.
@@ -85,13 +72,12 @@ class Outcome:
     kind: str
     says: str
     hit: bool = True
-    cpu_s: float = 0.0
 
 
 def carry_out(case: Case, folder: Path) -> Outcome:
     """Play a case in a new folder, which is deleted, and judge how it ends."""
     trained(training_of(case.place.story))
-    begun, clock = time.process_time(), Clock()
+    clock = Clock()
     try:
         with logged() as log, limited(clock, MOST_CPU_S, MOST_BYTES), nonces(0):
             outcome = run(clock.timed(_judged(case, folder)))
@@ -103,7 +89,6 @@ def carry_out(case: Case, folder: Path) -> Outcome:
         shutil.rmtree(folder, ignore_errors=True)
     if clock.over:
         outcome = Outcome("finding", f"more than {MOST_CPU_S:g} s of processor time")
-    outcome.cpu_s = time.process_time() - begun
     return outcome
 
 

@@ -11,7 +11,6 @@ import json
 import logging
 import multiprocessing
 import resource
-import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -159,7 +158,6 @@ def _carry_out(work: tuple[str, Sequence[int]], folder: Path) -> list[str]:
 
 def conduct(count: int, workers: int, seed: int = 0) -> dict[str, Any]:
     """So many damaged tables of each format, from a seed on; the figures as a file holds them."""
-    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     ends = range(seed, seed + count, CHUNK)
     work = [(kind, range(first, min(first + CHUNK, seed + count))) for kind in FORMATS for first in ends]
     kinds: Counter[str] = Counter()
@@ -170,9 +168,7 @@ def conduct(count: int, workers: int, seed: int = 0) -> dict[str, Any]:
                 sound_end = fate in ("read", "refused")
                 kinds[f"{kind}, {fate if sound_end else 'finding'}"] += 1
                 findings += [] if sound_end else [f"{kind} {number}: {fate}"]
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
-        "name": "tables",
         "cases": sum(kinds.values()),
         "count": count,
         "read": sum(number for kind, number in kinds.items() if kind.endswith(", read")),
@@ -181,6 +177,4 @@ def conduct(count: int, workers: int, seed: int = 0) -> dict[str, Any]:
         "kinds": dict(sorted(kinds.items())),
         "findings": len(findings),
         "failing": findings[:50],
-        "cpu_s": round(used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime, 1),
-        "wall_s": round(time.monotonic() - began, 1),
     }

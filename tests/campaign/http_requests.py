@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -89,7 +88,6 @@ def endpoint(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def conduct(folder: Path, examples: int, seed: int = 0) -> dict[str, Any]:
     """As many requests of each kind to each operation; the figures as a file holds them."""
-    began, began_cpu = time.monotonic(), time.process_time()
     statuses: Counter[str] = Counter()
     findings: list[str] = []
     with logged() as log, endpoint(folder) as (address, document):
@@ -106,14 +104,11 @@ def conduct(folder: Path, examples: int, seed: int = 0) -> dict[str, Any]:
                     findings.append(f"{operation.label}, {mode.value}: {failure}"[:1500])
     findings += log.faults
     return {
-        "name": "http",
         "cases": statuses.total(),
         "kinds": dict(sorted(statuses.items())),
         "seed": seed,
         "findings": len(findings),
         "failing": findings,
-        "cpu_s": round(time.process_time() - began_cpu, 2),
-        "wall_s": round(time.monotonic() - began, 1),
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-import time
 from pathlib import Path
 from typing import Any
 
@@ -121,17 +120,13 @@ async def _posted(files: TlsFiles, address: str, method: str, body: bytes) -> in
 
 def conduct(folder: Path, noise: int = 3, seed: int = 0) -> dict[str, Any]:
     """Everything to every method, with some noise from a seed; the figures as a file holds them."""
-    began, began_cpu = time.monotonic(), time.process_time()
     with logged() as log:
         counts, findings = asyncio.run(_asked(folder, noise, seed))
     findings += log.faults
     return {
-        "name": "raw-bytes",
         "cases": sum(counts.values()),
         "kinds": counts,
         "findings": len(findings),
         "failing": findings,
         "seed": seed,
-        "cpu_s": round(time.process_time() - began_cpu, 2),
-        "wall_s": round(time.monotonic() - began, 1),
     }

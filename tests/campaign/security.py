@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,15 +25,6 @@ def add(kinds: Any) -> None:
     tables.add_argument("--count", type=int, default=4_000, help="files of each format")
     tables.add_argument("--seed", type=int, default=0)
     kinds.add_parser("step-orders", help="every step at every moment of small jobs")
-
-
-def carry_out(given: argparse.Namespace) -> int:
-    """A command; writes `OUT/NAME.json` and returns the status."""
-    found = COMMANDS[given.kind](given)
-    given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / f"{found['name']}.json").write_text(json.dumps(found, indent=1))
-    print(json.dumps(found, indent=1))
-    return 1 if found["findings"] else 0
 
 
 def _fuzz(given: argparse.Namespace) -> dict[str, Any]:

@@ -63,12 +63,3 @@ def test_some_trainings_and_some_pairs() -> None:
     """A sample of each battery."""
     assert {against_xgboost.outcome(seed)[0] for seed in (1, 2, 4)} == {"equal"}
     assert {table_pairs.outcome(seed)[0] for seed in (0, 2, 3)} <= {"right", "refused"}
-
-
-def test_a_changed_cell_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that loses the largest value of a column, in parts and whole."""
-    right = np.argsort
-    monkeypatch.setattr(table_pairs.np, "argsort", lambda ids: right(ids)[::-1])
-    word, said = table_pairs.outcome(0)
-    assert word == "finding"
-    assert any("ids differ" in line for line in said)

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pool
 
-from tests.campaign import certificate_matrix, fuzz, limits, raw_bytes, security
+from tests.campaign import certificate_matrix, raw_bytes, security
 from tests.campaign.answering_servers import METHODS
 from tests.campaign.boundaries import changed, changes
 from tests.campaign.fuzz import carry_out
-from tests.campaign.fuzz_cases import STORIES, Place, cases, drawn, recorded
+from tests.campaign.fuzz_cases import STORIES, cases, drawn, recorded
 from tests.campaign.fuzz_many import told
-from treetap.errors import Malformed
 from treetap.wire import callers
 from treetap.wire.frame import PATHS
 from treetap.wire.v2 import control_pb2, exchange_pb2
@@ -115,40 +114,3 @@ def test_cases_are_drawn_from_all_messages() -> None:
     assert words["event"] - {"progress"} == set(PATHS[control_pb2.StepResult]) - {"checked_job"}
     for place, message in recorded("boosting").items():
         assert [change for change in changes(message) if changed(message, change) == message] == [], place
-
-
-@of_recorded_stories
-def test_a_party_that_looks_at_nothing_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The judge does not accept everything: an unforeseen error is a finding."""
-
-    def unforeseen(*_: object) -> None:
-        raise KeyError("records")
-
-    place = Place("boosting", "message", "label-holder", "feature-b", "public_key", 0)
-    less = [each for each in cases("boosting") if each.place == place and each.change.what == "a byte less"]
-    (case,) = [each for each in less if "modulus" in str(each.change.path)]
-    assert carry_out(case, tmp_path / "as-it-is").kind == "named"
-    monkeypatch.setattr(Malformed, "__init__", unforeseen)
-    assert carry_out(case, tmp_path / "without").kind == "finding"
-
-
-@of_recorded_stories
-def test_a_case_that_takes_long_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processor time is bounded: what does not end is a finding, not a hang, also where it never waits."""
-    (case,) = drawn(1, stories=("boosting",))
-    monkeypatch.setattr(fuzz, "MOST_CPU_S", 0.03)
-    too_long = "more than 0.03 s of processor time"
-    assert carry_out(case, tmp_path / "cancelled").says == too_long
-    monkeypatch.setattr(fuzz, "_of_status", _endless)
-    monkeypatch.setattr(fuzz, "play", _nothing)
-    monkeypatch.setattr(limits, "TO_END_S", 0.03)
-    assert carry_out(case, tmp_path / "stopped").says == too_long
-
-
-async def _nothing(*_: object) -> None:
-    """A job that ends at once."""
-
-
-def _endless(*_: object) -> None:
-    while True:
-        pass

@@ -86,15 +86,6 @@ def test_a_bad_job(change: dict[str, Any], fault: str, tmp_path: Path) -> None:
         load(write(tmp_path / "job.toml", {"job": JOB | change}), JobFile).to_spec()
 
 
-@pytest.mark.parametrize("key", ["bottom", "top", "epochs", "wire_type"])
-def test_trees_have_no_networks(key: str, tmp_path: Path) -> None:
-    """A parameter of networks is refused by name in a job of trees."""
-    value = {"bottom": {"default": {}}, "top": {}, "epochs": 3, "wire_type": "float32"}[key]
-    file = write(tmp_path / "job.toml", {"job": {**JOB, "protocol": "boosting", key: value}})
-    with pytest.raises(ConfigError, match=f"protocol 'boosting' has no parameter {key}"):
-        load(file, JobFile)
-
-
 EXPERIMENT = """
 [data]
 path = "images.parquet"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import csv
 import json
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +73,6 @@ def centralised() -> tuple[CentralModel, list[tuple[str, Any]]]:
     parties = [(holder, columns[:-1], labelled[:, :-1]), *others]
     tables = [(name, bin_table(x, names, params.params().max_bin)) for name, names, x in parties]
     return train(tables, labelled[:, -1].astype(int), params.params()), tables
-
-
-def test_the_committed_tables_are_those_of_their_script(tmp_path: Path) -> None:
-    """tables.py writes, byte for byte, what lies in data/."""
-    runpy.run_path(str(ROOT / "examples" / "compose" / "tables.py"))["write"](tmp_path)
-    made = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*.csv")}
-    assert made == {path.relative_to(DATA): path.read_bytes() for path in DATA.rglob("*.csv")}
-    assert len(made) == 6
 
 
 def test_the_job_ends_well_and_shows_its_metrics(finished: Answer) -> None:

@@ -22,13 +22,12 @@ from tests.commands.command import treetap
 from tests.pivodl.jobs import SMALL, SPREAD
 from tests.relay.hostile import AtRandom
 from tests.relay.processes import RelayedFederation
-from tests.splitnn.jobs import PARAMS as NETWORK
 from tests.system.federations import ended, has_stored, settings, states, until
 from tests.trainings import oracle, policies
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.commands.certs.authority import issue
 from treetap.protocols.prediction import predict_request
-from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.params import BoostingParams
 from treetap.wire.ports import Role
 from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc, setup_pb2
 
@@ -38,9 +37,7 @@ LARGER = world(60, (2, 1, 1), seed=8, missing=0.1)
 FEW, MANY = (BoostingParams(n_estimators=trees, max_depth=2, max_bin=8) for trees in (2, 12))
 HERE = world(30, (1, 1, 1), seed=31, fresh=6)
 BOOSTED = BoostingParams(n_estimators=2, max_depth=2, max_bin=4)
-FOREST = ForestParams(n_estimators=2, max_depth=2, max_bin=3)
 DIVIDED = spec(SMALL, table="spread")
-SPLIT = spec(NETWORK)
 #: Seconds for a hello, which each job here outlasts.
 HELLO_S = 0.5
 
@@ -156,14 +153,7 @@ def test_a_slow_relay_behind_a_hostile_one(tmp_path: Path) -> None:
 
 def _policy(party: str) -> dict[str, Any]:
     """What the jobs of this module need of a party's policy."""
-    emits: dict[str, set[str]] = {}
-    lines: dict[str, Any] = {"columns": {"preview": "count", "min_common_records": 1}, "keys": {"min_key_bits": 1024}}
-    for job in (DIVIDED, SPLIT):
-        own = dict(policies(job)[party])
-        for name, receivers in own.pop("emits", {}).items():
-            emits.setdefault(name, set()).update(receivers)
-        lines |= own
-    return lines | {"emits": {name: sorted(receivers) for name, receivers in emits.items()}}
+    return {"keys": {"min_key_bits": 1024}, **policies(DIVIDED)[party]}
 
 
 @pytest.fixture(scope="module")
@@ -185,26 +175,10 @@ def _trained(relayed: RelayedFederation, job: str, wanted: setup_pb2.JobSpec) ->
     assert (status.state, status.error) == ("finished", "")
 
 
-@pytest.mark.parametrize(
-    ("job", "wanted", "here", "params"),
-    [("forest", spec(FOREST), HERE, FOREST), ("pivodl", DIVIDED, SPREAD, SMALL), ("network", SPLIT, None, None)],
-)
-def test_a_protocol(relayed: RelayedFederation, job: str, wanted: setup_pb2.JobSpec, here: Any, params: Any) -> None:
-    """The oracle's model, also where parties all call each other; a split network trains to its end."""
-    if here is None:
-        pytest.importorskip("torch")
-    _trained(relayed, job, wanted)
-    if here is not None:
-        assert_oracles_model(states(relayed.federation, here), oracle(here, params), job)
-
-
-def test_a_preview(relayed: RelayedFederation) -> None:
-    """It counts all records of the world."""
-    operator = relayed.federation.operator
-    asked = jobs_pb2.AlignRequest(job="preview", answer="count", table="train", parties=PARTIES)
-    status = operator.watch(operator.align(asked), lambda _: None)
-    assert (status.state, status.error) == ("finished", "")
-    assert status.common.records == len(HERE.y)
+def test_pivodl(relayed: RelayedFederation) -> None:
+    """Whose parties all call each other: the oracle's model."""
+    _trained(relayed, "pivodl", DIVIDED)
+    assert_oracles_model(states(relayed.federation, SPREAD), oracle(SPREAD, SMALL), "pivodl")
 
 
 def test_a_served_model(relayed: RelayedFederation) -> None:

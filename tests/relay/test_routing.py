@@ -14,7 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.relay import hellos
-from tests.relay.rig import Certs, Rig, deliver, first_bytes, made_relay, message, relaying, until
+from tests.relay.rig import Rig, deliver, first_bytes, made_relay, message, relaying, until
 from treetap.commands.certs.requests import revoke
 from treetap.errors import Unreachable
 from treetap.ops.relay import meeting
@@ -73,16 +73,6 @@ async def test_a_name_that_is_not_registered(tmp_path: Path) -> None:
         assert rig.relay.turned_away["unknown name"] > 0
 
 
-@pytest.mark.second_tier(but=2)
-@pytest.mark.parametrize("role", [role for role in Role if role not in (Role.PARTY, Role.COORDINATOR)])
-async def test_other_roles_do_not_register(role: Role, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """An operator, a client, an approver or a relay is refused by name and role, whatever its name is."""
-    async with relaying(tmp_path) as rig:
-        await rig.forward("bank", "127.0.0.1:9", rig.certs.files("bank", role), wait=False)
-        await until(lambda: "it refuses us: bank is not a party or a coordinator" in caplog.text, "a refusal")
-        assert rig.relay.names == {}
-
-
 async def test_nobody_takes_another_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A registration is for the name in the certificate, and the relay's file may leave a name out."""
     async with relaying(tmp_path, Bounds(names=frozenset({"bank"}))) as rig:
@@ -110,18 +100,6 @@ async def test_a_revoked_certificate_registers_no_longer(
         names = rig.relay.names
         await until(lambda: all(name.control is None for name in names.values()), "no registration")
     assert "revoked" in caplog.text
-
-
-async def test_a_foreign_authority_is_not_heard(tmp_path: Path) -> None:
-    """Its certificate fails in the handshake, on either side; the relay keeps nothing of it."""
-    (tmp_path / "own").mkdir()
-    async with relaying(tmp_path / "own") as rig:
-        (tmp_path / "other").mkdir()
-        other = Certs(tmp_path / "other").files("bank")
-        forwarder = await rig.forward("bank", "127.0.0.1:9", other, wait=False)
-        await asyncio.sleep(0.3)
-        assert not forwarder.registered.is_set()
-        assert rig.relay.names == {}
 
 
 async def test_the_newer_registration_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

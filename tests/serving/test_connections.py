@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc.aio
@@ -16,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.names import stands_for
 from treetap.errors import BadInput
 from treetap.native import arithmetic
-from treetap.party.config import PartyConfig, ServeConfig
+from treetap.party.config import PartyConfig
 from treetap.party.runtime.metrics import PartyMetrics
 from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.server import main as party_main
@@ -26,7 +24,7 @@ from treetap.wire.rpc import listening_fault
 from treetap.workers.engines import InProcessEngine
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
-from tests.serving.gateways import SERVED, behind_gateway
+from tests.serving.gateways import behind_gateway, clear, in_the_clear
 from treetap.ops.gateway import http_connections
 from treetap.party.server import services
 
@@ -43,20 +41,6 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc, "HANDSHAKE_S", SLOWEST_S)
     for module in (http_connections, services):
         monkeypatch.setattr(module, "IDLE_S", IDLE_S)
-
-
-def _config(folder: Path, **serve: object) -> PartyConfig:
-    serve = {"clients": ["app"], **SERVED, **serve}
-    return PartyConfig(
-        name="label-holder", state=folder / "state", insecure=True, serve=ServeConfig.model_validate(serve)
-    )
-
-
-@asynccontextmanager
-async def _listening(folder: Path) -> AsyncIterator[tuple[str, int]]:
-    """A gateway's HTTP endpoint."""
-    async with behind_gateway(_config(folder)) as address:
-        yield "127.0.0.1", int(address.rpartition(":")[2])
 
 
 async def _seconds_open(reader: asyncio.StreamReader) -> float:
@@ -77,10 +61,10 @@ async def _seconds_open(reader: asyncio.StreamReader) -> float:
 async def test_who_sends_no_request_is_hung_up_on(tmp_path: Path) -> None:
     """Nothing, half a head, a head that comes byte by byte, half of a second one, and idling: all have an end."""
 
-    async with _listening(tmp_path) as place:
+    async with in_the_clear(tmp_path) as port:
 
         async def probe(first: bytes, drip: bytes = b"") -> float:
-            reader, writer = await asyncio.open_connection(*place)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(first)
 
             async def dripping() -> None:
@@ -109,8 +93,8 @@ async def test_who_sends_no_request_is_hung_up_on(tmp_path: Path) -> None:
 async def test_a_connection_that_is_used_stays(tmp_path: Path) -> None:
     """Requests one after the other go over one connection for longer than it might be idle."""
 
-    async with _listening(tmp_path) as place:
-        reader, writer = await asyncio.open_connection(*place)
+    async with in_the_clear(tmp_path) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(6):
             writer.write(HEAD + b"\r\n")
             assert (await reader.readline()).startswith(b"HTTP/1.1 503")
@@ -124,7 +108,7 @@ async def test_a_connection_that_is_used_stays(tmp_path: Path) -> None:
 async def test_http_at_every_address_of_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients are answered whichever address of the host's name they take, and at none of them after the end."""
     stands_for(monkeypatch, "localhost", "127.0.0.1", "127.0.0.2")
-    async with behind_gateway(_config(tmp_path), listen="localhost:0") as address:
+    async with behind_gateway(clear(tmp_path), listen="localhost:0") as address:
         port = int(address.removeprefix("localhost:"))
         for host in ("127.0.0.1", "127.0.0.2"):
             reader, writer = await asyncio.open_connection(host, port)
@@ -143,7 +127,7 @@ async def test_http_where_one_address_is_taken(tmp_path: Path, monkeypatch: pyte
         port = taken.getsockname()[1]
         fault = f"listen = 'localhost:{port}': cannot listen there: Address already in use at 127.0.0.2, port {port}"
         with pytest.raises(BadInput, match=re.escape(fault)):
-            await behind_gateway(_config(tmp_path), listen=f"localhost:{port}").__aenter__()
+            await behind_gateway(clear(tmp_path), listen=f"localhost:{port}").__aenter__()
         socket.create_server(("127.0.0.1", port)).close()
 
 
@@ -151,7 +135,7 @@ async def test_http_where_one_address_is_taken(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.usefixtures("hasty")
 async def test_grpc_hangs_up_too(tmp_path: Path) -> None:
     """A connection that never speaks HTTP/2, and one without a call, are closed by the server."""
-    config = _config(tmp_path, listen="127.0.0.1:0")
+    config = clear(tmp_path)
     clients, served_models = services.ScoringServer(), ServedModels(config, PartyMetrics(config.name))
     await clients.open(config, served_models)
     host, _, port = served_models.address.rpartition(":")
@@ -168,7 +152,7 @@ async def test_grpc_has_a_most_of_connections(tmp_path: Path, monkeypatch: pytes
     """One too many is closed at once, and has room when another has ended."""
     monkeypatch.setattr(rpc, "MOST_CONNECTIONS", 3)
 
-    config = _config(tmp_path, listen="127.0.0.1:0")
+    config = clear(tmp_path)
     clients, served_models = services.ScoringServer(), ServedModels(config, PartyMetrics(config.name))
     await clients.open(config, served_models)
     host, _, port = served_models.address.rpartition(":")
@@ -200,7 +184,7 @@ async def _taken(host: str, port: int) -> bool:
 def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A party answers its coordinator only when its places for clients are open: a job that goes on tells where."""
     listen = next(f"127.0.0.1:{port}" for port in range(42100, 42200) if not listening_fault(f"127.0.0.1:{port}"))
-    config = _config(tmp_path, listen="127.0.0.1:0").model_copy(update={"listen": listen})
+    config = clear(tmp_path).model_copy(update={"listen": listen})
     answers: list[str] = []
 
     async def ask(within_s: float) -> None:

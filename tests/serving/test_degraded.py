@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pyarrow.parquet as pq
+import pytest
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import pyarrow.parquet as pq
-import pytest
-
 from tests.replay import HERE, PARAMS
-from tests.serving.served import CLIENT, IDS, LABEL_HOLDER, B, C, ask, config, serve
+from tests.serving.served import B, C, CLIENT, IDS, LABEL_HOLDER, ask, config, serve
 from tests.simulator import COORDINATOR, Faults, Federation, Message, failed
 from tests.worlds import spec
 from treetap.coordinator.attempt import ANSWER_S
@@ -30,6 +27,8 @@ from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import prediction
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import jobs_pb2, serving_pb2
+from typing import Any
+
 
 #: Seconds until a party counts as away, and between two times that it is asked again.
 DEADLINE_S = 20
@@ -277,21 +276,6 @@ async def test_the_coordinator_starts_again_while_a_party_is_away(tmp_path: Path
         check(await answer(federation, B), scores)
         federation.start(B)
         check(await answer(federation), scores)
-
-
-@pytest.mark.second_tier
-@pytest.mark.usefixtures("_allowed")
-async def test_cancelling_while_a_party_is_away(tmp_path: Path) -> None:
-    """It ends as ever; the party that is away is named, and is asked no more."""
-    async with degrading(tmp_path) as (federation, _):
-        federation.kill(B)
-        await answer(federation, B)
-        ended = await federation.jobs.cancel("s")
-        assert ended.state == "cancelled"
-        assert f"{B} did not confirm it" in ended.error
-        asked = len(federation.log)
-        await asyncio.sleep(3 * DEADLINE_S)
-        assert len(federation.log) == asked
 
 
 @pytest.mark.usefixtures("_allowed")

@@ -8,32 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-
+from dataclasses import replace
+from pathlib import Path
 from tests.oracle import OracleSplit, oracle_predict
-from tests.replay import HERE, JOB, ORACLE, PARAMS
-from tests.serving.served import (
-    EXACT,
-    IDS,
-    LABEL_HOLDER,
-    WAYS,
-    B,
-    C,
-    ask,
-    config,
-    expect,
-    scores,
-    serve,
-    serving,
-    tolerance,
-    without,
-)
+from tests.replay import HERE, ORACLE, PARAMS
+from tests.serving.served import B, C, EXACT, IDS, LABEL_HOLDER, WAYS, ask, config, expect, scores, serve, serving, tolerance, without
 from tests.simulator import Federation, failed
 from tests.worlds import World, spec, world
 from treetap.errors import BadInput, Overloaded, Refused, Silent, UnknownJob
@@ -44,6 +26,7 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
 from treetap.wire.transcript import summarise
 from treetap.wire.v2 import serving_pb2
+from typing import Any
 
 
 def rounds(federation: Federation, job: str = "s") -> int:
@@ -256,27 +239,24 @@ async def test_what_counts_as_refused(tmp_path: Path) -> None:
         assert (told.requests, told.refused) == (5, 4)
 
 
-async def test_a_policy_that_lets_nobody_be_answered(tmp_path: Path) -> None:
-    """Serving for no client at all is refused, and what forbids it is named."""
-    policy = {LABEL_HOLDER: {"emits": {"PREDICTION": ["parties"]}}}
-    federation = Federation(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()}, policies=policy)
-    assert (await federation.train(JOB)).state == "finished"
-    failed(
-        await federation.predict(predict_request(model="job", serve=True)),
-        "label-holder's policy sends PREDICTION to none of serve.clients (app)",
-        bad_input=True,
-    )
-
-
 async def test_what_nobody_can_serve(tmp_path: Path) -> None:
-    """Without a table [serve] the party refuses and names it; neither a file of ids nor degrade goes with serving."""
-    federation = Federation(tmp_path, HERE.tables)
-    assert (await federation.train(spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2)))).bad_input is False
-    failed(
-        await federation.predict(predict_request(model="job", serve=True)),
-        "label-holder serves no client: its configuration has no table [serve]; it needs clients",
-        bad_input=True,
-    )
+    """Without a table [serve], or with a policy that lets no client be answered, the party refuses and names it.
+
+    Neither a file of ids nor degrade goes with serving.
+    """
+    for name, served, policy, says in (
+        ("a", {}, {}, "label-holder serves no client: its configuration has no table [serve]; it needs clients"),
+        (
+            "b",
+            {LABEL_HOLDER: config()},
+            {LABEL_HOLDER: {"emits": {"PREDICTION": ["parties"]}}},
+            "label-holder's policy sends PREDICTION to none of serve.clients (app)",
+        ),
+    ):
+        federation = Federation(tmp_path / name, HERE.tables, serve=served, policies=policy)
+        job = spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2))
+        assert (await federation.train(job)).bad_input is False
+        failed(await federation.predict(predict_request(model="job", serve=True)), says, bad_input=True)
     for wrong, fault in (
         ({"records_file": "ids.txt"}, "a served model predicts the records that clients request"),
         ({"away_policy": "degrade"}, "clients would get guesses; use retry"),

@@ -12,7 +12,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.system.federations import ended, settings
 from tests.telemetry.collecting import taking
 from tests.worlds import PARTIES, spec, world
-from treetap.errors import BadInput
 from treetap.lab.local_federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import jobs_pb2
@@ -51,14 +50,3 @@ def test_each_process_exports_to_its_own_collector(tmp_path: Path, monkeypatch: 
             lines = [json.loads(line) for line in (tmp_path / "f" / name / "log.txt").read_text().splitlines()]
             assert {line["trace"] for line in lines if "trace" in line} == traces
         assert elsewhere.paths == []
-
-
-def test_an_authority_that_is_not_there_ends_the_start(tmp_path: Path) -> None:
-    """The process ends with status 2 and names the key."""
-    telemetry = {"endpoint": "https://127.0.0.1:1/v1/traces", "ca": "nothing.crt"}
-    parties = {party: {**own, "telemetry": telemetry} for party, own in settings(tmp_path, {"w": HERE}).items()}
-    with (
-        pytest.raises(BadInput, match=r"telemetry\.ca: \S+nothing\.crt: No such file"),
-        LocalFederation(tmp_path / "f", parties),
-    ):
-        pass

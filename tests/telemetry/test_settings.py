@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import pytest
 import sys
 from pathlib import Path
-
-import pytest
 from pydantic import ValidationError
-
-from treetap import logs
 from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import ConfigError
-from treetap.logs import pin_libraries, restore_variables_of_spans
 from treetap.metrics import ProcessMetrics
 from treetap.party.config import read as read_party
 from treetap.process.config import Secret, TelemetryConfig
+
 
 NEAR, FAR = "http://127.0.0.1:4318/v1/traces", "https://collector.example:4318/v1/traces"
 PARTY = 'name = "bank"\nstate = "state"\ninsecure = true\n[telemetry]\n'
@@ -69,14 +65,3 @@ def test_without_the_extra_a_process_does_not_start(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ConfigError, match=said) as fault:
         metrics.export_spans(TelemetryConfig(endpoint=NEAR))
     assert fault.value.party == "bank"
-
-
-def test_variables_are_ignored_unless_the_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are taken from the environment before any library is imported, and given back by name."""
-    monkeypatch.setattr(logs, "_of_spans", {})
-    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "a=b")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://else.where")
-    pin_libraries()
-    assert not [name for name in os.environ if name.startswith("OTEL_")]
-    restore_variables_of_spans()
-    assert os.environ["OTEL_RESOURCE_ATTRIBUTES"] == "a=b"
