@@ -10,6 +10,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
 from tests.campaign import batteries, corruption, security, soak, sockets
 from tests.campaign.campaign import Summary, conduct, schedules
 from tests.campaign.crash_points import points
@@ -18,7 +20,6 @@ from tests.campaign.plans import Plan
 from tests.campaign.pools import workplace
 from tests.campaign.schedule import carry_out
 from treetap.native import arithmetic
-from typing import Any
 
 
 def main() -> int:

@@ -11,13 +11,26 @@ import shutil
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from google.protobuf.message import Message
 from pathlib import Path
+
+from google.protobuf.message import Message
+
 from tests.campaign.boundaries import changed
 from tests.campaign.checks import logged
-from tests.campaign.fuzz_cases import Case, DECISIONS, ORDERS, QUESTIONS, STANDING, intercept, word_of
+from tests.campaign.fuzz_cases import DECISIONS, ORDERS, QUESTIONS, STANDING, Case, intercept, word_of
 from tests.campaign.limits import Clock, TooLong, limited
-from tests.campaign.small_jobs import B, LABEL_HOLDER, SERVED, begin, go_on, play, right_answer, trained, training_of, wrong
+from tests.campaign.small_jobs import (
+    LABEL_HOLDER,
+    SERVED,
+    B,
+    begin,
+    go_on,
+    play,
+    right_answer,
+    trained,
+    training_of,
+    wrong,
+)
 from tests.pivodl.small_job import nonces
 from tests.serving.served import CLIENT, IDS, WAYS, serve
 from tests.simulator import Federation, run
@@ -28,7 +41,6 @@ from treetap.party.approvals.ledger import Approvals
 from treetap.party.policy import Policy
 from treetap.wire.tls import Insecure
 from treetap.wire.v2 import jobs_pb2, serving_pb2
-
 
 #: (word, field), or a story and both → why its sender alone decides or knows what is right there: another value is
 #: another honest message.

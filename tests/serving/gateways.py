@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+
 from treetap.metrics import ProcessMetrics
 from treetap.ops.gateway.config import GatewayConfig
 from treetap.ops.gateway.http import listening
@@ -12,8 +14,6 @@ from treetap.party.config import PartyConfig
 from treetap.party.runtime.metrics import PartyMetrics
 from treetap.party.server.services import ScoringServer
 from treetap.party.serving.registry import ServedModels
-from typing import Any
-
 
 GATEWAY = "gateway"
 #: Keys of a party's table `[serve]` beside its clients.

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import pyarrow.parquet as pq
-import pytest
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
 from tests.replay import HERE, PARAMS
-from tests.serving.served import B, C, CLIENT, IDS, LABEL_HOLDER, ask, config, serve
+from tests.serving.served import CLIENT, IDS, LABEL_HOLDER, B, C, ask, config, serve
 from tests.simulator import COORDINATOR, Faults, Federation, Message, failed
 from tests.worlds import spec
 from treetap.coordinator.attempt import ANSWER_S
@@ -27,8 +30,6 @@ from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import prediction
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import jobs_pb2, serving_pb2
-from typing import Any
-
 
 #: Seconds until a party counts as away, and between two times that it is asked again.
 DEADLINE_S = 20

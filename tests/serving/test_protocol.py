@@ -8,14 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from dataclasses import replace
-from pathlib import Path
+
 from tests.oracle import OracleSplit, oracle_predict
 from tests.replay import HERE, ORACLE, PARAMS
-from tests.serving.served import B, C, EXACT, IDS, LABEL_HOLDER, WAYS, ask, config, expect, scores, serve, serving, tolerance, without
+from tests.serving.served import (
+    EXACT,
+    IDS,
+    LABEL_HOLDER,
+    WAYS,
+    B,
+    C,
+    ask,
+    config,
+    expect,
+    scores,
+    serve,
+    serving,
+    tolerance,
+    without,
+)
 from tests.simulator import Federation, failed
 from tests.worlds import World, spec, world
 from treetap.errors import BadInput, Overloaded, Refused, Silent, UnknownJob
@@ -26,7 +44,6 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
 from treetap.wire.transcript import summarise
 from treetap.wire.v2 import serving_pb2
-from typing import Any
 
 
 def rounds(federation: Federation, job: str = "s") -> int:

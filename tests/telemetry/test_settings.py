@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
 import sys
 from pathlib import Path
+
+import pytest
 from pydantic import ValidationError
+
 from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import ConfigError
 from treetap.metrics import ProcessMetrics
 from treetap.party.config import read as read_party
 from treetap.process.config import Secret, TelemetryConfig
-
 
 NEAR, FAR = "http://127.0.0.1:4318/v1/traces", "https://collector.example:4318/v1/traces"
 PARTY = 'name = "bank"\nstate = "state"\ninsecure = true\n[telemetry]\n'
