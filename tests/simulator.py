@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from treetap.protocols.drafts import Request
 
 from tests.virtual_time import AT_END, Deadlock, run
 from treetap.coordinator.jobs import Jobs
@@ -32,7 +31,7 @@ from treetap.party.policy import Policy, merged
 from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.party.runtime.workers import PartyWorkers
 from treetap.process.config import TlsConfig
-from treetap.protocols.agreement import named
+from treetap.protocols.agreement import Request, named
 from treetap.tables.config import Encode, TableConfig
 from treetap.wire.frame import name_of
 from treetap.wire.ports import Address
