@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from treetap.commands.lazy import OPERATE, PARTY, PRIVACY, Row
 
+NEW = Row("treetap.ops.new.cli", "Folders of a federation, or of one of its processes, to start from.", PARTY)
 DOCTOR = Row(
     "treetap.ops.commands",
     "Check a process: certificates, addresses, clocks, versions, tables, folders; without --config the kernels.",

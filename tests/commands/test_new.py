@@ -25,11 +25,11 @@ from treetap.commands.certs.requests import revoke
 from treetap.commands.jobs import client
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
-from treetap.commands.new import cli, folders
-from treetap.commands.new.proposed_table import SeenTable
 from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import BadInput
 from treetap.ops.gateway.config import GatewayConfig
+from treetap.ops.new import cli, folders
+from treetap.ops.new.proposed_table import SeenTable
 from treetap.ops.relay.command import RelayConfig
 from treetap.party import config as party_config
 from treetap.party.policy import Policy, merged

@@ -87,9 +87,6 @@ class Commands(LazyGroup):
     """The commands of `treetap`: those of core, then those of the wings that are installed."""
 
     ROWS = {
-        "new": Row(
-            "treetap.commands.new.cli", "Folders of a federation, or of one of its processes, to start from.", PARTY
-        ),
         "party": Row(
             "treetap.commands.cli",
             "Serve one party until SIGTERM. Prints one JSON line with its address when it is ready.",

@@ -16,7 +16,7 @@ from treetap.names import NAME, NAME_RULE, check_address, check_process_name
 from treetap.wire.ports import Role
 
 if TYPE_CHECKING:
-    from treetap.commands.new.proposed_table import ProposedTable, SeenTable
+    from treetap.ops.new.proposed_table import ProposedTable, SeenTable
 
 new = typer.Typer(help="Folders of a federation, or of one of its processes, to start from.", no_args_is_help=True)
 
@@ -63,8 +63,8 @@ def new_federation(
     else as strict as by default. Nothing is overwritten.
     """
     from treetap.commands.certs.authority import refuse_existing
-    from treetap.commands.new import folders
-    from treetap.commands.new.proposed_table import SeenTable
+    from treetap.ops.new import folders
+    from treetap.ops.new.proposed_table import SeenTable
 
     tables = _tables(parties)
     seen = {name: None if path is None else SeenTable(path, id) for name, path in tables.items()}
@@ -144,8 +144,8 @@ def new_party(
     partners, permits trees to split such categories by sets, and is else as strict as by default. Nothing is
     overwritten.
     """
-    from treetap.commands.new import folders
-    from treetap.commands.new.proposed_table import SeenTable
+    from treetap.ops.new import folders
+    from treetap.ops.new.proposed_table import SeenTable
 
     _address(listen, "--listen")
     if relay is not None:
@@ -196,7 +196,7 @@ def new_coordinator(
     The parties call each other at these addresses too: of a party behind a relay it is the relay's. Nothing is
     overwritten.
     """
-    from treetap.commands.new.folders import coordinator_file
+    from treetap.ops.new.folders import coordinator_file
 
     _address(listen, "--listen")
     if relay is not None:
@@ -224,7 +224,7 @@ def new_operator(
 
     The coordinator's file has the name among its operators. Nothing is overwritten.
     """
-    from treetap.commands.new.folders import job_file, operator_file
+    from treetap.ops.new.folders import job_file, operator_file
 
     _address(coordinator, coordinator)
     job = job_file(_checked(label_holder), [_checked(one) for one in partner])
@@ -245,7 +245,7 @@ def new_approver(
 
     The party's policy has approval = "manual", and the name among its approvers. Nothing is overwritten.
     """
-    from treetap.commands.new.folders import approver_file
+    from treetap.ops.new.folders import approver_file
 
     text = approver_file(_checked(name, Role.APPROVER), *_party_at(party))
     typer.echo(_make(Role.APPROVER, name, folder or Path(name), authority, {"approver.toml": text}))
@@ -265,7 +265,7 @@ def new_relay(
 
     Each of them has the relay's address in its own file. Nothing is overwritten.
     """
-    from treetap.commands.new.folders import relay_file
+    from treetap.ops.new.folders import relay_file
 
     text = relay_file(_address(listen, "--listen"), [_checked(one, Role.COORDINATOR) for one in names], name)
     typer.echo(_make(Role.RELAY, _checked(name, Role.RELAY), folder or Path(name), authority, {"relay.toml": text}))
@@ -286,7 +286,7 @@ def new_gateway(
 
     The party's file names it: [serve] gateway = "gateway". Nothing is overwritten.
     """
-    from treetap.commands.new.folders import gateway_file
+    from treetap.ops.new.folders import gateway_file
 
     text = gateway_file(_address(listen, "--listen"), *_party_at(party), _checked(name, Role.GATEWAY))
     made = {"gateway.toml": text}
@@ -304,7 +304,7 @@ def _make(
         BadInput: a file is there already, or the authority has a fault; nothing has been written.
     """
     from treetap.commands.certs.authority import refuse_existing
-    from treetap.commands.new import folders
+    from treetap.ops.new import folders
 
     own = {at / file: text for file, text in files.items()}
     refuse_existing(*own, *folders.credentials(at / folders.TLS, name, of_authority=authority is not None))
@@ -404,7 +404,7 @@ def _certify(folder: Path, roles: Mapping[str, Role]) -> None:
     """Make an authority, and the credentials of every process in its own folder."""
     from treetap.commands.certs.authority import create_authority, issue, write_new
     from treetap.commands.certs.requests import revoke
-    from treetap.commands.new.folders import TLS
+    from treetap.ops.new.folders import TLS
 
     authority = folder / AUTHORITY
     create_authority(authority)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from treetap.commands.certs.authority import write_new
-from treetap.commands.new.proposed_table import ProposedTable
 from treetap.errors import quoted, visible
+from treetap.ops.new.proposed_table import ProposedTable
 from treetap.wire.ports import Role
 
 #: Folder of a process's credentials in its own folder.
