@@ -224,11 +224,6 @@ class HistogramParameters:
         return self.words * (self.records + DEGREE) * MODULUS_BITS // 8
 
     @property
-    def first_halves_bytes(self) -> int:
-        """Size of the first halves of all candidates at a node."""
-        return -(-self.candidates * self.words * self.reply_bits // 8)
-
-    @property
     def second_half_bytes(self) -> int:
         """Size of a candidate's second half."""
         return DEGREE * self.reply_bits // 8

@@ -25,6 +25,7 @@ from treetap.lattice.histogram_parameters import (
     secrecy_bits,
     secrecy_words,
 )
+from treetap.lattice.histogram_scheme import first_halves_bytes
 from treetap.lattice.parameters import Parameters
 from treetap.native.histogram_arrays import MOST_WORDS
 from treetap.trees.slots import LARGEST_WIDTH, Slots, width_for
@@ -106,7 +107,7 @@ def test_sizes_in_bytes():
     assert (USUAL.words, USUAL.word_bits, USUAL.complements) == (3, 37, (0, 1, 3))
     assert USUAL.query_bytes == 13 * 3 * (30_000 + 4096)
     assert USUAL.second_half_bytes == 4096 * USUAL.reply_bits // 8
-    assert USUAL.first_halves_bytes == math.ceil(341 * 3 * USUAL.reply_bits / 8)
+    assert first_halves_bytes(USUAL, 341) == math.ceil(341 * 3 * USUAL.reply_bits / 8)
     assert USUAL.attempts == ATTEMPTS == 8
 
 

@@ -465,7 +465,7 @@ class Accounted(google.protobuf.message.Message):
     def seconds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedAmount]: ...
     @property
     def peak_rss_mb(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedAmount]:
-        """Peak resident memory in MiB of this process and of each of its workers."""
+        """Peak resident memory in MiB of this process and of those beside it."""
 
     @property
     def cpu_seconds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedAmount]: ...
