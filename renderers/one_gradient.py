@@ -24,7 +24,7 @@ from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import power
 from treetap.additive.sums.kernels import Tree, add, left_sums, open_tree, root_bins
 from treetap.party.boosting.ciphers import layout
-from treetap.trees.boosting_criterion import choose, loss_changes
+from treetap.trees.boosting_criterion import BoostingCriterion, loss_changes
 from treetap.trees.candidates import Shape
 from treetap.trees.loss import Logistic, Quantised
 from treetap.trees.params import BoostingParams
@@ -180,7 +180,7 @@ def candidate_sums(
 def choice(plain: int, opened: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> str:
     """The opened sums, the loss change of each candidate, and which one wins."""
     changes = loss_changes(opened[None], whole, 1.0, PARAMS)[0]
-    chosen = choose([changes], PARAMS)
+    chosen = BoostingCriterion(1.0, PARAMS).choose([changes])
     assert chosen is not None
     lines = [f"plaintext    {plain:#x}", "", "place      g left    h left    customers left    loss change"]
     for place, ((g, h, count), change) in enumerate(zip(opened, changes, strict=True)):

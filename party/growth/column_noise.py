@@ -29,7 +29,7 @@ from treetap.privacy.discrete_gaussian import LARGEST_VARIANCE, discrete_gaussia
 from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import TreeSizes
-from treetap.trees.candidates import Shape
+from treetap.trees.candidates import Kind, Shape
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.noised_sums import SumNoise
@@ -212,7 +212,7 @@ class ColumnNoise(Rule):
             return
         party, most = self._context.party, self._params.max_bin + 1
         for shape in shapes:
-            if shape.single:
+            if shape.kind is Kind.PARTITIONS:
                 raise ConfigError(
                     f"column_privacy of {party} is for sums of more than one bin, and a column has one for each of its "
                     "categories: use a max_cat_to_onehot above their number, or encode the column"

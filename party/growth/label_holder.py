@@ -259,7 +259,7 @@ class LabelHolderGrowth:
     async def _taken(self, tree: PlantedTree, party: str, stage: int) -> Ints:
         """The decrypted candidate sums of a feature party at a stage."""
         sums = await tree.offered.take(party, tree.index, stage)
-        sizes = [group.size for group in tree.offered.groups_of(party)]
+        sizes = list(map(len, tree.offered.groups_of(party)))
         self._recorded.offered(tree.index, stage, party, tree.growing.build, sums, sizes)
         return sums
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 from google.protobuf.message import Message
@@ -29,7 +29,7 @@ from treetap.party.runtime.context import StepContext
 from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import TreeSizes
-from treetap.trees.candidates import MARKS, Group
+from treetap.trees.candidates import MARKS
 from treetap.trees.growing_tree import Choice, GrowingTree
 from treetap.wire.v2 import exchange_pb2, growth_pb2, transcript_pb2
 
@@ -153,7 +153,7 @@ class OfferedCandidates:
 
     def __init__(self, context: StepContext, sizes: TreeSizes, open_sums: OpenSums, growing: GrowingTree) -> None:
         self._context, self._sizes, self._open_sums, self._growing = context, sizes, open_sums, growing
-        self._groups: dict[str, list[Group]] = {}
+        self._groups: dict[str, list[range]] = {}
         self.marks: dict[str, Ints] = {}
         self.cells: dict[str, int] = {}
 
@@ -197,7 +197,7 @@ class OfferedCandidates:
         """What the parties say of the tree's sums, as it is stored beside the tree."""
         return {CELLS: self.cells} if self.cells else {}
 
-    def groups_of(self, party: str) -> Sequence[Group]:
+    def groups_of(self, party: str) -> Sequence[range]:
         """The places of a party's sums over categories."""
         return self._groups.get(party, ())
 
@@ -210,7 +210,7 @@ class OfferedCandidates:
         places = won_messages(party, {choice.node: choice.candidates for choice in won})
         sending = [send(party, "won_splits", places, round=t, stage=stage)]
         if party in self._groups:
-            sizes = [group.size for group in self._groups[party]]
+            sizes = list(map(len, self._groups[party]))
             bodies = partition_messages({choice.node: choice.partitions for choice in won}, sizes)
             sending.append(send(party, "chosen_partitions", bodies, round=t, stage=stage))
         await together(*sending)
@@ -227,8 +227,7 @@ class OfferedCandidates:
             raise Malformed(f"{party} says that sums over {sum(sizes)} categories are among {candidates} of tree {t}")
         deed = f"partition the categories of {party}, which would learn in what order the labels put them"
         self._context.policy.check(self._context.party, "category_partitions", True, deed=deed, instead="")
-        starts = accumulate(sizes, initial=first)
-        self._groups[party] = [Group(start, size) for start, size in zip(starts, sizes, strict=False)]
+        self._groups[party] = [range(*ends) for ends in pairwise(accumulate(sizes, initial=first))]
 
     def _take_cells(self, party: str, t: int, stage: int, least: int) -> None:
         """Note that a party merges its bins, so that its sums of a node do not follow from those of its sibling."""

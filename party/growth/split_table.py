@@ -159,7 +159,7 @@ class TreeColumns:
                 order = np.flatnonzero(~self.candidates.grouped).tolist()
                 secrets.SystemRandom().shuffle(order)
                 for group in self._groups_sent:
-                    order += range(group.first, group.first + group.size)
+                    order += group
             self._orders[key] = np.array(order, dtype=np.int64)
         return self._orders[key]
 
@@ -170,7 +170,7 @@ class TreeColumns:
     @property
     def group_sizes(self) -> list[int]:
         """The numbers of categories of the columns that are partitioned, in the order in which their sums are sent."""
-        return [group.size for group in self._groups_sent]
+        return list(map(len, self._groups_sent))
 
     def split(
         self, node: int, rows: Rows, places: Sequence[int], partitions: Sequence[Partition] = ()
