@@ -115,7 +115,7 @@ class DrawnNoise:
                 self.drawn[tree, node] = drawn_sums(candidates, self.noise, 1)[0]
             return self.drawn[tree, node]
 
-        return NoisedParty(self.noise, of)
+        return self.noise, of
 
 
 def opened_sums(

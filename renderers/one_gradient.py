@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import numpy as np
+import numpy.typing as npt
 import random
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 from gmpy2 import mpz, next_prime
-
+from pathlib import Path
 from renderers.rendering import ROOT, with_tables
 from treetap.additive.paillier.public_key import Packer
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import power
 from treetap.additive.sums.kernels import HeldTree
 from treetap.party.boosting.ciphers import layout
-from treetap.trees.boosting_criterion import choose, loss_changes
+from treetap.trees.boosting_criterion import BoostingCriterion, loss_changes
 from treetap.trees.candidates import Shape
 from treetap.trees.loss import Logistic, Quantised
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import exchange_pb2
+from typing import Any
+
 
 CUSTOMERS = ("C67811", "C34679", "C37376", "C74046", "C15397", "C51178", "C59295", "C13862")
 COLUMN = "late_bills"
@@ -179,7 +178,7 @@ def candidate_sums(
 def choice(plain: int, opened: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> str:
     """The opened sums, the loss change of each candidate, and which one wins."""
     changes = loss_changes(opened[None], whole, 1.0, PARAMS)[0]
-    chosen = choose([changes], PARAMS)
+    chosen = BoostingCriterion(1.0, PARAMS).choose([changes])
     assert chosen is not None
     lines = [f"plaintext    {plain:#x}", "", "place      g left    h left    customers left    loss change"]
     for place, ((g, h, count), change) in enumerate(zip(opened, changes, strict=True)):

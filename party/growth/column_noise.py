@@ -8,11 +8,8 @@ sums leave, and sums no record twice at a level of a tree.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import NoReturn, Protocol
-
 import numpy as np
-
+from collections.abc import Collection, Mapping, Sequence
 from treetap.arrays import Ints
 from treetap.errors import ConfigError, Malformed, OutOfOrder, PlaintextOverflow, Refused
 from treetap.models.line_file import Line
@@ -24,17 +21,19 @@ from treetap.party.growth.feature_party import OwnTree
 from treetap.party.growth.rule import Part, Rule
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.setup.labelled_table import LabelledTable
-from treetap.privacy.column_privacy import MOST_SUMS, ColumnPrivacy, Draws, drawn_sums
+from treetap.privacy.column_privacy import ColumnPrivacy, Draws, MOST_SUMS, drawn_sums
 from treetap.privacy.discrete_gaussian import LARGEST_VARIANCE, discrete_gaussians
 from treetap.protocols.exclusions import Feature, between
 from treetap.protocols.growth import TreeSizes
-from treetap.trees.candidates import Shape
+from treetap.trees.candidates import Kind, Shape
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import TreeParams
 from treetap.trees.slots import Slots, width_for
 from treetap.wire.v2 import setup_pb2
+from typing import NoReturn, Protocol
+
 
 #: The note of a job in which the party's sums have no noise.
 NO_NOISE = "none"
@@ -212,7 +211,7 @@ class ColumnNoise(Rule):
             return
         party, most = self._context.party, self._params.max_bin + 1
         for shape in shapes:
-            if shape.single:
+            if shape.kind is Kind.PARTITIONS:
                 raise ConfigError(
                     f"column_privacy of {party} is for sums of more than one bin, and a column has one for each of its "
                     "categories: use a max_cat_to_onehot above their number, or encode the column"

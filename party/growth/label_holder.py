@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-
 from treetap.arrays import Ints
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
@@ -17,10 +16,10 @@ from treetap.party.growth.messages import leaf_paths, take_children
 from treetap.party.growth.offered_candidates import OfferedCandidates, OpenSums, RecordedSums
 from treetap.party.growth.rule import Summed
 from treetap.party.growth.split_table import TreeColumns
-from treetap.party.growth.stored_trees import SCORES, LabelState, keep_round
+from treetap.party.growth.stored_trees import LabelState, SCORES, keep_round
 from treetap.party.growth.withheld import ShownSpaces
 from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
+from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, Next, Outcome, SAME, THIS_ROUND, step
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.trees.ensemble import Tree
@@ -31,6 +30,7 @@ from treetap.trees.noised_sums import Criterion
 from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import left_sums_of
 from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2
+
 
 OWN_WON = "it won a node itself"
 OTHERS_WON = "other parties won all nodes that split"
@@ -256,7 +256,7 @@ class LabelHolderGrowth:
     async def _taken(self, tree: PlantedTree, party: str, stage: int) -> Ints:
         """The decrypted candidate sums of a feature party at a stage."""
         sums = await tree.offered.take(party, tree.index, stage)
-        sizes = [group.size for group in tree.offered.groups[party]]
+        sizes = [*map(len, tree.offered.groups[party])]
         self._recorded.offered(tree.index, stage, party, tree.growing.build, sums, sizes)
         return sums
 

@@ -11,14 +11,12 @@ They are the input of attacks on the feature parties' columns, and are recorded 
 
 from __future__ import annotations
 
+import numpy as np
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-
-import numpy as np
 from google.protobuf.message import Message
-
+from itertools import accumulate, pairwise, pairwise
 from treetap.arrays import Ints
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
@@ -30,9 +28,10 @@ from treetap.party.runtime.context import StepContext
 from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import TreeSizes
-from treetap.trees.candidates import MARKS, Group
+from treetap.trees.candidates import MARKS
 from treetap.trees.growing_tree import Choice, GrowingTree
 from treetap.wire.v2 import exchange_pb2, growth_pb2, transcript_pb2
+
 
 #: Most numbers in one record of the transcript, of 8 bytes each.
 NUMBERS_PER_RECORD = 65_536
@@ -151,7 +150,7 @@ class OfferedCandidates:
 
     def __init__(self, context: StepContext, sizes: TreeSizes, open_sums: OpenSums, growing: GrowingTree) -> None:
         self._context, self._sizes, self._open_sums, self._growing = context, sizes, open_sums, growing
-        self.groups: defaultdict[str, list[Group]] = defaultdict(list)
+        self.groups: defaultdict[str, list[range]] = defaultdict(list)
         self.marks: dict[str, Ints] = {}
         self.cells: dict[str, int] = {}
 
@@ -203,7 +202,7 @@ class OfferedCandidates:
         send = self._context.outbox.send
         places = won_messages(party, {choice.node: choice.candidates for choice in won})
         sending = [send(party, "won_splits", places, round=t, stage=stage)]
-        if sizes := [group.size for group in self.groups[party]]:
+        if sizes := [*map(len, self.groups[party])]:
             bodies = partition_messages({choice.node: choice.partitions for choice in won}, sizes)
             sending.append(send(party, "chosen_partitions", bodies, round=t, stage=stage))
         await together(*sending)
@@ -220,8 +219,7 @@ class OfferedCandidates:
             raise Malformed(f"{party} says that sums over {sum(sizes)} categories are among {candidates} of tree {t}")
         deed = f"partition the categories of {party}, which would learn in what order the labels put them"
         self._context.policy.check(self._context.party, "category_partitions", True, deed=deed, instead="")
-        starts = accumulate(sizes, initial=first)
-        self.groups[party] = [Group(start, size) for start, size in zip(starts, sizes, strict=False)]
+        self.groups[party] = [range(*ends) for ends in pairwise(accumulate(sizes, initial=first))]
 
     def _take_cells(self, party: str, t: int, stage: int, least: int) -> None:
         """Note that a party merges its bins, so that its sums of a node do not follow from those of its sibling."""

@@ -6,18 +6,15 @@ in the typed messages of the protocols, and is stored through `JobStore` field b
 
 from __future__ import annotations
 
+import numpy as np
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
-
-import numpy as np
-
 from treetap.arrays import Floats, Rows
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import BinnedTable, Codes
-from treetap.trees.candidates import MIRRORED, Candidate, Partition
+from treetap.trees.candidates import Candidate, MIRRORED, Partition
 from treetap.trees.cell_merging import MergedBins, bins_of
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import with_zeros
@@ -25,6 +22,7 @@ from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left
 from treetap.wire.records import chunks_of
 from treetap.wire.v2 import transcript_pb2
+from typing import NoReturn
 
 
 class SplitTable:
@@ -150,7 +148,7 @@ class TreeColumns:
                 order = np.flatnonzero(~self.candidates.grouped).tolist()
                 secrets.SystemRandom().shuffle(order)
                 for group in self._groups_sent:
-                    order += range(group.first, group.first + group.size)
+                    order += group
             self._orders[key] = np.array(order, dtype=np.int64)
         return self._orders[key]
 
@@ -161,7 +159,7 @@ class TreeColumns:
     @property
     def group_sizes(self) -> list[int]:
         """The numbers of categories of the columns that are partitioned, in the order in which their sums are sent."""
-        return [group.size for group in self._groups_sent]
+        return list(map(len, self._groups_sent))
 
     def split(
         self, node: int, rows: Rows, places: Sequence[int], partitions: Sequence[Partition] = ()

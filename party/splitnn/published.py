@@ -21,7 +21,7 @@ def trained_bottom(opened: OpenedModel) -> TrainedBottom:
 def trained_top(opened: OpenedModel) -> TrainedTop:
     """The label holder's models; `DataError` where the weights do not fit the manifest."""
     manifest = opened.manifest
-    scaler, objective = InputScaler.from_dict(manifest["inputs"]), Objective.from_dict(manifest["target"])
+    scaler, objective = InputScaler.from_dict(manifest["inputs"]), Objective(**manifest["target"])
     widths = {party: int(manifest["widths"][party]) for party in manifest["feature_parties"]}
     try:
         own = _own(opened) if scaler.columns or scaler.images else None

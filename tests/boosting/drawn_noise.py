@@ -23,7 +23,6 @@ from treetap.privacy.column_privacy import ColumnPrivacy
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.ensemble import Tree
-from treetap.trees.noised_sums import NoisedParty
 from treetap.trees.params import BoostingParams
 
 
@@ -88,7 +87,7 @@ def central(
     for party, own in defences.items():
         if (table := own.column_privacy) is not None:
             noise = ColumnPrivacy(table.epsilon, table.delta, table.trees).noise(params, outputs)
-            noised[party] = NoisedParty(noise, partial(drawn.of, job, party))
+            noised[party] = noise, partial(drawn.of, job, party)
     return centralised.train(tables, here.y, params, here.classes, noised=noised)
 
 

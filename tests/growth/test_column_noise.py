@@ -32,7 +32,7 @@ from treetap.trees.centralised import CentralForest, train_forest
 from treetap.trees.ensemble import Tree
 from treetap.trees.forest_criterion import ForestCriterion, Targets
 from treetap.trees.loss import UNIT
-from treetap.trees.noised_sums import NoisedParty, fair_decreases
+from treetap.trees.noised_sums import fair_decreases
 from treetap.trees.params import ForestParams
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
@@ -67,7 +67,7 @@ def _central(here: World, params: ForestParams, defences: dict[str, Defences], d
         privacy = ColumnPrivacy(own.column_privacy.epsilon, own.column_privacy.delta, own.column_privacy.trees)
         slots = here.classes if params.criterion == "gini" else 2
         noise = privacy.noise_of_forest(params, slots, most_draws(params, party, len(here.y)))
-        noised[party] = NoisedParty(noise, partial(drawn.of, "job", party))
+        noised[party] = noise, partial(drawn.of, "job", party)
     return train_forest(here.parties, here.y, params, here.classes, noised=noised)
 
 

@@ -231,14 +231,6 @@ class _Block(nn.Module):
         return torch.relu(y + self.skip(x))
 
 
-class _Average(nn.Module):
-    """Global average pooling."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(n, channels, h, w) → (n, channels)."""
-        return x.mean(dim=(2, 3))
-
-
 class _Resnet(nn.Module):
     """Residual stages on small images: the first convolution keeps their size."""
 
@@ -254,13 +246,13 @@ class _Resnet(nn.Module):
                 blocks.append(_Block(inputs, outputs, 2 if stage and not number else 1, settings.norm))
                 inputs = outputs
         self.blocks = nn.Sequential(*blocks)
-        self.pool: nn.Module = _Average() if settings.pool == "average" else nn.Flatten()
+        self.averaged = settings.pool == "average"
         halved = 1 << (len(settings.blocks) - 1)
-        places = 1 if settings.pool == "average" else -(-height // halved) * -(-width // halved)
+        places = 1 if self.averaged else -(-height // halved) * -(-width // halved)
         self.linear = _Linear(inputs * places, settings.width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(n, channels, h, w) → (n, width)."""
         y = self.blocks(torch.relu(self.norm(self.conv(x))))
-        embedding: torch.Tensor = self.linear(self.pool(y))
+        embedding: torch.Tensor = self.linear(y.mean(dim=(2, 3)) if self.averaged else y.flatten(1))
         return embedding

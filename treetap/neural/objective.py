@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -43,11 +42,6 @@ class Objective:
         if not params.regression:
             return cls(params.objective, classes, params.outputs(classes))
         return cls(params.objective, 0, 1, *mean_and_deviation(labels, "the label"))
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Objective:
-        """The objective of a manifest."""
-        return cls(**content)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""

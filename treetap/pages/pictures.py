@@ -34,25 +34,20 @@ def known(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 
-@dataclass(frozen=True)
 class Linear:
     """Figures from `low` to `high` at pixels `start` to `end`; a single figure is in the middle.
 
-    Any ends will do: the smaller is first, and what is no number, or infinite, is none.
+    Any ends will do: the smaller is first, and what is no number, or infinite, is none. `whole`: ticks at whole numbers
+    only, `most` of them.
     """
 
-    low: float
-    high: float
-    start: float
-    end: float
-    whole: bool = False  # ticks at whole numbers only
-    most: int = 6
-
-    def __post_init__(self) -> None:
-        ends = [max(-_LARGEST, min(_LARGEST, end)) for end in (self.low, self.high) if known(end)] or [0.0]
-        low, high = min(ends), max(ends)
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "high", high if high - low >= _SMALLEST else low)
+    def __init__(
+        self, low: float, high: float, start: float, end: float, *, whole: bool = False, most: int = 6
+    ) -> None:
+        ends = [max(-_LARGEST, min(_LARGEST, end)) for end in (low, high) if known(end)] or [0.0]
+        self.low = min(ends)
+        self.high = max(ends) if max(ends) - self.low >= _SMALLEST else self.low
+        self.start, self.end, self.whole, self.most = start, end, whole, most
 
     def __call__(self, value: float) -> float:
         if self.high == self.low:
@@ -73,18 +68,11 @@ class Linear:
         return [Tick(short(self(k * step)), f"{k * step:g}") for k in range(first, last + 1)]
 
 
-@dataclass(frozen=True)
 class Log:
     """Positive figures, powers of ten at equal distances; figures below 1 are placed at 1. Any ends will do."""
 
-    low: float
-    high: float
-    start: float
-    end: float
-
-    @property
-    def _powers(self) -> Linear:
-        return Linear(_power(self.low), _power(self.high), self.start, self.end)
+    def __init__(self, low: float, high: float, start: float, end: float) -> None:
+        self._powers = Linear(_power(low), _power(high), start, end)
 
     def __call__(self, value: float) -> float:
         return self._powers(_power(value))

@@ -66,11 +66,6 @@ class LeafWeightPrivacy:
         return rho_of(self.epsilon, self.delta)
 
     @property
-    def rho_per_release(self) -> float:
-        """The ρ of one release."""
-        return self.rho / self.releases
-
-    @property
     def sigma(self) -> float:
         """σ = √(L / 2ρ), the noise multiplier."""
         return math.sqrt(self.releases / (2 * self.rho))
@@ -104,9 +99,9 @@ def statement(params: PivodlParams) -> list[str]:
     return [
         f"Partial differential privacy of leaf weights: epsilon {privacy.epsilon:g}, delta {privacy.delta:g}, "
         f"clip C {privacy.clip:g} (l2 norm of a leaf weight, in units of the scaled label, before the learning rate).",
-        f"Zero-concentrated accounting: rho {privacy.rho_per_release:.4g} per release, sigma {privacy.sigma:.4g}, "
-        f"noise of standard deviation 2*C*sigma = {2 * privacy.clip * privacy.sigma:.4g} on every coordinate, times "
-        f"the learning rate {privacy.rate:g} as the weight itself; {accounting}",
+        f"Zero-concentrated accounting: rho {privacy.rho / privacy.releases:.4g} per release, "
+        f"sigma {privacy.sigma:.4g}, noise of standard deviation 2*C*sigma = {2 * privacy.clip * privacy.sigma:.4g} "
+        f"on every coordinate, times the learning rate {privacy.rate:g} as the weight itself; {accounting}",
         "It covers the values of LEAF_WEIGHT that the parties which split the leaves' parents receive, given the "
         "structure of the trees, and nothing else: announced gains, sums of nodes, sets of records and exact weights "
         "at other parties are outside it.",

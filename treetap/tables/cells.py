@@ -171,19 +171,13 @@ def _utf8(origin: Origin, place: str, column: pa.ChunkedArray, kind: pa.DataType
     try:
         return raw.cast(kind)
     except pa.ArrowInvalid:
-        index = next(i for i, cell in enumerate(raw.to_pylist()) if not _is_utf8(cell))
+        index = next(
+            i for i, cell in enumerate(raw.to_pylist()) if cell and cell.decode(errors="ignore").encode() != cell
+        )
         remedy = "" if isinstance(origin, Path) else origin.remedy("no text", ())
         raise DataError(
             f"{origin}: {row_name(origin, index)}, {place}: the cell is not UTF-8 text{remedy and '; '}{remedy}"
         ) from None
-
-
-def _is_utf8(cell: bytes | None) -> bool:
-    try:
-        (cell or b"").decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _unknown(origin: Origin, place: str, kind: pa.DataType) -> DataError:

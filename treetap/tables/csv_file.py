@@ -193,7 +193,8 @@ class CsvFile(FileSource):
         try:
             yield
         except UnicodeError:
-            raise DataError(f"{self}: {what} {self._encoding} text; {self._other_encoding}") from None
+            encoding = self.detected.dialect.encoding.upper()
+            raise DataError(f"{self}: {what} {encoding} text; {self._other_encoding}") from None
         except (pa.ArrowException, OSError) as failure:
             raise self._unreadable(failure) from None
 
@@ -252,10 +253,6 @@ class CsvFile(FileSource):
         if self.given.encoding is not None and name in next(plain._rows(), (0, []))[1]:
             return "leave encoding out, without which its header has that name"
         return ""
-
-    @property
-    def _encoding(self) -> str:
-        return self.detected.dialect.encoding.upper()
 
     @property
     def _other_encoding(self) -> str:

@@ -68,17 +68,21 @@ def learnable(labels: Labels, table: Table, column: str, objective: str) -> Labe
     Raises:
         DataError: all are the same, or there are too many classes.
     """
-    where, count = label_column(table, column), len(labels.classes)
-    if objective in REGRESSIONS:
-        if np.ptp(labels.values) == 0:
-            raise DataError(f"{where}: every record has the same target; there is nothing to learn")
-        return labels
-    if count < 2:
-        raise DataError(f"{where}: holds one class only; there is nothing to learn")
-    if objective in BINARY and count != 2:
-        raise DataError(f"{where}: holds {count} classes; {objective} needs two (multi:softprob takes more)")
-    if count > most_categories(len(labels.values)):
-        raise DataError(f"{where}: holds {count} different values; a class label has few, or use reg:squarederror")
+    numbers, count = objective in REGRESSIONS, len(labels.classes)
+    rules = (
+        (numbers and np.ptp(labels.values) == 0, "every record has the same target; there is nothing to learn"),
+        (not numbers and count < 2, "holds one class only; there is nothing to learn"),
+        (
+            objective in BINARY and count != 2,
+            f"holds {count} classes; {objective} needs two (multi:softprob takes more)",
+        ),
+        (
+            not numbers and count > most_categories(len(labels.values)),
+            f"holds {count} different values; a class label has few, or use reg:squarederror",
+        ),
+    )
+    if fault := next((fault for wrong, fault in rules if wrong), ""):
+        raise DataError(f"{label_column(table, column)}: {fault}")
     return labels
 
 

@@ -134,32 +134,6 @@ def loss_changes(left: Ints, parent: Ints, scale: float, params: GainParams, wit
     return np.where(allowed, change, -np.inf)
 
 
-def choose(changes: Sequence[Floats], params: BoostingParams) -> tuple[int, Ints] | None:
-    """The best split of one node, or None for a leaf.
-
-    `changes` holds each party's loss changes (candidates,), parties in tie order. Returns the lowest party that has the
-    best loss change exactly, and all its candidates that have it, ascending: their owner takes its lowest.
-    """
-    best = largest(changes)
-    if best is None or not (best[2] > LEAST_LOSS_CHANGE and best[2] >= params.gamma):
-        return None
-    return best[:2]
-
-
-def may_split(sums: Ints, params: BoostingParams, scale: float = 1.0) -> Bools:
-    """True where nodes with sums (..., 2K+1) could have an allowed split with a loss change above 0: (...).
-
-    False only where no candidate can pass: fewer than two records; in a tree of one output H < 2·min_child_weight (both
-    sides need it); in a multi-output tree no output with H_k ≥ min_child_weight (every gain is then 0).
-    """
-    outputs = (sums.shape[-1] - 1) // 2
-    _, H, count = open_sums(sums, scale)
-    least = params.min_child_weight
-    heavy = H[..., 0] >= 2 * least if outputs == 1 else (least <= H).any(axis=-1)
-    possible: Bools = (count >= 2) & heavy
-    return possible
-
-
 def node_weights(sums: Ints, scale: float, params: GainParams, within: Within | None = None) -> Floats:
     """w_k, 0 where H_k ≤ 0 or H_k < min_child_weight: sums (..., 2K+1) → (..., K)."""
     G, H, _ = open_sums(sums, scale)
@@ -179,15 +153,6 @@ def category_order(sums: Ints, scale: float, params: BoostingParams) -> Ints:
     XGBoost orders by these weights too, so that a category with H < min_child_weight has weight 0.
     """
     return np.argsort(node_weights(sums, scale, params)[:, 0], kind="stable")
-
-
-def cover(sums: Ints, scale: float = 1.0) -> Floats:
-    """XGBoost's cover: Σ_k H_k of the sampled records, sums (..., 2K+1) → (...)."""
-    _, H, _ = open_sums(sums, scale)
-    total = np.zeros(H.shape[:-1])
-    for k in range(H.shape[-1]):
-        total = total + H[..., k]
-    return total
 
 
 @dataclass(frozen=True)
@@ -220,24 +185,37 @@ class BoostingCriterion:
         return loss_changes(left, parent, self.scale, self.params)
 
     def choose(self, gains: Sequence[Floats]) -> tuple[int, Ints] | None:
-        """The winning party and all its tied candidates, ascending, of each party's gains (candidates,); or a leaf."""
-        return choose(gains, self.params)
+        """The best split of one node, of each party's gains (candidates,), parties in tie order; or None for a leaf.
+
+        The lowest party that has the best gain exactly, and all its candidates that have it, ascending: their owner
+        takes its lowest.
+        """
+        best = largest(gains)
+        if best is None or not (best[2] > LEAST_LOSS_CHANGE and best[2] >= self.params.gamma):
+            return None
+        return best[:2]
 
     def shown(self, gain: float) -> float:
         """A gain in the units in which it is reported: a loss change as it is."""
         return gain
 
     def may_split(self, sums: Ints) -> bool:
-        """True if a node with these sums (S,) could have an allowed split."""
-        return bool(may_split(sums, self.params, self.scale))
+        """True if a node with these sums (2K+1,) could have an allowed split with a loss change above 0.
+
+        False only where no candidate can pass: fewer than two records; in a tree of one output H < 2·min_child_weight
+        (both sides need it); in a multi-output tree no output with H_k ≥ min_child_weight (every gain is then 0).
+        """
+        _, H, count = open_sums(sums, self.scale)
+        least = self.params.min_child_weight
+        return bool(count >= 2 and (H[0] >= 2 * least if len(H) == 1 else (least <= H).any()))
 
     def leaf(self, sums: Ints) -> Floats:
         """The value of a leaf with these sums (S,): (outputs,)."""
         return leaf_weights(sums, self.scale, self.params)
 
     def cover(self, sums: Ints) -> float:
-        """The weight of a node's sampled records."""
-        return float(cover(sums, self.scale))
+        """XGBoost's cover: Σ_k H_k of the sampled records, added in the order of k."""
+        return float(np.cumsum(open_sums(sums, self.scale)[1])[-1])
 
 
 @dataclass

@@ -64,11 +64,6 @@ class Shape(NamedTuple):
         return 2 * self.n_bins if self.kind is Kind.ONE_HOT and self.has_missing else self.n_bins
 
     @property
-    def single(self) -> bool:
-        """True if the sums are of single bins, and not left sums of candidates."""
-        return self.kind is Kind.PARTITIONS
-
-    @property
     def products(self) -> int:
         """The most products of ciphertexts that turn a node's bins into these sums.
 
@@ -92,14 +87,6 @@ class Candidate:
     bin: int
     missing_left: bool
     right: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Group:
-    """Places `first`, …, `first + size − 1` of a party's sums in a node: those over the categories of one column."""
-
-    first: int
-    size: int
 
 
 @dataclass(frozen=True)
@@ -144,8 +131,9 @@ class CandidateList:
         self.cell = np.concatenate([[0], np.cumsum([shape.n_bins + 1 for shape in self.shapes], dtype=np.int64)])
         kinds = np.array([shape.kind.value for shape in self.shapes], dtype=np.int64)[self.feature]
         self.one_hot, self.grouped = kinds == Kind.ONE_HOT.value, kinds == Kind.PARTITIONS.value
+        # the places, among a party's sums in a node, of those over the categories of each partitioned column
         self.groups = tuple(
-            Group(int(first), shape.n_bins)
+            range(int(first), int(first) + shape.n_bins)
             for first, shape in zip(self.first, self.shapes, strict=False)
             if shape.kind is Kind.PARTITIONS
         )
@@ -164,7 +152,7 @@ class CandidateList:
         """The candidate of a place, or a partition of one of the `groups`."""
         if not isinstance(place, Partition):
             return self.at(place)
-        feature = int(self.feature[self.groups[place.group].first])
+        feature = int(self.feature[self.groups[place.group].start])
         return Candidate(feature, place.right[0], place.missing_left, place.right)
 
     def goes_left(self, codes: Array, candidate: Candidate) -> Bools:
@@ -196,12 +184,12 @@ class NodeCandidates:
         self,
         sums: Ints,
         total: Ints,
-        groups: Sequence[Group],
+        groups: Sequence[range],
         rule: PartitionRule | None,
         width: int,
         marks: Ints | None = None,
     ) -> None:
-        """`sums` (places, S); `total` (S,) the node's own sums; `groups` in the order of their places.
+        """`sums` (places, S); `total` (S,) the node's own sums; `groups`: as of a `CandidateList`.
 
         `width`: the slots, of S, by which the rule orders categories. `marks` (places,): those of the party's
         constraints, see `treetap.trees.boosting_criterion`; None: it has none.
@@ -216,17 +204,16 @@ class NodeCandidates:
             if rule is None:
                 raise ValueError("categories are partitioned by no rule of this criterion")
             order_of, most = rule
-            behind = group.first + group.size
-            of_each = sums[group.first : behind]
+            of_each = sums[group.start : group.stop]
             order = order_of(of_each[:, :width])
             self._orders.append(order)
-            count = min(most, group.size) - 1
+            count = min(most, len(group)) - 1
             self._counts.append(count)
             running = np.cumsum(of_each[order], axis=0)
-            lefts += [sums[at : group.first], total - running[:count], running[-1] - running[::-1][1 : count + 1]]
+            lefts += [sums[at : group.start], total - running[:count], running[-1] - running[::-1][1 : count + 1]]
             # a place below 0 is that of a partition: −1 − the number of its group
-            places += [np.arange(at, group.first), np.full(2 * count, -1 - number)]
-            at = behind
+            places += [np.arange(at, group.start), np.full(2 * count, -1 - number)]
+            at = group.stop
         self.lefts = np.concatenate([*lefts, sums[at:]])
         self._places = np.concatenate([*places, np.arange(at, len(sums))])
         self._sums, self._count = len(sums), len(self.lefts)

@@ -33,10 +33,10 @@ from treetap.trees.forest_rounds import ForestRounds
 from treetap.trees.grower import CentralTrees, Entry, grown
 from treetap.trees.growing_tree import GrowingTree, with_zeros
 from treetap.trees.loss import check_sums, loss_for
-from treetap.trees.noised_sums import NoisedParty
-from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.noised_sums import Criterion, NoisedParty
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.tree_bins import Bins, NodeBins
-from treetap.trees.withholding import NOTHING, Withholding
+from treetap.trees.withholding import NOTHING, InformationLimit, Withholding
 
 Tables = Sequence[tuple[str, BinnedTable]]
 Labels = Array
@@ -111,20 +111,13 @@ def train(
         index, outputs = rounds.trees, rounds.outputs(rounds.trees)
         values, scale, sampled = rounds.derivatives(index)
         values, limit = withholding.counted(values, y, classes, sampled)
-        # Parties are in tie order: the first is the label holder, whose columns such a tree has alone.
-        alone = withholding.grows_alone(index)
         bins = [
             (name, bins_of(table, params.columns(index, name, len(table.features)), least.get(name, 0)))
             for name, table in tables
             if params.takes_part(index, name)
         ]
-        criterion = BoostingCriterion(scale, params)
-        subtract = all(own.additive for _, own in bins)
-        values = with_zeros(values, total)
-        tree = GrowingTree(values, criterion, params.expansion, subtract=subtract, limit=limit, alone=alone)
-        for place, (name, _) in enumerate([] if alone else bins):
-            if noised is not None and name in noised:
-                tree.expect_noise(place, noised[name].noise, partial(noised[name].drawn, index))
+        alone, values = withholding.grows_alone(index), with_zeros(values, total)
+        tree = _begun(values, BoostingCriterion(scale, params), params, bins, index, limit, noised or {}, alone=alone)
         finished, added = grown(tree, bins[:1] if alone else bins, splits, index, outputs)
         rounds.add(finished, added)
         trees.append(finished)
@@ -143,6 +136,30 @@ def train(
         best_round=rounds.best_round,
     )
     return CentralModel(ensemble, params, splits, tuple(divisible), tuple(history))
+
+
+def _begun(
+    values: Ints,
+    criterion: Criterion,
+    params: TreeParams,
+    bins: Sequence[tuple[str, Bins]],
+    index: int,
+    limit: InformationLimit | None,
+    noised: Mapping[str, NoisedParty],
+    *,
+    alone: bool,
+) -> GrowingTree:
+    """A tree before its first split. `alone`: parties are in tie order, and the first one, the label holder, grows it.
+
+    With bins per node those of siblings differ, so that neither's sums follow from the parent's.
+    """
+    subtract = all(own.additive for _, own in bins)
+    tree = GrowingTree(values, criterion, params.expansion, subtract=subtract, limit=limit, alone=alone)
+    for place, (name, _) in enumerate([] if alone else bins):
+        if name in noised:
+            noise, drawn = noised[name]
+            tree.expect_noise(place, noise, partial(drawn, index))
+    return tree
 
 
 def _start(model: CentralModel, tables: Tables) -> Start:
@@ -243,24 +260,19 @@ def train_forest(
         drawn = params.drawn(index, len(y))
         values = np.concatenate([summed.values, np.ones((len(y), 1), dtype=np.int64)], axis=1) * drawn[:, None]
         bins: list[tuple[str, Bins]] = []
-        per_node = params.bins_per_node
         for (name, block), (_, table) in zip(blocks, tables, strict=True):
             if not params.takes_part(index, name):
                 continue
             kept = params.columns(index, name, block.shape[1])
-            fresh = NodeBins(block, kept, with_zeros(drawn, total), params.max_bin, len(y)) if per_node else None
-            bins.append((name, fresh or bins_of(table, kept, least.get(name, 0))))
+            if params.bins_per_node:
+                bins.append((name, NodeBins(block, kept, with_zeros(drawn, total), params.max_bin, len(y))))
+            else:
+                bins.append((name, bins_of(table, kept, least.get(name, 0))))
         # Gini's own slots are the class counts that ID-LMID needs; a variance has to carry them beside its own.
         outputs, counts = tuple(range(params.outputs(classes))), params.criterion == "gini"
         values, limit = withholding.counted(values, y, classes, drawn > 0, has_counts=counts)
-        alone = withholding.grows_alone(index)
-        # With bins per node those of siblings differ, so that neither's sums follow from the parent's.
-        subtract = not per_node and all(own.additive for _, own in bins)
-        values = with_zeros(values, total)
-        tree = GrowingTree(values, criterion, params.expansion, subtract=subtract, limit=limit, alone=alone)
-        for place, (name, _) in enumerate([] if alone else bins):
-            if noised is not None and name in noised:
-                tree.expect_noise(place, noised[name].noise, partial(noised[name].drawn, index))
+        alone, values = withholding.grows_alone(index), with_zeros(values, total)
+        tree = _begun(values, criterion, params, bins, index, limit, noised or {}, alone=alone)
         finished, added = grown(tree, bins[:1] if alone else bins, splits, index, outputs)
         if rounds is not None:
             rounds.add(finished, added)

@@ -64,8 +64,10 @@ def evaluate(
     head: Json = {"version": VERSION, "objective": objective, "records": len(labels)}
     if objective in REGRESSIONS:
         values, truth = predicted.reshape(-1), np.asarray(labels, dtype=np.float64)
-        measures |= {"mae": mae(values, truth), "r2": r2(values, truth)}
-        return {**head, "measures": metrics.finite(measures), "residuals": residual_quantiles(values, truth)}
+        measures |= {"mae": float(np.mean(np.abs(values - truth))), "r2": r2(values, truth)}
+        quantiles = zip(QUANTILES, np.quantile(truth - values, QUANTILES), strict=True)
+        residuals = [{"share": share, "value": float(value)} for share, value in quantiles]
+        return {**head, "measures": metrics.finite(measures), "residuals": residuals}
     truth = np.asarray(labels).astype(np.int64)
     chances = predicted if predicted.ndim == 2 else np.stack([1.0 - predicted, predicted], axis=1)
     # a probability of exactly one half is of the first class, as `metrics.evaluate` counts it
@@ -201,18 +203,7 @@ def calibration_bins(chance: Array, positive: Array) -> list[Json]:
     ]
 
 
-def mae(predicted: Floats, targets: Floats) -> float:
-    """Mean of the absolute differences."""
-    return float(np.mean(np.abs(predicted - targets)))
-
-
 def r2(predicted: Floats, targets: Floats) -> float:
     """Coefficient of determination: 1 less the squared error over that of the mean target; NaN if targets are equal."""
     spread = float(((targets - targets.mean()) ** 2).sum())
     return float("nan") if spread == 0 else 1.0 - float(((targets - predicted) ** 2).sum()) / spread
-
-
-def residual_quantiles(predicted: Floats, targets: Floats) -> list[dict[str, float]]:
-    """Quantiles of target less prediction, numpy's by linear interpolation, at `QUANTILES`."""
-    quantiles = np.quantile(targets - predicted, QUANTILES)
-    return [{"share": share, "value": float(value)} for share, value in zip(QUANTILES, quantiles, strict=True)]

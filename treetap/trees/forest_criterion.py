@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -78,10 +79,8 @@ class ForestCriterion:
     targets: Targets
     params: ForestParams
 
-    @property
-    def partitions(self) -> None:
-        """No column of a forest is one of categories."""
-        return None
+    #: The rule by which categories are partitioned: none.
+    partitions: ClassVar[None] = None
 
     def ranges(self, slots: int) -> tuple[Ints, Ints]:
         """0..1 of a class, ± the largest of a number."""

@@ -19,7 +19,7 @@ import numpy as np
 from treetap.arrays import Bools, Floats, Ints, Rows
 from treetap.errors import Malformed
 from treetap.trees.boosting_criterion import BoostingCriterion, Monotone
-from treetap.trees.candidates import Group, NodeCandidates, Partition
+from treetap.trees.candidates import NodeCandidates, Partition
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree
 from treetap.trees.expansion import ExpansionRules, Expansions
 from treetap.trees.noised_sums import Criterion, Drawn, SumNoise, fair_gains
@@ -125,7 +125,7 @@ class GrowingTree:
         self._compared = set(self.frontier)
         self.made: dict[int, Made] = {}
         self.choices: dict[int, Choice] = {}
-        self._groups: Sequence[Sequence[Group]] = ()
+        self._groups: Sequence[Sequence[range]] = ()
         self._expansions = Expansions(rules)
         self._best: dict[int, Choice] = {}  # of nodes that wait to be split
         self._candidates: dict[int, list[Ints]] = {}  # of these, and of those being built
@@ -211,7 +211,7 @@ class GrowingTree:
             node = self.asked[int(np.flatnonzero(impossible.any(axis=1))[0])]
             raise Malformed(f"sums of node {node} are such that no records of it can have them")
 
-    def take_candidates(self, by_party: Sequence[Ints], groups: Sequence[Sequence[Group]]) -> None:
+    def take_candidates(self, by_party: Sequence[Ints], groups: Sequence[Sequence[range]]) -> None:
         """Left sums of the nodes in `build`, one (len(build), candidates, S) array per party; siblings follow.
 
         `groups`: each party's places of sums over the categories of a column, which are to be partitioned.

@@ -135,8 +135,6 @@ class LeafEntries:
     def constants(self) -> Ints:
         """Values of the constant entries (entries, outputs)."""
         sums = np.zeros((len(self.constant), self._outputs), dtype=np.int64)
-        if not len(self.constant):
-            return sums
         for tree, entries, weights in zip(self._trees, self._hops[0], self._weights, strict=True):
             for entry, weight in zip(entries.tolist(), weights, strict=True):
                 if self._fixed[entry]:

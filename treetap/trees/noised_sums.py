@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 
@@ -71,18 +70,14 @@ class SumNoise:
         return np.concatenate([drawn, drawn.sum(axis=1, keepdims=True)], axis=1) if self.counted else drawn
 
 
-class NoisedParty(NamedTuple):
-    """A party's noise in a training by all columns at hand: `drawn` by tree and node."""
-
-    noise: SumNoise
-    drawn: Callable[[int, int], Ints]
+#: A party's noise in a training by all columns at hand, and what is drawn of it by tree and node.
+NoisedParty = tuple[SumNoise, Callable[[int, int], Ints]]
 
 
 def fair_gains(gains: Floats, left: Ints, parent: Ints, criterion: Criterion, noise: SumNoise) -> Floats:
     """Gains (nodes, candidates) of noised sums, left (nodes, candidates, S), as they are compared with exact ones."""
     if isinstance(criterion, ForestCriterion):
         return fair_decreases(gains, left, parent, criterion, noise)
-    assert isinstance(criterion, BoostingCriterion)
     return fair_changes(gains, left, parent, criterion, noise)
 
 

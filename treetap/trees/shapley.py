@@ -240,7 +240,7 @@ class AttributionEntries:
         self._ensemble, self._party, self._feature_of, self.score_bits = ensemble, party, feature_of, score_bits
         self._trees, self._chain, self._outputs = ensemble.used_trees, tuple(chain), len(ensemble.base_margin)
         own = {feature_of[split.handle] for tree in self._trees for split in tree.splits if split.owner == party}
-        self.players = (*map(_own, sorted(own)), *self._chain)
+        self.players = (*(f"own:{feature}" for feature in sorted(own)), *self._chain)
         fixed = {0: False}
         numbers: list[dict[object, int]] = [{} for _ in range(len(self._chain) + 1)]
         self._terms = [list(self._terms_of(tree, numbers, fixed)) for tree in self._trees]
@@ -341,7 +341,7 @@ class AttributionEntries:
         return AttributedHop(tree.index, tree.outputs, *of_entries, numbers)
 
     def _player(self, split: Split) -> str:
-        return _own(self._feature_of[split.handle]) if split.owner == self._party else split.owner
+        return f"own:{self._feature_of[split.handle]}" if split.owner == self._party else split.owner
 
     def _values(self, entries: Ints, goes_left: GoesLeft, n: int) -> Ints:
         """Values of some entries (n, entries, players · outputs). They are rounded once, entry by entry."""
@@ -368,11 +368,6 @@ class AttributionEntries:
             return candidate_leaves(tree, n, lambda s: goes_left(s.handle) if self._player(s) == player else None)
 
         return {player: under(player) for player in {self._player(s) for s in tree.splits if s.owner == self._party}}
-
-
-def _own(feature: str) -> str:
-    """A player that is a feature of the label holder; no party is called so, because names have no colon."""
-    return f"own:{feature}"
 
 
 def _value_bits(trees: Iterable[Tree], fraction_bits: int) -> float:

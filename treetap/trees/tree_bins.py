@@ -97,6 +97,7 @@ class NodeBins:
 
     additive = False
     min_cell_records = 0
+    marks = None
 
     def __init__(self, values: Array, kept: Ints, drawn: Ints, max_bin: int, training: int | None = None) -> None:
         self.kept = kept
@@ -104,11 +105,6 @@ class NodeBins:
         self._drawn, self._max_bin = drawn, max_bin
         self._cuts: dict[int, list[Floats]] = {}
         self.candidates = CandidateList(widest(self._values[:training], max_bin))
-
-    @property
-    def marks(self) -> None:
-        """Constraints are of trees with the bins of the job."""
-        return None
 
     def see(self, node: int, rows: Ints) -> None:
         """Fix the bins of a node, whose records are `rows`."""

@@ -133,4 +133,4 @@ def test_gradients_are_those_of_the_mean(
 )
 def test_an_objective_survives_its_manifest(each: Objective) -> None:
     """JSON and back, to the last bit."""
-    assert Objective.from_dict(json.loads(json.dumps(each.to_dict()))) == each
+    assert Objective(**json.loads(json.dumps(each.to_dict()))) == each

@@ -28,7 +28,6 @@ def test_rho_gives_epsilon_back(epsilon: float, delta: float) -> None:
     privacy = LeafWeightPrivacy(epsilon, delta, 1.0, 7, 7)
     assert privacy.rho + 2 * math.sqrt(privacy.rho * -math.log(delta)) == pytest.approx(epsilon, rel=1e-9)
     assert 7 / (2 * privacy.sigma**2) == pytest.approx(privacy.rho, rel=1e-12)
-    assert privacy.rho_per_release == pytest.approx(privacy.rho / 7)
 
 
 def test_the_statement_has_every_figure_and_its_limits() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from treetap.trees import boosting_criterion
+from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.loss import UNIT
 from treetap.trees.params import BoostingParams
 
@@ -59,11 +60,11 @@ def test_lambda_zero_divides_by_the_hessian() -> None:
 def test_choice_prefers_the_lowest_tied_party_and_names_all_its_ties() -> None:
     """Exact ties go to the lowest party, which is told every tied candidate of its own."""
     changes = [np.array([1.0, 2.0]), np.array([3.0, 0.5, 3.0]), np.array([3.0])]
-    found = boosting_criterion.choose(changes, BoostingParams())
+    found = BoostingCriterion(1.0, BoostingParams()).choose(changes)
     assert found is not None
     assert found[0] == 1
     assert found[1].tolist() == [0, 2]
-    above = boosting_criterion.choose([*changes, np.array([np.nextafter(3.0, 4.0)])], BoostingParams())
+    above = BoostingCriterion(1.0, BoostingParams()).choose([*changes, np.array([np.nextafter(3.0, 4.0)])])
     assert above is not None
     assert above[0] == 3
 
@@ -74,10 +75,9 @@ def test_choice_prefers_the_lowest_tied_party_and_names_all_its_ties() -> None:
 )
 def test_choice_needs_a_loss_change(best: float, gamma: float, splits: bool) -> None:
     """More than 1e-6 and at least gamma, or the node is a leaf."""
-    found = boosting_criterion.choose([np.zeros(0), np.array([best, -np.inf])], BoostingParams(gamma=gamma))
-    assert (found is not None) == splits
-    for none in ([np.zeros(0), np.zeros(0)], []):
-        assert boosting_criterion.choose(none, BoostingParams(gamma=gamma)) is None
+    criterion = BoostingCriterion(1.0, BoostingParams(gamma=gamma))
+    assert (criterion.choose([np.zeros(0), np.array([best, -np.inf])]) is not None) == splits
+    assert criterion.choose([np.zeros(0), np.zeros(0)]) is criterion.choose([]) is None
 
 
 def test_leaf_weights_by_hand() -> None:
@@ -102,7 +102,7 @@ def test_may_split_is_never_wrong_when_it_says_no() -> None:
             values = np.hstack([g, h, np.ones((n, 1), dtype=np.int64)])
             left = np.cumsum(values, axis=0)
             changes = boosting_criterion.loss_changes(left[None], values.sum(axis=0)[None], 1.0, params)
-            if not boosting_criterion.may_split(values.sum(axis=0), params):
+            if not BoostingCriterion(1.0, params).may_split(values.sum(axis=0)):
                 denied += 1
                 assert (changes <= 0).all()
     assert denied > 100
@@ -111,18 +111,12 @@ def test_may_split_is_never_wrong_when_it_says_no() -> None:
 @pytest.mark.parametrize("least", [0.0, 1.0])
 def test_a_node_of_one_record_may_not_be_split(least: float) -> None:
     """However heavy it is, in both tree forms; two records may be, if they are heavy enough."""
-    params = BoostingParams(min_child_weight=least)
-    assert boosting_criterion.may_split(np.stack([sums(3, 9, 1), sums(3, 9, 2), sums(0, 0, 0)]), params).tolist() == [
-        False,
-        True,
-        False,
-    ]
-    assert boosting_criterion.may_split(np.stack([sums(3, 1, 9, 9, 1), sums(3, 1, 9, 9, 2)]), params).tolist() == [
-        False,
-        True,
-    ]
+    may_split = BoostingCriterion(1.0, BoostingParams(min_child_weight=least)).may_split
+    assert list(map(may_split, [sums(3, 9, 1), sums(3, 9, 2), sums(0, 0, 0)])) == [False, True, False]
+    assert list(map(may_split, [sums(3, 1, 9, 9, 1), sums(3, 1, 9, 9, 2)])) == [False, True]
 
 
 def test_cover_sums_the_outputs() -> None:
     """Cover is Σ H over all outputs."""
-    assert boosting_criterion.cover(np.stack([sums(1, 1, 2, 3, 4), sums(0, 0, 0.25, 0, 1)])).tolist() == [5.0, 0.25]
+    cover = BoostingCriterion(1.0, BoostingParams()).cover
+    assert list(map(cover, [sums(1, 1, 2, 3, 4), sums(0, 0, 0.25, 0, 1)])) == [5.0, 0.25]

@@ -22,7 +22,6 @@ from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.candidates import (
     Candidate,
     CandidateList,
-    Group,
     NodeCandidates,
     Partition,
 )
@@ -301,7 +300,7 @@ def test_partitions_keep_their_place_among_other_candidates() -> None:
     sums = np.array([[1], [10], [20], [40], [5]])
     total = np.array([75])
     rule = (lambda of_each: np.argsort(-of_each[:, 0], kind="stable"), 64)
-    found = NodeCandidates(sums, total, [Group(1, 3)], rule, 1)
+    found = NodeCandidates(sums, total, [range(1, 4)], rule, 1)
     assert found.lefts[:, 0].tolist() == [1, 35, 15, 10, 30, 5]
     assert [found.place(k) for k in range(6)] == [
         0,
@@ -312,7 +311,7 @@ def test_partitions_keep_their_place_among_other_candidates() -> None:
         4,
     ]
     with pytest.raises(ValueError, match="by no rule"):
-        NodeCandidates(sums, total, [Group(1, 3)], None, 1)
+        NodeCandidates(sums, total, [range(1, 4)], None, 1)
 
 
 def test_importances_count_splits_of_categories() -> None:

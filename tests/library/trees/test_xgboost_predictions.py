@@ -21,8 +21,9 @@ from tests.library.trees.boosters import as_input, boosted, stored_trees, told_a
 from tests.library.trees.tables import Parties, drawn_weights, encoded, labels_for, signal, table
 from tests.oracle import oracle_predict
 from treetap.errors import ConfigError, DataError
-from treetap.trees import boosting_criterion, metrics, sampling
+from treetap.trees import metrics, sampling
 from treetap.trees.binning import bin_table
+from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.centralised import train
 from treetap.trees.ensemble import importance
 from treetap.trees.loss import UNIT, loss_for
@@ -188,8 +189,8 @@ def test_softmax_hessian_is_twice_p_one_minus_p() -> None:
     np.testing.assert_allclose(root_covers("multi:softprob", y, 1, num_class=3, base_score=0.5) / 300, 4 / 9, rtol=1e-5)
     joint = root_covers("multi:softprob", y, 1, num_class=3, base_score=0.5, multi_strategy="multi_output_tree")
     assert joint / 300 == pytest.approx([4 / 3])
-    ours = boosting_criterion.cover(np.array([0, 0, 0, 4 * UNIT // 9, 4 * UNIT // 9, 4 * UNIT // 9, 1]))
-    assert float(ours) == pytest.approx(4 / 3)
+    ours = BoostingCriterion(1.0, BoostingParams()).cover(np.array([0, 0, 0, *3 * [4 * UNIT // 9], 1]))
+    assert ours == pytest.approx(4 / 3)
 
 
 def test_colsample_rounds_down_but_keeps_one() -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.library.trees.boosters import stored_trees
 from treetap.trees import boosting_criterion
 from treetap.trees.binning import bin_table
+from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.candidates import CandidateList
 from treetap.trees.centralised import train
 from treetap.trees.loss import UNIT
@@ -65,7 +66,7 @@ def our_stump(x: Any, g: Any, h: Any, **options: Any) -> dict[str, Any] | None:
     parent = values.sum(axis=0)
     left = left_sums(bins.codes, candidates, values, [np.arange(len(X))])
     changes = boosting_criterion.loss_changes(left, parent[None], scale, params)
-    decision = boosting_criterion.choose([changes[0]], params)
+    decision = BoostingCriterion(scale, params).choose([changes[0]])
     if decision is None:
         return None
     k = int(decision[1][0])
@@ -132,7 +133,7 @@ def test_loss_change_must_exceed_one_millionth(change: float, splits: bool, join
     derivatives = np.tile([[-g], [g]], (1, outputs)) if joint else [-g, g]
     found = xgb_stump([0, 1], derivatives, np.ones((2, 2)) if joint else [1, 1], reg_lambda=0.0)
     assert (found is not None) == splits
-    assert (boosting_criterion.choose([np.array([change])], BoostingParams()) is not None) == splits
+    assert (BoostingCriterion(1.0, BoostingParams()).choose([np.array([change])]) is not None) == splits
 
 
 @pytest.mark.parametrize(("least", "splits"), [(2.0, True), (2.001, False)])
@@ -150,8 +151,9 @@ def test_min_child_weight_mutes_outputs_of_multi_output_trees() -> None:
     assert split["change"] == pytest.approx(8 / 3)
     lopsided = agreed(FOUR, g, np.ones((4, 2)), min_child_weight=2.5)
     assert (lopsided["weights"][0] == 0.0).all()
-    assert boosting_criterion.may_split(np.array([0, 0, 3 * UNIT, 3 * UNIT, 4]), BoostingParams(min_child_weight=2.5))
-    assert not boosting_criterion.may_split(np.array([0, 3 * UNIT, 4]), BoostingParams(min_child_weight=2.5))
+    criterion = BoostingCriterion(1.0, BoostingParams(min_child_weight=2.5))
+    assert criterion.may_split(np.array([0, 0, 3 * UNIT, 3 * UNIT, 4]))
+    assert not criterion.may_split(np.array([0, 3 * UNIT, 4]))
 
 
 @pytest.mark.parametrize(("least", "weight"), [(4.0, 0.4), (5.0, 0.0)])
