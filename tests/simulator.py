@@ -479,7 +479,8 @@ class Operated(Jobs):
     """A coordinator's jobs as operators submit them: with a name, and a nonce of the submission."""
 
     def submit(self, request: Request, operator: str = "") -> str:
-        return super().submit(request if request.submission else named(request), operator)
+        asked = request if request.submission else named(request)  # type: ignore[type-var] # one of the three
+        return super().submit(asked, operator)
 
 
 class SimDialer:

@@ -67,8 +67,6 @@ class SumNoiseMeasured(OfBudget):
     no_one_run: ClassVar[str] = "all nodes of a job are one canary's, so that one run has no second canary"
     carried_out: ClassVar[tuple[str, ...]] = (
         "treetap.party.boosting.ciphers",
-        "treetap.party.boosting.ciphers",
-        "treetap.party.forest.ciphers",
         "treetap.party.forest.ciphers",
         "treetap.party.growth.column_noise",
         "treetap.party.growth.feature_party",

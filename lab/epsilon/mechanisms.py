@@ -220,6 +220,8 @@ class _Leaves:
         """Settle the last level of a tree; `told`: takes the weights of its leaves, in their order."""
 
         async def send_each(kind: str, bodies: Any, round: int, stage: int) -> None:
+            if not bodies:  # sums for feature parties, of which there is none
+                return
             assert ([*bodies], kind, round, stage) == ([_LABEL_HOLDER], "leaf_weights", t, level)
             (parts,) = bodies.values()
             told.extend(number for part in parts for leaf in part.leaves for number in leaf.weight)
