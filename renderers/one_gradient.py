@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import numpy as np
-import numpy.typing as npt
 import random
 import warnings
 from collections.abc import Iterator
-from gmpy2 import mpz, next_prime
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gmpy2 import mpz, next_prime
+
 from renderers.rendering import ROOT, with_tables
 from treetap.additive.paillier.public_key import Packer
 from treetap.additive.paillier.secret_key import SecretKey
@@ -27,8 +30,6 @@ from treetap.trees.loss import Logistic, Quantised
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots
 from treetap.wire.v2 import exchange_pb2
-from typing import Any
-
 
 CUSTOMERS = ("C67811", "C34679", "C37376", "C74046", "C15397", "C51178", "C59295", "C13862")
 COLUMN = "late_bills"

@@ -8,8 +8,11 @@ sums leave, and sums no record twice at a level of a tree.
 from __future__ import annotations
 
 import math
-import numpy as np
 from collections.abc import Collection, Mapping, Sequence
+from typing import NoReturn, Protocol
+
+import numpy as np
+
 from treetap.arrays import Ints
 from treetap.errors import ConfigError, Malformed, OutOfOrder, PlaintextOverflow, Refused
 from treetap.models.line_file import Line
@@ -21,7 +24,7 @@ from treetap.party.growth.feature_party import OwnTree
 from treetap.party.growth.rule import Part, Rule
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.setup.labelled_table import LabelledTable
-from treetap.privacy.column_privacy import ColumnPrivacy, Draws, MOST_SUMS, drawn_sums
+from treetap.privacy.column_privacy import MOST_SUMS, ColumnPrivacy, Draws, drawn_sums
 from treetap.privacy.discrete_gaussian import LARGEST_VARIANCE, discrete_gaussians
 from treetap.protocols.exclusions import Feature, between
 from treetap.protocols.growth import TreeSizes
@@ -32,8 +35,6 @@ from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import TreeParams
 from treetap.trees.slots import Slots, width_for
 from treetap.wire.v2 import setup_pb2
-from typing import NoReturn, Protocol
-
 
 #: The note of a job in which the party's sums have no noise.
 NO_NOISE = "none"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+
 from treetap.arrays import Ints
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
@@ -16,10 +17,10 @@ from treetap.party.growth.messages import leaf_paths, take_children
 from treetap.party.growth.offered_candidates import OfferedCandidates, OpenSums, RecordedSums
 from treetap.party.growth.rule import Summed
 from treetap.party.growth.split_table import TreeColumns
-from treetap.party.growth.stored_trees import LabelState, SCORES, keep_round
+from treetap.party.growth.stored_trees import SCORES, LabelState, keep_round
 from treetap.party.growth.withheld import ShownSpaces
 from treetap.party.runtime.context import StepContext, required
-from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, Next, Outcome, SAME, THIS_ROUND, step
+from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.trees.ensemble import Tree
@@ -30,7 +31,6 @@ from treetap.trees.noised_sums import Criterion
 from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import left_sums_of
 from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2
-
 
 OWN_WON = "it won a node itself"
 OTHERS_WON = "other parties won all nodes that split"

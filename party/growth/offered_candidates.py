@@ -11,12 +11,14 @@ They are the input of attacks on the feature parties' columns, and are recorded 
 
 from __future__ import annotations
 
-import numpy as np
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import numpy as np
 from google.protobuf.message import Message
-from itertools import accumulate, pairwise, pairwise
+
 from treetap.arrays import Ints
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
@@ -31,7 +33,6 @@ from treetap.protocols.growth import TreeSizes
 from treetap.trees.candidates import MARKS
 from treetap.trees.growing_tree import Choice, GrowingTree
 from treetap.wire.v2 import exchange_pb2, growth_pb2, transcript_pb2
-
 
 #: Most numbers in one record of the transcript, of 8 bytes each.
 NUMBERS_PER_RECORD = 65_536

@@ -6,15 +6,18 @@ in the typed messages of the protocols, and is stored through `JobStore` field b
 
 from __future__ import annotations
 
-import numpy as np
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NoReturn
+
+import numpy as np
+
 from treetap.arrays import Floats, Rows
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import BinnedTable, Codes
-from treetap.trees.candidates import Candidate, MIRRORED, Partition
+from treetap.trees.candidates import MIRRORED, Candidate, Partition
 from treetap.trees.cell_merging import MergedBins, bins_of
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import with_zeros
@@ -22,7 +25,6 @@ from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left
 from treetap.wire.records import chunks_of
 from treetap.wire.v2 import transcript_pb2
-from typing import NoReturn
 
 
 class SplitTable:
