@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, Protocol, get_args
 
 from treetap.removed import removed
-
-if TYPE_CHECKING:
-    from treetap.wire.v2 import setup_pb2
 
 #: Randomisations by the owner of a key; the first is the default.
 Obfuscation = Literal["short-exponent", "half-length", "standard"]
@@ -29,6 +26,13 @@ PROOF_ROUNDS = 128
 LATTICE_PLAIN_BITS, LATTICE_BINS = 3072, 255
 
 
+class Chosen(Protocol):
+    """A message that names a key: JobSpec."""
+
+    scheme: str
+    key_bits: int
+
+
 @dataclass(frozen=True)
 class KeyKind:
     """Scheme and length of a key, before there is one.
@@ -42,7 +46,7 @@ class KeyKind:
     bits: int
 
     @classmethod
-    def of(cls, spec: setup_pb2.JobSpec) -> KeyKind:
+    def of(cls, spec: Chosen) -> KeyKind:
         """The key that a job names; one of before there was a choice names no scheme: Paillier's."""
         return cls(spec.scheme or PAILLIER, spec.key_bits)
 
