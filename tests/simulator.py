@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import io
-import pyarrow as pa
-import pyarrow.parquet as pq
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from tests.virtual_time import AT_END, Deadlock, run
 from treetap.coordinator.jobs import Jobs
 from treetap.coordinator.runtime.journal import Journal
@@ -34,8 +37,6 @@ from treetap.wire.frame import name_of
 from treetap.wire.ports import Address
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
 from treetap.workers.engines import Engine, InProcessEngine, InWorkers
-from typing import Any, Literal, NamedTuple, TypeVar
-
 
 __all__ = ["COORDINATOR", "LIFE", "Deadlock", "Faults", "Federation", "Message", "run"]
 

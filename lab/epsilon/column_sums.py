@@ -9,7 +9,6 @@ time.
 from __future__ import annotations
 
 import logging
-import numpy as np
 import random
 import warnings
 from collections import Counter
@@ -17,12 +16,17 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
 from pydantic import Field, model_validator
+
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.arrays import Array, Floats, Ints, Words
 from treetap.errors import Malformed
 from treetap.lab.epsilon.games import MOST_NUMBERS, Neighbours, OfBudget, finish, in_memory
-from treetap.lattice.histogram_parameters import HistogramParameters, MODULUS_BITS
+from treetap.lattice.histogram_parameters import MODULUS_BITS, HistogramParameters
 from treetap.lattice.histogram_scheme import Opener, added, kernels, parameters_of, radices
 from treetap.lattice.histogram_sets import HistogramSets
 from treetap.native.histogram_arrays import HALF_BITS
@@ -35,7 +39,7 @@ from treetap.party.growth.split_table import SplitTable
 from treetap.party.policy import Policy
 from treetap.party.setup.steps import make_key
 from treetap.privacy.discrete_gaussian import discrete_gaussians
-from treetap.protocols.key_options import BREAKABLE_BITS, KeyKind, LATTICE, PAILLIER
+from treetap.protocols.key_options import BREAKABLE_BITS, LATTICE, PAILLIER, KeyKind
 from treetap.trees.binning import bin_table, encode
 from treetap.trees.candidates import Shape
 from treetap.trees.ensemble import ROOT
@@ -44,9 +48,6 @@ from treetap.trees.slots import Slots
 from treetap.trees.tree_bins import left_sums
 from treetap.wire.v2 import exchange_pb2, setup_pb2
 from treetap.workers.engines import Engine, InProcessEngine
-from types import SimpleNamespace
-from typing import Annotated, Any, ClassVar, Literal
-
 
 _LABEL_HOLDER, _PARTY = "label holder", "feature party"
 #: Records of a job, one of them the canary: more than a tree has levels. Columns of the party, classes of a forest,

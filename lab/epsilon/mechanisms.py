@@ -6,19 +6,23 @@ A mechanism is a table [[measure]] and a class with its name in `Mechanism`; see
 from __future__ import annotations
 
 import math
-import numpy as np
 import random
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
 from pydantic import Discriminator, Field, Tag, model_validator
+
 from treetap.arrays import Floats, Ints
 from treetap.attacks.epsilon import gaussian_epsilon
 from treetap.commands.options import needs
 from treetap.lab.epsilon.column_sums import SumNoiseMeasured
 from treetap.lab.epsilon.games import MOST_NUMBERS, MOST_PLAYS, Measured, Neighbours, OfBudget, finish, in_memory, signs
 from treetap.models.line_file import Line, LineFile
-from treetap.neural.defences import DELTA, DpSgd, LEAST, MOST, epsilon
+from treetap.neural.defences import DELTA, LEAST, MOST, DpSgd, epsilon
 from treetap.neural.draws import Draws
 from treetap.party.pivodl.growing_tree import Division, GrowingTree
 from treetap.party.pivodl.leaf_weights import NoiseLedger, Settlement
@@ -33,9 +37,6 @@ from treetap.tables.record_ids import Ids
 from treetap.trees.loss import UNIT
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import RoleDraws
-from types import SimpleNamespace
-from typing import Annotated, Any, ClassVar, Literal
-
 
 #: Most records of which priors have leaves of one record: the table in which the canary of a game lies.
 _FEW = 7
