@@ -31,7 +31,7 @@ from treetap.tables.label_columns import named_type, typed
 from treetap.tables.reading import Table, read_table
 from treetap.tables.record_ids import Ids, Unlike, check_values
 from treetap.trees import ensemble
-from treetap.trees.ensemble import Ensemble, Split, Tree, route
+from treetap.trees.ensemble import Ensemble, Split, Tree, route, used_of
 from treetap.trees.paths import RowsLeft, reached_values
 from treetap.trees.shapley import Attributions, attributions
 from treetap.wire.v2 import jobs_pb2
@@ -86,26 +86,32 @@ def importance(models: Mapping[str, Path]) -> list[Importance]:
     Raises:
         DataError: a shard is of a newer format, or differs from the published one.
     """
-    manifests = {party: read_manifest(folder) for party, folder in models.items()}
-    if any(WEIGHTS in manifest["files"] for manifest in manifests.values()):
+    if any(WEIGHTS in read_manifest(folder)["files"] for folder in models.values()):
         return []
-    if not any(manifest["role"] == "label_holder" for manifest in manifests.values()):  # no party keeps gains
+    read = {party: read_model(folder) for party, folder in models.items()}
+    holders = [model for model in read.values() if model[0]["role"] == "label_holder"]
+    if not holders:  # no party keeps gains
         counted = Counter(
-            (party, manifests[party]["columns"][split["feature"]])
-            for party, folder in models.items()
-            for line in read_model(folder)[1]
+            (party, manifest["columns"][split["feature"]])
+            for party, (manifest, lines) in read.items()
+            for line in lines
             for split in line["splits"]
         )
         return [
             Importance(party=party, feature=name, weight=weight, gain=None, cover=None)
             for (party, name), weight in counted.most_common()
         ]
-    model = open_shards(models)
-
-    def feature(split: Split) -> tuple[str, str]:
-        return split.owner, manifests[split.owner]["columns"][model.meaning(split).feature]
-
-    totals = ensemble.importance(model.trained.used_trees, feature)
+    manifest, shard = holders[0]
+    # a split is named by its owner and a handle; its feature stands in the owner's shard alone
+    feature = {
+        (party, split["handle"]): own["columns"][split["feature"]]
+        for party, (own, lines) in read.items()
+        for line in lines
+        for split in (line["own"] if "own" in line else line["splits"])
+    }
+    trees = tuple(Tree.from_dict(line["tree"]) for line in shard)
+    used = used_of(trees, manifest["best_round"], manifest["trees_per_round"])
+    totals = ensemble.importance(used, lambda split: (split.owner, feature[split.owner, split.handle]))
     return [
         Importance(party=party, feature=name, weight=total.weight, gain=total.gain, cover=total.cover)
         for (party, name), total in sorted(totals.items(), key=lambda item: -item[1].total_gain)
