@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from treetap.arrays import Bools, Floats, Ints
-from treetap.attacks.audit_file import ScoredPrediction
+from treetap.attacks.files import ScoredPrediction
 from treetap.attacks.predictions.decoding import MaskedTree, decode_paths, invert, possible_leaves
 from treetap.attacks.published.schema import DecodedPaths, DecodingSettings, InvertedWeights
 from treetap.attacks.view.kept_messages import located

@@ -13,18 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.attacks import audit
-from treetap.attacks.audit_file import (
-    FILE,
-    AuditedParty,
-    AuditFile,
-    LabelTable,
-    Victim,
-    audited_runs,
-    known_attacks,
-    read,
-)
+from treetap.attacks.audit_file import FILE, AuditFile, audited_runs, known_attacks, read
 from treetap.attacks.case import ByTree
 from treetap.attacks.document import parse
+from treetap.attacks.files import AuditedParty, LabelTable, Victim
 from treetap.attacks.report.verdict import to_do
 from treetap.attacks.verdict import Verdict
 from treetap.commands.jobs import progress_view
