@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from treetap.arrays import Bools, Ints
-from treetap.attacks.audit_file import AuditedParty, AuditFile
+from treetap.attacks.audit_file import AuditFile
+from treetap.attacks.files import AuditedParty
 from treetap.attacks.id2graph.attack import Outcome
 from treetap.attacks.id2graph.clustering import left_out
 from treetap.attacks.id2graph.schema import AttackResult, KnownLabelFigures, KnownSettings, Settings, usual_discount

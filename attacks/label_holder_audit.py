@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from treetap.attacks.audit_file import AuditedParty, AuditFile, Victim
+from treetap.attacks.audit_file import AuditFile
+from treetap.attacks.files import AuditedParty, Victim
 from treetap.attacks.networks.schema import FeatureSettings, VictimFigures
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.sums.attack import SumsEvidence

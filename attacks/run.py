@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap import terminal
-from treetap.attacks.audit_file import SETTINGS, AuditedParty, AuditFile, LabelTable, ScoredPrediction
+from treetap.attacks.audit_file import SETTINGS, AuditFile
 from treetap.attacks.case import Case, by_known_labels, held, on_network, on_scores, shared_labels
+from treetap.attacks.files import AuditedParty, LabelTable, ScoredPrediction
 from treetap.attacks.id2graph.attack import Outcome
 from treetap.attacks.predictions.evidence import read_scores
 from treetap.attacks.published.schema import DecodingSettings

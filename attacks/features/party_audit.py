@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from treetap.attacks.audit_file import Victim
 from treetap.attacks.features.evidence import FeatureEvidence, RealBottom
 from treetap.attacks.features.findings import findings
 from treetap.attacks.features.guesses import Attacker
+from treetap.attacks.files import Victim
 from treetap.attacks.networks.evidence import published_bottom
 from treetap.attacks.networks.schema import FeatureSettings, VictimFigures
 from treetap.attacks.view.own_table import read_numbers

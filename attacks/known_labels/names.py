@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from treetap.arrays import Bools, Floats, Ints
-from treetap.attacks.audit_file import LabelTable
+from treetap.attacks.files import LabelTable
 from treetap.attacks.schema import DrawingSettings
 from treetap.attacks.scores import UNKNOWN
 from treetap.attacks.verdict import MOST_FREQUENT, Compared, FirstNamed, drawn_error, paired_error, unbalanced

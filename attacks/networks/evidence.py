@@ -17,7 +17,7 @@ from scipy.sparse import csr_matrix
 from torch import nn
 
 from treetap.arrays import Bools, Ints
-from treetap.attacks.audit_file import AuditedParty, LabelTable
+from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.known_labels.evidence import Rows, standardised
 from treetap.attacks.known_labels.names import KnownLabels, Named, compared, labels_at_hand, named_by, numbered
 from treetap.attacks.known_labels.naming import regressed

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from tests.oracle import OracleSplit, OracleTree
 from tests.simulator import Federation, finished, run
 from tests.worlds import Tables, World, spec
-from treetap.attacks.audit_file import AuditedParty, AuditFile, LabelTable
+from treetap.attacks.audit_file import AuditFile
+from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.view.known_trees import Ints, TreeView
 from treetap.attacks.view.view import View
 from treetap.trees.params import BoostingParams, TreeParams

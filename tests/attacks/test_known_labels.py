@@ -22,8 +22,9 @@ from tests.attacks.worlds import evidence as evidence_of
 from tests.commands.command import refused, treetap
 from tests.worlds import World, world
 from treetap.attacks.audit import audit
-from treetap.attacks.audit_file import AuditFile, LabelTable
+from treetap.attacks.audit_file import AuditFile
 from treetap.attacks.document import Document, parse
+from treetap.attacks.files import LabelTable
 from treetap.attacks.id2graph.schema import KnownLabelResult, KnownSettings
 from treetap.attacks.known_labels.evidence import Rows, SignatureEvidence, of_others
 from treetap.attacks.known_labels.names import macro_auc, precision_first

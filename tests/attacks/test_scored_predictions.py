@@ -21,8 +21,9 @@ from tests.simulator import Federation
 from tests.simulator import run as finished
 from tests.worlds import PARTIES, World, spec, world
 from treetap.attacks.audit import audit
-from treetap.attacks.audit_file import AuditedParty, AuditFile, ScoredPrediction
+from treetap.attacks.audit_file import AuditFile
 from treetap.attacks.document import parse
+from treetap.attacks.files import AuditedParty, ScoredPrediction
 from treetap.attacks.limits import exceeded
 from treetap.attacks.predictions import evidence as scored
 from treetap.attacks.predictions.decoding import decode_paths, invert

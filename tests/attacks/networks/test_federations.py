@@ -23,8 +23,9 @@ from tests.simulator import Federation, finished, run
 from tests.splitnn.jobs import EMITS, PARAMS
 from tests.worlds import PARTIES, World, spec, world
 from treetap.attacks.audit import audit
-from treetap.attacks.audit_file import AuditedParty, AuditFile, LabelTable
+from treetap.attacks.audit_file import AuditFile
 from treetap.attacks.document import Document
+from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.limits import exceeded
 from treetap.attacks.networks.evidence import load_own_network
 from treetap.attacks.networks.schema import NetworkFigures

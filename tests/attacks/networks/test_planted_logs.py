@@ -29,8 +29,9 @@ from tests.attacks.networks.planted import (
 from tests.attacks.present import present
 from tests.commands.command import refused, treetap
 from treetap.attacks.audit import audit
-from treetap.attacks.audit_file import AuditedParty, AuditFile, LabelTable
+from treetap.attacks.audit_file import AuditFile
 from treetap.attacks.document import Document, parse
+from treetap.attacks.files import AuditedParty, LabelTable
 from treetap.attacks.networks.schema import NetworkFigures
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.report import html
