@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+
 from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.files import ScoredPrediction
 from treetap.attacks.predictions.decoding import MaskedTree, decode_paths, invert, possible_leaves
@@ -25,14 +28,12 @@ from treetap.protocols.registry import prediction_name
 from treetap.tables.config import TableConfig
 from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_table
-from treetap.trees.ensemble import Ensemble, ROOT, Split
+from treetap.trees.ensemble import ROOT, Ensemble, Split
 from treetap.trees.leaf_entries import LeafEntries
 from treetap.trees.paths import candidate_leaves, output_bits
 from treetap.wire.frame import content_of
 from treetap.wire.records import unpack_bits
 from treetap.wire.v2 import prediction_pb2
-from typing import Any
-
 
 Place = tuple[int, int]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-import numpy as np
 import os
-import pyarrow as pa
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
 from treetap.attacks import audit
-from treetap.attacks.audit_file import AuditFile, FILE, audited_runs, known_attacks, read
+from treetap.attacks.audit_file import FILE, AuditFile, audited_runs, known_attacks, read
 from treetap.attacks.case import ByTree
 from treetap.attacks.document import parse
 from treetap.attacks.files import AuditedParty, LabelTable, Victim
@@ -30,8 +33,6 @@ from treetap.pages.page import drawn
 from treetap.pages.section import Section
 from treetap.protocols.registry import training
 from treetap.trees import sampling
-from typing import Any
-
 
 REPORT, DOCUMENT = "audit.html", "audit.json"
 #: Entries of an attack on columns that are pictures.
