@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.commands.command import refused, treetap, treetap_here, write
+from tests.commands.command import treetap, treetap_here, write
 from treetap.party.defences.noisy_labels import NoisyLabels
 from treetap.party.defences.settings import LabelDp
 from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
@@ -83,11 +83,3 @@ def test_releases_by_labels_as_they_are_are_listed(tmp_path: Path, capsys: Any) 
     ]
     assert treetap_here("labels", "--config", str(config)) == 0
     assert "new released auc, logloss by 240 labels as they are, of table loans" in capsys.readouterr().out
-
-
-def test_a_damaged_ledger_is_bad_input(tmp_path: Path) -> None:
-    """The file is named."""
-    config = configuration(tmp_path)
-    ledger = tmp_path / "state" / "ledger.jsonl"
-    ledger.write_bytes(ledger.read_bytes().replace(b'"epsilon":1.0', b'"epsilon":0.1'))
-    assert refused(treetap("labels", "--config", config)).startswith(f"{ledger}: line 1 is damaged")

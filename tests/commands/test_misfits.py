@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from tests.certificates import role_of
-from tests.commands.command import Outcome, end, refused, start, treetap, write
+from tests.commands.command import Outcome, end, files_in, refused, start, treetap, write
 from tests.system.federations import settings
+from tests.system.namespaces import tls_of
 from tests.worlds import PARTIES, world
 from treetap import version
 from treetap.commands.certs import authority
@@ -58,16 +59,10 @@ def certs(tmp_path: Path) -> Path:
     return folder
 
 
-def _tls(files: TlsFiles) -> dict[str, str]:
-    return {"ca": str(files.ca), "certificate": str(files.certificate), "key": str(files.key)}
-
-
-def _own(certs: Path, name: str) -> TlsFiles:
-    return TlsFiles(certs / "ca.crt", certs / f"{name}.crt", certs / f"{name}.key")
-
-
 def _bank(folder: Path, certs: Path, **changes: Any) -> Path:
-    return write(folder / "bank.toml", {"name": "bank", "state": "state", "tls": _tls(_own(certs, "bank"))} | changes)
+    return write(
+        folder / "bank.toml", {"name": "bank", "state": "state", "tls": tls_of(files_in(certs, "bank"))} | changes
+    )
 
 
 def _soon(call: Callable[[], Outcome]) -> str:
@@ -89,7 +84,7 @@ def _train(federation: LocalFederation, name: str) -> Outcome:
 def _in_place(federation: LocalFederation, folder: Path, tls: TlsFiles, name: str, *command: str) -> Iterator[None]:
     """Somebody called `name` serves at feature-c's address."""
     content = {"name": name, "listen": federation.addresses[FEATURE_C], "state": "state", "workers": 1}
-    config = write(folder / "intruder.toml", {**content, "tls": _tls(tls)})
+    config = write(folder / "intruder.toml", {**content, "tls": tls_of(tls)})
     words = ["party", "--config", str(config)]
     process = subprocess.Popen([sys.executable, *command, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
@@ -126,7 +121,7 @@ def of_another_authority(federation: LocalFederation, tmp_path: Path) -> Iterato
 @pytest.fixture
 def of_another_version(federation: LocalFederation, tmp_path: Path) -> Iterator[str]:
     """feature-c of a release that speaks another version of the protocol."""
-    files = _own(federation.folder / "certs", FEATURE_C)
+    files = files_in(federation.folder / "certs", FEATURE_C)
     yield from (
         f"coordinator speaks version '{version.PROTOCOL_VERSION}' of the protocol, feature-c speaks version '99'"
         for _ in _in_place(federation, tmp_path, files, FEATURE_C, "-c", OTHER_VERSION)
@@ -159,12 +154,12 @@ def test_a_coordinator_that_does_not_fit(federation: LocalFederation, tmp_path: 
     create_authority(tmp_path / "own")
     foreign = issue(tmp_path / "own", "operator", Role.OPERATOR)
     address = federation.addresses["coordinator"]
-    file = write(tmp_path / "operator.toml", {"coordinator": address, "tls": _tls(foreign)})
+    file = write(tmp_path / "operator.toml", {"coordinator": address, "tls": tls_of(foreign)})
     message = _soon(lambda: end(start("status", folder=tmp_path)))
     assert "is not signed by the authority trusted here" in message
     assert fingerprint(read_certificates(foreign.ca)[0]) in message
-    own = _own(federation.folder / "certs", "operator")
-    write(file, {"coordinator": address, "coordinator_name": "chief", "tls": _tls(own)})
+    own = files_in(federation.folder / "certs", "operator")
+    write(file, {"coordinator": address, "coordinator_name": "chief", "tls": tls_of(own)})
     assert "that of 'coordinator', not of 'chief'" in _soon(lambda: treetap("status", folder=tmp_path))
 
 
@@ -183,12 +178,12 @@ def test_an_operator_of_another_version(federation: LocalFederation) -> None:
 
 def test_certificates_at_the_start(tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A certificate of another name, and one that an hour's error of the clock puts into the future, are told."""
-    wrong = _bank(tmp_path, certs, tls=_tls(_own(certs, "coordinator")))
+    wrong = _bank(tmp_path, certs, tls=tls_of(files_in(certs, "coordinator")))
     message = _soon(lambda: treetap("party", "--config", wrong))
     assert "the certificate is that of 'coordinator', not of 'bank'; correct the name" in message
     monkeypatch.setattr(authority, "BACKDATED", timedelta(hours=-1))
     ahead = issue(tmp_path, "bank", Role.PARTY, ca_folder=certs)
-    message = _soon(lambda: treetap("party", "--config", _bank(tmp_path, certs, tls=_tls(ahead))))
+    message = _soon(lambda: treetap("party", "--config", _bank(tmp_path, certs, tls=tls_of(ahead))))
     assert "is not valid before" in message
     assert "check this host's clock" in message
 
@@ -226,7 +221,7 @@ def test_folders_that_are_not_mounted(changes: dict[str, Any], expected: str, tm
 
 def test_two_parties_of_one_name(tmp_path: Path, certs: Path) -> None:
     """A name that stands twice, and a party of the coordinator's own name, end the coordinator at its start."""
-    common = {"state": "state", "tls": _tls(_own(certs, "coordinator"))}
+    common = {"state": "state", "tls": tls_of(files_in(certs, "coordinator"))}
     file = write(tmp_path / "coordinator.toml", {**common, "parties": {"bank": "127.0.0.1:1"}})
     file.write_text(f'{file.read_text()}\n[parties]\nbank = "127.0.0.1:2"\n')
     message = _soon(lambda: treetap("coordinator", "--config", file))
@@ -244,7 +239,7 @@ def test_a_port_for_metrics_that_is_taken(kind: str, tmp_path: Path, certs: Path
         if kind == "party":
             file = _bank(tmp_path, certs, metrics=metrics, workers=1)
         else:
-            content = {"state": "state", "tls": _tls(_own(certs, "coordinator")), "parties": {"bank": "h:1"}}
+            content = {"state": "state", "tls": tls_of(files_in(certs, "coordinator")), "parties": {"bank": "h:1"}}
             file = write(tmp_path / "coordinator.toml", {**content, "metrics": metrics})
         expected = f"metrics = '{metrics}': cannot listen there: Address already in use; choose a free port"
         assert expected in _soon(lambda: treetap(kind, "--config", file))
@@ -253,21 +248,3 @@ def test_a_port_for_metrics_that_is_taken(kind: str, tmp_path: Path, certs: Path
     lines = [json.loads(line) for line in outcome.err.splitlines()]
     assert lines[-1]["level"] == "critical"
     assert expected in lines[-1]["message"]
-
-
-def test_a_format_that_is_none(tmp_path: Path, certs: Path) -> None:
-    """Formats are text and json."""
-    outcome = treetap("party", "--config", _bank(tmp_path, certs), "--log-format", "xml")
-    assert "--log-format xml: must be one of text, json" in refused(outcome)
-
-
-@pytest.mark.second_tier
-def test_mended_and_resumed(federation: LocalFederation, tmp_path: Path) -> None:
-    """Once the right feature-c is back, the job that a stranger in its place interrupted finishes."""
-    files = issue(tmp_path, "somebody", Role.PARTY, ca_folder=federation.folder / "certs")
-    for _ in _in_place(federation, tmp_path, files, "somebody", "-m", "treetap"):
-        assert "that of 'somebody'" in _soon(lambda: _train(federation, "mended"))
-    federation.restart(FEATURE_C)
-    outcome = treetap("resume", "mended", "--json", folder=federation.folder)
-    assert (outcome.status, json.loads(outcome.out)["state"]) == (0, "finished")
-    federation.kill(FEATURE_C)

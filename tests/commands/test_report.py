@@ -153,7 +153,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]
 
 @pytest.mark.second_tier
 def test_test_metrics_are_of_each_rows_own_prediction(run: tuple[Path, dict[str, Any]]) -> None:
-    """AUC and accuracy, counted here from the prediction file and the table, joined by id."""
+    """AUC and accuracy, counted here from the prediction file and the table, joined by id.
+
+    Another data seed samples other rows and columns in training too: the model's seed is the sum of both.
+    """
     folder, report = run
     with (folder / "people.csv").open() as file:
         label = {row["who"]: row["y"] == "1" for row in csv.DictReader(file)}
@@ -170,12 +173,6 @@ def test_test_metrics_are_of_each_rows_own_prediction(run: tuple[Path, dict[str,
         sum((score > 0.5) == label[who] for who, score in zip(ids, scores, strict=True)) / 24
     )
     assert abs(_auc(scores, [label[who] for who in held_out]) - expected) > 0.05  # had the order been the file's
-
-
-@pytest.mark.second_tier
-def test_the_seed_of_a_run_is_added_to_that_of_the_job(run: tuple[Path, dict[str, Any]]) -> None:
-    """Another data seed samples other rows and columns in training too: the model's seed is the sum of both."""
-    _, report = run
     assert report["seed"] == 3
     manifest = json.loads((Path(report["model"]["clinic"]) / "manifest.json").read_text())
     assert manifest["params"]["seed"] == 3 + 4

@@ -16,8 +16,9 @@ import pytest
 import typer
 
 from tests.certificates import role_of
-from tests.commands.command import Outcome, end, refused, start, treetap, treetap_here, write
+from tests.commands.command import Outcome, end, files_in, refused, start, treetap, treetap_here, write
 from tests.documents import blocks
+from tests.system.namespaces import tls_of
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.cli import app
 from treetap.commands.jobs.client import OperatorConfig
@@ -58,16 +59,17 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _tls(certs: Path, name: str) -> dict[str, str]:
-    return {"ca": str(certs / "ca.crt"), "certificate": str(certs / f"{name}.crt"), "key": str(certs / f"{name}.key")}
-
-
 def _party(certs: Path, **changes: Any) -> dict[str, Any]:
-    return {"name": "bank", "state": "state", "workers": 1, "tls": _tls(certs, "bank"), **changes}
+    return {"name": "bank", "state": "state", "workers": 1, "tls": tls_of(files_in(certs, "bank")), **changes}
 
 
 def _coordinator(certs: Path, **changes: Any) -> dict[str, Any]:
-    return {"state": "state", "tls": _tls(certs, "coordinator"), "parties": {"bank": "127.0.0.1:1"}, **changes}
+    return {
+        "state": "state",
+        "tls": tls_of(files_in(certs, "coordinator")),
+        "parties": {"bank": "127.0.0.1:1"},
+        **changes,
+    }
 
 
 def _job(**changes: Any) -> dict[str, Any]:
@@ -154,6 +156,7 @@ _NO_NAME = ": a name has lower-case letters, digits and inner hyphens, at most 6
         (["predict", "model", "--operator", "absent.toml"], _NOT_THERE),
         (["train", "absent.toml", "--check", "--detach"], "--check, --detach: "),
         (["party", "--config", "party.toml", "--log-level", "loud"], "--log-level loud: must be one of debug, info"),
+        (["party", "--config", "party.toml", "--log-format", "xml"], "--log-format xml: must be one of text, json"),
         (["transcript", "000001.tap"], "000001.tap: byte 0: not a treetap transcript"),
         # no coordinator listens at the address of operator.toml
         (["status", "../evil"], f"'../evil' cannot be a job{_NO_NAME}"),
@@ -175,7 +178,7 @@ _NO_NAME = ": a name has lower-case letters, digits and inner hyphens, at most 6
 )
 def test_what_cannot_be_is_refused(words: list[str], says: str, tmp_path: Path, certs: Path) -> None:
     """Status 2 and a message that names the file, the option or the name; nothing is written."""
-    write(tmp_path / "operator.toml", {"coordinator": "127.0.0.1:1", "tls": _tls(certs, "operator")})
+    write(tmp_path / "operator.toml", {"coordinator": "127.0.0.1:1", "tls": tls_of(files_in(certs, "operator"))})
     write(tmp_path / "party.toml", _party(certs))
     (tmp_path / "000001.tap").write_text("something else")
     before = sorted([*certs.iterdir(), *tmp_path.iterdir()])
