@@ -21,7 +21,6 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.certificates import role_of
 from tests.commands.command import Outcome, files_in, refused, treetap, write
 from tests.system.federations import settings
 from tests.system.namespaces import tls_of
@@ -55,16 +54,6 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     with LocalFederation(folder, settings(folder, {"train": world(20, (1, 1, 1))})) as running:
         running.write_operator_file()
         yield running
-
-
-@pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority with certificates for a party, two others, a coordinator and an operator."""
-    folder = tmp_path_factory.mktemp("certs")
-    create_authority(folder)
-    for name in ("bank", "telco", "coordinator", "operator"):
-        issue(folder, name, role_of(name))
-    return folder
 
 
 def _doctor(file: Path, status: int) -> list[dict[str, Any]]:

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from tests.certificates import role_of
 from tests.commands.command import Outcome, end, files_in, refused, start, treetap, write
 from tests.system.federations import settings
 from tests.system.namespaces import tls_of
@@ -47,16 +46,6 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
         running.write_operator_file()
         running.kill(FEATURE_C)
         yield running
-
-
-@pytest.fixture
-def certs(tmp_path: Path) -> Path:
-    """An authority with certificates for a party and a coordinator."""
-    folder = tmp_path / "certs"
-    create_authority(folder)
-    for name in ("bank", "coordinator"):
-        issue(folder, name, role_of(name))
-    return folder
 
 
 def _bank(folder: Path, certs: Path, **changes: Any) -> Path:
@@ -231,20 +220,12 @@ def test_two_parties_of_one_name(tmp_path: Path, certs: Path) -> None:
     assert "parties: 'coordinator' is the coordinator's own name; give the party another" in message
 
 
-@pytest.mark.parametrize("kind", ["party", "coordinator"])
-def test_a_port_for_metrics_that_is_taken(kind: str, tmp_path: Path, certs: Path) -> None:
-    """The line names the key and the remedy; with --log-format json it is a JSON object like all others."""
+def test_a_port_for_metrics_that_is_taken(tmp_path: Path, certs: Path) -> None:
+    """With --log-format json the line that names key and remedy is a JSON object like all others."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        metrics = f"127.0.0.1:{taken.getsockname()[1]}"
-        if kind == "party":
-            file = _bank(tmp_path, certs, metrics=metrics, workers=1)
-        else:
-            content = {"state": "state", "tls": tls_of(files_in(certs, "coordinator")), "parties": {"bank": "h:1"}}
-            file = write(tmp_path / "coordinator.toml", {**content, "metrics": metrics})
-        expected = f"metrics = '{metrics}': cannot listen there: Address already in use; choose a free port"
-        assert expected in _soon(lambda: treetap(kind, "--config", file))
-        outcome = treetap(kind, "--config", file, "--log-format", "json")
+        file = _bank(tmp_path, certs, metrics=f"127.0.0.1:{taken.getsockname()[1]}", workers=1)
+        outcome = treetap("party", "--config", file, "--log-format", "json")
     assert outcome.status == 2
-    lines = [json.loads(line) for line in outcome.err.splitlines()]
-    assert lines[-1]["level"] == "critical"
-    assert expected in lines[-1]["message"]
+    said = [json.loads(line) for line in outcome.err.splitlines()][-1]
+    assert said["level"] == "critical"
+    assert "cannot listen there: Address already in use; choose a free port" in said["message"]

@@ -15,11 +15,9 @@ from typing import Any
 import pytest
 import typer
 
-from tests.certificates import role_of
 from tests.commands.command import Outcome, end, files_in, refused, start, treetap, treetap_here, write
 from tests.documents import blocks
 from tests.system.namespaces import tls_of
-from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.cli import app
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
@@ -47,16 +45,6 @@ KINDS: dict[str, Any] = {
     "operator.toml": OperatorConfig,
     "job.toml": JobFile,
 }
-
-
-@pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority with certificates for a party, a coordinator and an operator."""
-    folder = tmp_path_factory.mktemp("certs")
-    create_authority(folder)
-    for name in ("bank", "coordinator", "operator"):
-        issue(folder, name, role_of(name), hosts=["127.0.0.1"])
-    return folder
 
 
 def _party(certs: Path, **changes: Any) -> dict[str, Any]:
@@ -223,16 +211,23 @@ def test_every_fault_of_a_file(
     assert [field for field in fields if field not in message] == []
 
 
-@pytest.mark.parametrize(("kind", "key"), [("party", "listen"), ("coordinator", "listen"), ("party", "serve.listen")])
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        *((kind, key) for kind in ("party", "coordinator") for key in ("listen", "metrics")),
+        ("party", "serve.listen"),
+    ],
+)
 def test_a_port_in_use(kind: str, key: str, tmp_path: Path, certs: Path) -> None:
     """A second server on a port ends with 2 and key and address, instead of sharing it; its workers end too."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         make = _party if kind == "party" else _coordinator
-        lines = {"listen": address} if key == "listen" else {"serve": {"clients": ["app"], "listen": address}}
+        lines = {key: address} if "." not in key else {"serve": {"clients": ["app"], "listen": address}}
         file = write(tmp_path / "c.toml", make(certs, **lines))
         message = refused(treetap(kind, "--config", file, "--log-level", "error"))
-    assert message == f"{key} = '{address}': cannot listen there: Address already in use\n"
+    remedy = "; choose a free port of this host" if key == "metrics" else ""
+    assert message == f"{key} = '{address}': cannot listen there: Address already in use{remedy}\n"
 
 
 def test_an_address_that_is_not_here(tmp_path: Path, certs: Path) -> None:
