@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,51 +28,27 @@ def add(kinds: Any) -> None:
     kinds.add_parser("step-orders", help="every step at every moment of small jobs")
 
 
-def _fuzz(given: argparse.Namespace) -> dict[str, Any]:
-    from tests.campaign.fuzz_many import conduct
-
-    return conduct(given.count, given.workers, given.seed)
-
-
-def _certificates(_given: argparse.Namespace) -> dict[str, Any]:
-    from tests.campaign.certificate_matrix import conduct
-
-    with tempfile.TemporaryDirectory() as folder:
-        return conduct(Path(folder))
-
-
-def _raw_bytes(given: argparse.Namespace) -> dict[str, Any]:
-    from tests.campaign.raw_bytes import conduct
-
-    with tempfile.TemporaryDirectory() as folder:
-        return conduct(Path(folder), given.count, given.seed)
-
-
-def _http(given: argparse.Namespace) -> dict[str, Any]:
-    from tests.campaign.http_requests import conduct
-
-    with tempfile.TemporaryDirectory() as folder:
-        return conduct(Path(folder), given.count, given.seed)
-
-
-def _tables(given: argparse.Namespace) -> dict[str, Any]:
-    from tests.campaign.hostile_tables import conduct
-
-    return conduct(given.count, given.workers, given.seed)
-
-
-def _step_orders(_given: argparse.Namespace) -> dict[str, Any]:
-    from tests.campaign.step_orders import conduct
-
-    with tempfile.TemporaryDirectory() as folder:
-        return conduct(Path(folder))
-
-
-COMMANDS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
-    "fuzz": _fuzz,
-    "certificates": _certificates,
-    "raw-bytes": _raw_bytes,
-    "http": _http,
-    "tables": _tables,
-    "step-orders": _step_orders,
+#: Command → the module that carries it out.
+MODULES = {
+    "fuzz": "fuzz_many",
+    "certificates": "certificate_matrix",
+    "raw-bytes": "raw_bytes",
+    "http": "http_requests",
+    "tables": "hostile_tables",
+    "step-orders": "step_orders",
 }
+
+
+def _conducted(given: argparse.Namespace) -> dict[str, Any]:
+    """A command's figures; its module is imported only now, since it may need a library that is not there."""
+    module = import_module(f"tests.campaign.{MODULES[given.kind]}")
+    with tempfile.TemporaryDirectory() as folder:
+        found: dict[str, Any]
+        if given.kind in ("fuzz", "tables"):
+            found = module.conduct(given.count, given.workers, given.seed)
+        else:
+            found = module.conduct(Path(folder), *((given.count, given.seed) if "count" in given else ()))
+    return found
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = dict.fromkeys(MODULES, _conducted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests import forks, prepared
+from treetap import terminal
 from treetap.commands import cli
 from treetap.lab.local_federation import to_toml
+from treetap.wire.tls import TlsFiles
 
 #: Seconds that a command may take.
 ENOUGH_S = 120.0
@@ -114,3 +117,15 @@ def write(path: Path, content: Mapping[str, Any] | str) -> Path:
     """A TOML file."""
     path.write_text(content if isinstance(content, str) else to_toml(content), encoding="utf-8")
     return path
+
+
+def files_in(certs: Path, name: str) -> TlsFiles:
+    """The files of a process whose certificate lies beside its authority's."""
+    return TlsFiles(certs / "ca.crt", certs / f"{name}.crt", certs / f"{name}.key")
+
+
+def screen(monkeypatch: pytest.MonkeyPatch, name: str, width: int, **more: Any) -> io.StringIO:
+    """What standard output (`out`) or error (`err`) gets as a terminal of that width."""
+    text = io.StringIO()
+    monkeypatch.setattr(terminal, name, terminal.PlainConsole(file=text, width=width, **more))
+    return text

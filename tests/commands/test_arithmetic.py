@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,11 +10,10 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.commands.command import refused, treetap, write
+from tests.commands.command import refused, screen, treetap, write
 from tests.replay import HERE, JOB
 from tests.simulator import Federation
 from tests.worlds import PARTIES
-from treetap import terminal
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic, library
@@ -159,8 +157,7 @@ async def test_a_status_names_the_backend_of_each_party(monkeypatch, tmp_path):
     every = dict.fromkeys(sorted(PARTIES), arithmetic.in_use())
     assert progress_view.backends(finished) == every
     assert progress_view.status_dict(finished)["arithmetic"] == every
-    text = io.StringIO()
-    monkeypatch.setattr(terminal, "out", terminal.PlainConsole(file=text, width=160))
+    text = screen(monkeypatch, "out", 160)
     progress_view.print_statuses([finished, jobs_pb2.JobStatus(job="unknown", kind="train")])
     named = ", ".join(f"{party} {name}" for party, name in every.items())
     assert [line for line in text.getvalue().splitlines() if "arithmetic" in line] == [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.attacks.sums_documents import both_directions, figures
-from tests.commands.command import refused, treetap
+from tests.commands.command import refused, screen, treetap
 from tests.commands.experiment_documents import run
 from tests.needs import needs_library_of
 from treetap import terminal
@@ -65,9 +65,7 @@ def test_an_unknown_protocol() -> None:
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What a terminal of 80 columns gets."""
-    text = io.StringIO()
-    monkeypatch.setattr(terminal, "out", terminal.PlainConsole(file=text, width=80))
-    return text
+    return screen(monkeypatch, "out", 80)
 
 
 def _verdict(party: str, learned: str, of: str, word: str, **more: Any) -> Verdict:

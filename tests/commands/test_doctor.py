@@ -22,8 +22,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.certificates import certified
-from tests.commands.command import Outcome, refused, treetap, write
+from tests.commands.command import Outcome, files_in, refused, treetap, write
 from tests.system.federations import settings
+from tests.system.namespaces import tls_of
 from tests.worlds import PARTIES, world
 from treetap import version
 from treetap.commands.certs.authority import issue
@@ -56,22 +57,6 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
         yield running
 
 
-@pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority with certificates for a party, two others, a coordinator and an operator."""
-    folder = tmp_path_factory.mktemp("certs")
-    certified(folder, "bank", "telco", "coordinator", "operator")
-    return folder
-
-
-def _tls(certs: Path, name: str) -> dict[str, str]:
-    return {"ca": str(certs / "ca.crt"), "certificate": str(certs / f"{name}.crt"), "key": str(certs / f"{name}.key")}
-
-
-def _files(certs: Path, name: str) -> TlsFiles:
-    return TlsFiles(certs / "ca.crt", certs / f"{name}.crt", certs / f"{name}.key")
-
-
 def _doctor(file: Path, status: int) -> list[dict[str, Any]]:
     """The findings, once the command ended in time and with this status."""
     began = time.monotonic()
@@ -91,7 +76,8 @@ def _party(folder: Path, certs: Path, **changes: Any) -> Path:
     (folder / "table.csv").write_text("id,x\n1,2\n2,3\n")
     tables = {"train": {"path": "table.csv", **TABLE}}
     return write(
-        folder / "bank.toml", {"name": "bank", "state": "state", "tls": _tls(certs, "bank"), "tables": tables} | changes
+        folder / "bank.toml",
+        {"name": "bank", "state": "state", "tls": tls_of(files_in(certs, "bank")), "tables": tables} | changes,
     )
 
 
@@ -179,7 +165,7 @@ def serve(certs: Path) -> Iterator[Callable[[list[tuple[str, str]]], Address]]:
                     context.send_initial_metadata(told)
                     return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
 
-            ca, certificate, key = _files(certs, "telco").read()
+            ca, certificate, key = files_in(certs, "telco").read()
             server = grpc.server(futures.ThreadPoolExecutor(1))
             health_pb2_grpc.add_HealthServicer_to_server(Told(), server)
             credentials = grpc.ssl_server_credentials([(key, certificate)], ca, require_client_auth=True)
@@ -212,7 +198,7 @@ def test_clocks(
     skew: float, level: str, expected: str, serve: Callable[[list[tuple[str, str]]], Address], certs: Path
 ) -> None:
     """Half a minute is a warning, an hour a fault, and the line says which clock is ahead."""
-    clock = connections.check_server(serve(_told(skew)), _files(certs, "operator"))[-1]
+    clock = connections.check_server(serve(_told(skew)), files_in(certs, "operator"))[-1]
     assert clock.level == level
     assert abs(abs(skew) - float(clock.message.split()[3])) < 2
     assert expected in clock.message
@@ -220,7 +206,7 @@ def test_clocks(
 
 def test_versions(serve: Callable[[list[tuple[str, str]]], Address], certs: Path) -> None:
     """Another protocol version, and none, is a fault; another release of the same protocol a warning."""
-    us = _files(certs, "operator")
+    us = files_in(certs, "operator")
     assert _version(serve(_told(protocol="99")), us) == (
         "fault",
         f"speaks version '99' of the protocol, we speak '{version.PROTOCOL_VERSION}'; "
@@ -390,7 +376,7 @@ def test_two_parties_at_one_address(tmp_path: Path, certs: Path) -> None:
     """One process has one name: the coordinator's file is suspected."""
     content = {
         "state": "state",
-        "tls": _tls(certs, "coordinator"),
+        "tls": tls_of(files_in(certs, "coordinator")),
         "parties": {"bank": "127.0.0.1:1", "telco": "127.0.0.1:1"},
     }
     warnings = _of(_doctor(write(tmp_path / "coordinator.toml", content), 2), "warning")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import random
@@ -17,7 +16,7 @@ from tests.attacks.frontiers import frontier as by_hand
 from tests.attacks.frontiers import point as at
 from tests.commands.command import refused, treetap
 from treetap.attacks.verdict import Compared, judged
-from treetap.errors import BadInput, ConfigError, TreetapError
+from treetap.errors import BadInput, ConfigError
 from treetap.lab.experiment import defence_points, frontier
 from treetap.lab.experiment.defence_points import ALONE, by_groups, by_names, by_shares, measure_of
 from treetap.lab.experiment.defence_rows import LABEL_DP_VARIANTS, Cells, Guess, Plan, TrainingResult, recommended_rows
@@ -187,18 +186,6 @@ def test_a_finished_training_is_not_repeated(
         frontier.run_file(wider, as_json=True, trainer="federation", workdir=None, resume=kept)
 
 
-def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A page that cannot be written ends the command with the file's name, and no document is printed."""
-
-    def write(path: Path, *_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
-
-    monkeypatch.setattr(frontier, "write_whole", write)
-    with pytest.raises(TreetapError, match=r"frontier\.json: No space left on device"):
-        _run(_file(folder, ROWS[:1], data=ENCODED, more=QUICK), folder / "kept")
-    assert capsys.readouterr().out == ""
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FrontierDocument]:
     """A frontier: its folder and its document."""
@@ -266,7 +253,10 @@ def test_documents_that_are_none(made: tuple[Path, FrontierDocument], tmp_path: 
 @pytest.mark.second_tier
 @of_one_document
 def test_the_page(made: tuple[Path, FrontierDocument]) -> None:
-    """A panel that decides and one for each attack; a marker and a row for each point; names are escaped."""
+    """A panel that decides and one for each attack; a marker and a row for each point; names are escaped.
+
+    Of one defence's points the last has the largest marker; a point without an AUC is in the table alone.
+    """
     folder, document = made
     page = (folder / "frontier.html").read_text()
     for title in ("What others can guess", "ID2Graph", "UNI", "UNI+CL", "Own winning splits"):
@@ -278,13 +268,6 @@ def test_the_page(made: tuple[Path, FrontierDocument]) -> None:
     assert picture(document).count('class="level"') == 1
     odd = document.model_copy(update={"table": "<b>.csv"})
     assert "<b>.csv" not in html(odd)
-
-
-@pytest.mark.second_tier
-@of_one_document
-def test_larger_parameters_have_larger_markers(made: tuple[Path, FrontierDocument]) -> None:
-    """Of one defence's points the last has the largest marker; a point without an AUC is in the table alone."""
-    _, document = made
     undefined = [
         point.model_copy(update={"auc": Measured(mean=None)}) if value(point) == "ξ 0.1" else point
         for point in document.points

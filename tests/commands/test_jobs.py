@@ -273,11 +273,6 @@ def test_jobs_of_the_wrong_parties(changes: dict[str, Any], expected: str, feder
     assert "there is no job 'goof'; did you mean 'good'?" in refused(_run(federation, "status", "goof"))
 
 
-def test_a_name_that_is_taken(federation: LocalFederation, trained: Outcome) -> None:
-    """A second job of the same name is refused and leaves the first as it is."""
-    assert "there is a job 'good' already" in refused(_run(federation, "train", _job(federation, "good")))
-
-
 def test_finished_is_finished(federation: LocalFederation, trained: Outcome) -> None:
     """A finished job can be neither resumed nor cancelled: its model stays, and asking is wrong usage."""
     assert "job good is finished: there is nothing to resume" in refused(_run(federation, "resume", "good"))
@@ -334,7 +329,7 @@ def test_ctrl_c_stops_the_watching(federation: LocalFederation) -> None:
 
 
 def test_reading_a_transcript(federation: LocalFederation, trained: Outcome) -> None:
-    """As JSON and as a table: what feature-b received, sent and did itself, by class; the chain is checked."""
+    """As JSON and as a table: what feature-b received, sent and did itself, by class."""
     folder = federation.state(FEATURE_B) / "transcripts" / "good"
     outcome = treetap("transcript", folder, "--json")
     assert (outcome.status, outcome.err) == (0, "")
@@ -348,12 +343,6 @@ def test_reading_a_transcript(federation: LocalFederation, trained: Outcome) -> 
     table = treetap("transcript", folder)
     assert "INSTANCE_SPACE" in table.out
     assert "hash chain intact" in table.out
-    path = folder / "000001.tap"
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    damaged = federation.folder / "000001.tap"
-    damaged.write_bytes(content)
-    assert f"{damaged}: byte " in refused(treetap("transcript", damaged))
 
 
 @pytest.mark.second_tier

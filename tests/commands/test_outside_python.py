@@ -150,23 +150,6 @@ def test_what_is_gone_is_found(file: str, line: str, says: str) -> None:
     assert any(fault.startswith(says) for fault in faults(file, line))
 
 
-@pytest.mark.parametrize(
-    ("file", "line"),
-    [
-        (
-            "docs/deploy.md",
-            "treetap health --config /etc/treetap/party.toml; [here](operations.md#metrics), <https://x.org/a.md>",
-        ),
-        ("docs/deploy.md", "coordinator.example.org:7100 writes coordinator.log; cp examples/hosts/operator/* ."),
-        ("docs/transcript.md", "`treetap.wire.v2.StepRequest`, `treetap.commands.cli:main`, `wire/tls.py`"),
-        ("treetap/pages/templates/sections.html.j2", "{% for tree in party.trees %}"),
-    ],
-)
-def test_what_is_there_is_left_alone(file: str, line: str) -> None:
-    """Commands, files of operators, hosts, messages and variables are no names of modules."""
-    assert faults(file, line) == []
-
-
 # ---- The text of the pictures in docs/ against what the programs print and draw now: numbers and seconds may differ
 
 

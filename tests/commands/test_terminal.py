@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.command import refused, treetap
+from tests.commands.command import refused, screen, treetap
 from treetap import terminal
 from treetap.commands.jobs import progress_view
 from treetap.terminal import PlainConsole
@@ -35,8 +34,7 @@ STATUSES[1].error = ERROR
 
 
 def _printed(monkeypatch: pytest.MonkeyPatch, width: int, *, errors: bool = True) -> str:
-    text = io.StringIO()
-    monkeypatch.setattr(terminal, "out", PlainConsole(file=text, width=width))
+    text = screen(monkeypatch, "out", width)
     progress_view.print_statuses(STATUSES, errors=errors)
     return text.getvalue()
 
@@ -65,8 +63,7 @@ def test_serving_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     status = jobs_pb2.JobStatus(job="s", kind="serve", state="running", phase="serve", bytes=1500)
     told = status.serving
     told.requests, told.refused, told.records, told.p50_s, told.p99_s, told.records_per_s = 12345, 7, 1, 0.04, 0.12, 99
-    text = io.StringIO()
-    monkeypatch.setattr(terminal, "err", PlainConsole(file=text, width=80, force_terminal=True, color_system=None))
+    text = screen(monkeypatch, "err", 80, force_terminal=True, color_system=None)
     with progress_view.serving() as update:
         update(status)
         told.requests, told.refused = 1, 0
@@ -88,8 +85,7 @@ def test_serving_without_a_party(monkeypatch: pytest.MonkeyPatch) -> None:
     """A party without which it serves is no party that it waits for, unless it does not serve at the time."""
     status = jobs_pb2.JobStatus(job="s", kind="serve", state="running", phase="serve", away=["telco"])
     status.serving.requests, status.serving.away[:] = 2, ["telco"]
-    text = io.StringIO()
-    monkeypatch.setattr(terminal, "err", PlainConsole(file=text, width=120, force_terminal=True, color_system=None))
+    text = screen(monkeypatch, "err", 120, force_terminal=True, color_system=None)
     monkeypatch.setattr(terminal, "out", PlainConsole(file=text, width=160))
     with progress_view.serving() as update:
         update(status)
@@ -180,8 +176,7 @@ def test_the_version() -> None:
 
 def test_a_prediction_counts_records_and_their_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     """The progress line tells how many records have their score, of how many, and how many a second."""
-    written = io.StringIO()
-    monkeypatch.setattr(terminal, "err", PlainConsole(file=written, force_terminal=True, width=200))
+    written = screen(monkeypatch, "err", 200, force_terminal=True)
     with progress_view.live("p") as update:
         status = jobs_pb2.JobStatus(kind="predict", state="running", phase="align", seconds=4)
         update(status)
@@ -196,8 +191,7 @@ def test_a_prediction_counts_records_and_their_rate(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("terminal_", [True, False])
 def test_each_change_of_a_jobs_state_is_a_line(terminal_: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a terminal and of a pipe; what it waits for is said, and nothing twice."""
-    written = io.StringIO()
-    monkeypatch.setattr(terminal, "err", PlainConsole(file=written, width=120, force_terminal=terminal_))
+    written = screen(monkeypatch, "err", 120, force_terminal=terminal_)
     heard = [*[("waiting", "waiting for approval of telco")] * 2, ("waiting", "waits\n"), *[("running", "")] * 2]
     with progress_view.live("first") as update:
         say = progress_view.saying_changes("first", update)
@@ -212,8 +206,7 @@ def test_each_change_of_a_jobs_state_is_a_line(terminal_: bool, monkeypatch: pyt
 @pytest.mark.parametrize("width", [60, 80, 133])
 def test_a_progress_line_keeps_its_time(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Title, place and seconds are whole where the terminal is narrow; what comes behind them is cut."""
-    text = io.StringIO()
-    monkeypatch.setattr(terminal, "err", PlainConsole(file=text, width=width, force_terminal=True, color_system=None))
+    text = screen(monkeypatch, "err", width, force_terminal=True, color_system=None)
     status = jobs_pb2.JobStatus(kind="train", state="running", phase="train", protocol="boosting", round=10, rounds=10)
     status.bytes, status.stage, status.planned_bytes = 123_400_000, 3, 12_000_000_000
     with progress_view.live("A split network") as update:

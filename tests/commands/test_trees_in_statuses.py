@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.commands.command import screen
 from tests.simulator import Federation, Message
 from tests.worlds import PARTIES, manifest, spec, world
-from treetap import terminal
 from treetap.commands.jobs import progress_view
 from treetap.protocols.prediction import predict_request
-from treetap.terminal import PlainConsole
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import jobs_pb2
 
@@ -26,8 +24,7 @@ STOPPED = BoostingParams(
 
 
 def _shown(monkeypatch: pytest.MonkeyPatch, status: jobs_pb2.JobStatus) -> str:
-    text = io.StringIO()
-    monkeypatch.setattr(terminal, "out", PlainConsole(file=text, width=160))
+    text = screen(monkeypatch, "out", 160)
     progress_view.print_statuses([status])
     return text.getvalue()
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import typer
 
-from tests.certificates import certified
-from tests.commands.command import Outcome, end, refused, start, treetap, treetap_here, write
+from tests.commands.command import Outcome, end, files_in, refused, start, treetap, treetap_here, write
 from tests.documents import blocks
+from tests.system.namespaces import tls_of
 from treetap.commands.cli import app
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
@@ -46,24 +46,17 @@ KINDS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority with certificates for a party, a coordinator and an operator."""
-    folder = tmp_path_factory.mktemp("certs")
-    certified(folder, "bank", "coordinator", "operator", hosts=["127.0.0.1"])
-    return folder
-
-
-def _tls(certs: Path, name: str) -> dict[str, str]:
-    return {"ca": str(certs / "ca.crt"), "certificate": str(certs / f"{name}.crt"), "key": str(certs / f"{name}.key")}
-
-
 def _party(certs: Path, **changes: Any) -> dict[str, Any]:
-    return {"name": "bank", "state": "state", "workers": 1, "tls": _tls(certs, "bank"), **changes}
+    return {"name": "bank", "state": "state", "workers": 1, "tls": tls_of(files_in(certs, "bank")), **changes}
 
 
 def _coordinator(certs: Path, **changes: Any) -> dict[str, Any]:
-    return {"state": "state", "tls": _tls(certs, "coordinator"), "parties": {"bank": "127.0.0.1:1"}, **changes}
+    return {
+        "state": "state",
+        "tls": tls_of(files_in(certs, "coordinator")),
+        "parties": {"bank": "127.0.0.1:1"},
+        **changes,
+    }
 
 
 def _job(**changes: Any) -> dict[str, Any]:
@@ -150,6 +143,7 @@ _NO_NAME = ": a name has lower-case letters, digits and inner hyphens, at most 6
         (["predict", "model", "--operator", "absent.toml"], _NOT_THERE),
         (["train", "absent.toml", "--check", "--detach"], "--check, --detach: "),
         (["party", "--config", "party.toml", "--log-level", "loud"], "--log-level loud: must be one of debug, info"),
+        (["party", "--config", "party.toml", "--log-format", "xml"], "--log-format xml: must be one of text, json"),
         (["transcript", "000001.tap"], "000001.tap: byte 0: not a treetap transcript"),
         # no coordinator listens at the address of operator.toml
         (["status", "../evil"], f"'../evil' cannot be a job{_NO_NAME}"),
@@ -171,7 +165,7 @@ _NO_NAME = ": a name has lower-case letters, digits and inner hyphens, at most 6
 )
 def test_what_cannot_be_is_refused(words: list[str], says: str, tmp_path: Path, certs: Path) -> None:
     """Status 2 and a message that names the file, the option or the name; nothing is written."""
-    write(tmp_path / "operator.toml", {"coordinator": "127.0.0.1:1", "tls": _tls(certs, "operator")})
+    write(tmp_path / "operator.toml", {"coordinator": "127.0.0.1:1", "tls": tls_of(files_in(certs, "operator"))})
     write(tmp_path / "party.toml", _party(certs))
     (tmp_path / "000001.tap").write_text("something else")
     before = sorted([*certs.iterdir(), *tmp_path.iterdir()])
@@ -203,16 +197,23 @@ def test_every_fault_of_a_job_file(tmp_path: Path) -> None:
         assert field in message
 
 
-@pytest.mark.parametrize(("kind", "key"), [("party", "listen"), ("coordinator", "listen"), ("party", "serve.listen")])
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        *((kind, key) for kind in ("party", "coordinator") for key in ("listen", "metrics")),
+        ("party", "serve.listen"),
+    ],
+)
 def test_a_port_in_use(kind: str, key: str, tmp_path: Path, certs: Path) -> None:
     """A second server on a port ends with 2 and key and address, instead of sharing it; its workers end too."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         make = _party if kind == "party" else _coordinator
-        lines = {"listen": address} if key == "listen" else {"serve": {"clients": ["app"], "listen": address}}
+        lines = {key: address} if "." not in key else {"serve": {"clients": ["app"], "listen": address}}
         file = write(tmp_path / "c.toml", make(certs, **lines))
         message = refused(treetap(kind, "--config", file, "--log-level", "error"))
-    assert message == f"{key} = '{address}': cannot listen there: Address already in use\n"
+    remedy = "; choose a free port of this host" if key == "metrics" else ""
+    assert message == f"{key} = '{address}': cannot listen there: Address already in use{remedy}\n"
 
 
 def test_an_address_that_is_not_here(tmp_path: Path, certs: Path) -> None:

@@ -51,20 +51,6 @@ def _tick(folder: Path) -> None:
         clock.touch()
 
 
-def test_a_file_is_read_once(tmp_path: Path) -> None:
-    """Whoever wrote a file reads it never; the next coordinator reads each once, whatever is asked and written."""
-    for reads, first, journal in ((0, 2, _journal(tmp_path, jobs=3)), (1, 12, Journal(tmp_path))):
-        with opened_to_read(tmp_path) as opened:
-            for number in range(first, first + 10):
-                for job in journal.jobs():
-                    journal.write(job, "attempt", number=number)
-                    assert journal.status(job).attempt == number
-                    assert not journal.cancelled(job)
-                assert sorted(journal.cut_off("train")) == ["job0", "job1", "job2"]
-        assert sorted(path.name for path in opened) == sorted(f"job{k}.jsonl" for k in range(3)) * reads
-    assert [attempts(Journal(tmp_path).read(job)) for job in ("job0", "job1", "job2")] == [21, 21, 21]
-
-
 async def test_a_whole_job_reads_no_file(tmp_path: Path) -> None:
     """From submission to its end, with questions for its state, a coordinator does not read what it wrote."""
     federation = Federation(tmp_path, HERE.tables)
@@ -77,21 +63,13 @@ async def test_a_whole_job_reads_no_file(tmp_path: Path) -> None:
 
 
 def test_what_others_do_to_a_file_counts(tmp_path: Path) -> None:
-    """A file that was added to, torn, taken away, replaced by a folder or brought back is as the disk has it."""
+    """A file that was added to, taken away, replaced by a folder or brought back is as the disk has it."""
     journal, path = _journal(tmp_path), tmp_path / "job0.jsonl"
     whole = path.read_bytes()
-    added = {}
     for number in (2, 3):
         path.write_bytes(whole)
         Journal(tmp_path).write("job0", "attempt", number=number)
-        added[number] = path.read_bytes()
         assert attempts(journal.read("job0")) == number
-    assert len(added[2]) == len(added[3])
-    path.write_bytes(added[2][:-9])
-    assert attempts(journal.read("job0")) == 1
-    journal.write("job0", "attempt", number=3)
-    assert path.read_bytes() == added[3]
-    assert attempts(journal.read("job0")) == attempts(Journal(tmp_path).read("job0")) == 3
     path.unlink()
     assert not journal.has("job0")
     assert journal.jobs() == []
@@ -202,13 +180,6 @@ def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with opened_to_read(tmp_path) as opened:
         assert attempts(journal.read("job1")) == 2
     assert opened == []
-
-
-def test_what_is_read_is_the_readers_own(tmp_path: Path) -> None:
-    """A list that a caller changes is not the journal's."""
-    journal = _journal(tmp_path)
-    journal.read("job0").clear()
-    assert journal.has("job0")
 
 
 def test_jobs_come_in_the_order_of_their_submission(tmp_path: Path) -> None:

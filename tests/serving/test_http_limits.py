@@ -273,16 +273,14 @@ async def test_the_certificate_names_the_hosts(tmp_path: Path) -> None:
         *(
             (f'listen = "localhost:0"\ninsecure = true\n{line}\n{ASKED}', f"  {line.split(maxsplit=1)[0]}")
             for line in (
-                'proxies = ["10.0.0.1/8"]',
-                'proxies = ["proxy"]',
-                'hosts = ["https://bank"]',
-                "handshakes = 0",
+                *('proxies = ["10.0.0.1/8"]', 'proxies = ["proxy"]'),
+                *('hosts = ["https://bank"]', "handshakes = 0"),
             )
         ),
     ],
 )
 def test_a_gateways_file_that_cannot_be(text: str, fault: str, tmp_path: Path) -> None:
-    """It keeps no state, and never asks or is asked in the clear from afar."""
+    """It keeps no state, and never asks or is asked in the clear from afar; a field that cannot be is named."""
     (tmp_path / "gateway.toml").write_text(text)
     with pytest.raises(ConfigError, match=re.escape(fault)):
         GatewayConfig.from_file(tmp_path / "gateway.toml")

@@ -18,6 +18,7 @@ import grpc.aio
 import pytest
 
 from tests.certificates import dns_of
+from tests.commands.command import files_in
 from tests.system.federations import ended, settings
 from tests.worlds import PARTIES, spec, world
 from treetap import version
@@ -26,7 +27,6 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.ports import Address
 from treetap.wire.probe import say_hello
 from treetap.wire.rpc import MESSAGE_LIMIT
-from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import jobs_pb2
 
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("identity")]
@@ -46,11 +46,6 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     folder = tmp_path_factory.mktemp("floods")
     with LocalFederation(folder, settings(folder, {"train": HERE})) as running:
         yield running
-
-
-def _files(federation: LocalFederation, name: str) -> TlsFiles:
-    certs = federation.folder / "certs"
-    return TlsFiles(certs / "ca.crt", certs / f"{name}.crt", certs / f"{name}.key")
 
 
 def _memory_mb(pid: int, what: str) -> float:
@@ -75,7 +70,7 @@ def _flood(federation: LocalFederation, message: bytes) -> Iterator[list[str]]:
     """Calls by one party's certificate, as many as there may be, until the block ends; how each has ended."""
     outcomes: list[str] = []
     over = threading.Event()
-    ca, certificate, key = _files(federation, FLOODER).read()
+    ca, certificate, key = files_in(federation.folder / "certs", FLOODER).read()
     credentials = grpc.ssl_channel_credentials(ca, key, certificate)
     named = [("grpc.ssl_target_name_override", dns_of(LABEL_HOLDER)), ("grpc.use_local_subchannel_pool", 1)]
 
@@ -116,7 +111,7 @@ def test_a_job_goes_on_under_floods(federation: LocalFederation) -> None:
             federation.operator.submit(jobs_pb2.SubmitRequest(job="beside", spec=SPEC))
             for _ in range(5):
                 began = time.perf_counter()
-                assert say_hello(to, _files(federation, "operator"), 10.0).serving
+                assert say_hello(to, files_in(federation.folder / "certs", "operator"), 10.0).serving
                 took.append(time.perf_counter() - began)
             assert ended(federation, "beside").state == "finished"
     assert len(outcomes) > 1

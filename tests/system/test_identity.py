@@ -12,6 +12,7 @@ import pytest
 
 from tests.campaign.certificates import Certificates
 from tests.certificates import role_of
+from tests.commands.command import files_in
 from tests.system.federations import settings
 from tests.worlds import PARTIES, spec, world
 from treetap.commands.certs import requests
@@ -47,11 +48,6 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
         yield running
 
 
-def _tls(federation: LocalFederation, name: str) -> TlsFiles:
-    certs = federation.folder / "certs"
-    return TlsFiles(certs / "ca.crt", certs / f"{name}.crt", certs / f"{name}.key")
-
-
 def _at(federation: LocalFederation, name: str, called: str = "") -> Address:
     return Address(called or name, federation.addresses[name], role_of(called or name))
 
@@ -68,7 +64,7 @@ def _with(tls: TlsFiles, call: Callable[[GrpcDialer], Awaitable[T]]) -> T:
 
 
 def _as(federation: LocalFederation, caller: str, call: Callable[[GrpcDialer], Awaitable[T]]) -> T:
-    return _with(_tls(federation, caller), call)
+    return _with(files_in(federation.folder / "certs", caller), call)
 
 
 def _prepare(federation: LocalFederation, job: str = "open") -> control_pb2.StepRequest:
@@ -180,7 +176,7 @@ def test_a_job_outlasts_its_certificates(
         if status.stored_trees and not grown:
             grown.append(status.stored_trees)
             for name in EVERYBODY:
-                files = _tls(federation, name)
+                files = files_in(federation.folder / "certs", name)
                 holder = identity(read_certificates(files.certificate)[0])
                 made = requests.request(tmp_path, name, holder.role)
                 new, _ = requests.sign_request(made.request, holder, certs)
