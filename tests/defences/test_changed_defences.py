@@ -34,6 +34,22 @@ CHANGES: dict[str, tuple[TreeParams, dict[str, Any], dict[str, Any], list[bool]]
 }
 
 
+def change_after_a_tree(federation: Federation, own: Defences) -> None:
+    """Have the label holder killed before the second tree, and started with other defences."""
+    seen: list[Message] = []
+
+    def change(message: Message) -> None:
+        if (message.to, message.word, message.served) == (HOLDER, "begin_tree", False):
+            seen.append(message)
+            if len(seen) == 2:
+                federation.kill(HOLDER)
+                config = federation.configs[HOLDER]
+                federation.configs[HOLDER] = config.model_copy(update={"defences": own})
+                federation.start(HOLDER)
+
+    federation.hook = change
+
+
 def test_labels_may_change_before_the_first_tree_alone(tmp_path: Path) -> None:
     """They are noted before it: trees beside which no labels are noted go on with none."""
     store = Store(tmp_path).job("job")
@@ -58,18 +74,7 @@ async def test_what_a_tree_withheld_stays_hidden(
     here = world(60, seed=3)
 
     federation = Federation(tmp_path, here.tables, defences={HOLDER: Defences(**before)})
-    seen: list[Message] = []
-
-    def change(message: Message) -> None:
-        if (message.to, message.word, message.served) == (HOLDER, "begin_tree", False):
-            seen.append(message)
-            if len(seen) == 2:
-                federation.kill(HOLDER)
-                config = federation.configs[HOLDER]
-                federation.configs[HOLDER] = config.model_copy(update={"defences": Defences(**after)})
-                federation.start(HOLDER)
-
-    federation.hook = change
+    change_after_a_tree(federation, Defences(**after))
     assert (await federation.train(spec(params, key_bits=512))).state == "interrupted"
     await asyncio.sleep(200)
     finished(await federation.resume())

@@ -14,6 +14,7 @@ import pytest
 
 from tests.blindness.comparison import PLAIN, RECORDS, between_parties, of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed
+from tests.defences.test_changed_defences import change_after_a_tree
 from tests.library.trees.repairs import VARIANTS, Ints, in_order_of_nodes, trained
 from tests.simulator import Federation, Message, finished, run
 from tests.worlds import PARTIES, World, manifest, spec, world
@@ -57,13 +58,13 @@ CASES: dict[str, tuple[dict[str, Any], TreeParams, Defences]] = {
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("setting", "params", "own"), CASES.values(), ids=CASES)
-def test_a_federation_repairs_as_the_joined_table_does(
+async def test_a_federation_repairs_as_the_joined_table_does(
     setting: dict[str, Any], params: TreeParams, own: Defences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Published repairs are those of the centralised model, and so are importances; the manifest says what is used."""
     _fix_noise(monkeypatch)
     here = world(60, seed=3, **setting)
-    states = _trained(tmp_path, here, params, own)
+    states = await _trained(tmp_path, here, params, own)
     lines, expected = read_repaired(states[HOLDER] / "models" / "job"), _central(here, params, own, states[HOLDER])
     assert [_read(line) for line in lines] == [in_order_of_nodes(each) for each in expected]
     assert any(tree.grafting.local for tree in expected)
@@ -80,11 +81,13 @@ def test_a_federation_repairs_as_the_joined_table_does(
         assert not list(state.glob("**/reached-*"))
 
 
-def test_own_splits_of_a_repair_are_those_of_its_subtrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_own_splits_of_a_repair_are_those_of_its_subtrees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each has the handle, node and meaning of one split below a graft; none is missing, no handle comes twice."""
     _fix_noise(monkeypatch)
     here = world(60, seed=3)
-    states = _trained(tmp_path, here, BOOSTING, REPAIRED)
+    states = await _trained(tmp_path, here, BOOSTING, REPAIRED)
     folder = states[HOLDER] / "models" / "job"
     first = sum(len(line["own"]) for line in read_model(folder)[1])
     handles = []
@@ -104,15 +107,12 @@ def _fix_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treetap.party.defences.noisy_labels.staged", lambda *drawn: staged(*drawn[:-1], fixed))
 
 
-def _trained(folder: Path, here: World, params: TreeParams, own: Defences) -> dict[str, Path]:
+async def _trained(folder: Path, here: World, params: TreeParams, own: Defences) -> dict[str, Path]:
     """The parties' states."""
 
-    async def main() -> dict[str, Path]:
-        federation = Federation(folder, here.tables, defences={HOLDER: own})
-        finished(await federation.train(spec(params, key_bits=512)))
-        return federation.states
-
-    return run(main())
+    federation = Federation(folder, here.tables, defences={HOLDER: own})
+    finished(await federation.train(spec(params, key_bits=512)))
+    return federation.states
 
 
 def _central(here: World, params: TreeParams, own: Defences, state: Path) -> list[RepairedTree]:
@@ -167,7 +167,7 @@ def _training(params: TreeParams, job: str) -> Act:
 def test_a_resumed_job_repairs_the_same_trees(word: str, tmp_path: Path) -> None:
     """Killed before its last tree is stored, or once its repairs are written but not published, it ends as if never."""
     here = world(40, seed=4)
-    states = _trained(tmp_path / "whole", here, FOREST, REPAIRED)
+    states = run(_trained(tmp_path / "whole", here, FOREST, REPAIRED))
 
     async def main() -> dict[str, Path]:
         federation = Federation(tmp_path / "killed", here.tables, defences={HOLDER: REPAIRED})
@@ -210,27 +210,13 @@ def test_trees_that_were_grown_without_their_leaves_are_not_repaired(tmp_path: P
     assert on.of(0).tolist() == [2, 3, 2]
 
 
-def test_a_job_cannot_be_repaired_from_its_middle_on(tmp_path: Path) -> None:
+async def test_a_job_cannot_be_repaired_from_its_middle_on(tmp_path: Path) -> None:
     """Killed after a tree, a job with repairs that its label holder has just added does not go on, and says why."""
     here = world(40, seed=4)
 
-    async def main() -> str:
-        federation = Federation(tmp_path, here.tables, defences={HOLDER: NOISY})
-        seen = []
-
-        def kill(message: Message) -> None:
-            if (message.to, message.word, message.served) == (HOLDER, "begin_tree", False):
-                seen.append(message)
-                if len(seen) == 2:
-                    federation.kill(HOLDER)
-                    config = federation.configs[HOLDER]
-                    federation.configs[HOLDER] = config.model_copy(update={"defences": REPAIRED})
-                    federation.start(HOLDER)
-
-        federation.hook = kill
-        await federation.train(spec(FOREST, key_bits=512))
-        await asyncio.sleep(200)
-        status = await federation.resume()
-        return status.error
-
-    assert "grafting or refit under [defences] was added after it was grown" in run(main())
+    federation = Federation(tmp_path, here.tables, defences={HOLDER: NOISY})
+    change_after_a_tree(federation, REPAIRED)
+    await federation.train(spec(FOREST, key_bits=512))
+    await asyncio.sleep(200)
+    status = await federation.resume()
+    assert "grafting or refit under [defences] was added after it was grown" in status.error

@@ -6,7 +6,7 @@ import asyncio
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,10 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from tests.pivodl.federations import assert_central_model, centralised, federation_of, job_of, transparent
-from tests.pivodl.worlds import some_params, some_world
-from tests.simulator import finished, run
-from tests.worlds import World, spec
+from tests.worlds import spec
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
@@ -245,30 +242,3 @@ def test_a_job_that_announces_takes_no_comparisons() -> None:
     comparing, announcing = ({row.content for row in sent_in(spec(it))} for it in (PARAMS, PivodlParams()))
     assert comparing - announcing == {"gain_bits", "blinded_gains", "gain_orders", "winning_sources"}
     assert announcing - comparing == {"best_gains"}
-
-
-def test_a_federation_finds_the_model_of_announced_gains(tmp_path: Path) -> None:
-    """Trained with comparisons in secret, bit for bit; with ties, since few values make many."""
-    splits = 0
-    with transparent():
-        for seed in (2, 7):
-            params = some_params(seed, max_depth=2, n_estimators=1, gain_comparison="secure")
-            here = some_world(seed, params.objective, 3 + seed % 2)
-            splits += _trained(tmp_path / str(seed), here, params)
-    assert splits > 2
-
-
-def _trained(folder: Path, here: World, params: PivodlParams) -> int:
-    model = centralised(here, replace(params, gain_comparison="announce"))
-
-    async def main() -> None:
-        job = job_of(here, params)
-        federation = federation_of(folder, here, job)
-        finished(await federation.train(job))
-        assert_central_model(federation.states, model)
-        words = {message.word for message in federation.log}
-        assert "blinded_gains" in words
-        assert "best_gains" not in words
-
-    run(main())
-    return sum(len(tree.splits) for tree in model.trees)
