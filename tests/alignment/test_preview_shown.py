@@ -13,7 +13,7 @@ from tests.alignment.previews import COUNTS, ROWS, drawn_ids
 from tests.alignment.test_protocol import NAMES, tables
 from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
 from tests.blindness.observed import Observed, observed
-from tests.simulator import COORDINATOR, Federation, Message, failed, finished, run
+from tests.simulator import COORDINATOR, Federation, Message, failed, finished
 from treetap.party.alignment import lists
 from treetap.party.alignment import lists as work
 from treetap.party.runtime.ledger import ledger_of
@@ -24,26 +24,23 @@ from treetap.wire.transcript import TranscriptReader, summarise
 from treetap.wire.v2 import exchange_pb2, types_pb2
 
 
-def _guessed(folder: Path, ids: list[list[str]]) -> set[str]:
+async def _guessed(folder: Path, ids: list[list[str]]) -> set[str]:
     """The common ids by the combiner's guess: points of its list stand where it put their ids before it sent them."""
     guessed: set[str] = set()
 
-    async def main() -> None:
-        federation = Federation(folder, tables(ids), policies=COUNTS)
+    federation = Federation(folder, tables(ids), policies=COUNTS)
 
-        def attack(message: Message) -> None:
-            if message.word != "count_ids" or message.served:
-                return
-            part = federation.node(NAMES[0])._sessions["p"].role._part  # type: ignore[attr-defined]
-            points = [[at[place : place + 32] for place in range(0, len(at), 32)] for at in map(_whole, part._held)]
-            common = set(points[0]).intersection(*points[1:])
-            places = [place for place, point in enumerate(points[-1]) if point in common]
-            guessed.update(part._ids.take(part._shuffle[places]))
+    def attack(message: Message) -> None:
+        if message.word != "count_ids" or message.served:
+            return
+        part = federation.node(NAMES[0])._sessions["p"].role._part  # type: ignore[attr-defined]
+        points = [[at[place : place + 32] for place in range(0, len(at), 32)] for at in map(_whole, part._held)]
+        common = set(points[0]).intersection(*points[1:])
+        places = [place for place, point in enumerate(points[-1]) if point in common]
+        guessed.update(part._ids.take(part._shuffle[places]))
 
-        federation.hook = attack
-        assert (await federation.preview()).state == "finished"
-
-    run(main())
+    federation.hook = attack
+    assert (await federation.preview()).state == "finished"
     return guessed
 
 
@@ -52,56 +49,53 @@ def _whole(points: PointList) -> bytes:
 
 
 @pytest.mark.parametrize("parties", [2, 3])
-def test_the_owner_of_a_list_cannot_say_which_of_its_ids_are_common(
+async def test_the_owner_of_a_list_cannot_say_which_of_its_ids_are_common(
     parties: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the places of its points it can, where no party shuffles a list; as it is, the guess is one of many sets."""
     common = {f"c{number}" for number in range(20)}
     ids = [[*common, *(f"{place}-{number}" for number in range(20))] for place in range(parties)]
-    guess = _guessed(tmp_path / "shuffled", ids)
+    guess = await _guessed(tmp_path / "shuffled", ids)
     assert len(guess) == 20
     assert guess != common  # by chance once in 10^11
     monkeypatch.setattr(work, "shuffled", lambda points, _files: points)
-    assert _guessed(tmp_path / "as they came", ids) == common
+    assert await _guessed(tmp_path / "as they came", ids) == common
 
 
-def test_the_combiner_cannot_say_which_ids_of_another_list_are_common(
+async def test_the_combiner_cannot_say_which_ids_of_another_list_are_common(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list leaves its owner in a drawn order; left in the order of the table, places would name the common ids."""
     common = [f"c{number:02d}" for number in range(20)]
     other = sorted([*common, *(f"b{number:02d}" for number in range(20))])
 
-    def guessed(folder: Path) -> list[str]:
+    async def guessed(folder: Path) -> list[str]:
         came: list[bytes] = []
         guess: list[str] = []
 
-        async def main() -> None:
-            federation = Federation(folder, tables([[*common, "own"], other]), policies=COUNTS)
+        federation = Federation(folder, tables([[*common, "own"], other]), policies=COUNTS)
 
-            def look(_sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-                if to == NAMES[0] and parcel.stage == 1:
-                    came.append(parcel.alignment.blinded_ids.points)
-                return parcel
+        def look(_sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            if to == NAMES[0] and parcel.stage == 1:
+                came.append(parcel.alignment.blinded_ids.points)
+            return parcel
 
-            def attack(message: Message) -> None:
-                if message.word == "count_ids" and not message.served:
-                    part = federation.node(NAMES[0])._sessions["p"].role._part  # type: ignore[attr-defined]
-                    raised = raise_points({}, part._exponent.for_kernel(), b"".join(came))
-                    own = {_whole(part._held[-1])[at : at + 32] for at in range(0, 32 * 21, 32)}
-                    guess.extend(other[at // 32] for at in range(0, len(raised), 32) if raised[at : at + 32] in own)
+        def attack(message: Message) -> None:
+            if message.word == "count_ids" and not message.served:
+                part = federation.node(NAMES[0])._sessions["p"].role._part  # type: ignore[attr-defined]
+                raised = raise_points({}, part._exponent.for_kernel(), b"".join(came))
+                own = {_whole(part._held[-1])[at : at + 32] for at in range(0, 32 * 21, 32)}
+                guess.extend(other[at // 32] for at in range(0, len(raised), 32) if raised[at : at + 32] in own)
 
-            federation.tamper, federation.hook = look, attack
-            assert (await federation.preview()).common.records == 20
-
-        run(main())
+        federation.tamper, federation.hook = look, attack
+        assert (await federation.preview()).common.records == 20
         return guess
 
-    guess = guessed(tmp_path / "drawn")
+    guess = await guessed(tmp_path / "drawn")
     assert len(guess) == 20
     assert guess != common  # by chance once in 10^11
     monkeypatch.setattr(lists, "permutation", np.arange)
-    assert guessed(tmp_path / "as in the table") == common
+    assert await guessed(tmp_path / "as in the table") == common
 
 
 def test_a_count_shows_the_coordinator_and_the_parties_no_membership(tmp_path: Path) -> None:
@@ -145,7 +139,7 @@ async def test_no_party_but_the_combiner_sees_a_point_twice(tmp_path: Path) -> N
     assert len(set(seen[NAMES[0]])) < len(seen[NAMES[0]])
 
 
-def _tampered(
+async def _tampered(
     folder: Path,
     parties: int,
     tamper: Callable[[str, str, exchange_pb2.PeerMessage], None],
@@ -154,22 +148,19 @@ def _tampered(
     """The error of a count whose messages are changed on their way."""
     ids = [[f"c{number}" for number in range(12)]] * parties
 
-    async def main() -> str:
-        federation = Federation(folder, tables(ids), policies=policies)
+    federation = Federation(folder, tables(ids), policies=policies)
 
-        def changed(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-            tamper(sender, to, parcel)
-            return parcel
+    def changed(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        tamper(sender, to, parcel)
+        return parcel
 
-        federation.tamper = changed
-        status = await federation.preview()
-        assert status.state == "failed"
-        return status.error
-
-    return run(main())
+    federation.tamper = changed
+    status = await federation.preview()
+    assert status.state == "failed"
+    return status.error
 
 
-def test_a_list_that_marks_an_id_by_repeating_it_is_refused(tmp_path: Path) -> None:
+async def test_a_list_that_marks_an_id_by_repeating_it_is_refused(tmp_path: Path) -> None:
     """Its owner would know that point wherever it returns: the next party on the way refuses the list."""
 
     def twice(sender: str, _to: str, parcel: exchange_pb2.PeerMessage) -> None:
@@ -177,18 +168,18 @@ def test_a_list_that_marks_an_id_by_repeating_it_is_refused(tmp_path: Path) -> N
         if sender == NAMES[0] and parcel.stage == 1 and block:
             parcel.alignment.blinded_ids.points = block[:32] + block[:32] + block[64:]
 
-    assert "holds one twice" in _tampered(tmp_path, 2, twice)
+    assert "holds one twice" in await _tampered(tmp_path, 2, twice)
 
 
 @pytest.mark.parametrize(("sender", "owner"), [(1, 2), (2, 0)])
-def test_a_list_from_which_another_party_takes_points_is_refused(sender: int, owner: int, tmp_path: Path) -> None:
+async def test_a_list_from_which_another_party_takes_points_is_refused(sender: int, owner: int, tmp_path: Path) -> None:
     """The combiner has raised every list once, or it is its own, and compares their lengths at the end."""
 
     def fewer(who: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
         if (who, to) == (NAMES[sender], NAMES[0]) and parcel.stage == 5:
             parcel.alignment.blinded_ids.points = parcel.alignment.blinded_ids.points[32:]
 
-    says = _tampered(tmp_path, 3, fewer)
+    says = await _tampered(tmp_path, 3, fewer)
     assert says == (
         "Malformed: of 12 blinded identifiers 11 came back"
         if owner == 0
@@ -208,7 +199,7 @@ def test_a_list_from_which_another_party_takes_points_is_refused(sender: int, ow
         (0, 2**64 - 1, f"or fewer than {2**64 - 1}: one must be"),
     ],
 )
-def test_a_count_that_cannot_be_is_refused_by_who_gets_it(
+async def test_a_count_that_cannot_be_is_refused_by_who_gets_it(
     records: int, fewer_than: int, says: str, tmp_path: Path
 ) -> None:
     """A combiner that ignores another party's min_common_records is found out, and so is one that makes one up."""
@@ -219,17 +210,17 @@ def test_a_count_that_cannot_be_is_refused_by_who_gets_it(
             parcel.alignment.shared_count.common.CopyFrom(common)
 
     policies = {**COUNTS, NAMES[2]: {"columns": {"preview": "count", "min_common_records": 5}}}
-    assert says in _tampered(tmp_path, 3, changed, policies)
+    assert says in await _tampered(tmp_path, 3, changed, policies)
 
 
 @pytest.mark.parametrize("least", [0, MOST_IDS + 1, 2**64 - 1])
-def test_a_least_count_that_no_policy_can_have(least: int, tmp_path: Path) -> None:
+async def test_a_least_count_that_no_policy_can_have(least: int, tmp_path: Path) -> None:
     def changed(_sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
         if name_of(parcel) == "least_count" and to == NAMES[1]:
             parcel.alignment.least_count.records = least
 
     says = f"{NAMES[0]} sent min_common_records = {least}: must be from 1 to {MOST_IDS}"
-    assert says in _tampered(tmp_path, 2, changed)
+    assert says in await _tampered(tmp_path, 2, changed)
 
 
 @pytest.mark.parametrize("step", ["counted_ids", "written_rows"])

@@ -17,7 +17,8 @@ from nacl import bindings
 from tests.alignment.previews import asked
 from tests.alignment.test_protocol import NAMES, PARAMS, aligned, job, tables
 from tests.native.forms import HERE
-from tests.simulator import Federation, Message, finished, run
+from tests.simulator import Federation, Message, finished
+from tests.tampered import Change, edited, with_fields, within
 from treetap.native import arithmetic
 from treetap.party.alignment import lists as work
 from treetap.party.alignment.steps import Alignment
@@ -43,7 +44,7 @@ IDS = [[*COMMON, *(f"{place}-{number}" for number in range(6 + place))] for plac
 Parcel = exchange_pb2.PeerMessage
 
 
-def trained(
+async def trained(
     folder: Path,
     policies: dict[str, dict[str, Any]],
     tamper: Callable[[str, str, Parcel], Parcel] | None = None,
@@ -52,25 +53,22 @@ def trained(
     """The job's end, and what each party had aligned when the columns were binned, if they were."""
     found: list[list[str]] = []
 
-    async def main() -> jobs_pb2.JobStatus:
-        federation = Federation(folder, tables(ids), policies=policies)
-        federation.tamper = tamper
+    federation = Federation(folder, tables(ids), policies=policies)
+    federation.tamper = tamper
 
-        def look(message: Message) -> None:
-            if message.word == "bin" and not found:
-                found.extend(aligned(federation))
+    def look(message: Message) -> None:
+        if message.word == "bin" and not found:
+            found.extend(aligned(federation))
 
-        federation.hook = look
-        return await federation.train(job(len(ids), PARAMS))
-
-    return run(main()), found
+    federation.hook = look
+    return (await federation.train(job(len(ids), PARAMS))), found
 
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     "asking", [(), (FIRST,), (OTHER,), (FIRST, OTHER)], ids=lambda names: "+".join(names) or "none"
 )
-def test_who_asks_gets_a_proof_and_all_find_the_same(
+async def test_who_asks_gets_a_proof_and_all_find_the_same(
     asking: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The records are those that both hold, as without a proof; calls and messages that end anywhere do not matter.
@@ -87,7 +85,7 @@ def test_who_asks_gets_a_proof_and_all_find_the_same(
         signs[sender] += len(parcel.alignment.blinded_ids.signs)
         return parcel
 
-    status, found = trained(tmp_path, {name: ASKS[name] for name in asking}, note)
+    status, found = await trained(tmp_path, {name: ASKS[name] for name in asking}, note)
     assert (status.state, status.error) == ("finished", "")
     assert sorted(found[0]) == COMMON
     assert found[0] == found[1]
@@ -130,17 +128,23 @@ class Reflecting(Alignment):
         self._found = np.arange(len(points)), hashlib.sha256(points.tobytes()).digest()
 
 
-@pytest.mark.parametrize("proven", [False, True])
-def test_points_that_are_sent_back(proven: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a proof all records of a party are common to one that holds none of them; with a proof the job ends."""
+def _first_aligns(patch: pytest.MonkeyPatch, by: type[Alignment]) -> None:
+    """Have the first party align by another class."""
 
     def made(context: Any, *args: Any, **named: Any) -> Alignment:
-        return (Reflecting if context.party == FIRST else Alignment)(context, *args, **named)
+        return (by if context.party == FIRST else Alignment)(context, *args, **named)
 
-    monkeypatch.setattr(label_holder_job, "Alignment", made)
+    patch.setattr(label_holder_job, "Alignment", made)
+
+
+@pytest.mark.parametrize("proven", [False, True])
+async def test_points_that_are_sent_back(proven: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a proof all records of a party are common to one that holds none of them; with a proof the job ends."""
+
+    _first_aligns(monkeypatch, Reflecting)
     own = [f"patient {number}" for number in range(40)]
     ids = [[f"nobody {number}" for number in range(40)], own]
-    status, found = trained(tmp_path, {OTHER: ASKS[OTHER]} if proven else {}, ids=ids)
+    status, found = await trained(tmp_path, {OTHER: ASKS[OTHER]} if proven else {}, ids=ids)
     if not proven:
         assert status.state == "finished", status.error
         assert sorted(found[1]) == sorted(own)
@@ -194,17 +198,18 @@ class Related(Reflecting):
 
 
 @pytest.mark.parametrize("checked", [True, False])
-def test_sums_raised_by_an_unknown_exponent(checked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sums_raised_by_an_unknown_exponent(
+    checked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sum returns as that of the returned list; the proof alone says that its maker does not know the exponent."""
 
-    def made(context: Any, *args: Any, **named: Any) -> Alignment:
-        return (Related if context.party == FIRST else Alignment)(context, *args, **named)
-
-    monkeypatch.setattr(label_holder_job, "Alignment", made)
+    _first_aligns(monkeypatch, Related)
     if not checked:
         monkeypatch.setattr(proof, "holds", lambda *_: True)
     own = [f"patient {number}" for number in range(40)]
-    status, found = trained(tmp_path, {OTHER: ASKS[OTHER]}, ids=[[f"nobody {number}" for number in range(40)], own])
+    status, found = await trained(
+        tmp_path, {OTHER: ASKS[OTHER]}, ids=[[f"nobody {number}" for number in range(40)], own]
+    )
     if checked:
         assert (status.state, found) == ("failed", [])
         assert f"{FIRST} did not prove to {OTHER} that it raised the sum" in status.error
@@ -217,78 +222,99 @@ def _of_another_exponent(points: bytes) -> bytes:
     return group().raise_points((2**254 + 8 * 12345).to_bytes(32, "little"), points[:32]) + points[32:]
 
 
-def _spoilt(parcel: Parcel, what: str) -> None:
-    """Change a message of the return, of the key or of the sum, in one way."""
-    ids, chain = parcel.alignment.blinded_ids, parcel.alignment.sum_of_list
-    if name_of(parcel) == "alignment_key":
-        key = parcel.alignment.alignment_key
-        if what == "another key":
-            key.key = bindings.crypto_scalarmult_ed25519_base_noclamp((5).to_bytes(32, "little"))
-        if what == "no key":
-            key.key = b""
-        if what == "a key of low order":
-            key.key = bytes(32)
-        return
-    if name_of(parcel) == "sum_of_list":
-        if what == "another challenge":
-            _spoil(parcel)
-        if what == "no proof":
-            del chain.proofs[:]
-        if what == "an empty proof":
-            chain.proofs[0].CopyFrom(alignment_pb2.ListProof())
-        if what == "a response above the order":
-            chain.proofs[0].response = b"\xff" * 32
-        if what in ("another sum", "another raised sum"):
-            _replace(parcel, int(what != "another sum"))
-        return
-    points = ids.points
-    if what == "two points exchanged":
-        ids.points = points[32:64] + points[:32] + points[64:]
-    elif what == "all points reordered":
-        ids.points = points[-32:] + points[:-32]
-    elif what == "one point of another exponent":
-        ids.points = _of_another_exponent(points)
-    elif what == "a sign turned":
-        ids.signs = bytes([ids.signs[0] ^ 128]) + ids.signs[1:]
-    elif what == "no signs":
-        ids.signs = b""
+#: Where a list, a sum and a key are in a parcel.
+LIST, SUM, KEY = (("alignment", name) for name in ("blinded_ids", "sum_of_list", "alignment_key"))
 
 
-FAULTS = {
-    "two points exchanged": "the blinded identifiers of clinic did not come back raised by one exponent",
-    "all points reordered": "in their order: lab has changed them",
-    "one point of another exponent": "did not come back raised",
-    "a sign turned": "did not come back raised",
-    "no signs": "lab sent 0 signs for 41 identifiers: a proof needs one each",
-    "another challenge": "lab did not prove to clinic that it raised the sum of its identifiers by one exponent",
-    "no proof": "the sum of the identifiers of clinic did not come back from lab",
-    "an empty proof": "lab did not prove",
-    "a response above the order": "lab did not prove",
-    "another sum": "the sum of the identifiers of clinic did not come back from lab",
-    "another raised sum": "lab did not prove",
-    "another key": "lab did not prove",
-    "no key": 'which lab cannot give: they need compiled kernels; set arithmetic = "native" in the file of lab',
-    "a key of low order": "the key that lab sent clinic before its identifiers is no point of the group",
+def _exchange(parcel: Parcel) -> None:
+    """The signs are exchanged with the points: the list is merely in another order."""
+    ids = parcel.alignment.blinded_ids
+    signs = [ids.signs[0] >> 7 & 1, ids.signs[0] >> 6 & 1]
+    POINTS_EXCHANGED(parcel)
+    ids.signs = bytes([ids.signs[0] & 63 | signs[1] << 7 | signs[0] << 6]) + ids.signs[1:]
+
+
+def _replace(parcel: Parcel, place: int) -> None:
+    parcel.alignment.sum_of_list.points[place] = bindings.crypto_scalarmult_ed25519_base_noclamp(bytes([9]) + bytes(31))
+
+
+POINTS_EXCHANGED = within(*LIST, edited(points=lambda points: points[32:64] + points[:32] + points[64:]))
+SIGN_TURNED = within(*LIST, edited(signs=lambda signs: bytes([signs[0] ^ 128]) + signs[1:]))
+ANOTHER_EXPONENT = within(*LIST, edited(points=_of_another_exponent))
+ANOTHER_CHALLENGE = within(*SUM, "proofs", -1, edited(challenge=lambda data: bytes([data[0] ^ 1]) + data[1:]))
+#: What is changed of the list that returns, of the key or of the sum with its proof, and what the operator reads.
+FAULTS: dict[str, tuple[str, Change, str]] = {
+    "two points exchanged": (
+        *("blinded_ids", POINTS_EXCHANGED),
+        "the blinded identifiers of clinic did not come back raised by one exponent",
+    ),
+    "all points reordered": (
+        *("blinded_ids", within(*LIST, edited(points=lambda points: points[-32:] + points[:-32]))),
+        "in their order: lab has changed them",
+    ),
+    "one point of another exponent": ("blinded_ids", ANOTHER_EXPONENT, "did not come back raised"),
+    "a sign turned": ("blinded_ids", SIGN_TURNED, "did not come back raised"),
+    "no signs": (
+        *("blinded_ids", within(*LIST, with_fields(signs=b""))),
+        "lab sent 0 signs for 41 identifiers: a proof needs one each",
+    ),
+    "another challenge": (
+        *("sum_of_list", ANOTHER_CHALLENGE),
+        "lab did not prove to clinic that it raised the sum of its identifiers by one exponent",
+    ),
+    "no proof": (
+        *("sum_of_list", within(*SUM, with_fields(proofs=[]))),
+        "the sum of the identifiers of clinic did not come back from lab",
+    ),
+    "an empty proof": (
+        *("sum_of_list", within(*SUM, "proofs", 0, with_fields(challenge=b"", response=b""))),
+        "lab did not prove",
+    ),
+    "a response above the order": (
+        *("sum_of_list", within(*SUM, "proofs", 0, with_fields(response=b"\xff" * 32))),
+        "lab did not prove",
+    ),
+    "another sum": (
+        *("sum_of_list", partial(_replace, place=0)),
+        "the sum of the identifiers of clinic did not come back from lab",
+    ),
+    "another raised sum": ("sum_of_list", partial(_replace, place=1), "lab did not prove"),
+    "another key": (
+        *(
+            "alignment_key",
+            within(*KEY, with_fields(key=bindings.crypto_scalarmult_ed25519_base_noclamp((5).to_bytes(32, "little")))),
+        ),
+        "lab did not prove",
+    ),
+    "no key": (
+        *("alignment_key", within(*KEY, with_fields(key=b""))),
+        'which lab cannot give: they need compiled kernels; set arithmetic = "native" in the file of lab',
+    ),
+    "a key of low order": (
+        *("alignment_key", within(*KEY, with_fields(key=bytes(32)))),
+        "the key that lab sent clinic before its identifiers is no point of the group",
+    ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_a_party_changes_in_its_answer_is_told(fault: str, tmp_path: Path) -> None:
+async def test_what_a_party_changes_in_its_answer_is_told(fault: str, tmp_path: Path) -> None:
     """By the party that asks, which compares no list then."""
+    kind, change, told = FAULTS[fault]
 
     def tamper(sender: str, _to: str, parcel: Parcel) -> Parcel:
-        lists = name_of(parcel) == "blinded_ids" and parcel.stage == RETURN
-        if sender == OTHER and (lists or name_of(parcel) == "alignment_key" or parcel.alignment.sum_of_list.proofs):
-            _spoilt(parcel, fault)
+        due = {"blinded_ids": parcel.stage == RETURN, "sum_of_list": bool(parcel.alignment.sum_of_list.proofs)}
+        if (sender, name_of(parcel)) == (OTHER, kind) and due.get(kind, True):
+            change(parcel)
         return parcel
 
-    status, found = trained(tmp_path, {FIRST: ASKS[FIRST]}, tamper)
+    status, found = await trained(tmp_path, {FIRST: ASKS[FIRST]}, tamper)
     assert (status.state, found) == ("failed", [])
-    assert FAULTS[fault] in status.error
+    assert told in status.error
 
 
 @pytest.mark.parametrize("sign", [0, 128])
-def test_a_key_that_comes_back_is_refused(sign: int, tmp_path: Path) -> None:
+async def test_a_key_that_comes_back_is_refused(sign: int, tmp_path: Path) -> None:
     """Nor is its negative: who sends a party's key, lists and proofs back to it would need no exponent of its own."""
     keys: list[bytes] = []
 
@@ -299,12 +325,12 @@ def test_a_key_that_comes_back_is_refused(sign: int, tmp_path: Path) -> None:
             parcel.alignment.alignment_key.key = keys[0][:-1] + bytes([keys[0][-1] ^ turned])
         return parcel
 
-    status, found = trained(tmp_path, ASKS, tamper)
+    status, found = await trained(tmp_path, ASKS, tamper)
     assert (status.state, found) == ("failed", [])
     assert "before its identifiers is another party's too" in status.error
 
 
-def test_a_party_that_is_asked_and_has_no_kernels_is_named(tmp_path: Path) -> None:
+async def test_a_party_that_is_asked_and_has_no_kernels_is_named(tmp_path: Path) -> None:
     """By itself, before a list leaves."""
 
     def tamper(sender: str, _to: str, parcel: Parcel) -> Parcel:
@@ -312,22 +338,19 @@ def test_a_party_that_is_asked_and_has_no_kernels_is_named(tmp_path: Path) -> No
         return parcel
 
     arithmetic.use("gmpy2")
-    status, _ = trained(tmp_path, {FIRST: ASKS[FIRST]}, tamper)
+    status, _ = await trained(tmp_path, {FIRST: ASKS[FIRST]}, tamper)
     assert status.state == "failed"
     assert f"{FIRST} takes no part in this alignment: its policy says alignment_proof = true" in status.error
     assert "has no compiled kernels" in status.error
 
 
-def test_an_alignment_without_proofs_is_refused(tmp_path: Path) -> None:
+async def test_an_alignment_without_proofs_is_refused(tmp_path: Path) -> None:
     """Digests of ids have none: a policy that asks for one names that."""
 
-    async def main() -> jobs_pb2.JobStatus:
-        federation = Federation(tmp_path, tables([COMMON] * 2), policies={OTHER: ASKS[OTHER]})
-        asked = job(2)
-        asked.alignment = "sorted-ids"
-        return await federation.train(asked)
-
-    status = run(main())
+    federation = Federation(tmp_path, tables([COMMON] * 2), policies={OTHER: ASKS[OTHER]})
+    asked = job(2)
+    asked.alignment = "sorted-ids"
+    status = await federation.train(asked)
     assert status.state == "failed"
     assert f"{OTHER} takes no part in this alignment" in status.error
     assert "there is no proof, as it is by sorted-ids" in status.error
@@ -377,12 +400,12 @@ def _ask(federation: Federation, asks: bool) -> None:
         federation.start(name)
 
 
-def test_previews(tmp_path: Path) -> None:
+async def test_previews(tmp_path: Path) -> None:
     """Of rows, which are aligned as in a job, with proofs; of a count they are refused."""
     rows = {name: {"columns": {"preview": "records"}, "keys": {"alignment_proof": True}} for name in NAMES}
-    status = asked(tmp_path / "rows", IDS, rows, answer="records")
+    status = await asked(tmp_path / "rows", IDS, rows, answer="records")
     assert (status.state, status.common.records) == ("finished", len(COMMON))
-    status = asked(tmp_path / "count", IDS, rows, answer="count")
+    status = await asked(tmp_path / "count", IDS, rows, answer="count")
     assert status.state == "failed"
     assert "there is no proof, as it is by a count" in status.error
 
@@ -412,7 +435,7 @@ IN_RING = [[*COMMON, *(f"{place}-{number}" for number in range(4 + place))] for 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("parties", [3, 4])
 @pytest.mark.parametrize("asking", [(), (0,), (1, 2), (0, 1, 2)], ids=str)
-def test_a_ring_proves_to_those_who_ask(parties: int, asking: tuple[int, ...], tmp_path: Path) -> None:
+async def test_a_ring_proves_to_those_who_ask(parties: int, asking: tuple[int, ...], tmp_path: Path) -> None:
     """All find the plain intersection; nobody gets a list that it did not get without, sums go around in its place."""
     lists: set[tuple[str, str, int]] = set()
     sums = Counter[int]()
@@ -425,7 +448,7 @@ def test_a_ring_proves_to_those_who_ask(parties: int, asking: tuple[int, ...], t
         return parcel
 
     asks = {NAMES[place]: ASKS[NAMES[place]] for place in asking}
-    status, found = trained(tmp_path, asks, note, IN_RING[:parties])
+    status, found = await trained(tmp_path, asks, note, IN_RING[:parties])
     assert (status.state, status.error) == ("finished", "")
     assert sorted(found[0]) == COMMON
     assert all(each == found[0] for each in found)
@@ -435,47 +458,24 @@ def test_a_ring_proves_to_those_who_ask(parties: int, asking: tuple[int, ...], t
     assert {length: count for length, count in sums.items() if length} == (own if asking else {})
 
 
-def _exchange(parcel: Parcel) -> None:
-    """The signs are exchanged with the points: the list is merely in another order."""
-    ids = parcel.alignment.blinded_ids
-    signs = [ids.signs[0] >> 7 & 1, ids.signs[0] >> 6 & 1]
-    ids.points = ids.points[32:64] + ids.points[:32] + ids.points[64:]
-    ids.signs = bytes([ids.signs[0] & 63 | signs[1] << 7 | signs[0] << 6]) + ids.signs[1:]
-
-
-def _turn(parcel: Parcel) -> None:
-    ids = parcel.alignment.blinded_ids
-    ids.signs = bytes([ids.signs[0] ^ 128]) + ids.signs[1:]
-
-
-def _replace(parcel: Parcel, place: int) -> None:
-    parcel.alignment.sum_of_list.points[place] = bindings.crypto_scalarmult_ed25519_base_noclamp(bytes([9]) + bytes(31))
-
-
-def _spoil(parcel: Parcel) -> None:
-    proof = parcel.alignment.sum_of_list.proofs[-1]
-    proof.challenge = bytes([proof.challenge[0] ^ 1]) + proof.challenge[1:]
-
-
-def _clear(parcel: Parcel) -> None:
-    del parcel.alignment.sum_of_list.points[:]
-
-
 #: The last pass of a ring of three, in which lists return to their owners.
 LAST = [turn.stage for turn in turns(3) if turn.step == "pass_ids"][-1]
-RING_FAULTS: dict[str, tuple[str, Callable[[Parcel], None]]] = {
+RING_FAULTS: dict[str, tuple[str, Change]] = {
     "two common ids exchanged": ("did not come back raised by one exponent of each party", _exchange),
-    "a sign turned": ("did not come back raised by one exponent of each party", _turn),
+    "a sign turned": ("did not come back raised by one exponent of each party", SIGN_TURNED),
     "another sum": ("did not come back from pharmacy", partial(_replace, place=0)),
     "another raised sum": ("lab did not prove to clinic that it raised the sum", partial(_replace, place=1)),
-    "a changed proof": ("pharmacy did not prove to clinic", _spoil),
-    "no point at all": ("the sum of the identifiers of clinic did not come back from pharmacy", _clear),
+    "a changed proof": ("pharmacy did not prove to clinic", ANOTHER_CHALLENGE),
+    "no point at all": (
+        "the sum of the identifiers of clinic did not come back from pharmacy",
+        within(*SUM, with_fields(points=[])),
+    ),
 }
 
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("fault", RING_FAULTS)
-def test_what_the_last_party_of_a_ring_changes_is_told(fault: str, tmp_path: Path) -> None:
+async def test_what_the_last_party_of_a_ring_changes_is_told(fault: str, tmp_path: Path) -> None:
     """By the owner that asks. A list in another order has all common points, and is not detected without a proof."""
     expected, spoil = RING_FAULTS[fault]
     kind = "blinded_ids" if "raised by one" in expected else "sum_of_list"
@@ -485,28 +485,27 @@ def test_what_the_last_party_of_a_ring_changes_is_told(fault: str, tmp_path: Pat
             spoil(parcel)
         return parcel
 
-    status, found = trained(tmp_path, {FIRST: ASKS[FIRST]}, tamper, [COMMON] * 3)
+    status, found = await trained(tmp_path, {FIRST: ASKS[FIRST]}, tamper, [COMMON] * 3)
     assert (status.state, found) == ("failed", [])
     assert expected in status.error
 
 
-def test_a_reordered_list_of_a_ring_without_a_proof(tmp_path: Path) -> None:
+async def test_a_reordered_list_of_a_ring_without_a_proof(tmp_path: Path) -> None:
     """The job goes on, and one party takes records for others: what a proof prevents."""
 
     def tamper(_sender: str, to: str, parcel: Parcel) -> Parcel:
         if to == FIRST and name_of(parcel) == "blinded_ids" and parcel.stage == LAST:
-            points = parcel.alignment.blinded_ids.points
-            parcel.alignment.blinded_ids.points = points[32:64] + points[:32] + points[64:]
+            POINTS_EXCHANGED(parcel)
         return parcel
 
-    status, found = trained(tmp_path, {}, tamper, [COMMON] * 3)
+    status, found = await trained(tmp_path, {}, tamper, [COMMON] * 3)
     assert (status.state, status.error) == ("finished", "")
     assert found[1] == found[2] != found[0]
     assert sorted(found[0]) == COMMON
 
 
 @pytest.mark.parametrize("proven", [False, True])
-def test_points_that_are_sent_back_in_a_ring(proven: bool, tmp_path: Path) -> None:
+async def test_points_that_are_sent_back_in_a_ring(proven: bool, tmp_path: Path) -> None:
     """A party that returns the result of all as another's list calls nothing common, with a proof or without.
 
     One-time exponents see to that: the owner takes its own off a list that never had it.
@@ -522,7 +521,7 @@ def test_points_that_are_sent_back_in_a_ring(proven: bool, tmp_path: Path) -> No
                 parcel.alignment.blinded_ids.points = (common[0] * 9)[:own]
         return parcel
 
-    status, found = trained(tmp_path, ASKS if proven else {}, tamper, [COMMON] * 3)
+    status, found = await trained(tmp_path, ASKS if proven else {}, tamper, [COMMON] * 3)
     assert (status.state, found) == ("failed", [])
     told = "did not come back raised by one exponent" if proven else "does not hold all of the common identifiers"
     assert told in status.error
@@ -531,22 +530,21 @@ def test_points_that_are_sent_back_in_a_ring(proven: bool, tmp_path: Path) -> No
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("common", [True, False])
 @pytest.mark.parametrize("fault", ["another point", "a point less"])
-def test_an_error_of_a_ring_does_not_depend_on_what_is_common(fault: str, common: bool, tmp_path: Path) -> None:
+async def test_an_error_of_a_ring_does_not_depend_on_what_is_common(fault: str, common: bool, tmp_path: Path) -> None:
     """Nothing has been compared then: it is the same if the changed point is of a common record and if it is not."""
 
     def tamper(_sender: str, to: str, parcel: Parcel) -> Parcel:
         if to == FIRST and name_of(parcel) == "blinded_ids" and parcel.stage == LAST:
-            points = parcel.alignment.blinded_ids.points
             if fault == "a point less":
                 ids = parcel.alignment.blinded_ids
                 ids.points, ids.signs = ids.points[:-32], ids.signs[: (len(ids.points) // 32 + 6) // 8]
             else:
-                parcel.alignment.blinded_ids.points = _of_another_exponent(points)
+                ANOTHER_EXPONENT(parcel)
         return parcel
 
     rare = [f"{number}" for number in range(40)]
     ids = [COMMON, COMMON, COMMON] if common else [[*COMMON[:1], *rare], COMMON, COMMON]
-    status, found = trained(tmp_path, {FIRST: ASKS[FIRST]}, tamper, ids)
+    status, found = await trained(tmp_path, {FIRST: ASKS[FIRST]}, tamper, ids)
     assert (status.state, found) == ("failed", [])
     if fault == "a point less":
         assert f"came back: {OTHER} or {NAMES[2]} has changed them" in status.error
@@ -579,16 +577,15 @@ class LeavingItselfOut(Alignment):
         self._found = np.arange(len(points)), hashlib.sha256(points.tobytes()).digest()
 
 
-def test_a_combiner_that_leaves_itself_out_is_not_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_combiner_that_leaves_itself_out_is_not_detected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Though all others ask for proofs: what a ring's first steps leave open."""
 
-    def made(context: Any, *args: Any, **named: Any) -> Alignment:
-        return (LeavingItselfOut if context.party == FIRST else Alignment)(context, *args, **named)
-
-    monkeypatch.setattr(label_holder_job, "Alignment", made)
+    _first_aligns(monkeypatch, LeavingItselfOut)
     shared = [f"patient {number}" for number in range(40)]
     ids = [[f"nobody {number}" for number in range(50)], [*shared, "a"], [*shared, "b"]]
-    status, found = trained(tmp_path, {name: ASKS[name] for name in NAMES[1:3]}, ids=ids)
+    status, found = await trained(tmp_path, {name: ASKS[name] for name in NAMES[1:3]}, ids=ids)
     assert (status.state, status.error) == ("finished", "")
     assert sorted(found[1]) == sorted(shared)
     assert found[1] == found[2]

@@ -76,27 +76,25 @@ def aligned(federation: Federation) -> list[list[str]]:
     return found
 
 
-def intersect(folder: Path, ids: list[list[str]], seed: int = 0) -> list[list[str]]:
+async def intersect(folder: Path, ids: list[list[str]], seed: int = 0) -> list[list[str]]:
     """Train, and return what each party had aligned when the columns were binned."""
     found: list[list[str]] = []
 
-    async def main() -> None:
-        federation = Federation(folder, tables(ids, seed))
+    federation = Federation(folder, tables(ids, seed))
 
-        def look(message: Message) -> None:
-            if message.word == "bin" and not found:
-                found.extend(aligned(federation))
+    def look(message: Message) -> None:
+        if message.word == "bin" and not found:
+            found.extend(aligned(federation))
 
-        federation.hook = look
-        finished(await federation.train(job(len(ids))))
-
-    run(main())
+    federation.hook = look
+    finished(await federation.train(job(len(ids))))
+    await federation.close()
     return found
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("shape", range(20))
-def test_everybody_finds_the_plain_intersection_in_one_order(
+async def test_everybody_finds_the_plain_intersection_in_one_order(
     shape: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two to five parties of random sizes, with ids of any text: each names just the records that all hold.
@@ -111,15 +109,15 @@ def test_everybody_finds_the_plain_intersection_in_one_order(
     for number in range(rng.randrange(60)):  # held by some, by one, by all but one
         for own in rng.sample(ids, rng.randrange(1, parties)):
             own.append(rng.choice(("ä", "x", "日本", "")) + f"{number} {'a' * rng.randrange(40)}z")
-    found = intersect(tmp_path / "federation", ids, shape)
+    found = await intersect(tmp_path / "federation", ids, shape)
     assert sorted(found[0]) == sorted(common)
     assert all(each == found[0] for each in found)
 
 
-def test_the_common_order_is_drawn_anew_and_tells_nothing(tmp_path: Path) -> None:
+async def test_the_common_order_is_drawn_anew_and_tells_nothing(tmp_path: Path) -> None:
     """Twice the same tables, two orders; neither is the order of the ids."""
     ids = [[f"i{number:02d}" for number in range(30)]] * 3
-    first, second = (intersect(tmp_path / name, ids)[0] for name in ("a", "b"))
+    first, second = [(await intersect(tmp_path / name, ids))[0] for name in ("a", "b")]
     assert sorted(first) == sorted(second) == ids[0]
     assert len({tuple(first), tuple(second), tuple(ids[0])}) == 3
 
@@ -153,7 +151,7 @@ async def test_transcripts_hold_no_id(parties: int, tmp_path: Path) -> None:
         assert not any(point in messages for point in hashed)
 
 
-def test_in_a_ring_nobody_sees_which_two_parties_share_an_id(tmp_path: Path) -> None:
+async def test_in_a_ring_nobody_sees_which_two_parties_share_an_id(tmp_path: Path) -> None:
     """Of an id that two of three parties hold, no party but the combiner sees one point twice, in any two messages.
 
     The combiner sees overlaps, of points that it cannot link to ids.
@@ -162,17 +160,14 @@ def test_in_a_ring_nobody_sees_which_two_parties_share_an_id(tmp_path: Path) -> 
     ids = [[*common, *(f"ab{i}" for i in range(5))], [*common, *(f"ab{i}" for i in range(5))], [*common, "only c"]]
     per_party: dict[str, list[bytes]] = {name: [] for name in NAMES[:3]}
 
-    async def main() -> None:
-        federation = Federation(tmp_path / "federation", tables(ids), record="received")
-        assert (await federation.train(job(3))).state == "finished"
-        await federation.close()
-        for name, state in federation.states.items():
-            for record in TranscriptReader(state / "transcripts" / "job"):
-                if record.step == "blinded_ids":
-                    block = exchange_pb2.PeerMessage.FromString(record.message).alignment.blinded_ids.points
-                    per_party[name] += [block[at : at + 32] for at in range(0, len(block), 32)]
-
-    run(main())
+    federation = Federation(tmp_path / "federation", tables(ids), record="received")
+    assert (await federation.train(job(3))).state == "finished"
+    await federation.close()
+    for name, state in federation.states.items():
+        for record in TranscriptReader(state / "transcripts" / "job"):
+            if record.step == "blinded_ids":
+                block = exchange_pb2.PeerMessage.FromString(record.message).alignment.blinded_ids.points
+                per_party[name] += [block[at : at + 32] for at in range(0, len(block), 32)]
     for name in NAMES[1:3]:
         assert len(set(per_party[name])) == len(per_party[name]) > 20
     twice = len(per_party[NAMES[0]]) - len(set(per_party[NAMES[0]]))

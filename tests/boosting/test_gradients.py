@@ -50,29 +50,25 @@ def _logloss(scores: np.ndarray, rows: np.ndarray) -> float:
     return -sum(math.log(p if y else 1 - p) for p, y in zip(chances, BINARY[rows], strict=True)) / len(chances)
 
 
-def test_a_round_that_is_only_as_good_is_no_better(store: JobStore) -> None:
-    """Trees that change nothing leave the first round the best, and the second after it is the last."""
+#: Weights that are better on the records set aside, and worse on the others.
+GOOD = np.where(HELD, 2.0 * BINARY - 1, 1.0 - 2 * BINARY)
+
+
+@pytest.mark.parametrize(
+    ("trees", "best"),
+    [([0 * GOOD] * 3, 0), ([GOOD, -GOOD, GOOD * 1.5, -GOOD, -GOOD], 2)],
+    ids=["a round that is only as good is no better", "a better round starts the count again"],
+)
+def test_two_rounds_without_a_better_one_are_the_last(trees: list[np.ndarray], best: int, store: JobStore) -> None:
+    """What the training records say does not matter."""
     book = _book(STOPPING, store)
     stops = []
-    for _ in range(3):
-        _grow(book, np.zeros(N))
-        stops.append(book.stopped)
-    assert stops == [False, False, True]
-    assert book.summary()["best_round"] == 0
-    assert [tree.index for tree in book.used([Tree(t, (0,), (), ()) for t in range(3)])] == [0]
-
-
-def test_a_better_round_starts_the_count_again(store: JobStore) -> None:
-    """Only rounds without a new best one count, and what the training records say does not matter."""
-    book = _book(STOPPING, store)
-    good = np.where(HELD, 2.0 * BINARY - 1, 1.0 - 2 * BINARY)  # better on the records set aside, worse on the others
-    for weights in (good, -good, good * 1.5, -good):
+    for weights in trees:
         _grow(book, weights)
-        assert not book.stopped
-    assert book.summary()["best_round"] == 2
-    _grow(book, -good)
-    assert book.stopped
-    assert book.summary()["best_round"] == 2
+        stops.append(book.stopped)
+    assert stops == [False] * (len(trees) - 1) + [True]
+    assert book.summary()["best_round"] == best
+    assert len(book.used([Tree(t, (0,), (), ()) for t in range(len(trees))])) == best + 1
 
 
 def test_train_and_validation_are_measured_apart(store: JobStore) -> None:

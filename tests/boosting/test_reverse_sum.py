@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from tests.crafted_gradients import ANCHORS, CraftedState, ReverseSum
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.attacks import audit_file
 from treetap.attacks.audit import audit
@@ -40,20 +40,18 @@ JOBS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 
 
-def trained(
+async def trained(
     folder: Path, job: dict[str, Any], params: BoostingParams, defences: dict[str, Any], *, crafts: bool
 ) -> str:
     """The error of a training, empty of a finished one, whose folders are below `folder`."""
     policies = {HOLDER: {"people": {"record_sums": True}}}
 
-    async def main() -> str:
-        own = {party: Defences(**defences) for party in (B, C)}
+    own = {party: Defences(**defences) for party in (B, C)}
+    with patch("treetap.party.boosting.label_holder.MeasuredRounds", CraftedState if crafts else MeasuredRounds):
         federation = Federation(folder, HERE.tables, record="received", policies=policies, defences=own)
         status = await federation.train(spec(params, **job))
-        return status.error
-
-    with patch("treetap.party.boosting.label_holder.MeasuredRounds", CraftedState if crafts else MeasuredRounds):
-        return run(main())
+        await federation.close()
+    return status.error
 
 
 def audited(folder: Path) -> Document:
@@ -78,10 +76,10 @@ def said(document: Document, folder: Path) -> str:
 
 @pytest.mark.second_tier
 @pytest.mark.parametrize("kind", JOBS)
-def test_marked_records_are_read(kind: str, tmp_path: Path) -> None:
+async def test_marked_records_are_read(kind: str, tmp_path: Path) -> None:
     """Every cell of every record under each scheme."""
     job, changes, defences = JOBS[kind]
-    assert trained(tmp_path, job, replace(PARAMS, **changes), defences, crafts=True) == ""
+    assert (await trained(tmp_path, job, replace(PARAMS, **changes), defences, crafts=True)) == ""
     document = audited(tmp_path)
     marks = ReverseSum.of(PARAMS, 1).marks
     read = document.parties[HOLDER].marks_read
@@ -101,11 +99,11 @@ def test_marked_records_are_read(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("kind", ["a lattice, spaces withheld", "paillier"])
-def test_an_honest_training_has_no_marks_and_the_same_room(kind: str, tmp_path: Path) -> None:
+async def test_an_honest_training_has_no_marks_and_the_same_room(kind: str, tmp_path: Path) -> None:
     """Nothing is found; the model is the oracle's; both sides' transcripts tell what could have been read."""
     job, changes, _ = JOBS[kind]
     params = replace(PARAMS, **changes)
-    assert trained(tmp_path, job, params, {}, crafts=False) == ""
+    assert (await trained(tmp_path, job, params, {}, crafts=False)) == ""
     assert_oracles_model({name: tmp_path / name / "state" for name in PARTIES}, HERE.oracle(params))
     document = audited(tmp_path)
     holder, feature = document.parties[HOLDER], document.parties[B]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.boosting.categories import categorical_world
 from tests.replay import HERE, ORACLE, PARAMS
-from tests.simulator import Federation, finished, run
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, World, assert_oracles_model, spec, world
 from treetap.errors import BadInput, ConfigError, Refused
 from treetap.lattice import histogram_parameters, histogram_scheme
@@ -35,7 +35,7 @@ def job_of(params: Any = PARAMS, **changes: Any) -> setup_pb2.JobSpec:
     return spec(params, **{"scheme": LATTICE, "key_bits": 0, "obfuscation": "", **changes})
 
 
-def refusal(
+async def refusal(
     folder: Path,
     job: setup_pb2.JobSpec,
     here: World = HERE,
@@ -49,14 +49,11 @@ def refusal(
         if change is not None and sender == changer:
             change(parcel)
 
-    async def main() -> tuple[jobs_pb2.JobStatus, set[str]]:
-        federation = Federation(folder, here.tables, policies=policies, encode="categorical")
-        federation.tamper = altered
-        status = await federation.train(job)
-        await federation.close()
-        return status, {message.word for message in federation.log}
-
-    status, kinds = run(main())
+    federation = Federation(folder, here.tables, policies=policies, encode="categorical")
+    federation.tamper = altered
+    status = await federation.train(job)
+    await federation.close()
+    kinds = {message.word for message in federation.log}
     assert status.state == "failed"
     assert not kinds & WITH_DATA
     return status, kinds
@@ -119,7 +116,7 @@ async def test_sets_are_hidden_as_a_party_demands(tmp_path: Path) -> None:
     assert fifty.hiding_bits >= 50 > histogram_scheme.parameters_of(100, slots, 32, 16, 8, 1).hiding_bits
 
 
-def test_a_label_holder_that_hides_sets_less_than_a_party_demands(tmp_path: Path) -> None:
+async def test_a_label_holder_that_hides_sets_less_than_a_party_demands(tmp_path: Path) -> None:
     """The party refuses the job by its rule."""
 
     def less(parcel: exchange_pb2.PeerMessage) -> None:
@@ -127,7 +124,7 @@ def test_a_label_holder_that_hides_sets_less_than_a_party_demands(tmp_path: Path
             parcel.setup.public_key.hiding = 49
 
     policies = {OTHER: {"keys": {"min_hiding_bits": 50}}}
-    status, _ = refusal(tmp_path, job_of(), policies=policies, change=less, changer=LABEL_HOLDER)
+    status, _ = await refusal(tmp_path, job_of(), policies=policies, change=less, changer=LABEL_HOLDER)
     assert re.search("feature-c takes no part .* hides its sets of records by 49 bits: its policy says", status.error)
 
 
@@ -141,9 +138,9 @@ def test_more_bits_of_hiding_than_leave_room_for_words() -> None:
 
 
 @pytest.mark.usefixtures("not_compiled")
-def test_a_machine_without_kernels(tmp_path: Path) -> None:
+async def test_a_machine_without_kernels(tmp_path: Path) -> None:
     """No party begins the job; it names why there are none, how to get them, and what runs without."""
-    status, kinds = refusal(tmp_path, job_of())
+    status, kinds = await refusal(tmp_path, job_of())
     assert status.bad_input
     assert re.search(
         "scheme = 'lattice' needs native kernels, but the native kernels were not compiled .*: install a C compiler, "
@@ -153,10 +150,10 @@ def test_a_machine_without_kernels(tmp_path: Path) -> None:
     assert "candidate_count" not in kinds
 
 
-def test_a_column_of_more_categories_than_bins(tmp_path: Path) -> None:
+async def test_a_column_of_more_categories_than_bins(tmp_path: Path) -> None:
     """The party that has it refuses it, by its name, before it tells how many candidates there are."""
     here = categorical_world(600, {LABEL_HOLDER: (256, 0), FEATURE: (256, 3), OTHER: (0, 4)}, seed=2)
-    status, kinds = refusal(tmp_path, job_of(replace(PARAMS, max_cat_to_onehot=300)), here)
+    status, kinds = await refusal(tmp_path, job_of(replace(PARAMS, max_cat_to_onehot=300)), here)
     assert status.bad_input
     assert "column 'b0' has 256 categories, and scheme = 'lattice' takes 255: use encode = \"ordinal\"" in status.error
     assert "candidate_count" not in kinds
@@ -169,20 +166,20 @@ def test_a_column_of_more_categories_than_bins(tmp_path: Path) -> None:
         (40, "scheme 'lattice' has 3072: use multi_strategy = 'one_output_per_tree'$"),
     ],
 )
-def test_classes_that_no_plaintext_holds(classes: int, said: str, tmp_path: Path) -> None:
+async def test_classes_that_no_plaintext_holds(classes: int, said: str, tmp_path: Path) -> None:
     """Trees of so many outputs take more bits or more words than there are, which the label holder says at once."""
     params = replace(PARAMS, objective="multi:softprob", multi_strategy="multi_output_tree", n_estimators=1)
     here = world(400, (1, 1, 1), objective="multi:softprob", classes=classes)
-    status, kinds = refusal(tmp_path, job_of(params), here)
+    status, kinds = await refusal(tmp_path, job_of(params), here)
     assert status.bad_input
     assert re.search(said, status.error), status.error
     assert "candidate_count" not in kinds
 
 
-def test_more_candidates_than_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_candidates_than_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The feature party that has them refuses the job, with what to change, before it tells their number."""
     monkeypatch.setitem(histogram_parameters.MOST, "candidates", 1)
-    status, kinds = refusal(tmp_path, job_of())
+    status, kinds = await refusal(tmp_path, job_of())
     assert status.bad_input
     assert re.search(
         "feature-[bc] has 2 candidates of a node, scheme = 'lattice' takes 1: use a smaller max_bin, fewer columns, "
@@ -192,14 +189,14 @@ def test_more_candidates_than_are_hidden(tmp_path: Path, monkeypatch: pytest.Mon
     assert "candidate_count" not in kinds
 
 
-def test_kernels_that_give_other_words(tmp_path: Path) -> None:
+async def test_kernels_that_give_other_words(tmp_path: Path) -> None:
     """A party whose self-test differs from the others' is named before any nonce is opened."""
 
     def another(parcel: exchange_pb2.PeerMessage) -> None:
         if name_of(parcel) == "seed_commitment":
             parcel.setup.seed_commitment.self_test = bytes(32)
 
-    status, _ = refusal(tmp_path, job_of(), change=another)
+    status, _ = await refusal(tmp_path, job_of(), change=another)
     assert status.bad_input
     assert re.search(
         "the kernels of feature-b and of (label-holder|feature-c) give other products for equal seeds", status.error

@@ -11,7 +11,8 @@ import pytest
 from tests.campaign.fuzz_cases import intercept
 from tests.campaign.small_jobs import FOREST
 from tests.replay import HERE, JOB, ORACLE, PARAMS
-from tests.simulator import Federation, run
+from tests.simulator import Federation
+from tests.tampered import with_fields, within
 from tests.trainings import oracle
 from tests.worlds import PARTIES, assert_oracles_model, spec
 from treetap.trees.params import TreeParams
@@ -22,12 +23,12 @@ LABEL_HOLDER, B, C = PARTIES
 TOLD = "feature-b cannot have published a model of which the label holder has stored 0 of 2 rounds"
 
 
-def _published_at_b(sender: str, event: object) -> None:
+def _published_at_b(sender: str, event: Any) -> None:
     if sender == B and name_of(event.result) == "prepared":
         event.result.setup.prepared.published = True
 
 
-def _no_rounds(sender: str, event: object) -> None:
+def _no_rounds(sender: str, event: Any) -> None:
     if name_of(event.result) == "binned":
         event.result.setup.binned.Clear()
 
@@ -90,46 +91,6 @@ async def test_more_bytes_than_a_status_can_hold(tmp_path: Path) -> None:
     assert_oracles_model(federation.states, ORACLE)
 
 
-def _error_of(folder: Path, answer: str, untrue: Callable[[Any], None]) -> str:
-    """The error with which a job fails where the label holder's answers of a kind are made untrue."""
-
-    async def main() -> str:
-        federation = Federation(folder, HERE.tables)
-
-        def alter(way: str, sender: str, to: str, message: object) -> object:
-            if way == "event" and name_of(message.result) == answer:
-                untrue(getattr(message.result.growth, answer))
-            return message
-
-        intercept(federation, alter)
-        status = await federation.train(JOB)
-        assert status.state == "failed"
-        return status.error
-
-    return run(main())
-
-
-def test_an_owner_that_is_no_party(tmp_path: Path) -> None:
-    """A job ends with an error if the label holder names a split's owner that is no party of the job; it names both."""
-
-    def untrue(chosen: Any) -> None:
-        for decision in chosen.decisions:
-            decision.owner = "stranger"
-
-    error = _error_of(tmp_path, "chosen_splits", untrue)
-    assert "apply_splits is to be done by 'stranger', which is no party of job job" in error
-
-
-def test_a_node_that_no_tree_has(tmp_path: Path) -> None:
-    """A job ends with an error that names the label holder, if that has node 0 built."""
-
-    def untrue(children: Any) -> None:
-        children.build[:] = [0]
-
-    error = _error_of(tmp_path, "relayed_children", untrue)
-    assert "label-holder has node 0 of tree 0 built, but a tree begins with node 1" in error
-
-
 async def test_a_coordinator_that_changes_who_won_gets_no_set(tmp_path: Path) -> None:
     """Winning candidates come from the label holder: a party that did not win waits in vain and sends nothing."""
     sent: list[str] = []
@@ -155,31 +116,48 @@ async def test_a_coordinator_that_changes_who_won_gets_no_set(tmp_path: Path) ->
     assert [field.name for field in growth_pb2.Decision.DESCRIPTOR.fields] == ["node", "owner"]
 
 
-async def test_an_answer_to_another_step(tmp_path: Path) -> None:
-    """A result without the content that its step has counts as nothing: it is not read as one of zeros."""
+def _strangers(event: Any) -> None:
+    for decision in event.result.growth.chosen_splits.decisions:
+        decision.owner = "stranger"
+
+
+#: Way and kind of a message → what is changed of it, and what the operator reads.
+UNTRUE: dict[str, tuple[str, str, Callable[[Any], object], str]] = {
+    "an owner that is no party": (
+        *("event", "chosen_splits", _strangers),
+        "apply_splits is to be done by 'stranger', which is no party of job job",
+    ),
+    "a node that no tree has": (
+        *("event", "relayed_children", within("result", "growth", "relayed_children", with_fields(build=[0]))),
+        "label-holder has node 0 of tree 0 built, but a tree begins with node 1",
+    ),
+    "an answer to another step": (
+        *("event", "binned", lambda event: event.result.setup.done.SetInParent()),
+        "Malformed: label-holder answered with done, not with binned",
+    ),
+    "sums of no nodes": (
+        *("request", "build_histograms", within("growth", "build_histograms", with_fields(nodes=[]))),
+        "Malformed: build_histograms asks for no nodes, or for one of them twice",
+    ),
+    "sums of a node twice": (
+        *("request", "build_histograms", within("growth", "build_histograms", with_fields(nodes=[1, 1]))),
+        "Malformed: build_histograms asks for no nodes, or for one of them twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNTRUE)
+async def test_what_no_step_has_is_named(case: str, tmp_path: Path) -> None:
+    """A job ends with an error if the label holder's answer, or the coordinator's request, cannot be."""
+    way_of, kind, untrue, says = UNTRUE[case]
     federation = Federation(tmp_path, HERE.tables)
 
-    def alter(way: str, sender: str, to: str, message: object) -> object:
-        if way == "event" and name_of(message.result) == "binned":
-            message.result.setup.done.SetInParent()
+    def alter(way: str, sender: str, to: str, message: Any) -> Any:
+        if way == way_of and name_of(message.result if way == "event" else message) == kind:
+            untrue(message)
         return message
 
     intercept(federation, alter)
-    status = await federation.train(JOB)
-    assert status.error == "Malformed: label-holder answered with done, not with binned"
-
-
-@pytest.mark.parametrize("nodes", [[], [1, 1]])
-@pytest.mark.parametrize("params", [PARAMS, FOREST], ids=["boosting", "forest"])
-async def test_sums_of_no_nodes(params: TreeParams, nodes: list[int], tmp_path: Path) -> None:
-    """A step that asks for the sums of no nodes, or of one twice, is refused by name."""
-    federation = Federation(tmp_path, HERE.tables)
-
-    def alter(way: str, sender: str, to: str, message: object) -> object:
-        if way == "request" and name_of(message) == "build_histograms":
-            message.growth.build_histograms.nodes[:] = nodes
-        return message
-
-    intercept(federation, alter)
-    status = await federation.train(spec(params, obfuscation="standard"))
-    assert "Malformed: build_histograms asks for no nodes, or for one of them twice" in status.error
+    status = await federation.train(spec(FOREST if kind == "build_histograms" else PARAMS, obfuscation="standard"))
+    assert status.state != "finished"
+    assert says in status.error
