@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from tests.simulator import Federation, Message, run
+from tests.simulator import Message, run
 from tests.splitnn.jobs import PARAMS
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
 from tests.worlds import PARTIES, manifest, spec, world
@@ -68,29 +68,25 @@ def test_nothing_changes_without_a_defence(tmp_path: Path) -> None:
     assert not {"sensitivity", "sensitivity_norm", "dp_sgd"} & set(found)
 
 
-def test_a_resumed_training_has_the_same_draws(tmp_path: Path) -> None:
+async def test_a_resumed_training_has_the_same_draws(tmp_path: Path) -> None:
     """Stopped in its second epoch and trained on: the weights are those of a training without a stop."""
     own = _own("noise")
 
-    async def main() -> Federation:
-        running = federation(tmp_path, HERE, defences=own)
-        left = 5 + 2
+    running = federation(tmp_path, HERE, defences=own)
+    left = 5 + 2
 
-        def hook(message: Message) -> None:
-            nonlocal left
-            if (message.word, message.to, message.served) == ("embedding_gradients", FEATURE, True):
-                left -= 1
-                if left == 0:
-                    running.hook = None
-                    running.kill(FEATURE)
+    def hook(message: Message) -> None:
+        nonlocal left
+        if (message.word, message.to, message.served) == ("embedding_gradients", FEATURE, True):
+            left -= 1
+            if left == 0:
+                running.hook = None
+                running.kill(FEATURE)
 
-        running.hook = hook
-        assert (await running.train(spec(PARAMS))).state == "interrupted"
-        running.start(FEATURE)
-        assert (await running.resume()).state == "finished"
-        return running
-
-    run(main())
+    running.hook = hook
+    assert (await running.train(spec(PARAMS))).state == "interrupted"
+    running.start(FEATURE)
+    assert (await running.resume()).state == "finished"
     network, _ = oracle(tmp_path, HERE, PARAMS, of_columns=own)
     assert_same_bits(published(tmp_path, HERE), network.weights())
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.blindness.comparison import of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed
-from tests.simulator import Federation, Message, finished, run
+from tests.simulator import Federation, Message, finished
 from tests.splitnn.jobs import EMITS, PARAMS, spec
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published
 from tests.worlds import PARTIES, Tables, World, manifest, world
@@ -88,10 +88,10 @@ def test_clean_labels_show_to_no_other_party(job: str, tmp_path: Path, monkeypat
     assert len(_between(first)) > 20
 
 
-def test_the_network_is_that_of_the_noisy_labels(tmp_path: Path) -> None:
+async def test_the_network_is_that_of_the_noisy_labels(tmp_path: Path) -> None:
     """Bit by bit that of one graph on them; a draw in two stages is charged once."""
     here = world(N, (2, 2), seed=4)
-    assert _federated(tmp_path, here, TWO, _trained).error == ""
+    assert (await _federated(tmp_path, here, TWO, _trained)).error == ""
     labels = noisy(tmp_path)
     assert (labels != here.y).any()
     network, _ = oracle(tmp_path, replace(here, y=labels), PARAMS)
@@ -100,12 +100,12 @@ def test_the_network_is_that_of_the_noisy_labels(tmp_path: Path) -> None:
     assert _spent(tmp_path) == 1.0
 
 
-def test_every_network_on_the_table_has_the_same_labels_for_one_charge(tmp_path: Path) -> None:
+async def test_every_network_on_the_table_has_the_same_labels_for_one_charge(tmp_path: Path) -> None:
     """One that is interrupted and resumed too, and one of another architecture, whose priors would be others."""
     here = world(N, (2, 2), seed=4)
     wider = replace(PARAMS, bottom={"default": Bottom(hidden=(9,), width=7)})
     for job, params, act in (("first", PARAMS, _trained), ("killed", PARAMS, _killed), ("wider", wider, _trained)):
-        _federated(tmp_path, here, TWO, act, params=params, job=job, budget=1.5)
+        await _federated(tmp_path, here, TWO, act, params=params, job=job, budget=1.5)
     assert_same_bits(published(tmp_path, here, "killed"), published(tmp_path, here, "first"))
     network, _ = oracle(tmp_path, replace(here, y=noisy(tmp_path)), wider)
     assert_same_bits(published(tmp_path, here, "wider"), network.weights())
@@ -113,45 +113,20 @@ def test_every_network_on_the_table_has_the_same_labels_for_one_charge(tmp_path:
     assert clean[0].read_bytes() == clean[1].read_bytes()
     assert _spent(tmp_path) == 1.0
 
-    status = _federated(tmp_path, here, LabelDp(epsilon=0.75), _refused, job="more", budget=1.5)
+    status = await _federated(tmp_path, here, LabelDp(epsilon=0.75), _refused, job="more", budget=1.5)
     assert "they cost ε = 0.75, and of its policy's label_budget = 1.5 it has spent 1" in status.error
-    status = _federated(tmp_path, here, None, _refused, job="clean", budget=1.5)
+    status = await _federated(tmp_path, here, None, _refused, job="clean", budget=1.5)
     assert f"{HOLDER} takes no part in a job that uses its labels as they are" in status.error
     assert _spent(tmp_path) == 1.0
 
 
-@pytest.mark.parametrize("after", [None, LabelDp(epsilon=2.0)])
-def test_an_interrupted_job_goes_on_with_its_own_labels_or_not_at_all(after: LabelDp | None, tmp_path: Path) -> None:
-    """Without label_dp, or with another one, later epochs would be trained on other labels: clean ones too."""
-    here = world(N, (2, 2), seed=4)
-
-    async def interrupted(running: Federation, params: SplitnnParams, job: str) -> jobs_pb2.JobStatus:
-        def kill(message: Message) -> None:
-            if message.word == "store_epoch" and message.to == HOLDER and message.served:
-                running.hook = None
-                running.kill(HOLDER)
-
-        running.hook = kill
-        status = await running.train(spec(params, parties=2), job)
-        assert status.state == "interrupted"
-        return status
-
-    async def resumed(running: Federation, params: SplitnnParams, job: str) -> jobs_pb2.JobStatus:
-        return await running.resume(job)
-
-    _federated(tmp_path, here, ONE, interrupted)
-    status = _federated(tmp_path, here, after, resumed)
-    assert status.state == "interrupted"
-    assert "label_dp under [defences] has changed since" in status.error
-    assert _federated(tmp_path, here, ONE, resumed).state == "finished"
-    assert _spent(tmp_path) == 1.0
-
-
-def test_figures_by_clean_labels_are_those_of_the_best_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_figures_by_clean_labels_are_those_of_the_best_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of the same scores as the published ones; under fixed noisy labels, by which the last epoch is not the best."""
     here = world(N, (2, 2), seed=4)
     monkeypatch.setattr("treetap.party.defences.noisy_labels.staged", lambda *_: NOISY)
-    _federated(tmp_path, here, ONE, _trained, params=STOPPED)
+    await _federated(tmp_path, here, ONE, _trained, params=STOPPED)
     shown, clean = manifest(_state(tmp_path)), json.loads((_model(tmp_path) / "clean_metrics.json").read_text())
     published_figures = shown["training_metrics"]
     assert shown["best_epoch"] < shown["epochs"] - 1
@@ -168,7 +143,7 @@ def _between(crossed: list[Crossed]) -> list[tuple[str, str, bytes]]:
     ]
 
 
-def _federated(
+async def _federated(
     folder: Path,
     here: World,
     own: LabelDp | None,
@@ -180,13 +155,10 @@ def _federated(
 ) -> jobs_pb2.JobStatus:
     """The status of a job after `act`, in a federation on these disks."""
 
-    async def main() -> jobs_pb2.JobStatus:
-        policies = {**EMITS, HOLDER: {**EMITS[HOLDER], "labels": {"label_budget": budget}}}
-        running = federation(folder, here, policies=policies, defences={HOLDER: Defences(label_dp=own)})
-        found: jobs_pb2.JobStatus = await act(running, params, job)
-        return found
-
-    return run(main())
+    policies = {**EMITS, HOLDER: {**EMITS[HOLDER], "labels": {"label_budget": budget}}}
+    running = federation(folder, here, policies=policies, defences={HOLDER: Defences(label_dp=own)})
+    found: jobs_pb2.JobStatus = await act(running, params, job)
+    return found
 
 
 async def _trained(running: Federation, params: SplitnnParams, job: str) -> jobs_pb2.JobStatus:

@@ -102,58 +102,52 @@ async def test_trees_take_no_notice_of_it(tmp_path: Path, caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_a_job_goes_on_with_the_defences_of_its_time(case: str, tmp_path: Path) -> None:
+async def test_a_job_goes_on_with_the_defences_of_its_time(case: str, tmp_path: Path) -> None:
     """Epochs after a restart have the new settings: neither the old result nor that of the new ones from the start."""
     before, after = (Defences(**each) for each in CHANGES[case])
 
-    async def main() -> None:
-        running = federation(tmp_path / "changed", HERE, defences={HOLDER: before})
+    running = federation(tmp_path / "changed", HERE, defences={HOLDER: before})
 
-        def change(message: Message) -> None:
-            if message.word == "store_epoch" and message.to == HOLDER and message.served:
-                running.hook = None
-                running.kill(HOLDER)
-                config = running.configs[HOLDER]
-                running.configs[HOLDER] = config.model_copy(update={"defences": after})
-                running.start(HOLDER)
+    def change(message: Message) -> None:
+        if message.word == "store_epoch" and message.to == HOLDER and message.served:
+            running.hook = None
+            running.kill(HOLDER)
+            config = running.configs[HOLDER]
+            running.configs[HOLDER] = config.model_copy(update={"defences": after})
+            running.start(HOLDER)
 
-        running.hook = change
-        assert (await running.train(spec(LONGER))).state == "interrupted"
-        status = await running.resume()
-        assert (status.state, running.hook) == ("finished", None), status.error
-
-    run(main())
+    running.hook = change
+    assert (await running.train(spec(LONGER))).state == "interrupted"
+    status = await running.resume()
+    assert (status.state, running.hook) == ("finished", None), status.error
     for number, own in enumerate((before, after)):
         folder = tmp_path / str(number)
-        assert run(trained(folder, HERE, LONGER, defences={HOLDER: own})).state == "finished"
+        assert (await trained(folder, HERE, LONGER, defences={HOLDER: own})).state == "finished"
         one, other = (published(each, HERE)[FEATURE] for each in (folder, tmp_path / "changed"))
         assert any(one[name].tobytes() != other[name].tobytes() for name in one)
 
 
-def test_regressions_have_changed_gradients(tmp_path: Path) -> None:
+async def test_regressions_have_changed_gradients(tmp_path: Path) -> None:
     """A change of gradients does not ask for classes."""
     own = {HOLDER: Defences(gradient=Gradient(kind="compression", share=0.5))}
-    assert _ended(tmp_path, NUMBERS, REGRESSION, defences=own).state == "finished"
+    assert (await _ended(tmp_path, NUMBERS, REGRESSION, defences=own)).state == "finished"
 
 
-def test_a_job_with_private_draws_needs_no_switch(tmp_path: Path) -> None:
+async def test_a_job_with_private_draws_needs_no_switch(tmp_path: Path) -> None:
     """The default of a policy suffices."""
     policies = {name: {"emits": lines["emits"]} for name, lines in EMITS.items()}
-    assert _ended(tmp_path, HERE, replace(PARAMS, reproducible=False), policies=policies).state == "finished"
+    assert (await _ended(tmp_path, HERE, replace(PARAMS, reproducible=False), policies=policies)).state == "finished"
 
 
-def _ended(folder: Path, here: World, params: SplitnnParams, **options: Any) -> jobs_pb2.JobStatus:
+async def _ended(folder: Path, here: World, params: SplitnnParams, **options: Any) -> jobs_pb2.JobStatus:
     """The status of a job that has ended."""
 
-    async def main() -> jobs_pb2.JobStatus:
-        running = federation(folder, here, **options)
-        status = await running.train(spec(params))
-        await running.close()
-        if status.state == "failed":
-            assert {message.word for message in running.log} <= {"prepare", "leave"}
-        return status
-
-    return run(main())
+    running = federation(folder, here, **options)
+    status = await running.train(spec(params))
+    await running.close()
+    if status.state == "failed":
+        assert {message.word for message in running.log} <= {"prepare", "leave"}
+    return status
 
 
 @pytest.mark.parametrize("case", SETTINGS)

@@ -50,7 +50,7 @@ def check(world: World, *, resume_at: int | None = None) -> None:
 
 
 #: Each pair of values of two dimensions is in at least one row: optimiser, wire, norm or table, parties, dropout, λ,
-#: gradient defence. That the rows cover the pairs is a test of its own.
+#: gradient defence.
 MATRIX = [
     ("sgd", "float32", "group", 2, 0.0, 0.0, None),
     ("adam", "bfloat16", "batch", 3, 0.4, 0.3, None),
@@ -64,14 +64,6 @@ MATRIX = [
     ("sgd", "bfloat16", "group", 3, 0.4, 0.0, None),
     ("adam", "bfloat16", "mlp", 2, 0.4, 0.3, NOISE),
 ]
-
-
-def test_the_matrix_covers_all_pairs() -> None:
-    """For any two dimensions each pair of their values is trained at least once."""
-    for one in range(7):
-        for other in range(one):
-            pairs = {(row[one], row[other]) for row in MATRIX}
-            assert len(pairs) == len({row[one] for row in MATRIX}) * len({row[other] for row in MATRIX})
 
 
 @pytest.mark.parametrize(("optimizer", "wire_type", "norm", "parties", "dropout", "weight", "defence"), MATRIX)
@@ -115,12 +107,6 @@ def test_other_objectives(objective: str, classes: int) -> None:
     check(World(job(objective=objective, learning_rate=0.01), classes=classes), resume_at=1)
 
 
-@pytest.mark.parametrize("columns", [[None, 3], [None, 3, 2], [3, 0], [None, 0], [0, 0]])
-def test_parties_without_columns(columns: list[int | None]) -> None:
-    """A label holder without a table, a feature party without a column, and both."""
-    check(World(job(epochs=2, party_dropout={"shop": 0.4}), columns), resume_at=1)
-
-
 def test_a_batch_that_every_feature_party_sits_out() -> None:
     """Of a label holder without columns the biases move; no feature party's weight changes, none is sent a gradient."""
     world = World(job(optimizer="adam", weight_decay=0.1), [None, 3, 3])
@@ -132,18 +118,6 @@ def test_a_batch_that_every_feature_party_sits_out() -> None:
     assert_same({name: after[name] for name in NAMES[1:]}, {name: before[name] for name in NAMES[1:]})
     assert not np.array_equal(after["bank"]["top/linear1.bias"], before["bank"]["top/linear1.bias"])
     check(World(job(party_dropout={"shop": 0.9, "telco": 0.9}), [None, 3, 3]), resume_at=1)
-
-
-def test_sitting_out_changes_no_weight_and_no_momentum() -> None:
-    """After a batch without it, a feature party's state is what it was; the others' is not."""
-    world = World(job(optimizer="adam", weight_decay=0.1), [3, 3, 3])
-    sides = world.federation().train()
-    before, rows = sides.others["shop"].state(), world.schedule.epoch(0)[0]
-    received = {"telco": sides.others["telco"].forward(rows)}
-    trained = sides.holder.train(rows, received, 3, 0, 0.05)
-    sides.others["telco"].backward(trained.gradients["telco"], 0.05, 3, 0)
-    assert set(trained.gradients) == {"telco"}
-    assert_same({"shop": dict(sides.others["shop"].state())}, {"shop": dict(before)})
 
 
 @given(st.data())
@@ -178,14 +152,6 @@ def test_embeddings_of_one_number() -> None:
     bottom = {"shop": Bottom(width=1), "telco": Bottom(width=2)}
     params = job(epochs=2, batch_size=10, optimizer="adam", bottom=bottom, top=Top(), schedule="constant")
     check(World(params, [None, 0, 0], records=20))
-
-
-def test_a_last_batch_of_one_record_with_batch_normalisation() -> None:
-    """37 records by 12: the last batch has 13, over which each channel has a mean and a deviation."""
-    bottom = {"default": Bottom(kind="cnn", channels=(2, 4), width=3, norm="batch")}
-    world = World(job(bottom=bottom), images=True)
-    assert [len(rows) for rows in world.schedule.epoch(0)] == [12, 12, 13]
-    check(world)
 
 
 def test_records_that_are_not_trained_on_change_nothing() -> None:
@@ -237,19 +203,6 @@ def test_a_loss_that_is_not_finite_is_an_error() -> None:
         world.federation().train()
     with pytest.raises(DataError, match=r"the loss of epoch \d+, batch \d is not finite"):
         world.central().train()
-
-
-def test_training_learns_from_both_parties() -> None:
-    """A class that follows from a column of each party is found, and not without the feature party."""
-    world = World(job(epochs=60, optimizer="adam", learning_rate=0.03), [3, 3], 60)
-    rows = np.arange(60)
-    positive = [own.batch(rows)[:, 1].numpy() > 0 for own in world.inputs.values() if own is not None]
-    world.labels = np.sum(positive, axis=0)
-    sides = world.federation().train()
-    found = np.mean(sides.scores(rows).argmax(axis=1) == world.labels)
-    alone = np.mean(sides.scores(rows, frozenset({"shop"})).argmax(axis=1) == world.labels)
-    assert found > 0.95
-    assert alone < 0.8
 
 
 @pytest.mark.parametrize(

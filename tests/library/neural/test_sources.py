@@ -83,35 +83,6 @@ def test_no_generator_of_the_process() -> None:
     assert {path: found for path, text in files.items() if (found := draws_from_shared_generators(text))} == {}
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "import pickle", "from pickle import loads", "import torch; torch.load('a')", "from torch import save",
-        "torch.jit.load('a')", "np.load('a', allow_pickle=True)", "np.load('a', allow_pickle=flag)", "import joblib",
-    ],
-)  # fmt: skip
-def test_pickles_are_found(line: str) -> None:
-    """The walk sees every way to read one."""
-    assert reads_pickles(line)
-    assert not reads_pickles("np.load('a', allow_pickle=False); model.load_state_dict(x); side.load(y)")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "torch.manual_seed(1)",
-        "torch.randn(3)",
-        "np.random.default_rng()",
-        "import random",
-        "from numpy.random import rand",
-    ],
-)
-def test_generators_are_found(line: str) -> None:
-    """The walk sees every way to draw from one."""
-    assert draws_from_shared_generators(line)
-    assert not draws_from_shared_generators("draws.uniform(3, 'a'); secrets.token_bytes(32)")
-
-
 def test_a_training_draws_from_no_generator_of_the_process() -> None:
     """PyTorch's, numpy's and Python's are as they were, with dropout, DIMIP, noise and a resume."""
     torch = pytest.importorskip("torch", reason="needs treetap[neural]")
