@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.alignment.test_protocol import NAMES, tables
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from treetap.wire.v2 import jobs_pb2
 
 COUNTS: dict[str, dict[str, Any]] = {name: {"columns": {"preview": "count"}} for name in NAMES}
@@ -25,9 +25,7 @@ def drawn_ids(parties: int, seed: int) -> tuple[list[list[str]], set[str]]:
     return ids, set(common)
 
 
-def asked(folder: Path, ids: list[list[str]], policies: dict[str, dict[str, Any]], **asked: Any) -> jobs_pb2.JobStatus:
-    async def main() -> jobs_pb2.JobStatus:
-        federation = Federation(folder, tables(ids), policies=policies)
-        return await federation.preview(**asked)
-
-    return run(main())
+async def asked(
+    folder: Path, ids: list[list[str]], policies: dict[str, dict[str, Any]], **request: Any
+) -> jobs_pb2.JobStatus:
+    return await Federation(folder, tables(ids), policies=policies).preview(**request)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
-
-import pytest
-
 from tests.alignment.test_protocol import NAMES, job, tables, watched
 from tests.native.forms import HERE
 from tests.simulator import Federation, finished
 from treetap.native import arithmetic
 from treetap.workers.engines import InProcessEngine
+from typing import Any, TypeVar
+
 
 T = TypeVar("T")
 
@@ -67,20 +66,3 @@ async def test_parties_with_the_kernels_meet_one_with_libsodium(
     assert all(each == found[0] for each in found)
     kernels = {"blind", "raise_points", "check_points"}
     assert set(used) == {f"{name} {kernel}" for name in names for kernel in kernels}
-
-
-@pytest.mark.parametrize("names", [(HERE[0], "gmpy2"), (*HERE, "gmpy2")] if HERE else [], ids="-".join)
-async def test_they_count_the_same_records(names: tuple[arithmetic.Name, ...], tmp_path: Path) -> None:
-    """A preview too is done with each arithmetic."""
-    ids = [
-        [*(f"c{number}" for number in range(20)), *(f"{place}-{n}" for n in range(9))] for place in range(len(names))
-    ]
-    used: list[str] = []
-
-    engines = {name: _Engine(which, used) for name, which in zip(NAMES, names, strict=False)}
-    policies: dict[str, dict[str, Any]] = {name: {"columns": {"preview": "count"}} for name in NAMES}
-    federation = Federation(tmp_path, tables(ids), engine=lambda name: engines[name], policies=policies)
-    status = await federation.preview()
-    assert (status.state, status.error, status.common.records) == ("finished", "", 20)
-    await federation.close()
-    assert {word.partition(" ")[0] for word in used} == set(names)

@@ -17,7 +17,6 @@ from tests.alignment.test_protocol import NAMES, intersect, job, tables
 from tests.simulator import Federation, failed, run
 from treetap.party.alignment import lists as work
 from treetap.party.policy import Policy, merged
-from treetap.party.runtime.context import Scratch
 from treetap.protocols.alignment import POINT_BYTES, turns
 from treetap.protocols.prediction import predict_request
 from treetap.psi import group, lists
@@ -132,14 +131,14 @@ def _open_files(folder: Path) -> list[str]:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("parties", [2, 3])
-def test_lists_of_many_blocks(parties: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lists_of_many_blocks(parties: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls, messages, blocks and groups that end in the middle of each other give the records that all hold."""
     monkeypatch.setattr(work, "POINTS_PER_CALL", 3)
     monkeypatch.setattr(work, "POINTS_PER_MESSAGE", 4)
     monkeypatch.setattr(lists, "BLOCK", 5)
     common = [f"c{number}" for number in range(31)]
     ids = [[*common, *(f"{place}-{number}" for number in range(10 + place))] for place in range(parties)]
-    found = intersect(tmp_path / "federation", ids)
+    found = await intersect(tmp_path / "federation", ids)
     assert sorted(found[0]) == sorted(common)
     assert all(each == found[0] for each in found)
     assert _open_files(tmp_path) == []
@@ -165,29 +164,6 @@ async def test_nothing_is_left_of_an_alignment_that_fails(parties: int, tmp_path
         assert not [path for path in federation.state(name).iterdir() if path.name.startswith("tmp")]
     await federation.close()
     assert min(seen) >= parties
-
-
-def test_files_end_with_the_session(tmp_path: Path) -> None:
-    """They have no name in the folder while they are open; a file that was closed before is no fault."""
-    scratch = Scratch(tmp_path)
-    one, other = scratch.file(), scratch.file()
-    one.write(b"x")
-    assert list(tmp_path.iterdir()) == []
-    other.close()
-    scratch.close()
-    assert one.closed
-    assert _open_files(tmp_path) == []
-
-
-@pytest.mark.parametrize("parties", [2, 3, 4, 5, 8])
-def test_turns_are_numbered_and_name_parties(parties: int) -> None:
-    """Levels count from 0 without a gap; places and routes name parties of the job only."""
-    plan = turns(parties)
-    assert [turn.stage for turn in plan] == list(range(len(plan)))
-    for turn in plan:
-        assert set(turn.places) <= set(range(parties))
-        assert {place for route in turn.routes for place in route} <= set(turn.places)
-        assert bool(turn.routes) == (turn.step == "pass_ids")
 
 
 @pytest.mark.parametrize("parties", [3, 4, 5, 8])

@@ -7,21 +7,18 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
-
+import time
+from dataclasses import replace
+from pathlib import Path
 from tests.alignment.previews import COUNTS, ROWS, asked, drawn_ids
 from tests.alignment.test_protocol import NAMES, PARAMS, Tables, job, tables
 from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
 from tests.blindness.observed import Crossed, Observed, observed
-from tests.simulator import COORDINATOR, Faults, Federation, Message, failed, finished, run
+from tests.simulator import COORDINATOR, Faults, Federation, failed, finished
 from treetap.commands.jobs import progress_view
 from treetap.coordinator.runtime.progress import Progress
 from treetap.errors import ConfigError, Conflict, Overloaded
@@ -30,20 +27,21 @@ from treetap.party.runtime.ledger import DAY_S, ledger_of
 from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
+from typing import Any
 
 
 @pytest.mark.parametrize("parties", [2, 3, 4])
-def test_the_count_is_that_of_the_sets(parties: int, tmp_path: Path) -> None:
+async def test_the_count_is_that_of_the_sets(parties: int, tmp_path: Path) -> None:
     ids, common = drawn_ids(parties, parties)
-    status = asked(tmp_path, ids, COUNTS)
+    status = await asked(tmp_path, ids, COUNTS)
     assert (status.state, status.error) == ("finished", "")
     assert (status.common.records, status.common.fewer_than) == (len(common), 0)
 
 
 @pytest.mark.parametrize("parties", [2, 3])
-def test_records_are_the_own_rows_in_a_file_at_each_party(parties: int, tmp_path: Path) -> None:
+async def test_records_are_the_own_rows_in_a_file_at_each_party(parties: int, tmp_path: Path) -> None:
     ids, common = drawn_ids(parties, parties)
-    status = asked(tmp_path, ids, ROWS, answer="records")
+    status = await asked(tmp_path, ids, ROWS, answer="records")
     assert (status.state, status.error) == ("finished", "")
     assert status.common.records == len(common)
     assert [row.party for row in status.rows] == NAMES[:parties]
@@ -153,10 +151,10 @@ async def test_below_the_greatest_minimum_no_number_leaves_the_combiner(number: 
 
 
 @pytest.mark.parametrize("number", [0, 29])
-def test_rows_of_fewer_records_are_refused_in_one_sentence(number: int, tmp_path: Path) -> None:
+async def test_rows_of_fewer_records_are_refused_in_one_sentence(number: int, tmp_path: Path) -> None:
     ids = [[*(f"c{each}" for each in range(number)), *(f"{place}{each}" for each in range(5))] for place in range(2)]
     policies = {name: {"columns": {"preview": "records", "min_common_records": 30}} for name in NAMES}
-    status = asked(tmp_path, ids, policies, answer="records")
+    status = await asked(tmp_path, ids, policies, answer="records")
     assert (status.state, status.bad_input) == ("failed", True)
     assert "fewer than 30 records are common to all parties" in status.error
     assert str(number) not in status.error.replace("30", "")
@@ -328,38 +326,18 @@ async def test_a_party_with_too_many_jobs_has_a_preview_wait(tmp_path: Path, mon
     assert [len(ledger_of(state).previews()) for state in federation.states.values()] == [1, 1]
 
 
-def test_progress_on_long_lists() -> None:
+async def test_progress_on_long_lists() -> None:
     """The status has the turn, and how many identifiers all parties have raised in it; a terminal shows both."""
 
-    async def main() -> jobs_pb2.JobStatus:
-        progress = Progress(jobs_pb2.JobStatus(job="p", kind="align", state="running"))
-        progress.phase("align")
-        progress.round(0, 6)
-        progress.on_progress(NAMES[0], control_pb2.Progress(done=7, total=7))
-        progress.round(1, 6)
-        progress.on_progress(NAMES[0], control_pb2.Progress(done=5, total=20))
-        progress.on_progress(NAMES[1], control_pb2.Progress(done=10, total=30))
-        return progress.status
-
-    done, total, where, _ = progress_view._described(run(main()), [])
+    progress = Progress(jobs_pb2.JobStatus(job="p", kind="align", state="running"))
+    progress.phase("align")
+    progress.round(0, 6)
+    progress.on_progress(NAMES[0], control_pb2.Progress(done=7, total=7))
+    progress.round(1, 6)
+    progress.on_progress(NAMES[0], control_pb2.Progress(done=5, total=20))
+    progress.on_progress(NAMES[1], control_pb2.Progress(done=10, total=30))
+    done, total, where, _ = progress_view._described(progress.status, [])
     assert (done, total, where) == (15, 50, "turn 2/6, 15/50 identifiers")
-
-
-async def test_a_preview_is_cancelled_as_a_job_is(tmp_path: Path) -> None:
-    ids = [[f"c{number}" for number in range(8)]] * 2
-
-    federation = Federation(tmp_path, tables(ids), policies=COUNTS)
-    ended: list[Any] = []
-
-    def cancel(message: Message) -> None:
-        if message.word == "relay_ids" and not ended:
-            ended.append(federation.process(COORDINATOR).run(federation.jobs.cancel("p")))
-
-    federation.hook = cancel
-    status = await federation.preview()
-    assert status.state == "cancelled"
-    assert (await ended[0]).state == "cancelled"
-    assert not any(federation.node(name)._sessions for name in NAMES[:2])
 
 
 async def test_no_column_but_the_ids_is_read(tmp_path: Path) -> None:

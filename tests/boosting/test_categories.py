@@ -95,23 +95,22 @@ async def _trained(parties: Federation, params: BoostingParams, **changes: Any) 
     return "" if status.state == "finished" else status.error
 
 
-async def test_without_the_switch_categories_are_split_one_against_the_rest(tmp_path: Path) -> None:
-    """With a max_cat_to_onehot above all of a feature party's categories no policy is asked."""
-    here, params = categorical_world(missing=0.1), BoostingParams(**BASE, max_cat_to_onehot=8)
+OWN_ALONE: dict[str, Any] = {"columns": {"label-holder": (9, 6), "feature-b": (0, 0)}}
+
+
+@pytest.mark.parametrize(
+    ("shaped", "more", "feature_parties"),
+    [({"missing": 0.1}, {"max_cat_to_onehot": 8}, PARTIES[1:]), (OWN_ALONE, {}, ["feature-b"])],
+    ids=["one against the rest", "partitions of the label holder's own"],
+)
+async def test_without_the_switch_no_message_has_a_partition(
+    shaped: dict[str, Any], more: dict[str, Any], feature_parties: list[str], tmp_path: Path
+) -> None:
+    """With a max_cat_to_onehot above all of a feature party's categories, and of the label holder's own columns."""
+    here, params = categorical_world(**shaped), BoostingParams(**BASE, **more)
 
     parties = federation(tmp_path, here)
-    assert await _trained(parties, params) == ""
-    assert_oracles_model(parties.states, here.oracle(params))
-    assert not any(message.word == "chosen_partitions" for message in parties.log)
-
-
-async def test_the_label_holders_own_categories_are_partitioned_without_a_message(tmp_path: Path) -> None:
-    """It needs no switch: nothing about its columns leaves it."""
-    here = categorical_world(columns={"label-holder": (9, 6), "feature-b": (0, 0)})
-    params = BoostingParams(**BASE)
-
-    parties = federation(tmp_path, here)
-    assert await _trained(parties, params, feature_parties=["feature-b"]) == ""
+    assert await _trained(parties, params, feature_parties=feature_parties) == ""
     assert_oracles_model(parties.states, here.oracle(params))
     assert not any(message.word == "chosen_partitions" for message in parties.log)
 
@@ -134,33 +133,31 @@ async def test_a_party_that_sits_out_and_records_withheld(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("params", "fault"),
+    ("params", "constraints", "faults"),
     [
-        (ForestParams(n_estimators=1), "column 'r0' is encoded as 'categorical', which boosting with"),
+        (ForestParams(n_estimators=1), {}, ["column 'r0' is encoded as 'categorical', which boosting with"]),
         (
             BoostingParams(objective="multi:softprob", multi_strategy="multi_output_tree", n_estimators=1),
-            'multi_strategy = \'one_output_per_tree\' alone can split: use encode = "ordinal" or "one-hot"',
+            {},
+            ['multi_strategy = \'one_output_per_tree\' alone can split: use encode = "ordinal" or "one-hot"'],
+        ),
+        (
+            BoostingParams(**BASE, objective="multi:softprob"),
+            {"feature-b": {"b0": 1}},
+            ["monotone_constraints names column 'b0', whose categories have no order", 'encode = "ordinal"'],
         ),
     ],
+    ids=["a forest", "trees of several outputs", "a constraint"],
 )
-async def test_trees_that_split_no_categories_refuse_them(params: Any, fault: str, tmp_path: Path) -> None:
-    """A forest, and trees of several outputs, name the column and the cure."""
+async def test_what_categories_do_not_go_with_is_refused_before_anything_is_sent(
+    params: Any, constraints: dict[str, Any], faults: list[str], tmp_path: Path
+) -> None:
+    """The column and the cure are named; texts have no order unless the file says so."""
     here = categorical_world(objective="multi:softprob", classes=3)
 
-    parties = federation(tmp_path, here, ALLOWED)
-    assert fault in await _trained(parties, params)
-    assert not _between_parties(parties)
-
-
-async def test_a_constraint_of_categories_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
-    """Their texts have no order unless the file says so; the owner names the column and the cure."""
-    here = categorical_world(40)
-
-    constraints = {"feature-b": {"b0": 1}}
     parties = Federation(tmp_path, here.tables, policies=ALLOWED, encode="categorical", constraints=constraints)
-    error = await _trained(parties, BoostingParams(**BASE))
-    assert "monotone_constraints names column 'b0', whose categories have no order" in error
-    assert 'encode = "ordinal"' in error
+    error = await _trained(parties, params)
+    assert [fault for fault in faults if fault not in error] == []
     assert not _between_parties(parties)
 
 

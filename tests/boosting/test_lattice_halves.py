@@ -6,21 +6,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-
-import numpy as np
-import pytest
-
 from tests.boosting.lattice_jobs import JOB, OWN
 from tests.lattice_ways import take_way
 from tests.replay import HERE, ORACLE
-from tests.simulator import Faults, Federation, finished, run
+from tests.simulator import Faults, Federation, finished
 from tests.worlds import PARTIES, World, assert_oracles_model, spec, world
 from treetap.errors import Malformed
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
@@ -33,6 +29,9 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import exchange_pb2
+from types import SimpleNamespace
+from typing import Any
+
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 PARAMS = BoostingParams(n_estimators=3, max_depth=4, max_bin=4, min_child_weight=0.0)
@@ -64,27 +63,27 @@ class Halves:
         return parcel
 
 
-def _train(
+async def _train(
     folder: Path, halves: Halves, params: BoostingParams, keeping: Sequence[str], way: Way, here: World = WITH_MISSING
 ) -> None:
     """A training that finds the oracle's model; `keeping`: the parties whose second halves may serve all trees."""
 
-    async def main() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        chosen = take_way(patch, way)
         federation = Federation(folder, here.tables, policies=dict.fromkeys(keeping, BY_JOB))
         federation.tamper = halves
         finished(await federation.train(spec(params, len(here.blocks), scheme=LATTICE)))
         assert_oracles_model(federation.states, here.oracle(params))
-
-    with pytest.MonkeyPatch.context() as patch:
-        chosen = take_way(patch, way)
-        run(main())
+        await federation.close()
         assert set(chosen) == {way}
 
 
-def test_second_halves_of_a_job_are_sent_once_in_one_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_second_halves_of_a_job_are_sent_once_in_one_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By a party whose policy says so, more queries than four; another party draws them anew in every tree."""
     halves = Halves(monkeypatch)
-    _train(tmp_path, halves, PARAMS, [FEATURE], Way.QUERIES)
+    await _train(tmp_path, halves, PARAMS, [FEATURE], Way.QUERIES)
     assert {tree for _, party, tree in halves.sent if party == FEATURE} == {0}
     assert {tree for _, party, tree in halves.sent if party == OTHER} == {0, 1, 2}
     sizes = {party: len(halves.sent[1, party, 0]) for party in (FEATURE, OTHER)}
@@ -101,12 +100,12 @@ def test_second_halves_of_a_job_are_sent_once_in_one_order(tmp_path: Path, monke
         ([FEATURE, OTHER], PARAMS, Way.SETS),
     ],
 )
-def test_second_halves_are_drawn_anew_otherwise(
+async def test_second_halves_are_drawn_anew_otherwise(
     keeping: list[str], params: BoostingParams, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the policy's word, where trees have other columns, and by sets: no half of a tree comes again."""
     halves = Halves(monkeypatch)
-    _train(tmp_path, halves, params, keeping, way)
+    await _train(tmp_path, halves, params, keeping, way)
     assert {tree for _, _, tree in halves.sent} == {0, 1, 2}
     parts = [data[at : at + 1000] for data in halves.sent.values() for at in range(0, len(data), 1000)]
     assert len(set(parts)) == len(parts)
@@ -114,7 +113,7 @@ def test_second_halves_are_drawn_anew_otherwise(
 
 
 @pytest.mark.parametrize("keeping", [True, False])
-def test_candidates_are_linked_over_trees_by_kept_halves_alone(
+async def test_candidates_are_linked_over_trees_by_kept_halves_alone(
     keeping: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A label holder tries second halves of the first tree on first halves of the last one, each on each."""
@@ -150,7 +149,7 @@ def test_candidates_are_linked_over_trees_by_kept_halves_alone(
     monkeypatch.setattr(HistogramKeyHolder, "keep_second_halves", noted)
     monkeypatch.setattr(HistogramKeyHolder, "open", tried)
     halves = Halves(monkeypatch)
-    _train(tmp_path, halves, params, [FEATURE] if keeping else [], Way.QUERIES)
+    await _train(tmp_path, halves, params, [FEATURE] if keeping else [], Way.QUERIES)
     assert len(set(queries)) == 2
     # halves as they lie open all candidates, and so say which is which; turned, or of another tree, they open none
     assert links == ([(0, 0)] if keeping else [])
@@ -177,7 +176,7 @@ async def test_a_resumed_job_draws_kept_halves_anew(tmp_path: Path, monkeypatch:
     assert by_attempt[1][:1000] != by_attempt[2][:1000]
 
 
-def test_halves_of_a_node_are_sent_before_the_next_ones_are_made(
+async def test_halves_of_a_node_are_sent_before_the_next_ones_are_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By sets every node has second halves: neither role holds those of a stage."""
@@ -201,7 +200,7 @@ def test_halves_of_a_node_are_sent_before_the_next_ones_are_made(
     monkeypatch.setattr(HistogramSets, "answer", answered)
     monkeypatch.setattr(HistogramKeyHolder, "keep_second_halves", kept)
     deep = replace(PARAMS, n_estimators=1)
-    _train(tmp_path, Seen(monkeypatch), deep, [], Way.SETS, here=world(80, (1, 3), missing=0.1))
+    await _train(tmp_path, Seen(monkeypatch), deep, [], Way.SETS, here=world(80, (1, 3), missing=0.1))
     first = events.index("sent 3 True")
     assert events[first:].count("made") > 1
 
@@ -254,6 +253,19 @@ async def test_a_refused_opening_ends_the_attempt_and_says_nothing_of_where(
     assert set(chosen) == {Way.SETS}
 
 
+def _seeds_of_queries(patch: pytest.MonkeyPatch) -> list[bytes]:
+    """Those that a label holder draws from now on, as it draws them."""
+    seeds: list[bytes] = []
+    token_bytes = lattice_values.secrets.token_bytes
+
+    def drawn(size: int) -> bytes:
+        seeds.append(token_bytes(size))
+        return seeds[-1]
+
+    patch.setattr("treetap.party.growth.lattice_values.secrets", SimpleNamespace(token_bytes=drawn))
+    return seeds
+
+
 def _fields(parcel: exchange_pb2.PeerMessage) -> list[bytes]:
     """Parts of a parcel that must be drawn anew: nonces, commitments, words, and both halves of sums."""
     content: Any = content_of(parcel, name_of(parcel))
@@ -270,13 +282,7 @@ async def test_every_attempt_draws_all_anew(victim: str, way: Way, tmp_path: Pat
     seeds: list[bytes] = []
 
     with pytest.MonkeyPatch.context() as patch:
-        token_bytes = lattice_values.secrets.token_bytes
-
-        def drawn(size: int) -> bytes:
-            seeds.append(token_bytes(size))
-            return seeds[-1]
-
-        patch.setattr("treetap.party.growth.lattice_values.secrets", SimpleNamespace(token_bytes=drawn))
+        seeds = _seeds_of_queries(patch)
         take_way(patch, way)
         federation = Federation(tmp_path, HERE.tables)
 
@@ -326,15 +332,8 @@ async def test_a_repeat_within_an_attempt_is_the_same_bytes(
 
 async def test_no_secret_is_in_a_file_or_a_message_and_workers_forget(tmp_path: Path) -> None:
     """Seeds of queries, from which their secrets come, stay in the label holder's memory, and are gone at the end."""
-    seeds: list[bytes] = []
-    token_bytes = lattice_values.secrets.token_bytes
-
-    def drawn(size: int) -> bytes:
-        seeds.append(token_bytes(size))
-        return seeds[-1]
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("treetap.party.growth.lattice_values.secrets", SimpleNamespace(token_bytes=drawn))
+        seeds = _seeds_of_queries(patch)
         federation = Federation(tmp_path, HERE.tables, record="both")
         assert (await federation.train(JOB)).state == "finished"
         for party in PARTIES:

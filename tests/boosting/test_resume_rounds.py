@@ -30,14 +30,6 @@ HERE = world(40, (1, 1, 1), objective="multi:softprob", classes=3, seed=3)
 ORACLE = HERE.oracle(PARAMS)
 
 
-def test_the_job_stops_early_after_some_better_rounds() -> None:
-    """Neither the first round nor the last one is the best, and not all rounds are grown."""
-    rounds = len(ORACLE) // 3
-    assert ORACLE.best_round is not None
-    assert 0 < ORACLE.best_round < rounds - 1
-    assert rounds < PARAMS.n_estimators
-
-
 @pytest.mark.second_tier
 @pytest.mark.parametrize("victim", PARTIES[:2])
 async def test_killed_before_every_tree_and_before_publishing(victim: str, tmp_path: Path) -> None:

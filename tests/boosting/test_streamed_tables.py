@@ -4,25 +4,23 @@ same cuts, which are those of sketches of the columns in the order of the partie
 
 from __future__ import annotations
 
-import math
-from functools import partial
-from pathlib import Path
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 import pytest
-
+from functools import partial
+from pathlib import Path
 from tests.library.tables.test_batches import damage
 from tests.library.trees.same import differences
 from tests.oracle import bin_cuts, oracle_train
 from tests.simulator import Federation, failed, finished
 from tests.worlds import World, assert_oracles_model, spec, world
-from treetap.tables.binned import EXACT_RECORDS, bin_columns
+from treetap.tables.binned import bin_columns
 from treetap.tables.features import Streamed
 from treetap.trees.binning import FeatureBins, QuantileSketch, encode, quantile_cuts
 from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams
+
 
 BLOCK, N = 8, 160
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=6)
@@ -84,18 +82,3 @@ async def test_a_damaged_row_group_ends_the_job_before_a_message(tmp_path: Path)
         "row group 2 of 3, column 'b1' cannot be decoded; is the Parquet file damaged?",
     )
     assert {message.sender for message in federation.log} & {message.to for message in federation.log} == set()
-
-
-@pytest.mark.second_tier
-def test_cuts_of_more_records_than_exact_ones_are_for() -> None:
-    """With the limits of production: every cut's rank is within 10⁻⁴ of that of the exact cut, or within its ties."""
-    n = EXACT_RECORDS + 500_000
-    values = np.random.default_rng(4).lognormal(size=n)
-    sketch = QuantileSketch(255, 1 << 16)
-    for part in np.array_split(values, 23):
-        sketch.add(part)
-    cuts = quantile_cuts(*sketch.weighted(), 255)
-    ranks = np.searchsorted(np.sort(values), cuts) / n
-    assert len(cuts) == 254
-    assert np.abs(ranks - np.arange(1, 255) / 255).max() <= 1e-4
-    assert math.isfinite(cuts[-1])

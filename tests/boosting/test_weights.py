@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from treetap.trees.expansion import ExpansionRules
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.loss import UNIT, check_sums, loss_for
 from treetap.trees.params import BoostingParams
-from treetap.trees.slots import Slots
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 #: Numbers whose product is rounded.
@@ -66,17 +64,6 @@ def test_the_heaviest_sums_fit_their_slots(objective: str) -> None:
             assert sums[1] >= records * (share - 1)
         if objective != "reg:squarederror":  # its g is scaled
             assert abs(sums[0]) >= records * (most - 1)
-
-
-def test_narrower_slots_would_overflow() -> None:
-    """With the widths of records without weights the same sums are others."""
-    g, h = _heaviest("binary:logistic", 4096)
-    narrow = layout(replace(_params("binary:logistic"), max_sample_weight=1.0, scale_pos_weight=1.0), 4096, 1)
-    widths = tuple(width + 1 for width in layout(_params("binary:logistic"), 4096, 1).widths)
-    packed = Slots(widths).encode([g[:1], h[:1], np.ones(1, dtype=np.int64)])
-    assert Slots(widths).decode(packed[0] * 4096, 1)[0].tolist() == [int(g.sum()), int(h.sum()), 4096]
-    half = 1 << (narrow.widths[0] - 1)
-    assert abs(int(g.sum())) > half
 
 
 def test_sums_beyond_63_bits_are_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.pivodl.jobs import policies
-from tests.simulator import Federation, failed, run
+from tests.simulator import Federation, failed
 from tests.worlds import PARTIES, spec, spread, world
 from treetap.errors import ConfigError, Refused
 from treetap.party.defences.checks import check_own, check_own_trees
@@ -63,19 +63,18 @@ def test_no_more_trees_alone_than_the_job_has() -> None:
 
 
 @pytest.mark.parametrize("params", [BoostingParams(n_estimators=1), ForestParams()], ids=["boosting", "forest"])
-def test_noisy_labels_of_one_class_end_the_job_with_what_to_change(
+async def test_noisy_labels_of_one_class_end_the_job_with_what_to_change(
     params: TreeParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may come of a prior that is sure of a class; nothing in the error depends on clean labels."""
     monkeypatch.setattr("treetap.party.defences.noisy_labels.staged", lambda labels, *_: labels * 0)
 
-    async def main() -> str:
-        here = world(30, (1, 1, 1), seed=5)
-        federation = Federation(tmp_path, here.tables, defences={LABEL_HOLDER: Defences(**DP)})
-        status = await federation.train(spec(params))
-        return status.error
-
-    assert "noisy labels that label_dp has drawn for the records of this job are all of one class; set a" in run(main())
+    here = world(30, (1, 1, 1), seed=5)
+    federation = Federation(tmp_path, here.tables, defences={LABEL_HOLDER: Defences(**DP)})
+    status = await federation.train(spec(params))
+    assert (
+        "noisy labels that label_dp has drawn for the records of this job are all of one class; set a" in status.error
+    )
 
 
 @pytest.mark.parametrize("params", [BoostingParams(n_estimators=1, max_depth=2), PIVODL], ids=["one", "several"])

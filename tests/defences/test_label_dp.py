@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from tests.oracle import oracle_predict
-from tests.simulator import Federation, finished, run
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, World, assert_oracles_model, manifest, spec, world
 from treetap.models.store import read_model
 from treetap.party.defences.budgets import LabelBudget
@@ -23,6 +20,8 @@ from treetap.trees.loss import outcome_of
 from treetap.trees.metrics import evaluate
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.v2 import jobs_pb2
+from typing import Any
+
 
 LABEL_HOLDER = PARTIES[0]
 BOOSTING = BoostingParams(n_estimators=3, max_depth=3, max_bin=6)
@@ -44,16 +43,13 @@ CASES: dict[str, tuple[dict[str, Any], TreeParams, LabelDp]] = {
 Act = Callable[[Federation], Any]
 
 
-def federated(folder: Path, here: World, own: LabelDp | None, act: Act, budget: float | None = None) -> Any:
+async def federated(folder: Path, here: World, own: LabelDp | None, act: Act, budget: float | None = None) -> Any:
     """The result of `act`, with a federation on these disks."""
 
-    async def main() -> Any:
-        policies = {LABEL_HOLDER: {"labels": {"label_budget": budget}}}
-        defences = {LABEL_HOLDER: Defences(label_dp=own)}
-        federation = Federation(folder, here.tables, policies=policies, defences=defences)
-        return await act(federation)
-
-    return run(main())
+    policies = {LABEL_HOLDER: {"labels": {"label_budget": budget}}}
+    defences = {LABEL_HOLDER: Defences(label_dp=own)}
+    federation = Federation(folder, here.tables, policies=policies, defences=defences)
+    return await act(federation)
 
 
 def trained(params: TreeParams, job: str = "job") -> Act:
@@ -92,12 +88,12 @@ def _spent(folder: Path) -> float:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("setting", "params", "own"), CASES.values(), ids=CASES)
-def test_the_model_is_that_of_the_noisy_labels(
+async def test_the_model_is_that_of_the_noisy_labels(
     setting: dict[str, Any], params: TreeParams, own: LabelDp, tmp_path: Path
 ) -> None:
     """Node for node; published metrics are by noisy labels, those by clean ones lie in the label holder's own file."""
     here = world(60, seed=3, **setting)
-    status = federated(tmp_path, here, own, trained(params))
+    status = await federated(tmp_path, here, own, trained(params))
     labels = noisy(tmp_path)
     assert (labels != here.y).any()
     oracle = replace(here, y=labels).oracle(params)
@@ -120,16 +116,16 @@ def _model(folder: Path, job: str = "job") -> Path:
 
 
 @pytest.mark.second_tier
-def test_a_draw_serves_every_job_on_the_table_and_is_charged_once(tmp_path: Path) -> None:
+async def test_a_draw_serves_every_job_on_the_table_and_is_charged_once(tmp_path: Path) -> None:
     """A repeated job, another model, and a job that is interrupted and resumed, have the same labels.
 
     Another ε is another draw, which the budget has to cover; the refusal names what is spent, and no label.
     """
     here, own = world(40, (1, 1, 1), seed=5), LabelDp(epsilon=1.5, stages=2)
-    federated(tmp_path, here, own, trained(BOOSTING, "first"), budget=2.0)
-    federated(tmp_path, here, own, trained(BOOSTING, "second"), budget=2.0)
-    federated(tmp_path, here, own, trained(FOREST, "third"), budget=2.0)
-    federated(tmp_path, here, own, _killed_and_resumed, budget=2.0)
+    await federated(tmp_path, here, own, trained(BOOSTING, "first"), budget=2.0)
+    await federated(tmp_path, here, own, trained(BOOSTING, "second"), budget=2.0)
+    await federated(tmp_path, here, own, trained(FOREST, "third"), budget=2.0)
+    await federated(tmp_path, here, own, _killed_and_resumed, budget=2.0)
     trees = [read_model(_model(tmp_path, job))[1] for job in ("first", "second", "killed")]
     assert trees[0] == trees[1] == trees[2]
     assert [path.name for path in (_state(tmp_path) / "noisy_labels").iterdir()] == ["0.npz"]
@@ -137,10 +133,10 @@ def test_a_draw_serves_every_job_on_the_table_and_is_charged_once(tmp_path: Path
     states = {name: tmp_path / name / "state" for name in PARTIES}
     assert_oracles_model(states, replace(here, y=noisy(tmp_path)).oracle(FOREST), "third")
 
-    status = federated(tmp_path, here, LabelDp(epsilon=0.75), refused(BOOSTING, "more"), budget=2.0)
+    status = await federated(tmp_path, here, LabelDp(epsilon=0.75), refused(BOOSTING, "more"), budget=2.0)
     assert "they cost ε = 0.75, and of its policy's label_budget = 2 it has spent 1.5" in status.error
     assert _spent(tmp_path) == 1.5
-    federated(tmp_path, here, LabelDp(epsilon=0.5), trained(BOOSTING, "less"), budget=2.0)
+    await federated(tmp_path, here, LabelDp(epsilon=0.5), trained(BOOSTING, "less"), budget=2.0)
     assert _spent(tmp_path) == 2.0
 
 
@@ -158,7 +154,9 @@ async def _killed_and_resumed(federation: Federation) -> None:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("after", [None, LabelDp(epsilon=2.0)])
-def test_an_interrupted_job_goes_on_with_its_own_labels_or_not_at_all(after: LabelDp | None, tmp_path: Path) -> None:
+async def test_an_interrupted_job_goes_on_with_its_own_labels_or_not_at_all(
+    after: LabelDp | None, tmp_path: Path
+) -> None:
     """Without label_dp, or with another one, the rest of the trees would be grown on other labels: clean ones too."""
     here, own = world(30, (1, 1, 1), seed=5), LabelDp(epsilon=1.0)
 
@@ -171,15 +169,15 @@ def test_an_interrupted_job_goes_on_with_its_own_labels_or_not_at_all(after: Lab
     async def resumed(federation: Federation) -> jobs_pb2.JobStatus:
         return await federation.resume()
 
-    federated(tmp_path, here, own, interrupted)
-    status = federated(tmp_path, here, after, resumed)
+    await federated(tmp_path, here, own, interrupted)
+    status = await federated(tmp_path, here, after, resumed)
     assert status.state == "interrupted"
     assert "grown on other labels: label_dp under [defences] has changed since" in status.error
-    assert federated(tmp_path, here, own, resumed).state == "finished"
+    assert (await federated(tmp_path, here, own, resumed)).state == "finished"
     assert _spent(tmp_path) == 1.0
 
 
-def test_classes_are_those_of_the_whole_table(tmp_path: Path) -> None:
+async def test_classes_are_those_of_the_whole_table(tmp_path: Path) -> None:
     """Records that the others lack decide no less: a model has a class that no common record has, and one of all."""
     here = world(50, (1, 1, 1), seed=2, **THREE)
     held = [f"r{record:05d}" for record in np.flatnonzero(here.y == 1)]
@@ -194,6 +192,6 @@ def test_classes_are_those_of_the_whole_table(tmp_path: Path) -> None:
     async def act(federation: Federation) -> None:
         finished(await federation.train(spec(job, alignment="psi")))
 
-    federated(tmp_path, common, LabelDp(epsilon=0.5), act)
+    await federated(tmp_path, common, LabelDp(epsilon=0.5), act)
     assert manifest(_state(tmp_path))["classes"] == ["0", "1", "2"]
     assert manifest(_state(tmp_path))["trees"] == 3

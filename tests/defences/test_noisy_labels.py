@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.simulator import Federation, finished, run
+from tests.simulator import Federation, finished
 from tests.trainings import policies
 from tests.worlds import PARTIES, spec, world
 from treetap.errors import ConfigError, DataError, Refused
@@ -280,7 +280,7 @@ def _flipped(table: pa.Table, place: int) -> pa.Table:
         ({}, False, True),
     ],
 )
-def test_an_evaluation_answers_nobody_about_a_clean_label(
+async def test_an_evaluation_answers_nobody_about_a_clean_label(
     policy: dict[str, Any], noisy: bool, leaves: bool, tmp_path: Path
 ) -> None:
     """Of two tables that differ in one label the coordinator gets the same; the party's own file has the measures."""
@@ -294,26 +294,21 @@ def test_an_evaluation_answers_nobody_about_a_clean_label(
     rules[LABEL_HOLDER] = {**rules.get(LABEL_HOLDER, {}), **policy}
     defences = {LABEL_HOLDER: Defences(label_dp=NOISE)} if noisy else None
 
-    async def main() -> None:
-        federation = Federation(tmp_path, tables, policies=rules, defences=defences)
-        assert (await federation.train(job)).state == "finished"
-        told, kept = [], []
-        for name in ("again", "flipped"):
-            status = finished(
-                await federation.predict(predict_request(model="job", table=name, job=name, evaluate=True))
-            )
-            told.append({each.name: each.value for each in status.metrics})
-            kept.append(json.loads(Path(status.evaluation).read_text())["measures"])
-        await federation.close()
-        assert kept[0] != kept[1]
-        assert bool(told[0]) == leaves
-        assert (told[0] != told[1]) == leaves
-        released = ledger_of(federation.state(LABEL_HOLDER)).charges(Kind.CLEAN_LABELS)
-        assert [each.occasion.job for each in released] == (["again", "flipped"] if noisy and leaves else [])
-        for each in released:
-            assert (each.amount, set(each.details["measures"])) == (60, set(told[0]))
-
-    run(main())
+    federation = Federation(tmp_path, tables, policies=rules, defences=defences)
+    assert (await federation.train(job)).state == "finished"
+    told, kept = [], []
+    for name in ("again", "flipped"):
+        status = finished(await federation.predict(predict_request(model="job", table=name, job=name, evaluate=True)))
+        told.append({each.name: each.value for each in status.metrics})
+        kept.append(json.loads(Path(status.evaluation).read_text())["measures"])
+    await federation.close()
+    assert kept[0] != kept[1]
+    assert bool(told[0]) == leaves
+    assert (told[0] != told[1]) == leaves
+    released = ledger_of(federation.state(LABEL_HOLDER)).charges(Kind.CLEAN_LABELS)
+    assert [each.occasion.job for each in released] == (["again", "flipped"] if noisy and leaves else [])
+    for each in released:
+        assert (each.amount, set(each.details["measures"])) == (60, set(told[0]))
 
 
 @pytest.mark.parametrize(("evaluate", "told"), [(False, "the log has where"), (True, "none of the model's classes")])

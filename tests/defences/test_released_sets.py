@@ -95,9 +95,9 @@ CASES: dict[str, tuple[dict[str, Any], TreeParams, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("params", [BOOSTING, FOREST], ids=["boosting", "forest"])
-def test_the_account_is_what_an_audit_of_the_transcripts_finds(params: TreeParams, tmp_path: Path) -> None:
+async def test_the_account_is_what_an_audit_of_the_transcripts_finds(params: TreeParams, tmp_path: Path) -> None:
     """Per tree and party the number of sets, the largest bound, and the information of the signature."""
-    status, federation = _train(tmp_path, params)
+    status, federation = await _train(tmp_path, params)
     assert status.state == "finished"
     lines = read_leakage(federation.state(PARTIES[0]) / "models" / "job")
     assert [line["tree"] for line in lines] == [0, 1]
@@ -116,34 +116,31 @@ def test_the_account_is_what_an_audit_of_the_transcripts_finds(params: TreeParam
             assert found["excess_share"] == pytest.approx(excess)
 
 
-def test_a_resumed_job_has_the_account_of_one_that_nothing_disturbed(tmp_path: Path) -> None:
+async def test_a_resumed_job_has_the_account_of_one_that_nothing_disturbed(tmp_path: Path) -> None:
     """A tree that is grown again changes no figure but those by chance."""
 
-    async def main() -> list[dict[str, Any]]:
-        federation = Federation(tmp_path, HERE.tables)
+    federation = Federation(tmp_path, HERE.tables)
 
-        federation.kill_at(
-            PARTIES[0],
-            lambda message: (
-                message.word == "store_tree" and message.to == PARTIES[0] and federation.jobs.status("job")[0].round
-            ),
-        )
-        job = spec(BOOSTING, key_bits=KEY_BITS, obfuscation="standard")
-        assert (await federation.train(job)).state == "interrupted"
-        federation.start(PARTIES[0])
-        assert (await federation.resume()).state == "finished"
-        await federation.close()
-        return read_leakage(federation.state(PARTIES[0]) / "models" / "job")
-
-    resumed = run(main())
-    _, whole = _train(tmp_path / "whole", BOOSTING)
+    federation.kill_at(
+        PARTIES[0],
+        lambda message: (
+            message.word == "store_tree" and message.to == PARTIES[0] and federation.jobs.status("job")[0].round
+        ),
+    )
+    job = spec(BOOSTING, key_bits=KEY_BITS, obfuscation="standard")
+    assert (await federation.train(job)).state == "interrupted"
+    federation.start(PARTIES[0])
+    assert (await federation.resume()).state == "finished"
+    await federation.close()
+    resumed = read_leakage(federation.state(PARTIES[0]) / "models" / "job")
+    _, whole = await _train(tmp_path / "whole", BOOSTING)
     assert _certain(resumed) == _certain(read_leakage(whole.state(PARTIES[0]) / "models" / "job"))
 
 
 @pytest.mark.parametrize("params", [BOOSTING, FOREST], ids=["boosting", "forest"])
-def test_a_policy_stops_a_job_and_tells_no_figure(params: TreeParams, tmp_path: Path) -> None:
+async def test_a_policy_stops_a_job_and_tells_no_figure(params: TreeParams, tmp_path: Path) -> None:
     """No set above the bound is relayed, and the coordinator learns only that the label holder has stopped the job."""
-    status, federation = _train(tmp_path, params, policy={"labels": {"max_leakage": 0.2}})
+    status, federation = await _train(tmp_path, params, policy={"labels": {"max_leakage": 0.2}})
     assert status.state != "finished"
     assert f"{PARTIES[0]} has stopped job job: its policy has a limit" in status.error
     told = "".join(federation.told_coordinator)
@@ -156,13 +153,13 @@ def test_a_policy_stops_a_job_and_tells_no_figure(params: TreeParams, tmp_path: 
             assert all((share * np.log(np.where(share > 0, share / whole, 1))).sum() <= 0.2 for share in counts)
 
 
-def test_a_policy_withdraws_as_the_defence_does(tmp_path: Path) -> None:
+async def test_a_policy_withdraws_as_the_defence_does(tmp_path: Path) -> None:
     """`on_max_leakage = "withdraw"` is ID-LMID with the policy's bound; the smaller of two bounds holds."""
-    _, by_policy = _train(
+    _, by_policy = await _train(
         tmp_path / "policy", BOOSTING, policy={"labels": {"max_leakage": 0.3, "on_max_leakage": "withdraw"}}
     )
-    _, by_defence = _train(tmp_path / "defence", BOOSTING, Defences(id_lmid=IdLmid(xi=0.3)))
-    _, by_both = _train(
+    _, by_defence = await _train(tmp_path / "defence", BOOSTING, Defences(id_lmid=IdLmid(xi=0.3)))
+    _, by_both = await _train(
         tmp_path / "both",
         BOOSTING,
         Defences(id_lmid=IdLmid(xi=0.9)),
@@ -226,21 +223,19 @@ def test_the_information_by_chance_is_that_of_permuted_labels() -> None:
         assert everyone == pytest.approx(class_entropy(np.bincount(labels)))
 
 
-def _train(
+async def _train(
     folder: Path, params: TreeParams, own: Defences | None = None, policy: dict[str, Any] | None = None
 ) -> tuple[jobs_pb2.JobStatus, Federation]:
-    async def main() -> tuple[jobs_pb2.JobStatus, Federation]:
-        federation = Federation(
-            folder,
-            HERE.tables,
-            record="received",
-            defences={PARTIES[0]: own or Defences()},
-            policies={PARTIES[0]: policy or {}},
-        )
-        status = await federation.train(spec(params, key_bits=KEY_BITS, obfuscation="standard"))
-        return status, federation
 
-    return run(main())
+    federation = Federation(
+        folder,
+        HERE.tables,
+        record="received",
+        defences={PARTIES[0]: own or Defences()},
+        policies={PARTIES[0]: policy or {}},
+    )
+    status = await federation.train(spec(params, key_bits=KEY_BITS, obfuscation="standard"))
+    return status, federation
 
 
 def _certain(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -260,12 +255,12 @@ def _certain(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("setting", "params", "defences"), CASES.values(), ids=CASES)
-def test_the_federation_finds_the_oracles_trees_and_shows_no_more(
+async def test_the_federation_finds_the_oracles_trees_and_shows_no_more(
     setting: dict[str, Any], params: TreeParams, defences: dict[str, Any], tmp_path: Path
 ) -> None:
     """Trees, withdrawn parts and views equal those of the joined table; every set in a transcript keeps Eq. 6."""
     here, own = world(60, seed=3, **setting), Defences(**defences)
-    states, sent, steps = _withheld(tmp_path, here, params, own)
+    states, sent, steps = await _withheld(tmp_path, here, params, own)
     central = _central(here, params, own)
     lines = read_model(states[PARTIES[0]] / "models" / "job")[1]
     trees = tuple(Tree.from_dict(line["tree"]) for line in lines)
@@ -285,7 +280,7 @@ def test_the_federation_finds_the_oracles_trees_and_shows_no_more(
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("seed", range(6))
-def test_no_set_in_a_transcript_breaks_the_limit(seed: int, tmp_path: Path) -> None:
+async def test_no_set_in_a_transcript_breaks_the_limit(seed: int, tmp_path: Path) -> None:
     """Random jobs: labels, protocol, depth, draws and ξ; every set that a party receives, makes or derives keeps ξ."""
     rng = np.random.default_rng(seed)
     classes, xi = int(rng.integers(2, 5)), float(rng.uniform(0.05, 0.8))
@@ -304,7 +299,7 @@ def test_no_set_in_a_transcript_breaks_the_limit(seed: int, tmp_path: Path) -> N
             min_child_weight=0.0,
             early_stopping_rounds=[None, 2][int(rng.integers(2))],
         )
-    states, *_ = _withheld(tmp_path, here, params, Defences(id_lmid=IdLmid(xi=xi)))
+    states, *_ = await _withheld(tmp_path, here, params, Defences(id_lmid=IdLmid(xi=xi)))
     for party in PARTIES[1:]:
         trees = read_view(transcript(states, party), party=party).trees
         shown = [known.records.tolist() for tree in trees for node, known in tree.nodes.items() if node != ROOT]
@@ -312,29 +307,29 @@ def test_no_set_in_a_transcript_breaks_the_limit(seed: int, tmp_path: Path) -> N
 
 
 @pytest.mark.second_tier
-def test_without_a_limit_the_model_is_the_same_bit_for_bit(tmp_path: Path) -> None:
+async def test_without_a_limit_the_model_is_the_same_bit_for_bit(tmp_path: Path) -> None:
     """ξ = ∞ changes no byte of any party's shard, and ξ = 0 leaves the other parties nothing but the root."""
     here = world(60, seed=3)
     for params in (WITHHELD_BOOSTING, WITHHELD_FOREST):
         shards = []
         for name, own in {"none": Defences(), "inf": Defences(id_lmid=IdLmid(xi=np.inf))}.items():
-            states, *_ = _withheld(tmp_path / type(params).__name__ / name, here, params, own)
+            states, *_ = await _withheld(tmp_path / type(params).__name__ / name, here, params, own)
             shards.append([(state / "models" / "job" / "trees.jsonl").read_bytes() for state in states.values()])
         assert shards[0] == shards[1]
-        states, *_ = _withheld(
+        states, *_ = await _withheld(
             tmp_path / type(params).__name__ / "zero", here, params, Defences(id_lmid=IdLmid(xi=0.0))
         )
         for party in PARTIES[1:]:
             assert all(set(tree.nodes) == {ROOT} for tree in read_view(transcript(states, party), party=party).trees)
 
 
-def test_a_limit_costs_no_ciphertext_of_a_record_and_few_of_candidates(tmp_path: Path) -> None:
+async def test_a_limit_costs_no_ciphertext_of_a_record_and_few_of_candidates(tmp_path: Path) -> None:
     """The class of a record shares its ciphertext; candidates take ⌈candidates / groups⌉ with fewer groups in each."""
     here = world(60, seed=3)
     counts = {}
     params = replace(WITHHELD_BOOSTING, subsample=1.0)
     for name, own in {"none": Defences(), "inf": Defences(id_lmid=IdLmid(xi=np.inf))}.items():
-        _, sent, _ = _withheld(tmp_path / name, here, params, own)
+        _, sent, _ = await _withheld(tmp_path / name, here, params, own)
         bodies = [(name_of(each), each) for _, _, each in sent]
         records = sum(len(each.protocol.boosting.gradients.ciphertexts) for kind, each in bodies if kind == "gradients")
         sums = sum(len(each.growth.candidate_sums.ciphertexts) for kind, each in bodies if kind == "candidate_sums")
@@ -343,7 +338,9 @@ def test_a_limit_costs_no_ciphertext_of_a_record_and_few_of_candidates(tmp_path:
     assert counts["none"][1] <= counts["inf"][1] <= 2 * counts["none"][1]
 
 
-def _withheld(folder: Path, here: World, params: TreeParams, own: Defences) -> tuple[dict[str, Path], Sent, Steps]:
+async def _withheld(
+    folder: Path, here: World, params: TreeParams, own: Defences
+) -> tuple[dict[str, Path], Sent, Steps]:
     """The parties' states, every message between them, and every step that the coordinator asked for."""
     sent: Sent = []
     steps: Steps = []
@@ -351,14 +348,11 @@ def _withheld(folder: Path, here: World, params: TreeParams, own: Defences) -> t
     def keep(sender: str, to: str, message: exchange_pb2.PeerMessage) -> None:
         sent.append((sender, to, message))
 
-    async def main() -> dict[str, Path]:
-        federation = Federation(folder, here.tables, record="received", defences={PARTIES[0]: own})
-        federation.tamper = keep
-        finished(await federation.train(spec(params, key_bits=KEY_BITS, obfuscation="standard")))
-        steps.extend(request for kind, _, request in federation.conducted if kind == "begin")
-        return federation.states
-
-    return run(main()), sent, steps
+    federation = Federation(folder, here.tables, record="received", defences={PARTIES[0]: own})
+    federation.tamper = keep
+    finished(await federation.train(spec(params, key_bits=KEY_BITS, obfuscation="standard")))
+    steps.extend(request for kind, _, request in federation.conducted if kind == "begin")
+    return federation.states, sent, steps
 
 
 def _central(here: World, params: TreeParams, own: Defences) -> CentralModel | CentralForest:

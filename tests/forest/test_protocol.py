@@ -7,26 +7,18 @@
 from __future__ import annotations
 
 import asyncio
+import numpy as np
+import pytest
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pytest
-
-from tests.defences import (
-    test_changed_defences,
-    test_label_dp,
-    test_released_sets,
-    test_repair,
-)
+from tests.defences import test_changed_defences, test_label_dp, test_released_sets, test_repair
 from tests.forest.test_disturbed import FEATURE, HERE, JOBS, LABEL_HOLDER, ON_LATTICE, OTHER
 from tests.growth import test_cell_merging, test_eval_table
 from tests.lattice_ways import carry_out, instances, take_way
-from tests.oracle import OracleModel, OracleSplit, OracleTree, oracle_predict
+from tests.oracle import OracleModel, OracleTree, oracle_predict
 from tests.prediction import test_evaluate, test_grafted
 from tests.simulator import Federation, failed, finished
 from tests.tampered import with_fields
@@ -41,6 +33,8 @@ from treetap.trees.metrics import evaluate
 from treetap.trees.params import ForestParams
 from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import exchange_pb2, forest_pb2
+from typing import Any
+
 
 SMALL = ForestParams(n_estimators=2, max_depth=3, max_bin=6)
 #: Worlds with the parameters that are tried on them, beside the shapes of every forest.
@@ -126,6 +120,7 @@ async def test_the_federation_finds_and_uses_the_oracles_forest(
     """Trees and scores are the oracle's, also of new records with NaN where training had none, and encrypted."""
     here, params = case(target, shape, binning=binning)
     oracle = here.oracle(params)
+    assert oracle.ties or "hence ties" not in shape or target != "seven classes"
 
     federation = Federation(tmp_path, here.tables)
     finished(await federation.train(spec(params, len(here.blocks), scheme=scheme)))
@@ -177,23 +172,6 @@ async def test_measures_are_those_of_the_mean_of_the_trees(tmp_path: Path) -> No
     )
 
 
-def test_ties_and_missing_values_were_there() -> None:
-    """The worlds above exercise what they claim: ties, both missing directions, records drawn more than once."""
-    tied = 0
-    directions, covers = set(), set()
-    for shape in ("few values, hence ties", "three parties", "drawn with replacement"):
-        for binning in ("global", "per-node"):
-            here, params = case("seven classes", shape, binning=binning)
-            oracle = here.oracle(params)
-            tied += oracle.ties
-            splits = [node for tree in oracle for node in tree.nodes.values() if isinstance(node, OracleSplit)]
-            directions |= {split.missing_left for split in splits}
-            covers |= {split.cover for split in splits}
-    assert tied > 0
-    assert directions == {True, False}
-    assert 50.0 in covers
-
-
 @pytest.mark.second_tier(but=2)
 @pytest.mark.campaign(but=42)  # all shapes and binnings with one target, and one of every target
 @pytest.mark.parametrize(("target", "shape", "binning", "way"), [(*each, way) for each in WORLDS for way in Way])
@@ -230,15 +208,6 @@ async def test_the_federation_finds_the_oracles_forest(
         assert not params.bootstrap
     else:
         assert {tree for tree, _ in sent} == set(range(params.n_estimators)) or params.party_dropout
-
-
-def test_cases_are_what_they_say() -> None:
-    """A record is drawn several times; more nodes are summed than a second half serves."""
-    made, params = CASES["records drawn often, in two blocks"]
-    assert np.bincount(params.drawn(0, len(made().y)), minlength=5)[3:].sum() > 50
-    made, params = CASES["second halves that are drawn anew"]
-    (tree,) = made().oracle(params)
-    assert sum(isinstance(node, OracleSplit) for node in tree.nodes.values()) > 8
 
 
 #: Tests of features, of which forests train on a lattice here.

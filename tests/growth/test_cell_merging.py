@@ -15,7 +15,7 @@ import pytest
 
 from tests.boosting.categories import categorical_world
 from tests.library.trees.repairs import by_number
-from tests.simulator import Federation, Message, finished, run
+from tests.simulator import Federation, Message, finished
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.commands.model.view import describe
 from treetap.models.own_split import OwnSplit
@@ -120,19 +120,16 @@ def _central(case: str, here: World, own: dict[str, int] | None) -> CentralTrees
     return centralised.train(tables, here.y, params, here.classes, min_cell_records=own)
 
 
-def _train(
+async def _train(
     folder: Path, here: World, params: TreeParams, defences: dict[str, Defences], **more: Any
 ) -> tuple[dict[str, Path], str]:
     """The parties' states, and the error of the job, empty if it finished."""
 
-    async def main() -> tuple[dict[str, Path], str]:
-        encode = "categorical" if here.categories else "ordinal"
-        federation = Federation(folder, here.tables, defences=defences, encode=encode, **more)
-        status = await federation.train(spec(params, key_bits=512, obfuscation="standard"))
-        await federation.close()
-        return federation.states, "" if status.state == "finished" else status.error
-
-    return run(main())
+    encode = "categorical" if here.categories else "ordinal"
+    federation = Federation(folder, here.tables, defences=defences, encode=encode, **more)
+    status = await federation.train(spec(params, key_bits=512, obfuscation="standard"))
+    await federation.close()
+    return federation.states, "" if status.state == "finished" else status.error
 
 
 class Opened:
@@ -191,14 +188,14 @@ class Opened:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", CASES)
-def test_the_federation_finds_the_joined_tables_trees(
+async def test_the_federation_finds_the_joined_tables_trees(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trees and split tables are the trainer's with the same setting, others than without; all left sets are large."""
     here, own, constraints = _world(case)
     params, opened = CASES[case][2], Opened(monkeypatch)
     defences = {party: Defences(min_cell_records=least) for party, least in own.items()}
-    states, error = _train(tmp_path, here, params, defences, constraints=constraints)
+    states, error = await _train(tmp_path, here, params, defences, constraints=constraints)
     assert error == ""
     central, free = _central(case, here, own), _central(case, here, None)
     shards = {party: read_model(states[party] / "models" / "job")[1] for party in PARTIES}

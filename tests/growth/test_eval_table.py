@@ -264,19 +264,15 @@ def test_defences_count_the_training_alone(params: TreeParams, tmp_path: Path) -
     assert rounds == train_rounds
 
 
-def test_columns_are_defended_with_all_records_that_a_tree_draws(tmp_path: Path) -> None:
+async def test_columns_are_defended_with_all_records_that_a_tree_draws(tmp_path: Path) -> None:
     """No record of the training is set aside: groups may have half of all, not of some."""
     params = replace(BINARY, n_estimators=2, subsample=1.0, min_child_weight=0.0)
     early = replace(params, early_stopping_rounds=5, validation_share=0.5)
     small = evaluated(24, (2, 2, 1))
 
-    async def main() -> str:
-        federation = Federation(tmp_path, small.here.tables, defences={B: Defences(min_cell_records=10)})
-        status = await federation.train(_job(early))
-        return status.error
-
     with ciphers(KeysMade(), transparent=True):
-        assert run(main()) == ""
+        federation = Federation(tmp_path, small.here.tables, defences={B: Defences(min_cell_records=10)})
+        finished(await federation.train(_job(early)))
 
 
 async def test_audits_are_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.growth.evaluated import evaluated
-from tests.simulator import Federation, finished, run
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, World, spec, world
 from treetap.errors import Malformed
 from treetap.party.defences.settings import ColumnPrivacyTable, Defences, IdLmid, LabelDp, ReducedLeakage
@@ -194,7 +194,7 @@ TOLD = [
 ]
 
 
-def _told(lie: str, params: TreeParams, folder: Path) -> tuple[str, bool]:
+async def _told(lie: str, params: TreeParams, folder: Path) -> tuple[str, bool]:
     """The error of a job in which a feature party is lied to, and True if it answered the lie."""
     kind, change, answer, _, _ = LIES[lie]
     line = Line(params)
@@ -207,32 +207,31 @@ def _told(lie: str, params: TreeParams, folder: Path) -> tuple[str, bool]:
             line.lied = (answer, parcel.round, parcel.stage) if change(line, parcel.growth) else None
         return parcel
 
-    async def main() -> str:
+    with ciphers(KeysMade(), transparent=True):
         federation = Federation(folder, HERE.tables, silence_s=5.0)
         federation.tamper = tamper
         status = await federation.train(spec(params, obfuscation="standard"))
-        return status.error
-
-    with ciphers(KeysMade(), transparent=True):
-        error = run(main())
+        await federation.close()
     assert line.lied is not None
-    return error, line.answered
+    return status.error, line.answered
 
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("lie", "job"), TOLD)
-def test_a_lie_is_named_and_not_answered(lie: str, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lie_is_named_and_not_answered(
+    lie: str, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By sender, step, tree and node, with the remedy; without the check the party answers it."""
     if LIES[lie][1] is _small_side:  # the first candidate is then that of the lowest cut
         monkeypatch.setattr(secrets.SystemRandom, "shuffle", lambda _, __: None)
-    error, answered = _told(lie, JOBS[job], tmp_path / "checked")
+    error, answered = await _told(lie, JOBS[job], tmp_path / "checked")
     assert LIES[lie][4] in error, error
     assert f"{LABEL_HOLDER} sent, in " in error
     assert f"ask {LABEL_HOLDER} what it runs before any other job with it" in error
     assert not answered
     owner, name = LIES[lie][3]
     monkeypatch.setattr(owner, name, lambda *_, **__: None)
-    error, answered = _told(lie, JOBS[job], tmp_path / "unchecked")
+    error, answered = await _told(lie, JOBS[job], tmp_path / "unchecked")
     assert LIES[lie][4] not in error
     assert answered
 
@@ -269,44 +268,41 @@ WITHOUT = {
 HONEST = [(job, defence) for job in SAMPLERS for defence in DEFENCES if (job, defence) not in WITHOUT]
 
 
-def _honest(folder: Path, here: World, job: Any, defences: Mapping[str, Defences]) -> None:
+async def _honest(folder: Path, here: World, job: Any, defences: Mapping[str, Defences]) -> None:
     """Train without a lie; the tables have the labels that the job needs."""
-
-    async def main() -> None:
-        federation = Federation(folder, here.tables, defences=dict(defences))
-        finished(await federation.train(job))
-
     with ciphers(KeysMade(), transparent=True):
-        run(main())
+        finished(await Federation(folder, here.tables, defences=dict(defences)).train(job))
 
 
 @pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("sampler", "defence"), HONEST)
-def test_honest_jobs_pass(sampler: str, defence: str, tmp_path: Path) -> None:
+async def test_honest_jobs_pass(sampler: str, defence: str, tmp_path: Path) -> None:
     """Whatever draws the records, and whatever a defence withholds, merges or adds."""
     params = SAMPLERS[sampler]
     kind = "reg:squarederror" if sampler == "forest of numbers" else "binary:logistic"
     several = {"objective": "multi:softprob", "classes": 3} if sampler == "several outputs" else {"objective": kind}
-    _honest(tmp_path, world(N, (1, 2, 1), seed=3, **several), spec(params, obfuscation="standard"), DEFENCES[defence])
+    await _honest(
+        tmp_path, world(N, (1, 2, 1), seed=3, **several), spec(params, obfuscation="standard"), DEFENCES[defence]
+    )
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("spaces", ["sent", "withheld"])
 @pytest.mark.parametrize("sampler", ["some records", "bootstrap"])
-def test_honest_jobs_on_a_lattice_pass(sampler: str, spaces: str, tmp_path: Path) -> None:
+async def test_honest_jobs_on_a_lattice_pass(sampler: str, spaces: str, tmp_path: Path) -> None:
     """Where no set of records is sent none is compared."""
     params = replace(SAMPLERS[sampler], n_estimators=1, max_bin=8, instance_spaces=spaces)
     here = world(N, (1, 2, 1), seed=3)
-    _honest(tmp_path, here, spec(params, scheme=LATTICE), {})
+    await _honest(tmp_path, here, spec(params, scheme=LATTICE), {})
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("sampler", ["records set aside", "forest"])
-def test_honest_jobs_with_an_eval_table_pass(sampler: str, tmp_path: Path) -> None:
+async def test_honest_jobs_with_an_eval_table_pass(sampler: str, tmp_path: Path) -> None:
     """It is watched in the place of records that are set aside, of which there are none then."""
     job = spec(SAMPLERS[sampler], obfuscation="standard")
     job.eval_table = "eval"
-    _honest(tmp_path, evaluated(N, (1, 2, 1), seed=3).here, job, {})
+    await _honest(tmp_path, evaluated(N, (1, 2, 1), seed=3).here, job, {})
 
 
 def test_rules_leave_these_records() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.boosting.categories import categorical_world
-from tests.oracle import OracleModel, OracleSplit, oracle_predict, oracle_train
+from tests.oracle import OracleModel, oracle_train
 from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.attacks.view.view import read_view
@@ -103,32 +103,6 @@ async def test_the_federation_finds_and_uses_the_oracles_model(case: str, tmp_pa
     for party in PARTIES[1:]:
         view = read_view(tmp_path / party / "state" / "transcripts" / "job", party=party)
         assert all(tree.complete for tree in view.trees)
-
-
-def test_splits_of_missing_values_alone_go_either_way() -> None:
-    """The worlds above hold both ways of dividing the missing values from all others, and bounded leaves."""
-    cuts = set()
-    for case in CASES:
-        for tree in _oracle(*_small(case)):
-            cuts |= {node.cut for node in tree.nodes.values() if isinstance(node, OracleSplit)}
-    assert -np.inf in cuts
-
-
-@pytest.mark.parametrize("case", list(CASES)[:2])
-def test_predictions_are_monotone(case: str) -> None:
-    """Raising one constrained cell of a record, all others kept, never moves its score against the direction."""
-    here, params, directions = _small(case)
-    oracle, rng = _oracle(here, params, directions), np.random.default_rng(1)
-    steps = 0
-    for m, own in enumerate(directions):
-        for column, direction in enumerate(own):
-            for _ in range(10 if direction else 0):
-                parties = [(name, block[[int(rng.integers(len(block)))] * 12].copy()) for name, block in here.parties]
-                parties[m][1][:, column] = np.sort(rng.normal(scale=2, size=12))
-                scores = np.array(oracle_predict(oracle, parties))[:, 0]
-                assert (np.diff(scores) * direction >= -1e-12).all()
-                steps += int((np.diff(scores) != 0).any())
-    assert steps > 0
 
 
 @pytest.mark.filterwarnings("ignore:a 512-bit")

@@ -27,7 +27,7 @@ THERE = [[], [B, C], [C], [B]]
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("params", TRAININGS.values(), ids=TRAININGS)
-def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: TreeParams, tmp_path: Path) -> None:
+async def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: TreeParams, tmp_path: Path) -> None:
     """It is asked to store and gets paths without turns; no sample, ciphertext of the tree or instance space."""
     parcels: list[tuple[str, str, exchange_pb2.PeerMessage]] = []
 
@@ -38,30 +38,27 @@ def test_a_party_that_sits_a_tree_out_learns_how_many_leaves_it_has(params: Tree
     job, expected = spec(params, obfuscation="standard"), oracle(HERE, params)
     assert [taking_part(job, tree) for tree in range(4)] == THERE
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables)
-        federation.tamper = keep
-        assert (await federation.train(job)).state == "finished"
-        assert_oracles_model(federation.states, expected)
-        assert manifest(federation.state(LABEL_HOLDER))["params"]["party_dropout"] == DROPOUT
-        for protocol in ("interactive", "eini", "eini-lattice"):
-            request = predict_request(model="job", protocol=protocol)
-            predicted = finished(await federation.predict(request))
-            within = lattice_tolerance(expected) if protocol == "eini-lattice" else 1e-9
-            assert_oracles_scores(predicted.predictions, expected, HERE.newcomers, 16, within)
-        asked = defaultdict(set)
-        for kind, to, request in federation.conducted:
-            if kind == "begin" and request.job == "job":
-                asked[to, request.round].add(name_of(request))
-        per_tree = {"build_histograms", "apply_splits", "store_tree"}
-        for party in PARTIES[1:]:
-            for tree in range(4):
-                there = party in THERE[tree]
-                assert ("build_histograms" in asked[party, tree]) == there
-                assert asked[party, tree] & per_tree == {"store_tree"} or there
-                assert "store_tree" in asked[party, tree]
-
-    run(main())
+    federation = Federation(tmp_path, HERE.tables)
+    federation.tamper = keep
+    assert (await federation.train(job)).state == "finished"
+    assert_oracles_model(federation.states, expected)
+    assert manifest(federation.state(LABEL_HOLDER))["params"]["party_dropout"] == DROPOUT
+    for protocol in ("interactive", "eini", "eini-lattice"):
+        request = predict_request(model="job", protocol=protocol)
+        predicted = finished(await federation.predict(request))
+        within = lattice_tolerance(expected) if protocol == "eini-lattice" else 1e-9
+        assert_oracles_scores(predicted.predictions, expected, HERE.newcomers, 16, within)
+    asked = defaultdict(set)
+    for kind, to, request in federation.conducted:
+        if kind == "begin" and request.job == "job":
+            asked[to, request.round].add(name_of(request))
+    per_tree = {"build_histograms", "apply_splits", "store_tree"}
+    for party in PARTIES[1:]:
+        for tree in range(4):
+            there = party in THERE[tree]
+            assert ("build_histograms" in asked[party, tree]) == there
+            assert asked[party, tree] & per_tree == {"store_tree"} or there
+            assert "store_tree" in asked[party, tree]
     once = {"public_key", "record_digest", "encrypted_labels"}
     for party in PARTIES[1:]:
         for tree in range(4):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-
+from collections import defaultdict
+from pathlib import Path
 from tests.oracle import OracleLeaf, OracleSplit
-from tests.simulator import Federation, Message, finished, run
+from tests.simulator import Federation, Message, finished
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.models.store import read_model
 from treetap.trees import sampling
@@ -19,6 +16,8 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
 from treetap.wire.records import rows_of
 from treetap.wire.v2.exchange_pb2 import PeerMessage
+from typing import Any
+
 
 LABEL_HOLDER = PARTIES[0]
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=4, min_child_weight=0.1)
@@ -39,32 +38,29 @@ def _places(federation: Federation, job: str, bins: int, told: dict[tuple[str, i
 
 
 @pytest.mark.second_tier
-def test_winning_places_say_nothing_of_candidates(tmp_path: Path) -> None:
+async def test_winning_places_say_nothing_of_candidates(tmp_path: Path) -> None:
     """The place of a winner is not its canonical one, and another tree or job has it at another place."""
     bins = 16
     params = BoostingParams(n_estimators=4, max_depth=2, max_bin=bins, min_child_weight=0.1)
     here = world(60, (0, 2, 2), seed=3)
     found: list[Places] = []
 
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        for job in ("one", "two"):
-            told: dict[tuple[str, int, int], list[int]] = {}
+    federation = Federation(tmp_path, here.tables)
+    for job in ("one", "two"):
+        told: dict[tuple[str, int, int], list[int]] = {}
 
-            def keep(
-                _sender: str,
-                to: str,
-                parcel: PeerMessage,
-                told: dict[tuple[str, int, int], list[int]] = told,
-            ) -> None:
-                for split in parcel.growth.won_splits.splits:
-                    told[to, parcel.round, split.node] = list(split.candidates)
+        def keep(
+            _sender: str,
+            to: str,
+            parcel: PeerMessage,
+            told: dict[tuple[str, int, int], list[int]] = told,
+        ) -> None:
+            for split in parcel.growth.won_splits.splits:
+                told[to, parcel.round, split.node] = list(split.candidates)
 
-            federation.tamper = keep
-            assert (await federation.train(spec(params, obfuscation="standard"), job)).state == "finished"
-            found.append(_places(federation, job, bins, told))
-
-    run(main())
+        federation.tamper = keep
+        assert (await federation.train(spec(params, obfuscation="standard"), job)).state == "finished"
+        found.append(_places(federation, job, bins, told))
     one, two = found
     assert {where: kept for where, (_, kept) in one.items()} == {where: kept for where, (_, kept) in two.items()}
     assert len(one) >= 8
@@ -137,24 +133,21 @@ async def test_workers_forget_a_job_that_does_not_finish(end: str, tmp_path: Pat
     assert [workers.held(party) for party in PARTIES[:2]] == [set()] * 2
 
 
-def _trained(folder: Path, here: Any, params: BoostingParams) -> list[tuple[str, PeerMessage]]:
+async def _trained(folder: Path, here: Any, params: BoostingParams) -> list[tuple[str, PeerMessage]]:
     """Train, compare with the oracle; every parcel with its receiver."""
     parcels: list[tuple[str, PeerMessage]] = []
 
     def keep(sender: str, to: str, parcel: PeerMessage) -> None:
         parcels.append((to, parcel))
 
-    async def main() -> None:
-        federation = Federation(folder, here.tables)
-        federation.tamper = keep
-        finished(await federation.train(spec(params)))
-        assert_oracles_model(federation.states, here.oracle(params))
-
-    run(main())
+    federation = Federation(folder, here.tables)
+    federation.tamper = keep
+    finished(await federation.train(spec(params)))
+    assert_oracles_model(federation.states, here.oracle(params))
     return parcels
 
 
-def test_nodes_of_one_sampled_record_are_told_to_nobody(tmp_path: Path) -> None:
+async def test_nodes_of_one_sampled_record_are_told_to_nobody(tmp_path: Path) -> None:
     """They cannot be split, and whoever learnt of one would have that record's place in the tree alone."""
     params = BoostingParams(
         objective="reg:squarederror", n_estimators=2, max_depth=5, max_bin=16, min_child_weight=0.0, subsample=0.8
@@ -167,7 +160,7 @@ def test_nodes_of_one_sampled_record_are_told_to_nobody(tmp_path: Path) -> None:
     )
     assert alone > 5
     told = 0
-    for _, parcel in _trained(tmp_path, here, params):
+    for _, parcel in await _trained(tmp_path, here, params):
         if name_of(parcel) == "instance_spaces":
             sample = sampling.rows(params.seed, parcel.round, 30, params.subsample, np.ones(30, dtype=bool))
             for space in parcel.growth.instance_spaces.spaces:
@@ -178,7 +171,7 @@ def test_nodes_of_one_sampled_record_are_told_to_nobody(tmp_path: Path) -> None:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("side", [1, -1])
-def test_sums_at_the_border_of_their_slot_are_exact(side: int, tmp_path: Path) -> None:
+async def test_sums_at_the_border_of_their_slot_are_exact(side: int, tmp_path: Path) -> None:
     """A start so far away that every gradient is nearly 1 (or −1) fills the slot, and the model is still the oracle's.
 
     Left sums of 62 of 63 records need every bit that all 63 are given.
@@ -196,7 +189,7 @@ def test_sums_at_the_border_of_their_slot_are_exact(side: int, tmp_path: Path) -
     assert (np.abs(residuals) < 2**16).all()
     assert (side * residuals > 0.99 * 2**16).all()
     assert any(isinstance(tree.nodes[1], OracleSplit) for tree in here.oracle(params))
-    _trained(tmp_path, here, params)
+    await _trained(tmp_path, here, params)
 
 
 @pytest.mark.second_tier(but=1)

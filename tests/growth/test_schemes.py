@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, failed
+from tests.tampered import with_fields
 from tests.worlds import PARTIES, spec, world
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.paillier.secret_key import SecretKey
@@ -29,14 +31,14 @@ from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
 
 LABEL_HOLDER, FEATURE, _ = PARTIES
-Change = Callable[[exchange_pb2.PeerMessage], None]
+Spoil = Callable[[exchange_pb2.PeerMessage, bytes], None]
 JOB, ON_LATTICE = spec(PARAMS, obfuscation="standard"), spec(PARAMS, scheme=LATTICE)
 
 
 class Line:
     """A line on which the first parcel of a kind is changed; `modulus` is the key that has passed."""
 
-    def __init__(self, kind: str, change: Callable[[exchange_pb2.PeerMessage, bytes], None]) -> None:
+    def __init__(self, kind: str, change: Spoil) -> None:
         self._kind, self._change, self.modulus, self.changed = kind, change, b"", False
 
     def __call__(self, sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
@@ -51,25 +53,23 @@ class Line:
         return parcel
 
 
-def another_scheme(parcel: exchange_pb2.PeerMessage, _: bytes) -> None:
-    parcel.setup.public_key.scheme = LATTICE
-
-
-def no_scheme(parcel: exchange_pb2.PeerMessage, _: bytes) -> None:
-    parcel.setup.public_key.scheme = ""
+def _key(**fields: Any) -> Spoil:
+    """Give fields of the key other values."""
+    return lambda parcel, _: with_fields(**fields)(parcel.setup.public_key)
 
 
 def even_modulus(parcel: exchange_pb2.PeerMessage, modulus: bytes) -> None:
     parcel.setup.public_key.modulus = modulus[:-1] + bytes([modulus[-1] ^ 1])
 
 
-def longer_modulus(parcel: exchange_pb2.PeerMessage, _: bytes) -> None:
-    parcel.setup.public_key.modulus = SecretKey.generate(2048).public.to_bytes()
+def _times(factor: int) -> Spoil:
+    """Sums times a factor."""
 
+    def multiplied(parcel: exchange_pb2.PeerMessage, modulus: bytes) -> None:
+        public, sums = PublicKey.from_bytes(modulus), parcel.growth.candidate_sums
+        sums.ciphertexts = public.write(power(public.ring, public.read(sums.ciphertexts), factor))
 
-def wider_slots(parcel: exchange_pb2.PeerMessage, _: bytes) -> None:
-    del parcel.setup.public_key.slot_widths[:]
-    parcel.setup.public_key.slot_widths.extend([63] * 6)
+    return multiplied
 
 
 def beyond_the_modulus(parcel: exchange_pb2.PeerMessage, modulus: bytes) -> None:
@@ -78,42 +78,35 @@ def beyond_the_modulus(parcel: exchange_pb2.PeerMessage, modulus: bytes) -> None
     gradients.ciphertexts = squared.to_bytes(2 * len(modulus), "big") + gradients.ciphertexts[2 * len(modulus) :]
 
 
-def raised(parcel: exchange_pb2.PeerMessage, modulus: bytes) -> None:
-    """Sums times 2^980: beyond n/2, so that what is opened is a multiple of n away from the product."""
-    public = PublicKey.from_bytes(modulus)
-    sums = parcel.growth.candidate_sums
-    sums.ciphertexts = public.write(power(public.ring, public.read(sums.ciphertexts), 1 << 980))
-
-
-def doubled(parcel: exchange_pb2.PeerMessage, modulus: bytes) -> None:
-    """Sums times 2, which fit their slots: more records than the node has."""
-    public = PublicKey.from_bytes(modulus)
-    sums = parcel.growth.candidate_sums
-    sums.ciphertexts = public.write(power(public.ring, public.read(sums.ciphertexts), 2))
-
-
 def foreign(parcel: exchange_pb2.PeerMessage, _: bytes) -> None:
     """Ciphertexts below n² of which no party knows a plaintext."""
     sums = parcel.growth.candidate_sums
     sums.ciphertexts = b"".join((2 + place).to_bytes(256, "big") for place in range(len(sums.ciphertexts) // 256))
 
 
-LIES: dict[str, tuple[str, Callable[[exchange_pb2.PeerMessage, bytes], None], str]] = {
+LIES: dict[str, tuple[str, Spoil, str]] = {
     "a key of another scheme": (
-        *("public_key", another_scheme),
+        *("public_key", _key(scheme=LATTICE)),
         "the key of label-holder is one of scheme 'lattice', the job says 'paillier'",
     ),
-    "a key of no scheme": ("public_key", no_scheme, "is one of scheme '', the job says 'paillier'"),
+    "a key of no scheme": ("public_key", _key(scheme=""), "is one of scheme '', the job says 'paillier'"),
     "an even modulus": ("public_key", even_modulus, "cannot be used: a Paillier modulus is odd, this one is even"),
-    "a longer modulus": ("public_key", longer_modulus, "the key of label-holder has 2048 bits, the job says 1024"),
-    "slots that do not fit": ("public_key", wider_slots, "6 slots are not g and h of each output and a count"),
+    "a longer modulus": (
+        *("public_key", _key(modulus=SecretKey.generate(2048).public.to_bytes())),
+        "the key of label-holder has 2048 bits, the job says 1024",
+    ),
+    "slots that do not fit": (
+        "public_key",
+        _key(slot_widths=[63] * 6),
+        "6 slots are not g and h of each output and a count",
+    ),
     "a ciphertext out of range": ("gradients", beyond_the_modulus, "a ciphertext is zero or not below n"),
     "sums beyond half of n": (
-        *("candidate_sums", raised),
+        *("candidate_sums", _times(1 << 980)),  # so that what is opened is a multiple of n away from the product
         "feature-b has offered what is no sum over its columns: .* bits left above the last slot",
     ),
     "sums times two": (
-        *("candidate_sums", doubled),
+        *("candidate_sums", _times(2)),  # which fit their slots: more records than the node has
         "feature-b has offered what is no sum over its columns: .* no records of it can have them",
     ),
     "ciphertexts of another key": (

@@ -92,20 +92,15 @@ def test_the_small_sibling_of_a_node_that_is_sent(owner: str, tmp_path: Path) ->
 
 
 @pytest.mark.second_tier
-def test_no_party_knows_a_node_smaller_than_the_policy_says(tmp_path: Path) -> None:
+async def test_no_party_knows_a_node_smaller_than_the_policy_says(tmp_path: Path) -> None:
     """Whatever the tree: a training that ends has shown no smaller node to any party, and one that would is refused."""
     ended = set()
     for seed in range(5):
         here = world(40, (2, 2, 2), seed=seed)
         params = BoostingParams(n_estimators=1, max_depth=3, max_bin=8, min_child_weight=1.0)
-
-        async def main(folder: Path, tables: Any, params: BoostingParams) -> tuple[Watched, str]:
-            policies = {LABEL_HOLDER: {"columns": {"min_instance_space": 7}}}
-            federation = Watched(folder, tables, policies=policies)
-            status = await federation.train(spec(params))
-            return federation, status.error
-
-        federation, error = run(main(tmp_path / str(seed), here.tables, params))
+        policies = {LABEL_HOLDER: {"columns": {"min_instance_space": 7}}}
+        federation = Watched(tmp_path / str(seed), here.tables, policies=policies)
+        error = (await federation.train(spec(params))).error
         assert error == "" or "min_instance_space = 7" in error
         ended.add(error == "")
         sizes = [len(rows) for party in PARTIES[1:] for rows in federation.named(party, 40).values()]

@@ -348,40 +348,35 @@ async def test_a_node_that_the_party_did_not_offer_is_not_split(tmp_path: Path) 
     failed(await federation.train(job_of(SMALL)), "of tree 0, a winning candidate of node 6, which is not to be split")
 
 
-def test_what_is_kept_of_such_a_job(tmp_path: Path) -> None:
+async def test_what_is_kept_of_such_a_job(tmp_path: Path) -> None:
     """Manifests, a continued model's too; accounts of sets and cells; own splits over all records; predictions."""
     continued = replace(SMALL, instance_spaces="sent", n_estimators=1)
 
-    async def main() -> None:
-        federation = Federation(tmp_path, HERE.tables, record="both")
-        assert (await federation.train(job_of(SMALL), "before")).state == "finished"
-        assert (await federation.train(job_of(continued, base_model="before"))).state == "finished"
-        for model in ("before", "job"):
-            for state in federation.states.values():
-                assert manifest(state, model)["instance_spaces"] == "withheld"
-            predicted = failed(
-                await federation.predict(predict_request(job=f"by-{model}", model=model)), bad_input=True
-            )
-            assert re.search(
-                f"model {model}: a model that was trained with instance_spaces = 'withheld' and protocol 'interactive' "
-                "do not go together: .*; use protocol eini or eini-lattice",
-                predicted.error,
-            ), predicted.error
-        await federation.close()
-        trees = joined_model(federation.states, "before")
-        assert_oracles_model(federation.states, ORACLE, "before")
-        accounts = read_leakage(federation.state(LABEL_HOLDER) / "models" / "before")
-        for tree, account in zip(trees, accounts, strict=True):
-            owners = {node: what[1] for node, what in tree.items() if what[0] == "split"}
-            for party in PARTIES[1:]:
-                assert account["parties"][party]["sets"] == _known(owners, party)
-        assert sum(account["parties"][party]["sets"] for account in accounts for party in PARTIES[1:])
+    federation = Federation(tmp_path, HERE.tables, record="both")
+    assert (await federation.train(job_of(SMALL), "before")).state == "finished"
+    assert (await federation.train(job_of(continued, base_model="before"))).state == "finished"
+    for model in ("before", "job"):
+        for state in federation.states.values():
+            assert manifest(state, model)["instance_spaces"] == "withheld"
+        predicted = failed(await federation.predict(predict_request(job=f"by-{model}", model=model)), bad_input=True)
+        assert re.search(
+            f"model {model}: a model that was trained with instance_spaces = 'withheld' and protocol 'interactive' "
+            "do not go together: .*; use protocol eini or eini-lattice",
+            predicted.error,
+        ), predicted.error
+    await federation.close()
+    trees = joined_model(federation.states, "before")
+    assert_oracles_model(federation.states, ORACLE, "before")
+    accounts = read_leakage(federation.state(LABEL_HOLDER) / "models" / "before")
+    for tree, account in zip(trees, accounts, strict=True):
+        owners = {node: what[1] for node, what in tree.items() if what[0] == "split"}
         for party in PARTIES[1:]:
-            for split in _own_splits(federation.state(party) / "transcripts" / "before"):
-                left, right = (rows_of(chunks, N).tolist() for chunks in (split.left, split.right))
-                assert sorted([*left, *right]) == list(range(N))
-
-    run(main())
+            assert account["parties"][party]["sets"] == _known(owners, party)
+    assert sum(account["parties"][party]["sets"] for account in accounts for party in PARTIES[1:])
+    for party in PARTIES[1:]:
+        for split in _own_splits(federation.state(party) / "transcripts" / "before"):
+            left, right = (rows_of(chunks, N).tolist() for chunks in (split.left, split.right))
+            assert sorted([*left, *right]) == list(range(N))
 
 
 def _known(owners: dict[int, str], party: str) -> int:

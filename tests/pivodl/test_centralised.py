@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.oracle import OracleLeaf, OracleModel, OracleSplit, oracle_predict
+from tests.oracle import OracleLeaf, OracleModel, oracle_predict
 from tests.pivodl.oracle import pivodl_train
 from tests.pivodl.worlds import OBJECTIVES, RULES, binned, some_params, some_world
 from treetap.errors import ConfigError, DataError
 from treetap.trees.centralised_pivodl import CentralPivodlModel, train
-from treetap.trees.pivodl_params import PivodlParams
 
 #: Random worlds of each kind.
 WORLDS = 5
@@ -48,45 +47,6 @@ def test_a_naive_trainer_finds_the_same_model(objective: str, rules: str) -> Non
         assert_oracles(model, oracle)
         new = [(name, table.encode(block)) for (name, table), block in zip(tables, here.new, strict=True)]
         assert model.predict(new) == pytest.approx(np.array(oracle_predict(oracle, here.newcomers)), abs=1e-11)
-
-
-def _statistics(oracle: OracleModel) -> tuple[int, int]:
-    return len([1 for tree in oracle for node in tree.nodes.values() if isinstance(node, OracleSplit)]), oracle.ties
-
-
-@pytest.mark.second_tier
-def test_the_worlds_try_every_rule() -> None:
-    """Each changes some model: deviations, thresholds, the spread of labels; the naive trainer follows them all."""
-    models: dict[str, list[Any]] = {}
-    splits = ties = 0
-    for seed in range(12):
-        here = some_world(seed, "binary:logistic", parties=2 + seed % 2)
-        params = some_params(seed, max_depth=4, gamma=0.0)
-        ways: dict[str, tuple[PivodlParams, Any]] = {
-            "": (params, here.ownership),
-            "one label holder": (params, None),
-            "as published": (replace(params, as_published=True), here.ownership),
-            "instance_threshold": (replace(params, instance_threshold=params.instance_threshold + 2), here.ownership),
-            "min_samples": (replace(params, min_samples=params.min_samples + 4), here.ownership),
-        }
-        for way, (changed, ownership) in ways.items():
-            oracle = pivodl_train(here.parties, list(here.y), changed, 2, ownership)
-            assert_oracles(train(binned(here, changed), here.y, changed, ownership), oracle)
-            models.setdefault(way, []).append([tree.nodes for tree in oracle])
-            if not way:
-                splits, ties = splits + _statistics(oracle)[0], ties + _statistics(oracle)[1]
-    assert splits > 40
-    assert ties > 0
-    for way in list(models)[1:]:
-        assert models[way] != models[""], way
-
-
-def test_the_comparison_of_gains_changes_no_model() -> None:
-    """It says who sees gains."""
-    here, params = some_world(1, "binary:logistic"), some_params(1)
-    model = train(binned(here, params), here.y, params, here.ownership)
-    other = train(binned(here, params), here.y, replace(params, gain_comparison="secure"), here.ownership)
-    assert [tree.splits for tree in other.trees] == [tree.splits for tree in model.trees]
 
 
 def test_outcomes_are_probabilities_or_values_in_the_labels_unit() -> None:
@@ -131,13 +91,3 @@ def test_labels_and_tables_that_do_not_fit_are_refused() -> None:
         train(binned(here, params), here.y[1:], params)
     with pytest.raises(DataError, match="labels are not among the 2 classes"):
         train(binned(here, params), here.y + 1, params)
-
-
-def test_a_tree_without_splits_is_a_leaf() -> None:
-    """Where the root has too few records, or too few of some party."""
-    here = some_world(1, "binary:logistic")
-    for changes in ({"min_samples": 1000}, {"instance_threshold": 1000}):
-        params = some_params(1, **changes)
-        model = train(binned(here, params), here.y, params, here.ownership)
-        for tree in model.trees:
-            assert (tree.splits, list(tree.leaves)) == ({}, [1])

@@ -16,7 +16,7 @@ from tests.campaign.schedule import carry_out
 from tests.oracle import OracleSplit
 from tests.pivodl.federations import federation_of
 from tests.pivodl.small_job import HERE, JOB, ORACLE, nonces
-from tests.simulator import Federation, Message, run
+from tests.simulator import Federation, Message
 from tests.worlds import PARTIES, assert_oracles_model, manifest
 from treetap.models.store import read_model
 from treetap.wire.frame import PATHS
@@ -44,10 +44,10 @@ def test_killed_at_some_messages(part: int, tmp_path: Path) -> None:
         assert outcome.killed == 1
 
 
-def _with_a_kill(folder: Path, word: str, victim: str, nth: int) -> dict[str, Any]:
+async def _with_a_kill(folder: Path, word: str, victim: str, nth: int) -> dict[str, Any]:
     """Shards, manifests and nonces after a training in which a party is killed at its nth message of a word."""
 
-    async def main() -> dict[str, Any]:
+    with ciphers(KeysMade(), transparent=True), nonces(5):
         federation = federation_of(folder, HERE, JOB)
         seen: dict[str, bytes] = {}
         left = nth
@@ -71,10 +71,8 @@ def _with_a_kill(folder: Path, word: str, victim: str, nth: int) -> dict[str, An
         assert (status.state, status.error) == ("finished", "")
         assert set(seen) == set(PARTIES)
         assert_oracles_model(federation.states, ORACLE)
+        await federation.close()
         return _found(federation)
-
-    with ciphers(KeysMade(), transparent=True), nonces(5):
-        return run(main())
 
 
 def _found(federation: Federation) -> dict[str, Any]:
@@ -96,10 +94,10 @@ def _found(federation: Federation) -> dict[str, Any]:
         ("forwarded_sums", PARTIES[2], 3),
     ],
 )
-def test_a_resumed_job_ends_as_an_undisturbed_one(word: str, victim: str, nth: int, tmp_path: Path) -> None:
+async def test_a_resumed_job_ends_as_an_undisturbed_one(word: str, victim: str, nth: int, tmp_path: Path) -> None:
     """Draws, handles, keepers, scales and metrics are the same; also where all but the last party have published.
 
     Nonces on disk are never others, though keys are.
     """
-    undisturbed = _with_a_kill(tmp_path / "undisturbed", word, victim, 0)
-    assert _with_a_kill(tmp_path / "killed", word, victim, nth) == undisturbed
+    undisturbed = await _with_a_kill(tmp_path / "undisturbed", word, victim, 0)
+    assert await _with_a_kill(tmp_path / "killed", word, victim, nth) == undisturbed

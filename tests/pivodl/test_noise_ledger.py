@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from treetap.errors import DataError
 from treetap.models.line_file import LineFile
 from treetap.models.store import TREES
 from treetap.party.pivodl.leaf_weights import NOISED_WEIGHTS, NoiseLedger, clipped
@@ -84,18 +83,6 @@ def test_no_exact_weight_is_stored_and_nothing_is_published(tmp_path: Path) -> N
     job.publish({}, [TREES])
     assert not (job.folder / NOISED_WEIGHTS).exists()
     assert all(repr(float(released[0])).encode() not in path.read_bytes() for path in job.model.iterdir())
-
-
-def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
-    """A second draw in its place would average out with the first."""
-    job = _job(tmp_path)
-    ledger = NoiseLedger(job, PRIVACY)
-    ledger.released(0, 2, np.array([0.5]))
-    ledger.released(0, 3, np.array([0.5]))
-    path = job.folder / NOISED_WEIGHTS
-    path.write_text(path.read_text().replace('"leaf": 2', '"leaf": 5').replace('"leaf":2', '"leaf":5'))
-    with pytest.raises(DataError):
-        NoiseLedger(_job(tmp_path), PRIVACY).released(0, 2, np.array([0.5]))
 
 
 def test_the_noise_has_the_stated_variance(tmp_path: Path) -> None:

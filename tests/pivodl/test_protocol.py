@@ -16,40 +16,37 @@ import pytest
 
 from tests.pivodl.federations import assert_central_model, centralised, federation_of, job_of, released, transparent
 from tests.pivodl.worlds import OBJECTIVES, binned, some_params, some_world
-from tests.simulator import Faults, finished, run
+from tests.simulator import Faults, finished
 from tests.trainings import oracle
-from tests.worlds import World, assert_oracles_model, manifest, spread
+from tests.worlds import World, assert_oracles_model, spread
 from treetap.trees.centralised_pivodl import train
 from treetap.trees.pivodl_params import PivodlParams
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit Paillier key")
 
 
-def _train(folder: Path, here: World, params: PivodlParams, faults: Faults | None = None, **changes: Any) -> int:
+async def _train(folder: Path, here: World, params: PivodlParams, faults: Faults | None = None, **changes: Any) -> int:
     """Train a federation and compare its shards with the centralised model; returns the number of splits."""
     model = centralised(here, params)
 
-    async def main() -> None:
-        job = job_of(here, params, **changes)
-        federation = federation_of(folder, here, job, faults)
-        finished(await federation.train(job))
-        assert_central_model(federation.states, model)
-        assert_oracles_model(federation.states, oracle(here, params))
-
-    run(main())
+    job = job_of(here, params, **changes)
+    federation = federation_of(folder, here, job, faults)
+    finished(await federation.train(job))
+    assert_central_model(federation.states, model)
+    assert_oracles_model(federation.states, oracle(here, params))
     return sum(len(tree.splits) for tree in model.trees)
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_federation_finds_the_centralised_model(objective: str, tmp_path: Path) -> None:
+async def test_the_federation_finds_the_centralised_model(objective: str, tmp_path: Path) -> None:
     """In random worlds of 2 to 6 parties, with random labels and thresholds, some parties without labels."""
     splits, unlabelled = [], 0
     with transparent():
         for seed in range(3 if objective != "logistic" else 5):
             params = some_params(seed, **OBJECTIVES[objective])
             here = some_world(seed, params.objective)
-            splits.append(_train(tmp_path / str(seed), here, params))
+            splits.append(await _train(tmp_path / str(seed), here, params))
             unlabelled += len(here.ownership) < len(here.tables)
     assert min(splits) > 0
     assert unlabelled > 0
@@ -57,64 +54,41 @@ def test_the_federation_finds_the_centralised_model(objective: str, tmp_path: Pa
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("objective", "seed"), [("logistic", 3), ("logistic", 6), ("softmax", 1)])
-def test_the_papers_steps_find_the_centralised_model_too(objective: str, seed: int, tmp_path: Path) -> None:
+async def test_the_papers_steps_find_the_centralised_model_too(objective: str, seed: int, tmp_path: Path) -> None:
     """Where thresholds, draws, sums of children and lists are those that were published."""
     params = some_params(seed, max_depth=4, gamma=0.0, as_published=True, **OBJECTIVES[objective])
     with transparent():
-        assert _train(tmp_path, some_world(seed, params.objective, 2 + seed % 3), params) > 2
+        assert await _train(tmp_path, some_world(seed, params.objective, 2 + seed % 3), params) > 2
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_gains_compared_in_secret_give_the_same_model(seed: int, tmp_path: Path) -> None:
+async def test_gains_compared_in_secret_give_the_same_model(seed: int, tmp_path: Path) -> None:
     """Under real keys: the model is that of announced gains."""
     params = some_params(seed, gain_comparison="secure", n_estimators=1, max_depth=2, instance_threshold=1)
-    assert _train(tmp_path, some_world(seed, params.objective, 3 + seed), params) > 0
+    assert await _train(tmp_path, some_world(seed, params.objective, 3 + seed), params) > 0
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_with_keys_that_hide(objective: str, tmp_path: Path) -> None:
+async def test_with_keys_that_hide(objective: str, tmp_path: Path) -> None:
     """Three parties under real keys of 512 bits, over a network that loses, doubles and reorders."""
     params = some_params(2, **OBJECTIVES[objective], n_estimators=1, max_depth=2)
     faults = Faults(drop=0.02, lose_reply=0.02, double=0.1, delay_s=0.5, late_s=2.0, seed=3)
-    assert _train(tmp_path, some_world(2, params.objective, 3), params, faults) > 0
+    assert await _train(tmp_path, some_world(2, params.objective, 3), params, faults) > 0
 
 
 @pytest.mark.second_tier
 async def test_private_set_intersection_aligns_the_records(tmp_path: Path) -> None:
-    """The order of records follows from it and changes no split; shards name the job's parameters."""
+    """The order of records follows from it and changes no split."""
     params = some_params(4)
-    here = some_world(4, params.objective, 3)
-    model = centralised(here, params)
-
     with transparent():
-        job = job_of(here, params, alignment="psi")
-        federation = federation_of(tmp_path, here, job)
-        assert (await federation.train(job)).state == "finished"
-        assert_central_model(federation.states, model)
-        for state in federation.states.values():
-            assert manifest(state)["params"]["instance_threshold"] == params.instance_threshold
-
-
-def _metrics(folder: Path, here: World, params: PivodlParams) -> dict[str, float]:
-    """The last metrics that the coordinator reports of a training."""
-    found: dict[str, float] = {}
-
-    async def main() -> None:
-        job = job_of(here, params)
-        federation = federation_of(folder, here, job)
-        status = finished(await federation.train(job))
-        found.update({each.name: each.value for each in status.metrics})
-
-    with transparent():
-        run(main())
-    return found
+        assert await _train(tmp_path, some_world(4, params.objective, 3), params, alignment="psi") > 0
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("unit", [1.0, 1e7])
-def test_the_error_of_a_regression_is_in_the_unit_of_the_label(unit: float, tmp_path: Path) -> None:
+async def test_the_error_of_a_regression_is_in_the_unit_of_the_label(unit: float, tmp_path: Path) -> None:
     """Labels of tens of millions have squares that no masked sum of their own unit would hold."""
     params = some_params(2, **OBJECTIVES["squared error"])
     here = some_world(2, params.objective, 3)
@@ -122,30 +96,23 @@ def test_the_error_of_a_regression_is_in_the_unit_of_the_label(unit: float, tmp_
     model = centralised(here, params)
     scores = model.predict(binned(here, params))
     expected = float(np.sqrt(np.mean((model.outcome(scores) - here.y) ** 2)))
-    assert _metrics(tmp_path, here, params)["train_rmse"] == pytest.approx(expected, rel=1e-4)
-
-
-def _trained(folder: Path, here: World, params: PivodlParams) -> dict[str, Path]:
-    """The folders of the parties of a federation that has trained."""
-
-    async def main() -> dict[str, Path]:
-        job = job_of(here, params)
-        federation = federation_of(folder, here, job)
-        assert (await federation.train(job)).state == "finished"
-        return federation.states
-
-    return run(main())
+    job = job_of(here, params)
+    with transparent():
+        status = finished(await federation_of(tmp_path, here, job).train(job))
+    found = {each.name: each.value for each in status.metrics}
+    assert found["train_rmse"] == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_federation_is_the_centralised_model_of_the_same_noise(objective: str, tmp_path: Path) -> None:
+async def test_the_federation_is_the_centralised_model_of_the_same_noise(objective: str, tmp_path: Path) -> None:
     """Split for split, bit for bit; without the noise its splits are others."""
     params = some_params(7, **OBJECTIVES[objective], epsilon=8.0, n_estimators=3, max_depth=2, gamma=0.0)
     here = some_world(7, params.objective, 4)
     with transparent():
-        states = _trained(tmp_path, here, params)
-    found = released(states)
+        federation = federation_of(tmp_path, here, job_of(here, params))
+        finished(await federation.train(job_of(here, params)))
+    found = released(federation.states)
     drawn: set[tuple[int, int]] = set()
 
     def release(tree: int, leaf: int, weight: Any) -> Any:
@@ -154,7 +121,7 @@ def test_the_federation_is_the_centralised_model_of_the_same_noise(objective: st
         return found[tree, leaf]
 
     model = train(binned(here, params), here.y, params, here.ownership, release)
-    assert_central_model(states, model)
+    assert_central_model(federation.states, model)
     assert drawn == set(found)
     exact = train(binned(here, params), here.y, replace(params, epsilon=None), here.ownership)
     assert [tree.splits for tree in exact.trees] != [tree.splits for tree in model.trees]

@@ -139,3 +139,11 @@ def test_owners_hear_of_bins_of_their_own_records() -> None:
             assert len(part.codes) in (len(here.here.ownership[to]), 2 * len(here.here.ownership[to]))
             columns[sender, to] = columns.get((sender, to), 0) + 1
     assert columns == {(s, to): 2 if s == FOUR[1] else 1 for s in FOUR for to in OWNERS if s != to}
+
+
+def test_sums_of_a_node_below_the_root_go_to_those_that_open_candidates_there() -> None:
+    """And to no other party."""
+    here = crossed("ours")
+    told = [(t, each.node, to) for _, to, t, _, content in here.contents("node_sums") for each in content.nodes]
+    assert any(node > 1 for _, node, _ in told)
+    assert all(node == 1 or to in here.roles(t).split_parties(node) for t, node, to in told)

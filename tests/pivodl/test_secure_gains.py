@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import numpy as np
+import pytest
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
-
-import numpy as np
-import pytest
-
-from tests.pivodl.federations import assert_central_model, centralised, federation_of, job_of, transparent
-from tests.pivodl.worlds import some_params, some_world
-from tests.simulator import finished, run
-from tests.worlds import World, spec
+from tests.worlds import spec
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
@@ -30,13 +23,16 @@ from treetap.party.runtime.context import Outbox
 from treetap.party.runtime.mailbox import Mailbox, expected_of
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import MessageRow, members_of
-from treetap.protocols.pivodl import PROTOCOL, RANK_BITS, PivodlSizes
+from treetap.protocols.pivodl import PROTOCOL, PivodlSizes, RANK_BITS
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.pivodl_rules import LARGEST, Best, RoleDraws, least_gain
+from treetap.trees.pivodl_rules import Best, LARGEST, RoleDraws, least_gain
 from treetap.trees.slots import Slots
 from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import exchange_pb2, pivodl_pb2, setup_pb2
 from treetap.workers.engines import InProcessEngine
+from types import SimpleNamespace
+from typing import Any, cast
+
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 PARAMS = PivodlParams(gain_comparison="secure", max_depth=3, n_estimators=2)
@@ -252,30 +248,3 @@ def test_a_job_that_announces_takes_no_comparisons() -> None:
     comparing, announcing = ({row.content for row in sent_in(spec(it))} for it in (PARAMS, PivodlParams()))
     assert comparing - announcing == {"gain_bits", "blinded_gains", "gain_orders", "winning_sources"}
     assert announcing - comparing == {"best_gains"}
-
-
-def test_a_federation_finds_the_model_of_announced_gains(tmp_path: Path) -> None:
-    """Trained with comparisons in secret, bit for bit; with ties, since few values make many."""
-    splits = 0
-    with transparent():
-        for seed in (2, 7):
-            params = some_params(seed, max_depth=2, n_estimators=1, gain_comparison="secure")
-            here = some_world(seed, params.objective, 3 + seed % 2)
-            splits += _trained(tmp_path / str(seed), here, params)
-    assert splits > 2
-
-
-def _trained(folder: Path, here: World, params: PivodlParams) -> int:
-    model = centralised(here, replace(params, gain_comparison="announce"))
-
-    async def main() -> None:
-        job = job_of(here, params)
-        federation = federation_of(folder, here, job)
-        finished(await federation.train(job))
-        assert_central_model(federation.states, model)
-        words = {message.word for message in federation.log}
-        assert "blinded_gains" in words
-        assert "best_gains" not in words
-
-    run(main())
-    return sum(len(tree.splits) for tree in model.trees)

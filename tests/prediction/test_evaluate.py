@@ -89,37 +89,30 @@ async def test_the_label_holder_compares_predictions_with_its_labels(case: str, 
 
 
 @pytest.mark.filterwarnings("ignore:a 512-bit Paillier key")
-def test_the_recipient_of_masked_sums_compares_too(tmp_path: Path) -> None:
+async def test_the_recipient_of_masked_sums_compares_too(tmp_path: Path) -> None:
     """The recipient's labels of the table; another party has none."""
     here = spread(NUMBERS.here, [place % 3 for place in range(40)])
 
-    async def main() -> tuple[jobs_pb2.JobStatus, str]:
+    with transparent():
         federation = federation_of(tmp_path, here, small_job.JOB)
         assert (await federation.train(small_job.JOB)).state == "finished"
         status = await federation.predict(_asked())
-        other = await federation.predict(_asked(recipient=B, job="other"))
-        return status, other.error
-
-    with transparent():
-        status, error = run(main())
+        error = (await federation.predict(_asked(recipient=B, job="other"))).error
     _assert_evaluation(status, "reg:squarederror", NUMBERS.labels, [])
     assert f"{B}: evaluate: the configuration names no label column for table 'eval'" in error
 
 
 @pytest.mark.second_tier
 @pytest.mark.skipif(bool(missing_library("splitnn", training("splitnn"))), reason="needs treetap[neural]")
-def test_predictions_of_networks_are_compared_too(tmp_path: Path) -> None:
+async def test_predictions_of_networks_are_compared_too(tmp_path: Path) -> None:
     """With the same document as those of trees."""
     from tests.splitnn.small_job import PARAMS
 
     job = spec(PARAMS)
 
-    async def main() -> jobs_pb2.JobStatus:
-        federation = Federation(tmp_path, TWO.here.tables, policies=policies(job))
-        finished(await federation.train(job))
-        return await federation.predict(_asked())
-
-    _assert_evaluation(run(main()), PARAMS.objective, TWO.labels, ["0", "1"])
+    federation = Federation(tmp_path, TWO.here.tables, policies=policies(job))
+    finished(await federation.train(job))
+    _assert_evaluation(await federation.predict(_asked()), PARAMS.objective, TWO.labels, ["0", "1"])
 
 
 async def test_a_policy_keeps_the_measures_at_the_label_holder(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.worlds import PARTIES, spec, world
 from treetap.commands.jobs import progress_view
 from treetap.protocols.prediction import predict_request
@@ -33,22 +33,20 @@ def _federation(folder: Path, words: list[str | None], **more: Any) -> Federatio
     return Federation(folder, here.tables, encode="categorical", **more)
 
 
-def _predicted(folder: Path, words: list[str | None], empty: bool = False, **more: Any) -> jobs_pb2.JobStatus:
-    async def main() -> jobs_pb2.JobStatus:
-        federation = _federation(folder, words, **more)
-        if not empty:
-            path = federation.configs[C].tables["predict"].path
-            table = pq.read_table(path)
-            pq.write_table(table.set_column(1, "c0", pa.array([0.5] * FRESH)), path)
-        assert (await federation.train(spec(STUMPS))).error == ""
-        return await federation.predict(predict_request(model="job", protocol="interactive"))
+async def _predicted(folder: Path, words: list[str | None], empty: bool = False, **more: Any) -> jobs_pb2.JobStatus:
 
-    return run(main())
+    federation = _federation(folder, words, **more)
+    if not empty:
+        path = federation.configs[C].tables["predict"].path
+        table = pq.read_table(path)
+        pq.write_table(table.set_column(1, "c0", pa.array([0.5] * FRESH)), path)
+    assert (await federation.train(spec(STUMPS))).error == ""
+    return await federation.predict(predict_request(model="job", protocol="interactive"))
 
 
-def test_the_status_has_the_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_status_has_the_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of the party that has them; neither a column nor a cell."""
-    status = _predicted(tmp_path, ["red", "Red", "green", None, "blue", "red", "red", "red"])
+    status = await _predicted(tmp_path, ["red", "Red", "green", None, "blue", "red", "red", "red"])
     assert [(each.party, each.unknown_cells, each.empty_columns) for each in status.cells] == [(B, 2, 0)]
     progress_view.print_statuses([status])
     assert f"{B}: 2 cells of no category of the training" in capsys.readouterr().out
@@ -56,19 +54,19 @@ def test_the_status_has_the_counts(tmp_path: Path, capsys: pytest.CaptureFixture
     assert not re.search(r"\bb0\b", str(status))
 
 
-def test_a_policy_keeps_the_counts(tmp_path: Path) -> None:
+async def test_a_policy_keeps_the_counts(tmp_path: Path) -> None:
     """Where METRIC goes to nobody, the status lacks them; what is everything is refused all the same."""
     words = ["red", "Red", *["blue"] * 6]
     kept = {"policies": {B: {"emits": {"METRIC": []}}}}
-    assert list(_predicted(tmp_path / "some", words, **kept).cells) == []
-    status = _predicted(tmp_path / "all", ["green"] * FRESH, **kept)
+    assert list((await _predicted(tmp_path / "some", words, **kept)).cells) == []
+    status = await _predicted(tmp_path / "all", ["green"] * FRESH, **kept)
     assert (status.state, status.bad_input) == ("failed", True)
     assert "column 'b0': all 8 cells are of no category of the training" in status.error
 
 
-def test_a_table_without_any_value_is_refused(tmp_path: Path) -> None:
+async def test_a_table_without_any_value_is_refused(tmp_path: Path) -> None:
     """Its party would send every record the same way."""
-    status = _predicted(tmp_path, ["red"] * FRESH, empty=True)
+    status = await _predicted(tmp_path, ["red"] * FRESH, empty=True)
     assert (status.state, status.bad_input) == ("failed", True)
     assert "no column has any value, and 1 had some in the training" in status.error
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.campaign.cipher import KeysMade, ciphers
-from tests.simulator import Federation, finished, run
+from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, spec, world
 from treetap.errors import Malformed
 from treetap.models.store import read_model
@@ -31,12 +31,12 @@ REMEDY = f"ask {LABEL_HOLDER} what it runs before any other job with it"
 Lie = Callable[[Any], bool]
 
 
-def _predicted(folder: Path, kind: str, answer: str, lie: Lie, **asked: Any) -> tuple[str, bool]:
+async def _predicted(folder: Path, kind: str, answer: str, lie: Lie, **asked: Any) -> tuple[str, bool]:
     """The error of a prediction in which a feature party is lied to, and True if it answered the lie."""
     lied: list[tuple[str, int, int]] = []
     answers: list[bool] = []
 
-    async def main() -> str:
+    with ciphers(KeysMade(), transparent=True):
         federation = Federation(folder, HERE.tables, silence_s=5.0)
         status = finished(await federation.train(spec(PARAMS, parties=2, obfuscation="standard")))
         lie.above = _above(federation.state(B))  # type: ignore[attr-defined]
@@ -49,12 +49,9 @@ def _predicted(folder: Path, kind: str, answer: str, lie: Lie, **asked: Any) -> 
 
         federation.tamper = tamper
         status = await federation.predict(predict_request(model="job", **asked))
-        return status.error
-
-    with ciphers(KeysMade(), transparent=True):
-        error = run(main())
+        await federation.close()
     assert lied
-    return error, any(answers)
+    return status.error, any(answers)
 
 
 def _above(state: Path) -> dict[int, int]:
@@ -74,9 +71,9 @@ def _strayed(parcel: Any) -> bool:
     return False
 
 
-def test_records_that_an_own_split_sends_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_records_that_an_own_split_sends_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A label holder asks at a lower split about records that never came there, to learn a further bit of each."""
-    error, answered = _predicted(tmp_path / "checked", "route_queries", "route_answers", _strayed)
+    error, answered = await _predicted(tmp_path / "checked", "route_queries", "route_answers", _strayed)
     assert error.startswith(f"Malformed: {LABEL_HOLDER} sent, of split ")
     assert "above it sends to the other side" in error
     assert REMEDY in error
@@ -88,13 +85,13 @@ def test_records_that_an_own_split_sends_elsewhere(tmp_path: Path, monkeypatch: 
         self._above = {}
 
     monkeypatch.setattr(FeatureParty, "__init__", unchecked)
-    error, answered = _predicted(tmp_path / "unchecked", "route_queries", "route_answers", _strayed)
+    error, answered = await _predicted(tmp_path / "unchecked", "route_queries", "route_answers", _strayed)
     assert "sends to the other side" not in error
     assert answered
 
 
 @pytest.mark.second_tier
-def test_records_of_an_earlier_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_records_of_an_earlier_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block that holds a record once more, of which a second encrypted answer would be made."""
     first: list[Any] = []
 
@@ -108,13 +105,13 @@ def test_records_of_an_earlier_block(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return True
 
     asked = {"protocol": "eini", "block": 4}
-    error, answered = _predicted(tmp_path / "checked", "block_records", "leaf_sums", again, **asked)
+    error, answered = await _predicted(tmp_path / "checked", "block_records", "leaf_sums", again, **asked)
     assert f"{LABEL_HOLDER} sent, in block 1, 1 records that were in a block before" in error
     assert REMEDY in error
     assert not answered
     first.clear()
     monkeypatch.setattr(TakenBlocks, "_check_new", lambda *_: None)
-    error, answered = _predicted(tmp_path / "unchecked", "block_records", "leaf_sums", again, **asked)
+    error, answered = await _predicted(tmp_path / "unchecked", "block_records", "leaf_sums", again, **asked)
     assert "in a block before" not in error
 
 

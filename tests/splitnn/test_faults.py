@@ -7,29 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pytest
+import tests.simulator
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
-
-import pytest
-
-pytest.importorskip("torch", reason="needs treetap[neural]")
-
-import tests.simulator
 from tests.simulator import COORDINATOR, Faults, Federation, Message, finished, run
 from tests.splitnn.jobs import PARAMS
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
 from tests.worlds import PARTIES, World, spec, world
-from treetap.neural.params import DEFAULT, Bottom, SplitnnParams, Top
+from treetap.neural.params import Bottom, DEFAULT, SplitnnParams, Top
 from treetap.neural.schedule import Schedule
 from treetap.party.runtime.mailbox import OVERHEAD, expected_of
 from treetap.party.splitnn.bodies import EMBEDDINGS, bodies
 from treetap.protocols.messages import Members
-from treetap.protocols.splitnn_prediction import PROTOCOL, NetworkSizes
+from treetap.protocols.splitnn_prediction import NetworkSizes, PROTOCOL
 from treetap.wire.frame import filled
 from treetap.wire.v2 import exchange_pb2
+from typing import Any, TypeVar
+
+
+pytest.importorskip("torch", reason="needs treetap[neural]")
+
 
 pytestmark = pytest.mark.second_tier
 
@@ -48,16 +47,12 @@ SOON_S = 15.0
 GIVEN_UP_S = 200.0
 
 
-@cache
-def _messages(folder: Path) -> list[Message]:
+async def _messages(folder: Path) -> list[Message]:
     """Every message of the smallest job when nothing disturbs it."""
 
-    async def main() -> list[Message]:
-        running = federation(folder, TWO)
-        assert (await running.train(spec(TINY, parties=2))).state == "finished"
-        return running.log
-
-    return run(main())
+    running = federation(folder, TWO)
+    assert (await running.train(spec(TINY, parties=2))).state == "finished"
+    return running.log
 
 
 def _assert_whole(running: Federation, here: World, params: SplitnnParams) -> None:
@@ -68,51 +63,48 @@ def _assert_whole(running: Federation, here: World, params: SplitnnParams) -> No
         assert list((state / "jobs").iterdir()) == []
 
 
-def _killed_at(folder: Path, victim: str, number: int, *, served: bool, back_at_once: bool) -> str:
+async def _killed_at(folder: Path, victim: str, number: int, *, served: bool, back_at_once: bool) -> str:
     """Returns the state in which the kill left the job."""
 
-    async def main() -> str:
-        running = federation(folder, TWO)
-        killed = []
+    running = federation(folder, TWO)
+    killed = []
 
-        def hook(message: Message) -> None:
-            models = {name for name, state in running.states.items() if os.listdir(state / "models")}
-            assert HOLDER not in models or models == {HOLDER, B}
-            if (message.number, message.served) == (number, served) and not killed:
-                killed.append(victim)
-                running.kill(victim)
-                if back_at_once:
-                    running.start(victim)
+    def hook(message: Message) -> None:
+        models = {name for name, state in running.states.items() if os.listdir(state / "models")}
+        assert HOLDER not in models or models == {HOLDER, B}
+        if (message.number, message.served) == (number, served) and not killed:
+            killed.append(victim)
+            running.kill(victim)
+            if back_at_once:
+                running.start(victim)
 
-        running.hook = hook
-        status = await running.train(spec(TINY, parties=2))
-        assert killed
-        if victim != COORDINATOR and status.state != "finished":
-            assert victim in status.error
-            assert status.seconds < SOON_S
-        if not back_at_once:
-            await asyncio.sleep(GIVEN_UP_S)
-            running.start(victim)
-        if status.state != "finished":
-            assert status.state == "interrupted"
-            finished(await running.resume())
-        _assert_whole(running, TWO, TINY)
-        return status.state
-
-    return run(main())
+    running.hook = hook
+    status = await running.train(spec(TINY, parties=2))
+    assert killed
+    if victim != COORDINATOR and status.state != "finished":
+        assert victim in status.error
+        assert status.seconds < SOON_S
+    if not back_at_once:
+        await asyncio.sleep(GIVEN_UP_S)
+        running.start(victim)
+    if status.state != "finished":
+        assert status.state == "interrupted"
+        finished(await running.resume())
+    _assert_whole(running, TWO, TINY)
+    return status.state
 
 
 @pytest.mark.parametrize("victim", [HOLDER, B, COORDINATOR])
-def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
+async def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
     """At each message one process by turns: the resumed job finds the network of one graph, nothing is left behind."""
     turn, states = [HOLDER, B, COORDINATOR].index(victim), set()
-    for message in _messages(tmp_path / "faultless")[turn::3]:
+    for message in (await _messages(tmp_path / "faultless"))[turn::3]:
         served = message.number % 2 == 1 and victim in (message.sender, message.to)
         back_at_once = message.number % 4 < 2
         where = f"{'served' if served else 'on its way'} {message}, back at once: {back_at_once}"
         try:
             folder = tmp_path / str(message.number)
-            states.add(_killed_at(folder, victim, message.number, served=served, back_at_once=back_at_once))
+            states.add(await _killed_at(folder, victim, message.number, served=served, back_at_once=back_at_once))
         except BaseException as failure:
             failure.add_note(f"{victim} killed, {where}")
             raise

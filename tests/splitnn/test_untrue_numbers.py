@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from tests.simulator import Federation, run
+from tests.simulator import Federation
 from tests.splitnn.jobs import EMITS, PARAMS, spec
 from tests.worlds import PARTIES, world
 from treetap.wire.frame import content_of, name_of
@@ -105,36 +105,30 @@ async def test_the_error_names_sender_epoch_and_batch(what: str, kind: str, tmp_
     assert not (federation.state(receiver) / "models" / "job").exists()
 
 
-def test_a_loss_that_is_not_finite_ends_the_job(tmp_path: Path) -> None:
+async def test_a_loss_that_is_not_finite_ends_the_job(tmp_path: Path) -> None:
     """Embeddings that are numbers, and far too large: the label holder names epoch, batch and what to change."""
 
-    async def main() -> str:
-        federation = Federation(tmp_path, HERE.tables, policies=EMITS)
+    federation = Federation(tmp_path, HERE.tables, policies=EMITS)
 
-        def tamper(by: str, _: str, message: exchange_pb2.PeerMessage) -> None:
-            if (by, name_of(message), message.stage) == (FEATURE, "embeddings", 3):
-                body = content_of(message, "embeddings")
-                body.values = np.full(body.rows * body.width, 3e38, dtype="<f4").tobytes()
+    def tamper(by: str, _: str, message: exchange_pb2.PeerMessage) -> None:
+        if (by, name_of(message), message.stage) == (FEATURE, "embeddings", 3):
+            body = content_of(message, "embeddings")
+            body.values = np.full(body.rows * body.width, 3e38, dtype="<f4").tobytes()
 
-        federation.tamper = tamper
-        status = await federation.train(spec(PARAMS))
-        await federation.close()
-        assert status.state == "failed"
-        return status.error
-
-    assert re.search(r"label-holder: the loss of epoch \d, batch \d is not finite; a smaller learning_", run(main()))
+    federation.tamper = tamper
+    status = await federation.train(spec(PARAMS))
+    await federation.close()
+    assert status.state == "failed"
+    assert re.search(r"label-holder: the loss of epoch \d, batch \d is not finite; a smaller learning_", status.error)
 
 
-def test_a_network_that_diverges_ends_the_job(tmp_path: Path) -> None:
+async def test_a_network_that_diverges_ends_the_job(tmp_path: Path) -> None:
     """The first party whose numbers overflow is named."""
 
-    async def main() -> str:
-        federation = Federation(tmp_path, HERE.tables, policies=EMITS)
-        params = replace(PARAMS, learning_rate=100.0, weight_decay=1.0, epochs=9, momentum=0.99)
-        status = await federation.train(spec(params))
-        await federation.close()
-        assert status.state == "failed"
-        return status.error
-
     says = "feature-b: the embeddings of batch 3 of epoch 0 are not finite; a smaller learning_rate keeps them so"
-    assert run(main()) == says
+    federation = Federation(tmp_path, HERE.tables, policies=EMITS)
+    params = replace(PARAMS, learning_rate=100.0, weight_decay=1.0, epochs=9, momentum=0.99)
+    status = await federation.train(spec(params))
+    await federation.close()
+    assert status.state == "failed"
+    assert status.error == says

@@ -39,13 +39,6 @@ def test_an_epoch_covers_each_record_once(records: int, batch_size: int, epoch: 
     assert (len(batches[-1]) == batch_size + 1) == (records % batch_size == 1)
 
 
-def test_a_last_batch_of_one_record_is_joined() -> None:
-    """33 records by 16: a batch of 17, no batch of one, over which no batch normalisation could be taken."""
-    assert [len(batch) for batch in schedule(33, 16).epoch(0)] == [16, 17]
-    assert [len(batch) for batch in schedule(34, 16).epoch(0)] == [16, 16, 2]
-    assert [len(batch) for batch in schedule(3, 2).epoch(0)] == [3]
-
-
 def test_each_epoch_has_its_order_and_every_party_finds_it() -> None:
     """The order follows from the seed and the epoch; another seed gives another one."""
     one, two = schedule(50, 8), schedule(50, 8)
