@@ -71,8 +71,8 @@ class CentralNetwork:
         self.schedule = Schedule.of(params, len(labels))
         self.objective = Objective.of(params, classes, labels[self.schedule.training])
         holder, *others = parties
-        names, own, found = [party.name for party in others], holder.inputs, defences or LabelDefences()
-        self._holder = LabelSide(params, holder.name, names, own, labels, self.objective, holder.draws, found)
+        names, own, applied = [party.name for party in others], holder.inputs, defences or LabelDefences()
+        self._holder = LabelSide(params, holder.name, names, own, labels, self.objective, holder.draws, applied)
         self._others = {
             party.name: FeatureSide(
                 params, party.name, _inputs(party), party.draws, amplified=party.amplified, defences=party.defences
