@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
 from tests.alignment.test_protocol import NAMES, job, tables, watched
 from tests.native.forms import HERE
 from tests.simulator import Federation, finished
 from treetap.native import arithmetic
 from treetap.workers.engines import InProcessEngine
-from typing import Any, TypeVar
-
 
 T = TypeVar("T")
 

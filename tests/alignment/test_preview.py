@@ -7,13 +7,16 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
-import time
-from dataclasses import replace
-from pathlib import Path
+
 from tests.alignment.previews import COUNTS, ROWS, asked, drawn_ids
 from tests.alignment.test_protocol import NAMES, PARAMS, Tables, job, tables
 from tests.blindness.comparison import PLAIN, between_parties, of_coordinator
@@ -27,7 +30,6 @@ from treetap.party.runtime.ledger import DAY_S, ledger_of
 from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
-from typing import Any
 
 
 @pytest.mark.parametrize("parties", [2, 3, 4])

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import gmpy2
 import math
-import numpy as np
-import pytest
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gmpy2
+import numpy as np
+import pytest
+
 from tests.attacks.recorded import transcript
 from tests.boosting.drawn_noise import DrawnNoise, assert_drawn_model
 from tests.commands.command import treetap_here, write
 from tests.joint_noise import assert_independent, contrasts
-from tests.simulator import Federation, Message, finished, run
+from tests.simulator import Federation, finished, run
 from tests.worlds import PARTIES, World, manifest, spec, world
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.attacks.view.view import read_label_holder
@@ -39,9 +43,6 @@ from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2, setup_pb2
-from types import SimpleNamespace
-from typing import Any
-
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 LABEL_HOLDER, FEATURE, OTHER = PARTIES

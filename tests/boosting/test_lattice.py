@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
@@ -15,6 +13,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
 from tests.boosting import test_base_model, test_categories, test_protocol
 from tests.defences import test_label_dp, test_released_sets, test_repair
 from tests.growth import test_cell_merging, test_eval_table, test_expansion, test_monotone, test_small_spaces
@@ -36,9 +40,6 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
 from treetap.workers.engines import InProcessEngine
-from types import SimpleNamespace
-from typing import Any
-
 
 #: Every shape of a world, and every objective with some of them.
 SHAPES = list(zip(reversed(test_protocol.SHAPES), cycle(test_protocol.OBJECTIVES), strict=False))

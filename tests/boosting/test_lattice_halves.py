@@ -6,13 +6,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
 import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
 from tests.boosting.lattice_jobs import JOB, OWN
 from tests.lattice_ways import take_way
 from tests.replay import HERE, ORACLE
@@ -29,9 +33,6 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import exchange_pb2
-from types import SimpleNamespace
-from typing import Any
-
 
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 PARAMS = BoostingParams(n_estimators=3, max_depth=4, max_bin=4, min_child_weight=0.0)

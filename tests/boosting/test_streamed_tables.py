@@ -4,12 +4,14 @@ same cuts, which are those of sketches of the columns in the order of the partie
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 import pytest
-from functools import partial
-from pathlib import Path
+
 from tests.library.tables.test_batches import damage
 from tests.library.trees.same import differences
 from tests.oracle import bin_cuts, oracle_train
@@ -20,7 +22,6 @@ from treetap.tables.features import Streamed
 from treetap.trees.binning import FeatureBins, QuantileSketch, encode, quantile_cuts
 from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams
-
 
 BLOCK, N = 8, 160
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=6)

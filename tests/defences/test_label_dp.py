@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
+
 from tests.oracle import oracle_predict
 from tests.simulator import Federation, finished
 from tests.worlds import PARTIES, World, assert_oracles_model, manifest, spec, world
@@ -20,8 +23,6 @@ from treetap.trees.loss import outcome_of
 from treetap.trees.metrics import evaluate
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.v2 import jobs_pb2
-from typing import Any
-
 
 LABEL_HOLDER = PARTIES[0]
 BOOSTING = BoostingParams(n_estimators=3, max_depth=3, max_bin=6)

@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 import asyncio
-import numpy as np
-import pytest
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
 from tests.defences import test_changed_defences, test_label_dp, test_released_sets, test_repair
 from tests.forest.test_disturbed import FEATURE, HERE, JOBS, LABEL_HOLDER, ON_LATTICE, OTHER
 from tests.growth import test_cell_merging, test_eval_table
@@ -33,8 +36,6 @@ from treetap.trees.metrics import evaluate
 from treetap.trees.params import ForestParams
 from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import exchange_pb2, forest_pb2
-from typing import Any
-
 
 SMALL = ForestParams(n_estimators=2, max_depth=3, max_bin=6)
 #: Worlds with the parameters that are tried on them, beside the shapes of every forest.

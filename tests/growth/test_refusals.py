@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import numpy as np
-import pytest
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
 from tests.oracle import OracleLeaf, OracleSplit
 from tests.simulator import Federation, Message, finished
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
@@ -16,8 +19,6 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
 from treetap.wire.records import rows_of
 from treetap.wire.v2.exchange_pb2 import PeerMessage
-from typing import Any
-
 
 LABEL_HOLDER = PARTIES[0]
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=4, min_child_weight=0.1)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import numpy as np
-import pytest
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
 from tests.worlds import spec
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
@@ -23,16 +27,13 @@ from treetap.party.runtime.context import Outbox
 from treetap.party.runtime.mailbox import Mailbox, expected_of
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import MessageRow, members_of
-from treetap.protocols.pivodl import PROTOCOL, PivodlSizes, RANK_BITS
+from treetap.protocols.pivodl import PROTOCOL, RANK_BITS, PivodlSizes
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.pivodl_rules import Best, LARGEST, RoleDraws, least_gain
+from treetap.trees.pivodl_rules import LARGEST, Best, RoleDraws, least_gain
 from treetap.trees.slots import Slots
 from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import exchange_pb2, pivodl_pb2, setup_pb2
 from treetap.workers.engines import InProcessEngine
-from types import SimpleNamespace
-from typing import Any, cast
-
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 PARAMS = PivodlParams(gain_comparison="secure", max_depth=3, n_estimators=2)

@@ -7,25 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pytest
-import tests.simulator
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import tests.simulator
 from tests.simulator import COORDINATOR, Faults, Federation, Message, finished, run
 from tests.splitnn.jobs import PARAMS
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
 from tests.worlds import PARTIES, World, spec, world
-from treetap.neural.params import Bottom, DEFAULT, SplitnnParams, Top
+from treetap.neural.params import DEFAULT, Bottom, SplitnnParams, Top
 from treetap.neural.schedule import Schedule
 from treetap.party.runtime.mailbox import OVERHEAD, expected_of
 from treetap.party.splitnn.bodies import EMBEDDINGS, bodies
 from treetap.protocols.messages import Members
-from treetap.protocols.splitnn_prediction import NetworkSizes, PROTOCOL
+from treetap.protocols.splitnn_prediction import PROTOCOL, NetworkSizes
 from treetap.wire.frame import filled
 from treetap.wire.v2 import exchange_pb2
-from typing import Any, TypeVar
-
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 

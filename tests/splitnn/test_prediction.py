@@ -7,20 +7,25 @@
 from __future__ import annotations
 
 import asyncio
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-import pytest
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
 from tests.oracle import oracle_predict
 from tests.serving.served import CLIENT, config
 from tests.simulator import Federation, Message, failed, finished
 from tests.splitnn.jobs import EMITS, PARAMS, spec
-from tests.splitnn.networks import federation, oracle_scores as expected
-from tests.worlds import PARTIES, World, spec as tree_spec, world
+from tests.splitnn.networks import federation
+from tests.splitnn.networks import oracle_scores as expected
+from tests.worlds import PARTIES, World, world
+from tests.worlds import spec as tree_spec
 from treetap.errors import ConfigError, NotServed, Silent
 from treetap.neural import sides
 from treetap.neural.params import Bottom, SplitnnParams
@@ -30,8 +35,6 @@ from treetap.trees.loss import outcome_of
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.v2 import exchange_pb2, jobs_pb2, serving_pb2
-from typing import Any
-
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
 from collections.abc import Mapping
 
+import numpy as np
+import pytest
 
 torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 

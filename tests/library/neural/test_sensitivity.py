@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
-from dataclasses import replace
 from torch import nn
+
 from treetap.neural import own_step as module
 from treetap.neural.architectures import InputShape, bottom_model, held_statistics
-from treetap.neural.defences import BATCH, FeatureDefences, RECORD
+from treetap.neural.defences import BATCH, RECORD, FeatureDefences
 from treetap.neural.draws import Draws
 from treetap.neural.own_step import own_gradients, sensitivity
 from treetap.neural.params import Bottom
-from typing import Any
-
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
-
 
 
 pytestmark = pytest.mark.second_tier
