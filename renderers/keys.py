@@ -22,15 +22,8 @@ from unittest.mock import patch
 from pydantic import BaseModel, ValidationError
 
 from renderers.commands import escaped
-from treetap.attacks.audit_file import (
-    SETTINGS,
-    Accuracies,
-    AuditedParty,
-    AuditFile,
-    LabelTable,
-    ScoredPrediction,
-    Victim,
-)
+from treetap.attacks.audit_file import SETTINGS, Accuracies, AuditFile
+from treetap.attacks.files import AuditedParty, LabelTable, ScoredPrediction, Victim
 from treetap.attacks.registry import rows
 from treetap.commands.approvals.client import ApproverConfig, ConsoleConfig
 from treetap.commands.certs.authority import AuthorityFile
