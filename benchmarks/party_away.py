@@ -25,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
+from tests.library.trees.absent import scores_without
 from treetap import terminal
 from treetap.trees import metrics
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import Tables, train
-from treetap.trees.missing_party import scores_without
 from treetap.trees.params import BoostingParams
 
 LABEL = "default.payment.next.month"

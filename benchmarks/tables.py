@@ -20,12 +20,12 @@ from typing import Any
 
 from generated_tables import ID, LABEL, LABEL_HOLDER, Plan, write
 
+from tests.library.trees.rank_error import rank_error
 from treetap.party.setup.steps import fingerprint
 from treetap.tables.binned import bin_columns
 from treetap.tables.config import TableConfig
 from treetap.tables.features import Streamed
 from treetap.tables.reading import read_table
-from treetap.trees.binning import rank_error
 from treetap.usage import measure
 
 WAYS = ("streamed", "whole")

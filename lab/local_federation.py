@@ -168,13 +168,6 @@ class LocalFederation:
         tls = self._tls("operator")
         return Operator(OperatorConfig(coordinator=self.addresses["coordinator"], tls=TlsConfig.model_validate(tls)))
 
-    def write_operator_file(self) -> Path:
-        """An `operator.toml` for the command line."""
-        path = self.folder / "operator.toml"
-        content = {"coordinator": self.addresses["coordinator"], "tls": self._tls("operator")}
-        write_whole(path, to_toml(content).encode())
-        return path
-
     def state(self, name: str) -> Path:
         """A process's state folder."""
         return self.folder / name / "state"

@@ -351,9 +351,7 @@ class FeaturePartyEnd:
 class EntryMasking:
     """A feature party's place in the chain: `member` masks, adds up and re-randomises entries.
 
-    `branches`: the own ones that each entry depends on;
-
-    `ciphertexts`: of an entry; `width`: bytes of a ciphertext.
+    `branches`: the own ones that each entry depends on; `ciphertexts`: of an entry; `width`: bytes of a ciphertext.
     """
 
     context: StepContext

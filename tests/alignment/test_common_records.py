@@ -131,14 +131,14 @@ def _open_files(folder: Path) -> list[str]:
 
 @pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("parties", [2, 3])
-async def test_lists_of_many_blocks(parties: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_of_many_blocks(parties: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls, messages, blocks and groups that end in the middle of each other give the records that all hold."""
     monkeypatch.setattr(work, "POINTS_PER_CALL", 3)
     monkeypatch.setattr(work, "POINTS_PER_MESSAGE", 4)
     monkeypatch.setattr(lists, "BLOCK", 5)
     common = [f"c{number}" for number in range(31)]
     ids = [[*common, *(f"{place}-{number}" for number in range(10 + place))] for place in range(parties)]
-    found = await intersect(tmp_path / "federation", ids)
+    found = intersect(tmp_path / "federation", ids)
     assert sorted(found[0]) == sorted(common)
     assert all(each == found[0] for each in found)
     assert _open_files(tmp_path) == []

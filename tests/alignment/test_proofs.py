@@ -370,12 +370,12 @@ def _ask(federation: Federation, asks: bool) -> None:
         federation.start(name)
 
 
-def test_previews(tmp_path: Path) -> None:
+async def test_previews(tmp_path: Path) -> None:
     """Of rows, which are aligned as in a job, with proofs; of a count they are refused."""
     rows = {name: {"columns": {"preview": "records"}, "keys": {"alignment_proof": True}} for name in NAMES}
-    status = asked(tmp_path / "rows", IDS, rows, answer="records")
+    status = await asked(tmp_path / "rows", IDS, rows, answer="records")
     assert (status.state, status.common.records) == ("finished", len(COMMON))
-    status = asked(tmp_path / "count", IDS, rows, answer="count")
+    status = await asked(tmp_path / "count", IDS, rows, answer="count")
     assert status.state == "failed"
     assert "there is no proof, as it is by a count" in status.error
 

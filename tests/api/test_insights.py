@@ -14,6 +14,7 @@ import xgboost
 
 import treetap
 from tests.api.test_estimators import PARTIES, SMALL, TRUE, X, place_tables
+from tests.system.federations import write_operator_file
 from treetap.errors import TreetapError
 from treetap.lab.api.explanations import check_explained, plot_history, plot_importance
 from treetap.lab.api.models import LoadedModel
@@ -144,7 +145,7 @@ def test_a_federation_elsewhere_explains_its_own_tables() -> None:
     with treetap.federation(["bank", "telco"], workers=1, policy={"emits": {"EXPLANATION": ["parties"]}}) as running:
         frames = {party: X[names].assign(id=ids) for party, names in columns.items()}
         place_tables(running, "all", frames | {"bank": frames["bank"].assign(owes=classes)})
-        operator = running._federation.write_operator_file()
+        operator = write_operator_file(running._federation)
         given = {**SMALL, "objective": "multi:softprob"}
         model = treetap.FederatedClassifier(["bank", "telco"], **given).connect(operator_file=operator).fit("all")
         found = model.explain("all")

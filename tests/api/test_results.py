@@ -14,6 +14,7 @@ import pytest
 
 import treetap
 from tests.api.test_estimators import SMALL, TRUE, X, place_tables
+from tests.system.federations import write_operator_file
 from treetap.attacks.registry import Needs, rows
 from treetap.errors import TreetapError
 from treetap.lab.api.experiments import ExperimentResult
@@ -185,7 +186,7 @@ def test_a_federation_elsewhere(tmp_path: Path) -> None:
     with treetap.federation(["bank", "telco"], workers=1) as running:
         content = {"bank": X[["a", "b"]].assign(owes=TRUE), "telco": X[["c", "d"]]}
         place_tables(running, "all", {party: frame.assign(id=ids) for party, frame in content.items()})
-        operator = running._federation.write_operator_file()
+        operator = write_operator_file(running._federation)
         model = treetap.FederatedClassifier(["bank", "telco"], **SMALL).connect(operator_file=operator)
         assert model.fit("all").label_holder_ == "bank"
         found = model.predict("all")

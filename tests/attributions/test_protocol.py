@@ -22,10 +22,11 @@ from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, PARAMS, asked
 from tests.simulator import Federation, Message, finished, run
 from tests.worlds import FOUR, assert_oracles_scores, spec, world
-from treetap.party.eini.entry_layout import ATTRIBUTIONS, ChainPlace, MemberEntries, take_layout
+from treetap.party.eini.entries import EntryMasking
+from treetap.party.eini.entry_layout import ATTRIBUTIONS, ChainPlace, take_layout
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
-from treetap.trees.paths import Bools, GoesLeft, paths
+from treetap.trees.paths import GoesLeft, paths
 from treetap.wire.frame import content_of, filled, name_of
 from treetap.wire.v2 import attributions_pb2, exchange_pb2
 
@@ -243,16 +244,16 @@ async def test_a_party_that_keeps_other_entries_than_for_the_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Values that do not add up to the scores are no attributions: the chain is named, nothing is written."""
-    honest = MemberEntries.masks
+    honest = EntryMasking.pass_on
 
-    def everything(self: MemberEntries, goes_left: GoesLeft, n: int) -> Bools:
-        masks = honest(self, goes_left, n)
-        return np.ones_like(masks) if self.players else masks
+    async def everything(self: EntryMasking, goes_left: GoesLeft, n: int, number: int) -> None:
+        masking = replace(self, branches=[()] * len(self.branches)) if self.kind is ATTRIBUTIONS else self
+        await honest(masking, goes_left, n, number)
 
     federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
     await federation.train(JOB)
     with monkeypatch.context() as lying:
-        lying.setattr(MemberEntries, "masks", everything)
+        lying.setattr(EntryMasking, "pass_on", everything)
         status = await federation.predict(asked("lie", attributions=True))
     assert status.state == "failed"
     assert re.search(r"Malformed: .*block 0: the attributions do not add up .*feature-b, feature-c", status.error)

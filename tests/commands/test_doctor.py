@@ -23,7 +23,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.certificates import certified
 from tests.commands.command import Outcome, files_in, refused, treetap, write
-from tests.system.federations import settings
+from tests.system.federations import settings, write_operator_file
 from tests.system.namespaces import tls_of
 from tests.worlds import PARTIES, world
 from treetap import version
@@ -53,7 +53,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     """Three parties and a coordinator that serve."""
     folder = tmp_path_factory.mktemp("doctor")
     with LocalFederation(folder, settings(folder, {"train": world(20, (1, 1, 1))})) as running:
-        running.write_operator_file()
+        write_operator_file(running)
         yield running
 
 

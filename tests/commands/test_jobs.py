@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.commands.command import Outcome, end, refused, start, treetap, write
-from tests.system.federations import settings, until
+from tests.system.federations import settings, until, write_operator_file
 from tests.worlds import PARTIES, world
 from treetap.commands.jobs.cli import _print_checked
 from treetap.errors import TreetapError
@@ -74,7 +74,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     own[LABEL_HOLDER]["policy"] = merged(own[LABEL_HOLDER]["policy"], counts)
     own[LABEL_HOLDER]["data"] = str(folder)
     with LocalFederation(folder, own) as running:
-        running.write_operator_file()
+        write_operator_file(running)
         yield running
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.certificates import certified
 from tests.commands.command import Outcome, end, refused, start, treetap, write
-from tests.system.federations import settings
+from tests.system.federations import settings, write_operator_file
 from tests.worlds import PARTIES, world
 from treetap import version
 from treetap.commands.certs import authority
@@ -43,7 +43,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     """A federation whose feature-c is gone: each test puts somebody in its place."""
     folder = tmp_path_factory.mktemp("misfits")
     with LocalFederation(folder, settings(folder, {"train": world(20, (1, 1, 1))})) as running:
-        running.write_operator_file()
+        write_operator_file(running)
         running.kill(FEATURE_C)
         yield running
 

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.library.trees.rank_error import rank_error
 from tests.oracle import bin_cuts
 from tests.simulator import Federation, finished
 from tests.trainings import fitting, jobs_of, oracle, policies
 from tests.worlds import assert_oracles_model, spec, world
 from treetap.tables.binned import ColumnBins
-from treetap.trees.binning import FeatureBins, bin_table, quantile_cuts, rank_error
+from treetap.trees.binning import FeatureBins, bin_table, quantile_cuts
 from treetap.trees.centralised import train
 from treetap.trees.metrics import auc
 from treetap.trees.params import BoostingParams, TreeParams

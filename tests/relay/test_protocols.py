@@ -22,7 +22,7 @@ from tests.commands.command import treetap
 from tests.pivodl.jobs import SMALL, SPREAD
 from tests.relay.hostile import AtRandom
 from tests.relay.processes import RelayedFederation
-from tests.system.federations import ended, has_stored, settings, states, until
+from tests.system.federations import ended, has_stored, settings, states, until, write_operator_file
 from tests.trainings import oracle, policies
 from tests.worlds import PARTIES, assert_oracles_model, assert_oracles_scores, spec, world
 from treetap.commands.certs.authority import issue
@@ -184,7 +184,7 @@ def test_pivodl(relayed: RelayedFederation) -> None:
 def test_a_served_model(relayed: RelayedFederation) -> None:
     """A client asks the label holder directly, which asks the others through the relay."""
     _trained(relayed, "served", spec(BOOSTED))
-    relayed.federation.write_operator_file()
+    write_operator_file(relayed.federation)
     command = ("serve", "served", "--table", "train-new", "--json", "--detach")
     done = treetap(*command, folder=relayed.folder)
     assert done.status == 0, done

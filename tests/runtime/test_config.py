@@ -79,7 +79,7 @@ def test_workers_on_a_cluster(tmp_path: Path) -> None:
     table = '[cluster]\naddress = "10.0.0.1:6379"\nworkers = 300\ncpus = 2\nresources = {treetap = 1}\n'
     config = _read(tmp_path, LEAST + 'engine = "ray"\nworkers = 3\n' + table)
     assert config.cluster is not None
-    assert (config.cluster.workers, config.processes) == (300, 3)
+    assert (config.cluster.workers, config.threads) == (300, 3)
     assert (config.cluster.address, config.cluster.cpus) == ("10.0.0.1:6379", 2.0)
 
 

@@ -136,7 +136,7 @@ async def _checked(federation: Federation, name: str = "job") -> dict[str, str]:
     asked = jobs_pb2.SubmitRequest(job=name, spec=JOB)
     return {
         answer.party: answer.error
-        async for reply in federation.jobs_of(COORDINATOR).check(asked)
+        async for reply in federation.jobs_of(COORDINATOR).submissions.check(asked)
         for answer in reply.answers
     }
 

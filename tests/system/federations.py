@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tests.worlds import World
-from treetap.lab.local_federation import LocalFederation
+from treetap.lab.local_federation import LocalFederation, to_toml
+from treetap.models.durable import write_whole
 from treetap.models.store import TREES
 from treetap.party.policy import merged
 from treetap.wire.v2 import jobs_pb2
@@ -40,6 +41,14 @@ def settings(folder: Path, worlds: Mapping[str, World], **policy: Any) -> dict[s
 def states(federation: LocalFederation, world: World) -> dict[str, Path]:
     """The parties' state folders."""
     return {party: federation.state(party) for party in world.tables}
+
+
+def write_operator_file(federation: LocalFederation) -> Path:
+    """An `operator.toml` for the command line."""
+    path = federation.folder / "operator.toml"
+    content = {"coordinator": federation.addresses["coordinator"], "tls": federation._tls("operator")}
+    write_whole(path, to_toml(content).encode())
+    return path
 
 
 def shards(federation: LocalFederation, world: World, job: str) -> dict[str, bytes]:

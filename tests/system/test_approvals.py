@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.command import Outcome, refused, treetap
-from tests.system.federations import settings, until
+from tests.system.federations import settings, until, write_operator_file
 from tests.worlds import PARTIES, spec, world
 from treetap.commands.certs.authority import issue
 from treetap.lab.local_federation import LocalFederation
@@ -142,7 +142,7 @@ def test_doctor_and_a_check_know_of_approvals(federation: LocalFederation, appro
     job = approver.with_name("job.toml")
     others = json.dumps([name for name in PARTIES if name != "label-holder"])
     job.write_text(f'[job]\nlabel_holder = "label-holder"\nfeature_parties = {others}\nkey_bits = 1024\n')
-    operator = federation.write_operator_file()
+    operator = write_operator_file(federation)
     checked = _done(treetap("train", job, "--check", "--operator", operator))
     assert (
         f"{PARTY}: the job would wait for approval here, or for an operator's signature; its table was not" in checked

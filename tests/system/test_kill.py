@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.command import Outcome, treetap
-from tests.system.federations import ended, settings, shards, states
+from tests.system.federations import ended, settings, shards, states, write_operator_file
 from tests.worlds import PARTIES, joined_model, spec, world
 from treetap.coordinator.jobs import Jobs
 from treetap.coordinator.runtime.journal import Journal
@@ -69,7 +69,7 @@ def _wait_for_tree(federation: LocalFederation, job: str, tree: int) -> None:
 
 def _resume(federation: LocalFederation, job: str) -> Outcome:
     """`treetap resume`, as a person would type it."""
-    return treetap("resume", job, "--operator", federation.write_operator_file(), "--json")
+    return treetap("resume", job, "--operator", write_operator_file(federation), "--json")
 
 
 @pytest.mark.campaign(but=1)

@@ -24,7 +24,7 @@ import treetap as treetap_api
 from tests.certificates import dns_of
 from tests.commands.command import Outcome, end, start, treetap
 from tests.oracle import oracle_predict
-from tests.system.federations import ended, settings, until
+from tests.system.federations import ended, settings, until, write_operator_file
 from tests.worlds import PARTIES, spec, world
 from treetap.commands.certs.authority import issue
 from treetap.errors import Refused, Silent, UnknownJob
@@ -63,7 +63,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFedera
     with LocalFederation(folder, parties) as running:
         for name in ("app", "batch", "stranger"):
             issue(folder / "certs", name, Role.CLIENT, days=2)
-        running.write_operator_file()
+        write_operator_file(running)
         running.operator.submit(jobs_pb2.SubmitRequest(job="here", spec=spec(PARAMS, table="here")))
         assert ended(running, "here").state == "finished"
         yield running
@@ -277,7 +277,7 @@ def test_ctrl_c_cancels(tmp_path: Path) -> None:
         each["silence_s"] = SILENCE_S
     parties[LABEL_HOLDER]["serve"] = {"clients": ["app"], "listen": "127.0.0.1:0", "gateway": "gateway"}
     with LocalFederation(tmp_path, parties, {"silence_s": SILENCE_S}) as running:
-        running.write_operator_file()
+        write_operator_file(running)
         running.operator.submit(jobs_pb2.SubmitRequest(job="here", spec=spec(PARAMS, table="here")))
         assert ended(running, "here").state == "finished"
         for number, job in ((signal.SIGINT, "s"), (signal.SIGTERM, "t"), (signal.SIGHUP, "u")):

@@ -204,11 +204,6 @@ def each_hop(sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, rang
     return range(1), range(len(sizes.members.parties))
 
 
-def points_of_a_ring(sizes: JobSizes, _series: Series) -> int:
-    """A point for each party, and a proof for each but one."""
-    return 128 * len(sizes.members.parties)
-
-
 # the mailbox allows for a short message
 _DIGEST, _NUMBER = at_most(0, "A digest, and the number of records."), at_most(0, "A number of records.")
 #: Method of record alignment → its contents; the first is the default.
@@ -216,7 +211,16 @@ ALIGNMENTS: Mapping[str, tuple[MessageRow, ...]] = {
     "psi": (
         MessageRow("alignment_key", to_each_other, once, at_most(0, "A point, and a switch."), step="blind_ids"),
         Passes(turns).row(),
-        MessageRow("sum_of_list", to_the_next, each_hop, points_of_a_ring, step="prove_ids", by_tables=True),
+        MessageRow(
+            "sum_of_list",
+            to_the_next,
+            each_hop,
+            at_most(
+                lambda sizes: 128 * len(sizes.members.parties), "A point for each party, and a proof for each but one."
+            ),
+            step="prove_ids",
+            by_tables=True,
+        ),
         MessageRow("record_digest", to_label_holder, once, _DIGEST, step="match_ids"),
     ),
     "sorted-ids": (

@@ -10,7 +10,6 @@ from treetap.protocols.key_options import KEY_BITS, OBFUSCATIONS, PAILLIER, KeyK
 from treetap.protocols.messages import (
     PUBLIC_KEY,
     MessageRow,
-    Series,
     along_chain,
     at_most,
     each_round,
@@ -61,41 +60,6 @@ class ChainSizes(ScoringSizes):
     column_sums: int = 0
 
 
-def entries_of_leaves(sizes: ChainSizes, _series: Series) -> int:
-    """The entry of each leaf, as it comes and as it goes on."""
-    return sizes.layout(1)
-
-
-def constants_of_leaves(sizes: ChainSizes, _series: Series) -> int:
-    """A ciphertext for each leaf."""
-    return min(CONSTANT_BYTES, sizes.leaves * sizes.ciphertext_bytes)
-
-
-def ciphertexts_of_leaves(sizes: ChainSizes, _series: Series) -> int:
-    """A ciphertext for each leaf of each record of a block, which takes no more than fits a block but of one record."""
-    return max(BLOCK_BYTES, sizes.leaves * sizes.ciphertext_bytes)
-
-
-def ciphertexts_of_records(sizes: ChainSizes, _series: Series) -> int:
-    """A ciphertext for each record of a block."""
-    return sizes.block * sizes.ciphertext_bytes
-
-
-def entries_of_sets(sizes: ChainSizes, _series: Series) -> int:
-    """An entry for each leaf and each set of feature parties on its way."""
-    return sizes.layout(1 << MOST_ATTRIBUTING)
-
-
-def ciphertexts_of_sets(sizes: ChainSizes, _series: Series) -> int:
-    """The ciphertexts of each entry of each record of a block, which takes no more than fits but of one record."""
-    return max(BLOCK_BYTES, sizes.attributed * sizes.ciphertext_bytes)
-
-
-def ciphertexts_of_players(sizes: ChainSizes, _series: Series) -> int:
-    """As many ciphertexts for each record of a block as the values of all players need."""
-    return sizes.block * sizes.attributed * sizes.ciphertext_bytes
-
-
 _CONSTANTS = at_most(CONSTANT_BYTES, "Ciphertexts of as many blocks as the layout may have entries.")
 PROTOCOL = PredictionProtocol(
     field="eini",
@@ -105,18 +69,74 @@ PROTOCOL = PredictionProtocol(
     sends=(
         *PUBLIC_KEY,
         *blocks("score_block", "score_block"),
-        MessageRow("entry_layout", to_feature_parties, once, entries_of_leaves, step="make_keys"),
-        MessageRow("constant_entries", to_first, once, constants_of_leaves, step="make_keys"),
-        MessageRow("leaf_entries", along_chain, each_round, ciphertexts_of_leaves, step="score_block"),
-        MessageRow("leaf_sums", from_last, each_round, ciphertexts_of_records, step="mask_block"),
+        MessageRow(
+            "entry_layout",
+            to_feature_parties,
+            once,
+            at_most(lambda sizes: sizes.layout(1), "The entry of each leaf, as it comes and as it goes on."),
+            step="make_keys",
+        ),
+        MessageRow(
+            "constant_entries",
+            to_first,
+            once,
+            at_most(
+                lambda sizes: min(CONSTANT_BYTES, sizes.leaves * sizes.ciphertext_bytes), "A ciphertext for each leaf."
+            ),
+            step="make_keys",
+        ),
+        MessageRow(
+            "leaf_entries",
+            along_chain,
+            each_round,
+            at_most(
+                lambda sizes: max(BLOCK_BYTES, sizes.leaves * sizes.ciphertext_bytes),
+                "A ciphertext for each leaf of each record of a block, no more than fit but of one record.",
+            ),
+            step="score_block",
+        ),
+        MessageRow(
+            "leaf_sums",
+            from_last,
+            each_round,
+            at_most(lambda sizes: sizes.block * sizes.ciphertext_bytes, "A ciphertext for each record of a block."),
+            step="mask_block",
+        ),
     ),
     sends_served=spent("mask_block"),
     opens_sums=label_holder_opens,
     sends_attributions=(
-        MessageRow("attribution_layout", to_feature_parties, once, entries_of_sets, step="make_keys"),
+        MessageRow(
+            "attribution_layout",
+            to_feature_parties,
+            once,
+            at_most(
+                lambda sizes: sizes.layout(1 << MOST_ATTRIBUTING),
+                "An entry for each leaf and each set of feature parties on its way.",
+            ),
+            step="make_keys",
+        ),
         MessageRow("constant_attributions", to_first, once, _CONSTANTS, step="make_keys"),
-        MessageRow("attribution_entries", along_chain, each_round, ciphertexts_of_sets, step="attribute_block"),
-        MessageRow("attribution_sums", from_last, each_round, ciphertexts_of_players, step="mask_attributions"),
+        MessageRow(
+            "attribution_entries",
+            along_chain,
+            each_round,
+            at_most(
+                lambda sizes: max(BLOCK_BYTES, sizes.attributed * sizes.ciphertext_bytes),
+                "The ciphertexts of each entry of each record of a block, no more than fit but of one record.",
+            ),
+            step="attribute_block",
+        ),
+        MessageRow(
+            "attribution_sums",
+            from_last,
+            each_round,
+            at_most(
+                lambda sizes: sizes.block * sizes.attributed * sizes.ciphertext_bytes,
+                "As many ciphertexts for each record of a block as the values of all players need.",
+            ),
+            step="mask_attributions",
+        ),
     ),
     capabilities=frozenset(
         {Feature.WITHHELD_MODEL, Feature.SERVE, Feature.DEGRADE, Feature.EXPLAIN, Feature.ATTRIBUTIONS}

@@ -94,14 +94,7 @@ class TreeSizes(JobSizes):
         return min(most, offered if tree == series.round else 0)
 
 
-def ciphertexts(sizes: TreeSizes, _series: Series) -> int:
-    """A ciphertext for each record."""
-    return sizes.records * sizes.ciphertext_bytes
-
-
-def drawn_sets(sizes: TreeSizes, _series: Series) -> int:
-    """The drawn records: one set, or those drawn once, twice, and so on."""
-    return sizes.record_sets(sizes.records)
+ciphertexts = at_most(lambda sizes: sizes.records * sizes.ciphertext_bytes, "A ciphertext for each record.")
 
 
 def sums_of_nodes(sizes: TreeSizes, series: Series) -> int:
@@ -141,11 +134,6 @@ def by_key(spec: setup_pb2.JobSpec) -> bool:
     return not by_lattice(spec)
 
 
-def winning_places(sizes: TreeSizes, _series: Series) -> int:
-    """The places of the candidates that won, of each node; all may tie."""
-    return sizes.nodes(sizes.params.max_depth - 1) * (_SPLIT + _PLACE * sizes.places)
-
-
 def partitions_of_nodes(sizes: TreeSizes, _series: Series) -> int:
     """A bit for each category, of each column of each node; all may tie."""
     one = _PARTITION + max(sizes.categories, default=0) // 8
@@ -156,11 +144,6 @@ def left_records(sizes: TreeSizes, _series: Series) -> int:
     """The records that go left, of each node that the sender won: of the node, or of all."""
     if sizes.params.withheld:
         return sizes.nodes(sizes.params.max_depth - 1) * sizes.record_set()
-    return sizes.record_sets(sizes.nodes(sizes.params.max_depth))
-
-
-def records_of_nodes(sizes: TreeSizes, _series: Series) -> int:
-    """The records of each node that may be split and does not come of the receiver's splits."""
     return sizes.record_sets(sizes.nodes(sizes.params.max_depth))
 
 
@@ -196,7 +179,17 @@ NOISED = MessageRow("noised_sums", from_feature_parties, once, _PRIVACY, step="b
 GROWTH = (
     planned_rounds("bin"),
     *PUBLIC_KEY,
-    MessageRow("sampled_records", to_feature_parties, each_round, drawn_sets, step="begin_tree", when=sets_sent),
+    MessageRow(
+        "sampled_records",
+        to_feature_parties,
+        each_round,
+        at_most(
+            lambda sizes: sizes.record_sets(sizes.records),
+            "The drawn records: one set, or those drawn once, twice, and so on.",
+        ),
+        step="begin_tree",
+        when=sets_sent,
+    ),
     MessageRow(
         "candidate_sums",
         to_label_holder,
@@ -206,13 +199,30 @@ GROWTH = (
         perhaps=frozenset({"MONOTONE_DIRECTION"}),
     ),
     MessageRow("chosen_splits", label_holder_reports, step="choose_splits"),
-    MessageRow("won_splits", to_feature_parties, each_stage, winning_places, step="choose_splits"),
+    MessageRow(
+        "won_splits",
+        to_feature_parties,
+        each_stage,
+        at_most(
+            lambda sizes: sizes.nodes(sizes.params.max_depth - 1) * (_SPLIT + _PLACE * sizes.places),
+            "The places of the candidates that won, of each node; all may tie.",
+        ),
+        step="choose_splits",
+    ),
     MessageRow(
         "chosen_partitions", to_feature_parties, each_stage, partitions_of_nodes, step="choose_splits", by_tables=True
     ),
     MessageRow("children", to_label_holder, each_stage, left_records, step="apply_splits"),
     MessageRow(
-        "instance_spaces", to_feature_parties, each_stage, records_of_nodes, step="relay_children", when=sets_sent
+        "instance_spaces",
+        to_feature_parties,
+        each_stage,
+        at_most(
+            lambda sizes: sizes.record_sets(sizes.nodes(sizes.params.max_depth)),
+            "The records of each node that may be split and does not come of the receiver's splits.",
+        ),
+        step="relay_children",
+        when=sets_sent,
     ),
     MessageRow("relayed_children", label_holder_reports, step="relay_children"),
     MessageRow("leaf_paths", to_feature_parties, each_round, branches_of_leaves, step="finish_tree"),

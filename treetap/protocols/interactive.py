@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.messages import (
     MessageRow,
-    Series,
+    at_most,
     each_stage,
     label_holder_opens,
     label_holder_reports,
@@ -47,24 +47,32 @@ def asked_stages(trees: int) -> int:
     return MOST_LEVELS * max(trees, 1)
 
 
-def records_at_splits(sizes: InteractiveSizes, _series: Series) -> int:
-    """The records that stand at each of the receiver's splits of a level, no record twice in a tree."""
-    return sizes.queries()
-
-
-def directions_of_records(sizes: InteractiveSizes, _series: Series) -> int:
-    """Two bits for each record of a block in each tree, or at each split if a party is away."""
-    return 2 * sizes.directions * (sizes.block + 8) // 8
-
-
 PROTOCOL = PredictionProtocol(
     field="interactive",
     summary="a round of queries per level of the trees",
     options=InteractiveOptions,
     block=65_536,
     sends=(
-        MessageRow("route_queries", to_feature_parties, each_stage, records_at_splits, step="ask_directions"),
-        MessageRow("route_answers", to_label_holder, each_stage, directions_of_records, step="answer_directions"),
+        MessageRow(
+            "route_queries",
+            to_feature_parties,
+            each_stage,
+            at_most(
+                lambda sizes: sizes.queries(),
+                "The records that stand at each of the receiver's splits of a level, no record twice in a tree.",
+            ),
+            step="ask_directions",
+        ),
+        MessageRow(
+            "route_answers",
+            to_label_holder,
+            each_stage,
+            at_most(
+                lambda sizes: 2 * sizes.directions * (sizes.block + 8) // 8,
+                "Two bits for each record of a block in each tree, or at each split if a party is away.",
+            ),
+            step="answer_directions",
+        ),
         MessageRow("asked_directions", label_holder_reports, step="ask_directions"),
     ),
     sends_served=(MessageRow("routed_block", label_holder_reports, step="route_block"),),

@@ -27,16 +27,6 @@ def largest_key(_sizes: ChainSizes, _series: Series) -> int:
     return MOST_KEY_BYTES
 
 
-def branches_of_columns(sizes: ChainSizes, _series: Series) -> int:
-    """The receiver's branches on the way to each column, no more than leaves."""
-    return sizes.columns()
-
-
-def ciphertexts_of_outputs(sizes: ChainSizes, _series: Series) -> int:
-    """A ciphertext for each column of the score."""
-    return sizes.column_sums
-
-
 _COLUMNS = at_most(
     4 * BLOCK_BYTES, "The ciphertexts of a block, which are twice as long once a party has passed them on."
 )
@@ -48,9 +38,23 @@ PROTOCOL = PredictionProtocol(
     sends=(
         *blocks("score_block", "score_block"),
         MessageRow("lattice_key", to_feature_parties, once, largest_key, step="make_keys"),
-        MessageRow("column_layout", to_feature_parties, once, branches_of_columns, step="make_keys"),
+        MessageRow(
+            "column_layout",
+            to_feature_parties,
+            once,
+            at_most(
+                lambda sizes: sizes.columns(), "The receiver's branches on the way to each column, no more than leaves."
+            ),
+            step="make_keys",
+        ),
         MessageRow("lattice_columns", along_chain, each_round, _COLUMNS, step="score_block"),
-        MessageRow("lattice_sums", from_last, each_round, ciphertexts_of_outputs, step="mask_block"),
+        MessageRow(
+            "lattice_sums",
+            from_last,
+            each_round,
+            at_most(lambda sizes: sizes.column_sums, "A ciphertext for each column of the score."),
+            step="mask_block",
+        ),
     ),
     sends_served=spent("mask_block"),
     opens_sums=label_holder_opens,

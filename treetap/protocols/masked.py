@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from treetap.protocols.messages import (
     MessageRow,
     Series,
+    at_most,
     each_round,
     each_stage,
     label_holder_opens,
@@ -54,16 +55,6 @@ def key_of_masks(_sizes: MaskedSizes, _series: Series) -> int:
     return KEY_BYTES
 
 
-def records_at_nodes(sizes: MaskedSizes, _series: Series) -> int:
-    """A bit for each record of a block, of each node of a level that the receiver holds."""
-    return sizes.held * (sizes.block // 8 + 1 + _NODE)
-
-
-def shares_of_records(sizes: MaskedSizes, _series: Series) -> int:
-    """A number of 64 bits for each output of each record of a block."""
-    return 8 * sizes.block * sizes.outputs
-
-
 PROTOCOL = PredictionProtocol(
     field="masked",
     summary="masked sums, for models of parties that share the labels",
@@ -72,8 +63,26 @@ PROTOCOL = PredictionProtocol(
     sends=(
         *blocks("pass_records", "add_shares"),
         MessageRow("mask_key", to_each_other, once, key_of_masks, step="exchange_mask_keys"),
-        MessageRow("arrived_records", to_each_other, each_stage, records_at_nodes, step="pass_records"),
-        MessageRow("score_shares", to_label_holder, each_round, shares_of_records, step="send_shares"),
+        MessageRow(
+            "arrived_records",
+            to_each_other,
+            each_stage,
+            at_most(
+                lambda sizes: sizes.held * (sizes.block // 8 + 1 + _NODE),
+                "A bit for each record of a block, of each node of a level that the receiver holds.",
+            ),
+            step="pass_records",
+        ),
+        MessageRow(
+            "score_shares",
+            to_label_holder,
+            each_round,
+            at_most(
+                lambda sizes: 8 * sizes.block * sizes.outputs,
+                "A number of 64 bits for each output of each record of a block.",
+            ),
+            step="send_shares",
+        ),
     ),
     opens_sums=label_holder_opens,
     roles=("recipient.Recipient", "member.Member"),

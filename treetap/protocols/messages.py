@@ -219,11 +219,11 @@ def each_stage(sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, ra
 # ---- rows that several protocols share
 
 
-def at_most(most: int, says: str) -> Bound:
-    """The bound of a message whose length no size of the job changes, in bytes and in words."""
+def at_most(most: int | Callable[[Any], int], says: str) -> Bound:
+    """The bound of a message that the sizes of a job give, or none of them changes: in bytes and in words."""
 
-    def bound(_sizes: JobSizes, _series: Series) -> int:
-        return most
+    def bound(sizes: JobSizes, _series: Series) -> int:
+        return most if isinstance(most, int) else most(sizes)
 
     bound.__doc__ = says
     return bound

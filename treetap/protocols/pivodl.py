@@ -78,74 +78,27 @@ def keys_of_party(sizes: PivodlSizes, series: Series) -> int:
     return key_with_layout(sizes, series) + _MASK_KEY + _COMMITMENT
 
 
-def set_of_records(sizes: PivodlSizes, _series: Series) -> int:
-    """One set of records."""
-    return sizes.record_set()
+moments_encrypted = at_most(
+    lambda sizes: 3 * sizes.ciphertext_bytes, "Three ciphertexts: the sums of y and y², and their number."
+)
 
 
-def moments_encrypted(sizes: PivodlSizes, _series: Series) -> int:
-    """Three ciphertexts: the sums of y and y², and their number."""
-    return 3 * sizes.ciphertext_bytes
+sums_encrypted = at_most(lambda sizes: sizes.ciphertext_bytes, "One ciphertext.")
 
 
-def bins_of_columns(sizes: PivodlSizes, _series: Series) -> int:
-    """A bin for each record in each column."""
-    return MOST_COLUMNS * (CODE_BYTES * sizes.records + _NODE)
+ciphertexts_of_candidates = at_most(
+    lambda sizes: sizes.nodes * (_NODE + sizes.candidates * sizes.ciphertext_bytes),
+    "A ciphertext for each candidate of each node.",
+)
 
 
-def lists_of_candidates(sizes: PivodlSizes, _series: Series) -> int:
-    """For each candidate of each node the records on its left."""
-    return sizes.candidates * (sizes.nodes * _NODE + sizes.records * _LISTED)
+bits_of_gains = at_most(
+    lambda sizes: sizes.nodes * (RANK_BITS * sizes.ciphertext_bytes + _NAMED),
+    "A ciphertext for each bit of a gain with its source, of each node.",
+)
 
 
-def sums_encrypted(sizes: PivodlSizes, _series: Series) -> int:
-    """One ciphertext."""
-    return sizes.ciphertext_bytes
-
-
-def sums_of_nodes(sizes: PivodlSizes, _series: Series) -> int:
-    """G and H of each node, of each class."""
-    return sizes.nodes * (_NODE + 2 * MOST_CLASSES * _NUMBER)
-
-
-def ciphertexts_of_candidates(sizes: PivodlSizes, _series: Series) -> int:
-    """A ciphertext for each candidate of each node."""
-    return sizes.nodes * (_NODE + sizes.candidates * sizes.ciphertext_bytes)
-
-
-def gains_with_sources(sizes: PivodlSizes, _series: Series) -> int:
-    """A gain and the name of its source, for each node."""
-    return sizes.nodes * (_NODE + _NUMBER + 64)
-
-
-def bits_of_gains(sizes: PivodlSizes, _series: Series) -> int:
-    """A ciphertext for each bit of a gain with its source, of each node."""
-    return sizes.nodes * (RANK_BITS * sizes.ciphertext_bytes + _NAMED)
-
-
-def outcomes(sizes: PivodlSizes, _series: Series) -> int:
-    """An outcome, or the name of a source, for each node."""
-    return sizes.nodes * _NAMED
-
-
-def places_of_winners(sizes: PivodlSizes, _series: Series) -> int:
-    """The places of the candidates that won, of each node; all may tie."""
-    return sizes.nodes * _NODE + sizes.candidates * _PLACE
-
-
-def shapes_of_divisions(sizes: PivodlSizes, _series: Series) -> int:
-    """Handle, open children and place taken, of each node."""
-    return sizes.nodes * 2 * _NODE
-
-
-def records_of_children(sizes: PivodlSizes, _series: Series) -> int:
-    """The records of both children of each node."""
-    return sizes.record_sets(2 * sizes.nodes)
-
-
-def weights_of_children(sizes: PivodlSizes, _series: Series) -> int:
-    """A weight of each class for both children of each node."""
-    return sizes.nodes * 2 * (_NODE + MOST_CLASSES * _NUMBER)
+outcomes = at_most(lambda sizes: sizes.nodes * _NAMED, "An outcome, or the name of a source, for each node.")
 
 
 def each_frontier(sizes: PivodlSizes, _sender: str, _receiver: str) -> tuple[range, range]:
@@ -231,16 +184,44 @@ PROTOCOL = TrainingProtocol(
         planned_rounds("bin"),
         _sent("exchange_party_keys", "party_keys", once, keys_of_party),
         _sent("open_nonces", "party_nonce", once, at_most(NONCE_BYTES, "A nonce.")),
-        _sent("share_ownership", "labelled_records", once, set_of_records),
+        _sent(
+            "share_ownership",
+            "labelled_records",
+            once,
+            at_most(lambda sizes: sizes.record_set(), "One set of records."),
+        ),
         _sent("share_moments", "moment_share", once, moments_encrypted, _adds_moments),
         _sent("share_moments", "joint_moments", once, moments_encrypted, _adds_moments),
         _sent("share_moments", "label_moments", once, at_most(256, "Two numbers of a fixed width."), _adds_moments),
-        _sent("share_bins", "record_bins", once, bins_of_columns, lambda params: not params.as_published),
+        _sent(
+            "share_bins",
+            "record_bins",
+            once,
+            at_most(
+                lambda sizes: MOST_COLUMNS * (CODE_BYTES * sizes.records + _NODE),
+                "A bin for each record in each column.",
+            ),
+            lambda params: not params.as_published,
+        ),
         _sent("open_root", "label_sums", each_round, sums_encrypted),
         _sent("open_root", "joint_sums", each_round, sums_encrypted),
-        _sent("open_root", "node_sums", each_frontier, sums_of_nodes),
         _sent(
-            "sum_candidates", "candidate_records", each_stage, lists_of_candidates, lambda params: params.as_published
+            "open_root",
+            "node_sums",
+            each_frontier,
+            at_most(
+                lambda sizes: sizes.nodes * (_NODE + 2 * MOST_CLASSES * _NUMBER), "G and H of each node, of each class."
+            ),
+        ),
+        _sent(
+            "sum_candidates",
+            "candidate_records",
+            each_stage,
+            at_most(
+                lambda sizes: sizes.candidates * (sizes.nodes * _NODE + sizes.records * _LISTED),
+                "For each candidate of each node the records on its left.",
+            ),
+            lambda params: params.as_published,
         ),
         _sent("sum_candidates", "candidate_shares", each_stage, ciphertexts_of_candidates),
         _sent("forward_sums", "forwarded_sums", each_stage, ciphertexts_of_candidates),
@@ -248,17 +229,45 @@ PROTOCOL = TrainingProtocol(
             "open_sums",
             "best_gains",
             each_stage,
-            gains_with_sources,
+            at_most(
+                lambda sizes: sizes.nodes * (_NODE + _NUMBER + 64), "A gain and the name of its source, for each node."
+            ),
             lambda params: params.gain_comparison == "announce",
         ),
         _sent("compare_gains", "gain_bits", each_turn, bits_of_gains, _compares_in_secret),
         _sent("compare_gains", "blinded_gains", each_turn, bits_of_gains, _compares_in_secret),
         _sent("compare_gains", "gain_orders", each_turn, outcomes, _compares_in_secret),
         _sent("compare_gains", "winning_sources", each_stage, outcomes, _compares_in_secret),
-        _sent("divide_nodes", "winning_candidates", each_stage, places_of_winners),
-        _sent("divide_nodes", "divided_nodes", each_stage, shapes_of_divisions),
-        _sent("divide_nodes", "node_records", each_stage, records_of_children),
-        _sent("settle_children", "leaf_weights", each_stage, weights_of_children),
+        _sent(
+            "divide_nodes",
+            "winning_candidates",
+            each_stage,
+            at_most(
+                lambda sizes: sizes.nodes * _NODE + sizes.candidates * _PLACE,
+                "The places of the candidates that won, of each node; all may tie.",
+            ),
+        ),
+        _sent(
+            "divide_nodes",
+            "divided_nodes",
+            each_stage,
+            at_most(lambda sizes: sizes.nodes * 2 * _NODE, "Handle, open children and place taken, of each node."),
+        ),
+        _sent(
+            "divide_nodes",
+            "node_records",
+            each_stage,
+            at_most(lambda sizes: sizes.record_sets(2 * sizes.nodes), "The records of both children of each node."),
+        ),
+        _sent(
+            "settle_children",
+            "leaf_weights",
+            each_stage,
+            at_most(
+                lambda sizes: sizes.nodes * 2 * (_NODE + MOST_CLASSES * _NUMBER),
+                "A weight of each class for both children of each node.",
+            ),
+        ),
         _sent("close_tree", "metric_share", each_round, at_most(64, "Two masked numbers.")),
         MessageRow("settled_level", all_report, step="settle_children"),
         MessageRow("closed_tree", all_report, step="close_tree"),

@@ -8,8 +8,8 @@ from treetap.protocols.messages import (
     JOB,
     JobSizes,
     MessageRow,
-    Series,
     all_report,
+    at_most,
     each_round,
     feature_parties_report,
     label_holder_reports,
@@ -61,14 +61,7 @@ class ScoringSizes(JobSizes):
         return sets + self.splits * 2 * _BRANCH
 
 
-def records_of_block(sizes: JobSizes, _series: Series) -> int:
-    """The set of a block's records."""
-    return sizes.record_set()
-
-
-def names_of_splits(sizes: ScoringSizes, _series: Series) -> int:
-    """The name of each split that other parties have."""
-    return (4 * LONGEST_NAME + 32) * sizes.named
+records_of_block = at_most(lambda sizes: sizes.record_set(), "The set of a block's records.")
 
 
 #: Of a prediction by trees, whose number is the label holder's to report. Counts of cells go only where the policy lets
@@ -90,7 +83,14 @@ SERVING = (*JOB, MessageRow("awaited_requests", label_holder_reports, step="awai
 CLASSES_OF_NAMES = frozenset({"FEATURE_NAME", "TOPOLOGY"})
 #: Of a prediction with explanations; a party whose policy forbids it reports that it withholds names.
 EXPLANATIONS = (
-    MessageRow("split_names", to_label_holder, once, names_of_splits, step="name_features", perhaps=CLASSES_OF_NAMES),
+    MessageRow(
+        "split_names",
+        to_label_holder,
+        once,
+        at_most(lambda sizes: (4 * LONGEST_NAME + 32) * sizes.named, "The name of each split that other parties have."),
+        step="name_features",
+        perhaps=CLASSES_OF_NAMES,
+    ),
 )
 
 

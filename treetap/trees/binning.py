@@ -308,8 +308,3 @@ class QuantileSketch:
             block = both[int(self._odd[level]) :: 2].copy()
             self._odd[level], self._levels[level] = not self._odd[level], None
             level += 1
-
-
-def rank_error(count: int, size: int = BLOCK) -> float:
-    """The bound of `QuantileSketch`, as a share of `count` values; 0 while they fit one block."""
-    return 0.0 if count < 2 * size else ((count // size).bit_length() - 1 + 2) / (4 * size)

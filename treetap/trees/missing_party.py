@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.arrays import Bools, Floats
-from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree, cover_shares, route, weights_at
+from treetap.trees.ensemble import ROOT, Split, Tree, cover_shares, route, weights_at
 from treetap.trees.paths import Decide, among, covering
 
 #: Places of records in a block of n, 0..n-1.
@@ -108,23 +108,6 @@ class Walk:
                 self._arrive(2 * node + 1, places)
                 return
         self.standing[node] = places
-
-
-def scores_without(ensemble: Ensemble, n: int, goes_left: PlacesLeft, away: Collection[str]) -> tuple[Floats, Floats]:
-    """Scores (n, outputs) of n records without the owners that are `away`, and the guessed share of each path (n,).
-
-    `goes_left` answers for the records at a split of any other owner.
-    """
-    guesses = Guesses(n)
-
-    def values(tree: Tree) -> Floats:
-        walk = Walk(tree, n, guesses, away)
-        while waiting := walk.waiting():
-            for split, places in waiting:
-                walk.move(split.node, goes_left(split, places))
-        return walk.values(goes_left)
-
-    return ensemble.summed((values(tree) for tree in ensemble.used_trees), n), guesses.share()
 
 
 def reaching(tree: Tree, away: Collection[str]) -> dict[int, float]:

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.library.trees.absent import scores_without
 from treetap.arrays import Bools
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, route
 from treetap.trees.leaf_entries import SUM_BITS, LeafEntries, entries_along
-from treetap.trees.missing_party import expected_guesses, open_ways, scores_without
+from treetap.trees.missing_party import expected_guesses, open_ways
 from treetap.trees.paths import candidate_leaves, paths
 
 HOLDER, *CHAIN = NAMES = ["holder", "b", "c", "d"]

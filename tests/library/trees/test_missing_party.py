@@ -9,13 +9,13 @@ import numpy.typing as npt
 import pytest
 
 from tests.forest.oracle import forest_train
+from tests.library.trees.absent import scores_without
 from tests.library.trees.decisions import raw_decisions
 from tests.library.trees.tables import Case, cases, encoded, labels_for, signal, table
 from tests.oracle import oracle_train, oracle_without
 from treetap.errors import DataError
 from treetap.trees.centralised import train, train_forest
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree
-from treetap.trees.missing_party import scores_without
 from treetap.trees.params import ForestParams
 
 SHAPES = [case for case in cases() if case.name.endswith(("missing", "sampled", "trees out"))]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treetap.trees.binning import BLOCK, QuantileSketch, quantile_cuts, rank_error
+from tests.library.trees.rank_error import rank_error
+from treetap.trees.binning import BLOCK, QuantileSketch, quantile_cuts
 
 Floats = npt.NDArray[np.float64]
 

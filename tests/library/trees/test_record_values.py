@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.library.trees.absent import scores_without
 from treetap.lattice.columns import NodeColumns, label_columns
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Subtree, Tree, cover_shares
 from treetap.trees.leaf_entries import LeafEntries
-from treetap.trees.missing_party import scores_without
 from treetap.trees.paths import ValueTable, candidate_leaves, reachable
 
 #: Owners of splits: the holder of the values, who may have none, and others.
