@@ -27,7 +27,7 @@ from treetap.commands.approvals.client import PartyCalls, moment
 from treetap.errors import BadInput, one_line, visible
 from treetap.names import host_of
 from treetap.ops.console import pages
-from treetap.ops.console.listening import TOKEN_S, Session, Sessions
+from treetap.ops.console.sessions import TOKEN_S, Session, Sessions
 from treetap.ops.gateway.http_connections import HEADERS, Answer
 from treetap.ops.gateway.http_json import SLOWEST_S
 from treetap.pages.page import render

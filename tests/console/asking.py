@@ -15,8 +15,8 @@ from aiohttp.streams import StreamReader
 from aiohttp.test_utils import make_mocked_request
 
 from treetap.commands.approvals.client import PartyCalls
-from treetap.ops.console.listening import Sessions
 from treetap.ops.console.server import MOST_FORM, Console
+from treetap.ops.console.sessions import Sessions
 from treetap.party.node import PartyNode
 from treetap.wire.frame import visible_message
 from treetap.wire.v2 import approvals_pb2, overview_pb2

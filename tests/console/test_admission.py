@@ -14,10 +14,11 @@ from tests.console.asking import HOST, ORIGIN, Browser, Given, a_job, console, e
 from treetap.commands.approvals.client import ConsoleConfig
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.ops.console import listening
-from treetap.ops.console import listening as limits
-from treetap.ops.console.listening import IDLE_S, MOST, TOKEN_S, Sessions, hosts_of, secured_by
+from treetap.ops.console import sessions as limits
+from treetap.ops.console.listening import hosts_of, secured_by
 from treetap.ops.console.pages import VIEWS
 from treetap.ops.console.server import MOST_FIELDS, MOST_FORM, Console
+from treetap.ops.console.sessions import IDLE_S, MOST, TOKEN_S, Sessions
 from treetap.process.config import Secret
 from treetap.wire.certificates import key_pem, read_key
 from treetap.wire.ports import Role
