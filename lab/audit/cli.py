@@ -178,9 +178,7 @@ def attack(
     with needs("audit"):
         from treetap.attacks import run
         from treetap.attacks.registry import row
-    given, asked = settings.read(), row(name)
-    if given and asked.settings is None:
-        raise BadInput(f"attack {name} has no settings; leave out --set and --settings")
+    asked = row(name)
     task = run.Task(
         name=name,
         transcript=attacker.transcript,
@@ -195,7 +193,7 @@ def attack(
         received_only=attacker.received_only,
         drawn_only=attacker.drawn_only,
         labels=labels.column_of(labels.labels, attacker.id),
-        settings=given,
+        settings=settings.read(),
         model=attacker.model,
         known=labels.column_of(labels.known_labels, attacker.id),
         predictions=attacker.predictions,
