@@ -57,10 +57,10 @@ LIMITS = {
     "files that name begin_tree": 0,
     "files that name choose_splits": 0,
     "growers of trees": 1,
-    "modules of a training party": 125,
+    "modules of a training party": 118,
     "generated modules of a training party": 26,
     "modules of 60 lines or fewer that one sibling imports": 0,
-    "most parameters of a function": 12,
+    "most parameters of a function": 11,
     "functions with a local `found` or `each`": 0,
     "words of docs": 47_000,
     "lines of docs above 120 characters": 0,
@@ -68,12 +68,12 @@ LIMITS = {
     "words of the changelog": 856,  # what tables, reports and consent changed
     "words of prose of reproductions": 2_993,
     "words of the README": 697,
-    "files that monotone costs": 14,
-    "files that partitions costs": 25,  # the policy that `treetap new` writes
+    "files that monotone costs": 17,  # its own file lies beside the criterion
+    "files that partitions costs": 26,  # the policy that `treetap new` writes
     "files that base_model costs": 11,
     "files that eval_table costs": 12,
     "files that party_dropout costs": 6,
-    "files that early stopping costs": 9,
+    "files that early stopping costs": 10,
     "files that id_lmid costs": 12,
     "files that label_dp costs": 23,
 }
