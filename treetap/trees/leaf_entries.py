@@ -135,6 +135,8 @@ class LeafEntries:
     def constants(self) -> Ints:
         """Values of the constant entries (entries, outputs)."""
         sums = np.zeros((len(self.constant), self._outputs), dtype=np.int64)
+        if not len(self.constant):  # as always where a table has rows of local subtrees, fewer or more than leaves
+            return sums
         for tree, entries, weights in zip(self._trees, self._hops[0], self._weights, strict=True):
             for entry, weight in zip(entries.tolist(), weights, strict=True):
                 if self._fixed[entry]:

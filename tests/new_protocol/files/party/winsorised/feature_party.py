@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
+
 from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Malformed
 from treetap.party.config import PartyConfig
-from treetap.party.growth.feature_party import AFTER_HISTOGRAMS, AFTER_STORING, FeaturePartyGrowth, OwnTree, SITS_OUT, Sums, TAKES_PART, since
+from treetap.party.growth.feature_party import (
+    AFTER_HISTOGRAMS,
+    AFTER_STORING,
+    SITS_OUT,
+    TAKES_PART,
+    FeaturePartyGrowth,
+    OwnTree,
+    Sums,
+    since,
+)
 from treetap.party.growth.feature_party_job import FeaturePartyJob
 from treetap.party.growth.messages import take_drawn
 from treetap.party.runtime.context import Rows, StepContext, required
-from treetap.party.runtime.step_order import ALIGNMENT, Next, OPENING, Outcome, RESUMED, role, step, steps_of
+from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from treetap.party.winsorised.layout import implied
 from treetap.protocols.job_spec import params_as
 from treetap.protocols.winsorised import WinsorisedParams
