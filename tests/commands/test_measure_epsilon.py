@@ -536,14 +536,16 @@ def test_mistakes_in_the_noise_of_gradients_are_found(
 
 
 #: Packages in which noise, its size and what it is added to are made: of these all that is carried out is declared.
-MEASURED = ("party.", "treetap.privacy.", "treetap.additive.sums.", "treetap.lattice.", "treetap.neural.")
-#: Of these what makes no noise: budgets that nothing is charged to, files, messages, keys, records, networks.
+MEASURED = ("treetap.party.", "treetap.privacy.", "treetap.additive.sums.", "treetap.lattice.", "treetap.neural.")
+#: Of these what makes no noise: budgets that nothing is charged to, files, messages, keys, records, rules, networks.
 CARRIERS = (
     *(
         "treetap.party.defences.",
         "treetap.party.runtime.",
         "treetap.party.setup.",
         "treetap.party.growth.feature_party",
+        "treetap.party.growth.rule",
+        "treetap.party.policy",
     ),
     *("treetap.additive.sums.key_holder", "treetap.neural.architectures", "treetap.neural.params"),
 )
