@@ -50,6 +50,8 @@ def pid_of(forks: ForkServer) -> int:
 def received(child: Child) -> Any:
     """What a child sends first."""
     assert child.pipe.poll(30), child.fate
+    while not child.answered:  # it may speak before the server says that it was forked
+        time.sleep(0.01)
     return child.pipe.recv()
 
 
@@ -117,8 +119,6 @@ def test_the_server_has_one_thread() -> None:
         tasks = Path(f"/proc/{pid_of(forks)}/task")
         assert len([*tasks.iterdir()]) == 1
         assert [int(pid) for pid in (tasks / str(pid_of(forks)) / "children").read_text().split()] == [pid]
-        while not child.answered:  # the child may speak before the server does
-            time.sleep(0.01)
         child.end()
         assert child.exitcode == -signal.SIGKILL
         assert not Path(f"/proc/{pid}").exists()
