@@ -77,7 +77,10 @@ def test_resnet_18_has_its_number_of_weights() -> None:
 
 
 def test_a_residual_block_adds_its_input() -> None:
-    """With convolutions of 0 a block returns the ReLU of its input; where its size changes, of its projection."""
+    """With convolutions of 0 a block returns the ReLU of its input; where its size changes, of its projection.
+
+    The last block's output is averaged over its places.
+    """
     model = bottom_model(Bottom(kind="resnet", channels=(2,), blocks=(1, 1), width=3), COLOUR, DRAWS)
     first, second = model.blocks
     with torch.no_grad():
@@ -88,6 +91,9 @@ def test_a_residual_block_adds_its_input() -> None:
     assert torch.equal(first(x), torch.relu(x))
     assert second(x).shape == (3, 4, 4, 4)
     assert torch.equal(second(x), torch.relu(second.skip(x)))
+    images = torch.randn((3, 3, 8, 8), generator=torch.Generator().manual_seed(1))
+    places = model.blocks(torch.relu(model.norm(model.conv(images)))).flatten(2)
+    assert torch.allclose(model(images), model.linear(sum(places.unbind(2)) / places.shape[2]))
 
 
 def test_the_top_joins_and_scores() -> None:
