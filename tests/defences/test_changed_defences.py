@@ -34,6 +34,18 @@ CHANGES: dict[str, tuple[TreeParams, dict[str, Any], dict[str, Any], list[bool]]
 }
 
 
+def change_after_a_tree(federation: Federation, defences: Defences) -> None:
+    """Kill the label holder as its second tree begins; it comes back with these defences."""
+    begins = (HOLDER, "begin_tree", False)
+    federation.kill_at(
+        HOLDER,
+        lambda message: (message.to, message.word, message.served) == begins,
+        nth=2,
+        back=True,
+        defences=defences,
+    )
+
+
 def test_labels_may_change_before_the_first_tree_alone(tmp_path: Path) -> None:
     """They are noted before it: trees beside which no labels are noted go on with none."""
     store = Store(tmp_path).job("job")
@@ -58,14 +70,7 @@ async def test_what_a_tree_withheld_stays_hidden(
     here = world(60, seed=3)
 
     federation = Federation(tmp_path, here.tables, defences={HOLDER: Defences(**before)})
-    begins = (HOLDER, "begin_tree", False)
-    federation.kill_at(
-        HOLDER,
-        lambda message: (message.to, message.word, message.served) == begins,
-        nth=2,
-        back=True,
-        defences=Defences(**after),
-    )
+    change_after_a_tree(federation, Defences(**after))
     assert (await federation.train(spec(params, key_bits=512))).state == "interrupted"
     await asyncio.sleep(200)
     finished(await federation.resume())

@@ -14,6 +14,7 @@ import pytest
 
 from tests.blindness.comparison import PLAIN, RECORDS, between_parties, of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed
+from tests.defences.test_changed_defences import change_after_a_tree
 from tests.library.trees.repairs import VARIANTS, Ints, in_order_of_nodes, trained
 from tests.simulator import Federation, Message, finished, run
 from tests.worlds import PARTIES, World, manifest, spec, world
@@ -201,14 +202,7 @@ def test_a_job_cannot_be_repaired_from_its_middle_on(tmp_path: Path) -> None:
 
     async def main() -> str:
         federation = Federation(tmp_path, here.tables, defences={HOLDER: NOISY})
-        begins = (HOLDER, "begin_tree", False)
-        federation.kill_at(
-            HOLDER,
-            lambda message: (message.to, message.word, message.served) == begins,
-            nth=2,
-            back=True,
-            defences=REPAIRED,
-        )
+        change_after_a_tree(federation, REPAIRED)
         await federation.train(spec(FOREST, key_bits=512))
         await asyncio.sleep(200)
         status = await federation.resume()
