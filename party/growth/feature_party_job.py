@@ -233,7 +233,7 @@ class FeaturePartyJob:
         return records
 
 
-class SummedValues:
+class SummedValues(ABC):
     """Sums of encrypted values for one attempt at a job."""
 
     def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, job: FeaturePartyJob, noise: ColumnNoise) -> None:
@@ -243,17 +243,17 @@ class SummedValues:
         """Receive what the label holder encrypts with, as far as a feature party needs it."""
         await self._job.receive_key()
 
-    async def take_shared(self) -> None:
+    async def take_shared(self) -> None:  # noqa: B027 - not of every cipher
         """Receive what serves all trees, of protocols that grow them on equal values of a record."""
 
-    async def begin(self, t: int, columns: TreeColumns, sampled: Rows) -> None:
+    async def begin(self, t: int, columns: TreeColumns, sampled: Rows) -> None:  # noqa: B027 - not of every cipher
         """Begin tree `t` over these records; nothing, where shared ciphertexts serve it."""
 
+    @abstractmethod
     async def sum(self, tree: OwnTree, stage: int, nodes: Sequence[int]) -> Sums | AsyncIterator[Sums]:
         """The left sums of every candidate of these nodes, in this party's secret order: at once or node by node."""
-        raise NotImplementedError
 
-    async def drop(self) -> None:
+    async def drop(self) -> None:  # noqa: B027 - not of every cipher
         """Release the tree, if there is one."""
 
 

@@ -95,8 +95,7 @@ class InProcessEngine:
             raise ValueError(f"there is no worker {worker}")
         return kernel(*args)
 
-    def begin(self, worker: int, kernel: Callable[..., Any], *args: Any) -> None:
-        del worker
+    def begin(self, _worker: int, kernel: Callable[..., Any], *args: Any) -> None:
         kernel(*args)
 
     async def close(self) -> None:
