@@ -35,8 +35,8 @@ from treetap.protocols.registry import Rounds, training, training_name
 from treetap.tables.binned import EXACT_RECORDS, JobRecords, refuse_columns
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import label_column, read_classes, read_labels, read_targets
+from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
-from treetap.trees.grower import CentralTrees
 from treetap.trees.job_params import REGRESSIONS
 from treetap.trees.metrics import finite
 from treetap.trees.params import BoostingParams, TreeParams

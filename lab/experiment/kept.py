@@ -22,8 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from treetap.errors import BadInput
 from treetap.lab.experiment.baselines import check
-from treetap.lab.experiment.defence_rows import Trainer, TrainingResult, TrainingResults
-from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.experiment_file import ExperimentFile, Trainer, TrainingResult, TrainingResults
 from treetap.lab.experiment.file_tables import AuditTable, lacking
 from treetap.lab.experiment.joined_table import content_digest, labels_of, read_table, refuse_constant, split
 from treetap.lab.experiment.party_tables import Split, with_classes, with_positive

@@ -47,11 +47,10 @@ from treetap.process.lifecycle import serve_until_stopped
 from treetap.process.limits import collect_rarely, raise_descriptors
 from treetap.wire.callers import BEHALF_KEY, Callers
 from treetap.wire.certificates import dns_names, ip_addresses
-from treetap.wire.credentials import CredentialSource, Secured
 from treetap.wire.ports import Address, Role
 from treetap.wire.probe import SERVING
 from treetap.wire.rpc import GrpcDialer
-from treetap.wire.tls import NAME_KEY, Transport
+from treetap.wire.tls import NAME_KEY, CredentialSource, Secured, Transport
 from treetap.wire.v2 import serving_pb2, serving_pb2_grpc
 
 #: Seconds that a prediction may take: no party lets a client wait longer than 600.

@@ -20,7 +20,6 @@ from functools import partial
 from treetap.errors import BadInput, Malformed, Refused, TreetapError, visible
 from treetap.ops.relay.client_hello import ClientHello
 from treetap.wire.callers import Callers
-from treetap.wire.credentials import Secured
 from treetap.wire.listening import bound
 from treetap.wire.ports import Identity, Role
 from treetap.wire.relay.control import (
@@ -42,6 +41,7 @@ from treetap.wire.relay.control import (
     token_of,
 )
 from treetap.wire.relay.splicing import LINGER_S, MOST_UNPROVEN, MOST_UNPROVEN_S, End, Share
+from treetap.wire.tls import Secured
 
 log = logging.getLogger(__name__)
 #: Connections at once of which it is not known where they lead; one address has half of them at most. The oldest makes

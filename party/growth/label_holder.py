@@ -23,9 +23,9 @@ from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
+from treetap.trees.centralised import Entry, finish
 from treetap.trees.ensemble import Tree
 from treetap.trees.expansion import ExpansionRules
-from treetap.trees.grower import Entry, finish
 from treetap.trees.growing_tree import GrowingTree, with_zeros
 from treetap.trees.noised_sums import Criterion
 from treetap.trees.params import TreeParams

@@ -21,9 +21,8 @@ from treetap.party.growth.split_table import SplitTable
 from treetap.party.growth.stored_trees import LabelState, StoredTrees, entries_of, published_model, stored_trees
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, Next, Outcome, step
-from treetap.party.setup.keys import JobKeys
 from treetap.party.setup.labelled_table import LabelledTable, load_labelled_table
-from treetap.party.setup.steps import bin_features, manifest_of, without_columns
+from treetap.party.setup.steps import JobKeys, bin_features, manifest_of, without_columns
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of

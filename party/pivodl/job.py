@@ -18,9 +18,8 @@ from treetap.party.defences.clean_labels import LabelRules, Use, read_some
 from treetap.party.growth.split_table import SplitTable
 from treetap.party.growth.stored_trees import StoredTrees, keep_round, published_model, stored_rounds, stored_trees
 from treetap.party.pivodl.growing_tree import GrowingTree
-from treetap.party.pivodl.labels import OwnLabels
 from treetap.party.pivodl.leaf_weights import check_budget
-from treetap.party.pivodl.participant import Participant
+from treetap.party.pivodl.participant import OwnLabels, Participant
 from treetap.party.runtime.context import required
 from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, Next, Outcome, step
 from treetap.party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, table_config

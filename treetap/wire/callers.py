@@ -24,9 +24,8 @@ import grpc.aio
 from treetap import errors, logs, version
 from treetap.errors import Refused, one_line, visible
 from treetap.names import NAME
-from treetap.wire.credentials import CredentialSource
 from treetap.wire.ports import Identity, Role
-from treetap.wire.tls import NAME_KEY, Insecure, Transport
+from treetap.wire.tls import NAME_KEY, CredentialSource, Insecure, Transport
 
 Context = grpc.aio.ServicerContext[object, object]
 #: Metadata key under which a gateway names the client for whom it calls.
