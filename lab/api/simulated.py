@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from treetap.commands.jobs.job_file import JobTable
-from treetap.errors import BadInput, ConfigError, DataError
+from treetap.errors import BadInput, ConfigError, DataError, naming
 from treetap.lab.api.frames import ID, InvalidInput
 from treetap.lab.api.loopback import OwnTable, to_caller
 from treetap.lab.api.parameters import Parameters
@@ -172,7 +172,7 @@ def _read(
     records: dict[str, JobRecords] = {}
     data: labelled_table.LabelledTable | None = None
     for party, own in tables.items():
-        try:
+        with naming(party):
             table = read_as_party(own[TRAIN], params.missing)
             refuse_columns(table, params.one_hot_below)
             further = read_as_party(own[EVAL], params.missing, table) if EVAL in own else None
@@ -192,8 +192,6 @@ def _read(
                 behind = records[party]
             bare = replace(table, label=None)
             data = labelled_table.LabelledTable(party, bare, labels, column, params.objective, None, behind, measured)
-        except DataError as failure:
-            raise failure.at(party) from None
     assert data is not None
     return records, data
 

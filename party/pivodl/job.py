@@ -9,7 +9,7 @@ import logging
 
 import numpy as np
 
-from treetap.errors import DataError, OutOfOrder
+from treetap.errors import DataError, OutOfOrder, naming
 from treetap.models.keyed_ids import TRAINED_IDS, trained_ids
 from treetap.models.store import HISTORY, TREES
 from treetap.party.alignment.steps import Alignment
@@ -111,12 +111,10 @@ class PivodlJob:
                 "has some"
             ).at(context.party)
         if own.label is not None:
-            try:
+            with naming(context.party):
                 rules = LabelRules.of(context.party, self._config.defences, context.policy)
                 held = read_some(table, own.label, params.objective, params.class_names, rules)
                 self._labels = held.for_use(Use.TRAINING)
-            except DataError as failure:
-                raise failure.at(context.party) from None
         self.table, self.sizes.records = table, len(table.ids)
 
     @step(Next("exchange_party_keys"), Next("publish"))
@@ -128,10 +126,8 @@ class PivodlJob:
         labels = self._labels.take(self.alignment.records)
         self.own = OwnLabels(labels.rows, labels.values, len(table.ids))
         if me.params.needs_moments:  # before any party encrypts its own
-            try:
+            with naming(me.name):
                 Moments.of(labels.values)
-            except DataError as failure:
-                raise failure.at(me.name) from None
         binned = await bin_features(me.context, table, me.params)
         self.split_table = SplitTable(me.name, table.columns, binned)
         return setup_pb2.Binned(rounds=me.params.n_estimators) if me.name == me.spec.aggregator else None

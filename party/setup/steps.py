@@ -25,7 +25,7 @@ from treetap.additive.paillier.key_proof import check as check_proof
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
-from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow, did_you_mean
+from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow, did_you_mean, naming
 from treetap.lattice.histogram_scheme import NONCE_BYTES, commitment, seed_of, self_test
 from treetap.names import check_name
 from treetap.party.config import PartyConfig
@@ -114,7 +114,7 @@ async def load_table(
     categorical: bool = False,
 ) -> Table:
     """Read the party's table off the event loop; see `read_table`."""
-    try:
+    with naming(context.party):
         return await context.offload(
             lambda: read_table(
                 config,
@@ -127,8 +127,6 @@ async def load_table(
                 categorical=categorical,
             )
         )
-    except DataError as failure:
-        raise failure.at(context.party) from None
 
 
 async def load_job_table(
@@ -149,12 +147,10 @@ async def load_job_table(
     )
     await bind_table(context, table)
     if isinstance(params, TreeParams):  # before the other parties hear of any record
-        try:
+        with naming(context.party):
             refuse_columns(table, params.one_hot_below)
             if not with_label:
                 refuse_bins(table, KeyKind.of(spec))
-        except DataError as failure:
-            raise failure.at(context.party) from None
     return table
 
 
@@ -216,12 +212,10 @@ async def bin_features(
 ) -> BinnedTable:
     """Bin the party's columns off the event loop; `training`, `missing_bins`: see `bin_columns`."""
     further: dict[str, Any] = {"missing_bins": missing_bins, "scratch": context.scratch.file}
-    try:
+    with naming(context.party):
         return await context.offload(
             lambda: bin_columns(table, params.max_bin, params.one_hot_below, training, **further)
         )
-    except DataError as failure:
-        raise failure.at(context.party) from None
 
 
 def manifest_of(context: StepContext, spec: setup_pb2.JobSpec, table: Table, missing: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from treetap.arrays import Array
-from treetap.errors import BadInput, DataError
+from treetap.errors import DataError, naming
 from treetap.models.arrays import content_of
 from treetap.models.store import STATES, WEIGHTS
 from treetap.neural.draws import Draws, new_key
@@ -75,15 +75,13 @@ class NetworkJob:
         Raises:
             DataError: the records are fewer than a batch.
         """
-        try:
+        with naming(self._context.party):
             schedule = self.schedule = Schedule.of(self.params, len(table.ids))
             self.sizes.held = len(schedule.validation)
             self.sizes.blocks = -(-len(schedule.validation) // self.params.batch_size)
             self.draws = self.states.draws(self.params, self._context.party)
             scaler = self._scaler = await self._context.offload(lambda: InputScaler.fit(table, self.schedule.training))
             return await self._context.offload(lambda: scaler.apply(table)) if has_inputs(table) else None
-        except BadInput as failure:
-            raise failure.at(self._context.party) from None
 
     def described(self) -> dict[str, Any]:
         """The part of the model's manifest about networks that every party writes."""
