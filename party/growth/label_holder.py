@@ -19,7 +19,7 @@ from treetap.party.growth.rule import Summed
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.growth.stored_trees import SCORES, LabelState, keep_round
 from treetap.party.growth.withheld import ShownSpaces
-from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.context import RECORD_US, SUM_US, StepContext, required
 from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
@@ -147,7 +147,8 @@ class LabelHolderGrowth:
         tree = self._growing(t)
         growing = tree.growing
         own = await self._context.offload(
-            lambda: left_sums_of(tree.columns.bins, growing.values, growing.build, growing.summed())
+            lambda: left_sums_of(tree.columns.bins, growing.values, growing.build, growing.summed()),
+            us=RECORD_US * len(growing.values) * (1 + len(tree.columns.candidates.shapes) / 4),
         )
         # places of parties are their numbers in ties, so that one that sits the tree out offers none of its own
         offers, there = [own], taking_part(self._spec, t)
@@ -157,7 +158,7 @@ class LabelHolderGrowth:
             self._constrain(tree)
         groups = [tree.columns.candidates.groups, *(tree.offered.groups[party] for party in self._feature_parties)]
         growing.take_candidates(offers, groups)
-        choices = await self._context.offload(growing.choose)
+        choices = await self._context.offload(growing.choose, us=SUM_US * sum(offered.size for offered in offers))
         won = {party: [c for c in choices if self._parties[c.party] == party] for party in self._feature_parties}
         self._recorded.won(t, stage, won)
         padded = growing.padded

@@ -26,7 +26,7 @@ from treetap.models.store import CELLS
 from treetap.party.defences.checks import refuse_classes
 from treetap.party.growth.messages import partition_messages, won_messages
 from treetap.party.growth.split_table import TreeColumns
-from treetap.party.runtime.context import StepContext
+from treetap.party.runtime.context import SUM_US, StepContext
 from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import TreeSizes
@@ -186,7 +186,7 @@ class OfferedCandidates:
             sums = await self._open_sums(offer)
             offered = sums.reshape(len(nodes), candidates, sums.shape[1])
             number = 1 + self._sizes.members.feature_parties.index(party)
-            await self._context.offload(lambda: self._growing.check_offered(offered, number))
+            await self._context.offload(lambda: self._growing.check_offered(offered, number), us=SUM_US * offered.size)
         except Malformed as failure:
             raise Malformed(f"{party} has offered what is no sum over its columns: {failure}") from None
         return self._growing.take_asked(offered)

@@ -13,6 +13,7 @@ the process leaves at SIGTERM without it.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -42,6 +43,7 @@ from treetap.wire.v2 import (
     serving_pb2,
     serving_pb2_grpc,
 )
+from treetap.workers.engines import Turns
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -211,16 +213,18 @@ class Threads:
     """`Offload` to threads; `silence_s`: seconds without running after which a thread counts as stuck."""
 
     def __init__(self, silence_s: float) -> None:
-        self._silence_s = silence_s
+        self._silence_s, self._turns = silence_s, Turns()
         self._idle: list[_Thread] = []
 
-    async def __call__(self, work: Callable[[], T], *, whole: bool = False) -> T:
-        """The result of `work()`. `whole`: see `Offload`.
+    async def __call__(self, work: Callable[[], T], *, whole: bool = False, us: float = math.inf) -> T:
+        """The result of `work()`. `whole`, `us`: see `Offload`.
 
         Raises:
             Interrupted: the thread waits for the file system, and it has not run for `silence_s`.
             Exception: whatever `work` raises.
         """
+        if self._turns.take(us):
+            return work()
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[T] = loop.create_future()
         thread = self._idle.pop() if self._idle else _Thread()

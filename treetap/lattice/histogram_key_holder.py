@@ -23,6 +23,9 @@ from treetap.workers.engines import Engine, InWorkers
 IN_FLIGHT_PER_WORKER = 2
 #: Most bytes of the words of one call and message.
 BLOCK_BYTES = 3 << 19
+#: Microseconds of the kernels' slowest form, as in `histogram_sums`: a word of a block of records, with its polynomial
+#: and secret; a candidate's second half that is read; a word of a candidate that is opened.
+WORDS_US, READ_US, OPENED_US = 280.0, 25.0, 10.0
 
 
 class HistogramKeyHolder(InWorkers):
@@ -70,6 +73,7 @@ class HistogramKeyHolder(InWorkers):
                     block,
                     None if part is None else np.ascontiguousarray(part),
                     query,
+                    us=WORDS_US * self.parameters.words * (1 if part is None else self._together),
                 ),
             )
             for number, (first, block, part) in enumerate(parts)
@@ -96,6 +100,7 @@ class HistogramKeyHolder(InWorkers):
                 halves[first * width : last * width],
                 (last - first, DEGREE),
                 self.parameters.reply_bits,
+                us=READ_US * (last - first),
             )
             for worker, first, last in self._shares(candidates)
         )
@@ -115,7 +120,9 @@ class HistogramKeyHolder(InWorkers):
         if sum(map(len, seconds)) != candidates:
             raise Malformed("first halves are not of as many candidates as the second ones before")
         calls = (
-            self._engine.call(worker, self._opened, own, numbers[first:last], query)
+            self._engine.call(
+                worker, self._opened, own, numbers[first:last], query, us=OPENED_US * own.size / DEGREE * words
+            )
             for (worker, first, last), own in zip(shares, seconds, strict=True)
         )
         return np.concatenate([np.empty((0, len(self._slots.widths)), dtype=np.int64), *await together(*calls)])

@@ -43,6 +43,10 @@ Rows = npt.NDArray[np.integer[Any]]
 Codes = npt.NDArray[np.uint8]
 #: Cells times blocks whose products one call adds up, some 12 µs each; candidates that one call hides, 0.1 ms each.
 PRODUCTS_PER_CALL, CANDIDATES_PER_CALL = 8192, 1024
+#: Microseconds of the kernels' slowest form on Sapphire Rapids (`benchmarks/lattice_training.py --forms plain`): a
+#: product, with its share of its polynomial's transform; a candidate that is hidden; half a word of one that is
+#: answered; a byte that is written or read.
+PRODUCT_US, HIDDEN_US, ANSWERED_US, BYTE_US = 50.0, 170.0, 2.5, 0.001
 
 
 class ReceivedWords(InWorkers, ABC):
@@ -157,7 +161,7 @@ class HistogramSums(ReceivedWords):
         super().__init__(engine, parameters)
         self._seed, self._codes, self._shapes = seed, codes, list(shapes)
         self._features = features_of(shapes, engine.workers)
-        self._zeros = b""
+        self._zeros, self._cells_us = b"", 16 * BYTE_US * parameters.words * sum(radices(shapes))
         self._counted = [sum(shapes[f].sums for f in features) for features in self._features]
 
     async def start(self) -> None:
@@ -171,8 +175,9 @@ class HistogramSums(ReceivedWords):
 
     async def _take(self, first: int, words: bytes) -> None:
         if not first:
-            await self._on_all(Columns.clear)
-        await self._on(self._next_worker(), Columns.add_words, first, words)
+            await self._on_all(Columns.clear, us=self._cells_us)
+        us = BYTE_US * len(words) * (1 + len(self._shapes))
+        await self._on(self._next_worker(), Columns.add_words, first, words, us=us)
 
     async def _take_zeros(self, words: bytes) -> None:
         self._zeros += words
@@ -197,7 +202,8 @@ class HistogramSums(ReceivedWords):
         left, at, calls = left_sums(await self._cells(), self._shapes), 0, []
         for worker, count in enumerate(self._counted):
             part = np.ascontiguousarray(left[at : at + count])
-            calls.append(self._on(worker, Columns.answer, part, self._zeros, os.urandom(SEED_BYTES)))
+            us = ANSWERED_US * part.size + BYTE_US * len(self._zeros)
+            calls.append(self._on(worker, Columns.answer, part, self._zeros, os.urandom(SEED_BYTES), us=us))
             at += count
         firsts, self._zeros = np.concatenate(await together(*calls)), b""
         self.operations["answered"] += len(firsts)
@@ -205,20 +211,22 @@ class HistogramSums(ReceivedWords):
 
     async def _cells(self) -> Words:
         """Sums of the words that have come, by cell: (cells, words, 2)."""
-        return carried(await self._on_all(Columns.summed))
+        return carried(await self._on_all(Columns.summed, us=self._cells_us))
 
     async def _renew(self, worker: int, seed: bytes, count: int) -> bytes:
         parts = []
         for first in range(0, count, CANDIDATES_PER_CALL):
             some = min(CANDIDATES_PER_CALL, count - first)
-            parts.append(await self._on(worker, Columns.hide, first, some, seed))
+            parts.append(await self._on(worker, Columns.hide, first, some, seed, us=HIDDEN_US * some))
         return b"".join(parts)
 
     async def _sum_products(self) -> None:
         """Sums of a·I for every candidate, if they are not there yet."""
+        products = blocks_of(self._parameters.records) * sum(radices(self._shapes))
+        us = PRODUCT_US * min(PRODUCTS_PER_CALL, products)
 
         async def in_worker(worker: int) -> None:
-            while await self._on(worker, Columns.multiply):
+            while await self._on(worker, Columns.multiply, us=us):
                 pass
 
         await together(*(in_worker(worker) for worker in range(self._engine.workers)))
