@@ -116,8 +116,8 @@ class ExpectedRecords:
         return Malformed(f"{self._sender} sent, in {step} of tree {self._tree}, {what}; {REMEDY.format(self._sender)}")
 
 
-#: Most bytes of packed ciphertexts in one message of candidate sums.
-SUMS_BYTES = 1024 * 1024
+#: Most bytes of packed ciphertexts and second halves in one message of candidate sums.
+SUMS_BYTES = 15 << 17
 
 #: Conditions on a tree that a role's step order evaluates (`TreeParams.takes_part`).
 TAKES_PART = "the party takes part in that tree"
@@ -248,16 +248,19 @@ class FeaturePartyGrowth:
             body.partitioned.extend(tree.columns.group_sizes)
             body.min_cell_records = tree.columns.bins.min_cell_records
         stream = self._context.outbox.open(self._label_holder, "candidate_sums", tree.index, stage)
-        held = True  # what comes first has not been sent
+        room = max(1, SUMS_BYTES - body.ByteSize())
         async for part in _at_once(sums) if isinstance(sums, Sums) else sums:
             self._context.costs.ciphertexts["candidate_sums"] += part.number
             for name, halves in (("ciphertexts", part.ciphertexts), ("second_halves", part.second_halves)):
-                for start in range(0, len(halves), SUMS_BYTES):
-                    setattr(body, name, halves[start : start + SUMS_BYTES])
-                    await stream.put(body)
-                    body, held = growth_pb2.CandidateSums(candidates=candidates), False
-        if held:
-            await stream.put(body)
+                start = 0
+                while start < len(halves):
+                    some = halves[start : start + room]
+                    setattr(body, name, getattr(body, name) + some)
+                    start, room = start + len(some), room - len(some)
+                    if not room:
+                        await stream.put(body)
+                        body, room = growth_pb2.CandidateSums(candidates=candidates), SUMS_BYTES
+        await stream.put(body)
         await stream.close()
 
     @step(Next("build_histograms", NEXT_STAGE), Next("store_tree", THIS_ROUND))

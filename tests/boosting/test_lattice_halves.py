@@ -26,7 +26,7 @@ from treetap.errors import Malformed
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_sets import HistogramSets
 from treetap.lattice.histogram_ways import Way
-from treetap.party.growth import lattice_values
+from treetap.party.growth import feature_party, lattice_values
 from treetap.party.growth.split_table import TreeColumns
 from treetap.protocols.key_options import LATTICE
 from treetap.trees.params import BoostingParams
@@ -180,7 +180,7 @@ async def test_a_resumed_job_draws_kept_halves_anew(tmp_path: Path, monkeypatch:
 async def test_halves_of_a_node_are_sent_before_the_next_ones_are_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By sets every node has second halves: neither role holds those of a stage."""
+    """By sets every node has second halves: neither role holds those of a stage that a message does not."""
     events: list[str] = []
     answer, keep = HistogramSets.answer, HistogramKeyHolder.keep_second_halves
 
@@ -198,6 +198,7 @@ async def test_halves_of_a_node_are_sent_before_the_next_ones_are_made(
                 events.append(f"sent {parcel.stage} {bool(parcel.growth.candidate_sums.nodes)}")
             return super().__call__(sender, to, parcel)
 
+    monkeypatch.setattr(feature_party, "SUMS_BYTES", 1 << 14)
     monkeypatch.setattr(HistogramSets, "answer", answered)
     monkeypatch.setattr(HistogramKeyHolder, "keep_second_halves", kept)
     deep = replace(PARAMS, n_estimators=1)
@@ -320,7 +321,7 @@ async def test_a_repeat_within_an_attempt_is_the_same_bytes(
         where = (parcel.attempt, sender, to, name_of(parcel), parcel.round, parcel.stage, parcel.part)
         contents[where].append(parcel.SerializeToString(deterministic=True))
 
-    faults = Faults(drop=0.1, lose_reply=0.15, double=0.2, delay_s=0.3, late_s=2.0, seed=4)
+    faults = Faults(drop=0.1, lose_reply=0.2, double=0.3, delay_s=0.3, late_s=2.0, seed=2)
     federation = Federation(tmp_path, HERE.tables, faults=faults)
     federation.tamper = seen
     finished(await federation.train(JOB))

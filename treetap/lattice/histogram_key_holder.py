@@ -1,7 +1,7 @@
 """The label holder of encrypted histograms on workers: queries' words, and the opening of what comes back.
 
 A query's secrets come of its seed, which each call brings: nobody remembers them. Blocks of records are dealt out to
-the workers in turn; their public polynomials are kept.
+the workers in turn, as many in a call as a message holds words of; their public polynomials are kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from treetap.arrays import Ints, Words
 from treetap.errors import Malformed
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import Opener, blocks_of, encode, first_halves_bytes, kernels, moduli_of
-from treetap.native.histogram_arrays import DEGREE, WORD_BYTES, ZERO_BLOCK, Reals
+from treetap.native.histogram_arrays import DEGREE, WORD_BYTES, ZERO_BLOCK, Reals, Secrets
 from treetap.process.together import in_order, together
 from treetap.trees.slots import Slots
 from treetap.workers.engines import Engine, InWorkers
@@ -26,6 +26,8 @@ BLOCK_BYTES = 3 << 19
 #: Microseconds of the kernels' slowest form, as in `histogram_sums`: a word of a block of records, with its polynomial
 #: and secret; a candidate's second half that is read; a word of a candidate that is opened.
 WORDS_US, READ_US, OPENED_US = 280.0, 25.0, 10.0
+#: Candidates that one call opens, some 10 µs each, before a further worker has a share of them.
+CANDIDATES_PER_CALL = 512
 
 
 class HistogramKeyHolder(InWorkers):
@@ -43,49 +45,43 @@ class HistogramKeyHolder(InWorkers):
         self.parameters, self._slots, self._seed = parameters, slots, seed
         self._opener = Opener(parameters, slots)
         self._public: dict[tuple[int, int], Reals] = {}  # polynomials by first block and number of blocks
-        self._second_halves: dict[str, list[Words]] = {}  # by party, of each worker's share
-        block = parameters.words * DEGREE * WORD_BYTES
-        #: Blocks of records that one call encrypts.
-        self._together = max(1, min(BLOCK_BYTES // block, -(-blocks_of(parameters.records) // engine.workers)))
+        #: By party the number of candidates, and by the first candidate of each share its halves, read when first used.
+        self._second_halves: dict[str, tuple[int, dict[int, bytes | Words]]] = {}
 
     async def encrypt(self, values: Ints, query: bytes) -> AsyncIterator[tuple[int, int, bytes]]:
         """The words of all records' values (N, S) under the query of a seed, and of a block of zeros behind them.
 
         Yields:
-            (first record, records, words), in order, of `BLOCK_BYTES` at most.
+            (first record, records, words), in order, of `BLOCK_BYTES` at most: one, where that holds all.
 
         Raises:
             PlaintextOverflow: a value does not fit its slot.
         """
-        workers, size = self._engine.workers, self._together * DEGREE
-        width = self.parameters.words * WORD_BYTES
-        most = BLOCK_BYTES // width
-        parts = [
-            *((start, start // DEGREE, values[start : start + size]) for start in range(0, len(values), size)),
-            (len(values), ZERO_BLOCK, None),
-        ]
+        workers, width = self._engine.workers, self.parameters.words * WORD_BYTES
+        most, records = BLOCK_BYTES // width, len(values)
+        size = max(1, most // DEGREE) * DEGREE
+        firsts = range(0, blocks_of(records) * DEGREE + DEGREE, size)
         calls = (
             (
-                (first, DEGREE if part is None else len(part)),
+                min(first, records),
                 self._engine.call(
                     number % workers,
                     self._words,
-                    block,
-                    None if part is None else np.ascontiguousarray(part),
-                    query,
-                    us=WORDS_US * self.parameters.words * (1 if part is None else self._together),
+                    *(first, values, size, query),
+                    us=WORDS_US * self.parameters.words * blocks_of(min(size, records + DEGREE - first)),
                 ),
             )
-            for number, (first, block, part) in enumerate(parts)
+            for number, first in enumerate(firsts)
         )
         async with aclosing(in_order(calls, IN_FLIGHT_PER_WORKER * workers)) as encrypted:
-            async for (first, count), words in encrypted:
+            async for first, words in encrypted:
+                count = len(words) // width
                 for at in range(0, count, most):
                     some = min(most, count - at)
                     yield first + at, some, words[at * width : (at + some) * width]
 
     async def keep_second_halves(self, party: str, halves: bytes, candidates: int) -> None:
-        """Keep a party's second halves for the queries to come, a range of candidates in each worker.
+        """Keep a party's second halves for the queries to come.
 
         Raises:
             Malformed: they are those of another number of candidates.
@@ -93,18 +89,11 @@ class HistogramKeyHolder(InWorkers):
         width = self.parameters.second_half_bytes
         if len(halves) != candidates * width:
             raise Malformed(f"second halves of {candidates} candidates have other sizes")
-        calls = (
-            self._engine.call(
-                worker,
-                _read,
-                halves[first * width : last * width],
-                (last - first, DEGREE),
-                self.parameters.reply_bits,
-                us=READ_US * (last - first),
-            )
-            for worker, first, last in self._shares(candidates)
+        shares = self._shares(candidates, CANDIDATES_PER_CALL)
+        self._second_halves[party] = (
+            candidates,
+            {first: halves[first * width : last * width] for _, first, last in shares},
         )
-        self._second_halves[party] = await together(*calls)
 
     async def open(self, party: str, firsts: bytes, candidates: int, query: bytes) -> Ints:
         """Open the first halves of a party's candidates: (candidates, S).
@@ -115,15 +104,17 @@ class HistogramKeyHolder(InWorkers):
         words, bits = self.parameters.words, self.parameters.reply_bits
         if len(firsts) != first_halves_bytes(self.parameters, candidates):
             raise Malformed(f"{candidates} candidates have other sizes")
-        numbers = _read(firsts, (candidates, words), bits)
-        shares, seconds = self._shares(candidates), self._second_halves[party]
-        if sum(map(len, seconds)) != candidates:
+        numbers, (count, kept) = _read(firsts, (candidates, words), bits), self._second_halves[party]
+        if count != candidates:
             raise Malformed("first halves are not of as many candidates as the second ones before")
         calls = (
             self._engine.call(
-                worker, self._opened, own, numbers[first:last], query, us=OPENED_US * own.size / DEGREE * words
+                worker,
+                self._opened,
+                *(kept, first, numbers[first:last], query),
+                us=(READ_US + OPENED_US * words) * (last - first),
             )
-            for (worker, first, last), own in zip(shares, seconds, strict=True)
+            for worker, first, last in self._shares(candidates, CANDIDATES_PER_CALL)
         )
         return np.concatenate([np.empty((0, len(self._slots.widths)), dtype=np.int64), *await together(*calls)])
 
@@ -131,22 +122,32 @@ class HistogramKeyHolder(InWorkers):
         """Free what the workers have made."""
         self._public, self._second_halves = {}, {}
 
-    def _words(self, block: int, values: Ints | None, query: bytes) -> bytes:
-        """A kernel: the words of neighbouring blocks of records, or of the block of zeros."""
-        plain = DEGREE if values is None else encode(self._slots, values)
-        count = 1 if values is None else -(-len(values) // DEGREE)
-        if (public := self._public.get((block, count))) is None:
-            public = self._public[block, count] = kernels().public(self._seed, block, count)
+    def _words(self, first: int, values: Ints, size: int, query: bytes) -> bytes:
+        """A kernel: the words of `size` records from `first` on, those of the block of zeros behind the last block."""
+        parts, some = [], np.ascontiguousarray(values[first : first + size])
         secrets = kernels().secrets(query, self.parameters.words)
         try:
-            words, _ = kernels().encrypt(public, block, secrets, query, moduli_of(self.parameters), plain)
+            if len(some):
+                parts.append(
+                    self._encrypted(first // DEGREE, blocks_of(len(some)), encode(self._slots, some), secrets, query)
+                )
+            if blocks_of(len(values)) * DEGREE < first + size:
+                parts.append(self._encrypted(ZERO_BLOCK, 1, DEGREE, secrets, query))
         finally:
             secrets.forget()
+        return b"".join(parts)
+
+    def _encrypted(self, block: int, count: int, plain: Words | int, secrets: Secrets, query: bytes) -> bytes:
+        if (public := self._public.get((block, count))) is None:
+            public = self._public[block, count] = kernels().public(self._seed, block, count)
+        words, _ = kernels().encrypt(public, block, secrets, query, moduli_of(self.parameters), plain)
         return words.tobytes()
 
-    def _opened(self, seconds: Words, firsts: Words, query: bytes) -> Ints:
+    def _opened(self, kept: dict[int, bytes | Words], first: int, firsts: Words, query: bytes) -> Ints:
         """A kernel: the sums of some candidates."""
         agreed = self.parameters
+        if isinstance(seconds := kept[first], bytes):
+            seconds = kept[first] = _read(seconds, (len(firsts), DEGREE), agreed.reply_bits)
         secrets = kernels().secrets(query, agreed.words)
         try:
             residues, noise = kernels().open(seconds, firsts, secrets, agreed.reply_bits, moduli_of(agreed))

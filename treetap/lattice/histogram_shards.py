@@ -137,7 +137,7 @@ class _Sums(HistogramSums):
 
     def __init__(self, shards: Shards, *args: Any) -> None:
         super().__init__(*args)
-        self._shards, self._multiplied = shards, False
+        self._shards = shards
 
     async def start(self) -> None:
         await self._open(np.zeros((len(self._shapes), 0), dtype=np.uint8))
@@ -150,13 +150,10 @@ class _Sums(HistogramSums):
         return await self._shards.words()
 
     async def _sum_products(self) -> None:
-        if self._multiplied:
-            return
         own = iter([(worker, self._shapes[f]) for worker, features in enumerate(self._features) for f in features])
         async for products in self._shards.products(self._shapes):
             worker, shape = next(own)
             await self._on(worker, Columns.add, shape, products)
-        self._multiplied = True
 
 
 class _Sets(HistogramSets):

@@ -1,10 +1,11 @@
 """A feature party's encrypted histograms on workers: sums of words by cells, and candidates that are hidden.
 
-    words       block ──► worker block mod workers: added to its cells, a pair of words of 52 bits each
+    words       message ──► worker in turn: added to the cells, a pair of words of 52 bits each
     candidates  range of features ──► worker: sums of a·I of its cells, once for these columns; for a few queries one
                 u_k and second half for each candidate; for each query its first halves
 
-A worker holds 64 kB for a candidate and 4 kB for its u_k, all codes, and the transforms of 64 blocks at a time.
+A worker holds 64 kB for a candidate and 4 kB for its u_k, and the transforms of 64 blocks at a time. Of few candidates
+one worker has all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,13 +37,17 @@ from treetap.native.histogram_arrays import (
 )
 from treetap.process.together import together
 from treetap.trees.candidates import Shape
+from treetap.usage import finish_unit
 from treetap.workers.engines import Engine, InWorkers
 
 T = TypeVar("T")
 Rows = npt.NDArray[np.integer[Any]]
 Codes = npt.NDArray[np.uint8]
-#: Cells times blocks whose products one call adds up, some 12 µs each; candidates that one call hides, 0.1 ms each.
-PRODUCTS_PER_CALL, CANDIDATES_PER_CALL = 8192, 1024
+#: Cells times blocks whose products one call adds up, some 12 µs each; candidates that one call hides, 0.1 ms each;
+#: columns whose candidates one call makes.
+PRODUCTS_PER_CALL, CANDIDATES_PER_CALL, COLUMNS_PER_CALL = 8192, 1024, 8
+#: Candidates of which one worker has the first ones alone.
+FEW = 256
 #: Microseconds of the kernels' slowest form on Sapphire Rapids (`benchmarks/lattice_training.py --forms plain`): a
 #: product, with its share of its polynomial's transform; a candidate that is hidden; half a word of one that is
 #: answered; a byte that is written or read.
@@ -74,13 +79,15 @@ class ReceivedWords(InWorkers, ABC):
         Raises:
             Malformed: they are not the next ones, or their number is another.
         """
-        records, width = self._parameters.records, self._parameters.words * WORD_BYTES
-        zeros = first >= records
-        end = self.expected if zeros else records
-        if first != self._received or not 0 < count <= end - first or len(words) != count * width:
+        width = self._parameters.words * WORD_BYTES
+        if first != self._received or not 0 < count <= self.expected - first or len(words) != count * width:
             raise Malformed(f"words of {count} records from {first} on are not those that are due")
         self._received += count
-        await (self._take_zeros(words) if zeros else self._take(first, words))
+        behind = max(0, self._parameters.records - first) * width
+        if own := words[:behind]:
+            await self._take(first, own)
+        if zeros := words[behind:]:
+            await self._take_zeros(zeros)
 
     @abstractmethod
     async def _take(self, first: int, words: bytes) -> None:
@@ -160,8 +167,9 @@ class HistogramSums(ReceivedWords):
     ) -> None:
         super().__init__(engine, parameters)
         self._seed, self._codes, self._shapes = seed, codes, list(shapes)
-        self._features = features_of(shapes, engine.workers)
-        self._zeros, self._cells_us = b"", 16 * BYTE_US * parameters.words * sum(radices(shapes))
+        workers = max(1, min(engine.workers, sum(shape.sums for shape in shapes) // FEW))
+        self._features = features_of(shapes, workers)
+        self._zeros, self._multiplied = b"", False
         self._counted = [sum(shapes[f].sums for f in features) for features in self._features]
 
     async def start(self) -> None:
@@ -169,22 +177,30 @@ class HistogramSums(ReceivedWords):
         await self._open(codes_of(self._codes, self._parameters.records, self._shapes))
 
     async def _open(self, codes: Codes) -> None:
-        sizes = self._parameters, self._seed, codes, self._shapes
+        self._binned = Binned(codes, tuple(radices(self._shapes)))
+        self._sums: Words = np.zeros((self._binned.cells, self._parameters.words, 2), dtype=np.uint64)
+        sizes = self._parameters, self._seed, self._binned, self._shapes
         calls = (self._engine.call(worker, Columns, *sizes, features) for worker, features in enumerate(self._features))
         self._parts = await together(*calls)
 
     async def _take(self, first: int, words: bytes) -> None:
+        us = BYTE_US * len(words) * (1 + len(self._shapes)) + (0 if first else BYTE_US * self._sums.nbytes)
+        await self._engine.call(self._next_worker(), self._add_words, first, words, us=us)
+
+    def _add_words(self, first: int, words: bytes) -> None:
+        """A kernel: add some records' words to their cells."""
         if not first:
-            await self._on_all(Columns.clear, us=self._cells_us)
-        us = BYTE_US * len(words) * (1 + len(self._shapes))
-        await self._on(self._next_worker(), Columns.add_words, first, words, us=us)
+            self._sums[:] = 0
+        kernels().sum_words(kernels().unpack(words, self._parameters.words), self._binned, first, self._sums)
 
     async def _take_zeros(self, words: bytes) -> None:
         self._zeros += words
 
     async def renew(self, order: Rows) -> bytes:
         """Draw new u_k for all candidates; their second halves, candidate `order[k]` at place k."""
-        await self._sum_products()
+        if not self._multiplied:
+            await self._sum_products()
+            self._multiplied = True
         parts = await together(
             *(self._renew(worker, os.urandom(SEED_BYTES), count) for worker, count in enumerate(self._counted))
         )
@@ -211,7 +227,7 @@ class HistogramSums(ReceivedWords):
 
     async def _cells(self) -> Words:
         """Sums of the words that have come, by cell: (cells, words, 2)."""
-        return carried(await self._on_all(Columns.summed, us=self._cells_us))
+        return self._sums
 
     async def _renew(self, worker: int, seed: bytes, count: int) -> bytes:
         parts = []
@@ -221,7 +237,7 @@ class HistogramSums(ReceivedWords):
         return b"".join(parts)
 
     async def _sum_products(self) -> None:
-        """Sums of a·I for every candidate, if they are not there yet."""
+        """Sums of a·I for every candidate."""
         products = blocks_of(self._parameters.records) * sum(radices(self._shapes))
         us = PRODUCT_US * min(PRODUCTS_PER_CALL, products)
 
@@ -229,19 +245,18 @@ class HistogramSums(ReceivedWords):
             while await self._on(worker, Columns.multiply, us=us):
                 pass
 
-        await together(*(in_worker(worker) for worker in range(self._engine.workers)))
+        await together(*(in_worker(worker) for worker in range(len(self._parts))))
 
 
 class Columns:
-    """A worker's part: all codes, the products of its features' cells, and the sums of a query's words."""
+    """A worker's part: the products of its features' cells, and their candidates."""
 
     def __init__(
-        self, agreed: HistogramParameters, seed: bytes, codes: Codes, shapes: Sequence[Shape], features: range
+        self, agreed: HistogramParameters, seed: bytes, binned: Binned, shapes: Sequence[Shape], features: range
     ) -> None:
-        self.agreed, self.binned, self._seed = agreed, Binned(codes, tuple(radices(shapes))), seed
+        self.agreed, self.binned, self._seed = agreed, binned, seed
         self._own = range(int(self.binned.starts[features.start]), int(self.binned.starts[features.stop]))
         self.zero = kernels().public(seed, ZERO_BLOCK, 1)
-        self.sums = np.zeros((self.binned.cells, agreed.words, 2), dtype=np.uint64)
         own = shapes[features.start : features.stop]
         count, cells, blocks = sum(shape.sums for shape in own), len(self._own), blocks_of(agreed.records)
         self.candidates: Words = np.empty((count, 2, DEGREE), dtype=np.uint64)
@@ -272,26 +287,15 @@ class Columns:
         agreed, zero = self.agreed, kernels().unpack(zeros, self.agreed.words)
         return kernels().answer(left, zero, self.masks, agreed.flood_bits, agreed.reply_bits, seed, 0)
 
-    def clear(self) -> None:
-        """Begin with a query."""
-        self.sums[:] = 0
-
-    def add_words(self, first: int, words: bytes) -> None:
-        """Add some records' words to their cells."""
-        kernels().sum_words(kernels().unpack(words, self.agreed.words), self.binned, first, self.sums)
-
-    def summed(self) -> Words:
-        """The sums of the query's words here, which go on."""
-        return self.sums.copy()
-
     def multiply(self) -> bool:
-        """Add up the products of some blocks and cells, or make of them a feature's candidates; False if all are."""
+        """Add up the products of some blocks and cells, or make of them some features' candidates; False if all are."""
         if (step := next(self._steps, None)) is not None:
             self._add_products(*step)
             return True
-        if (feature := next(self._features, None)) is not None:
-            shape, (cell, end) = feature
+        for shape, (cell, end) in islice(self._features, COLUMNS_PER_CALL):
             self.add(shape, self._products[cell:end])
+            finish_unit()
+        if self._made < len(self.candidates):
             return True
         self._products, self._public = np.zeros((0, 2, DEGREE), dtype=np.uint64), (-1, self.zero)
         return False

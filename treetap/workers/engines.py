@@ -112,9 +112,12 @@ class InWorkers:
     async def _on_all(self, method: Callable[..., T], *args: Any, us: float = math.inf) -> list[T]:
         return await together(*(self._on(worker, method, *args, us=us) for worker in range(self._engine.workers)))
 
-    def _shares(self, items: int) -> list[tuple[int, int, int]]:
-        """Each worker that has a share of some items, its first, and the one behind its last."""
-        workers = self._engine.workers
+    def _shares(self, items: int, least: int = 1) -> list[tuple[int, int, int]]:
+        """Each worker that has a share of some items, its first, and the one behind its last.
+
+        `least`: items of which one worker has the first ones alone.
+        """
+        workers = max(1, min(self._engine.workers, items // least))
         bounds = pairwise(items * worker // workers for worker in range(workers + 1))
         return [(worker, first, last) for worker, (first, last) in enumerate(bounds) if last > first]
 

@@ -16,9 +16,10 @@ from treetap.errors import Malformed, PlaintextOverflow
 from treetap.lattice import histogram_key_holder, histogram_scheme, histogram_sums
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES, HistogramKeyHolder
 from treetap.lattice.histogram_parameters import HistogramParameters
-from treetap.lattice.histogram_scheme import NONCE_BYTES, commitment, first_halves_bytes, seed_of
-from treetap.lattice.histogram_sums import HistogramSums
-from treetap.native.histogram_arrays import DEGREE
+from treetap.lattice.histogram_scheme import NONCE_BYTES, commitment, first_halves_bytes, radices, seed_of
+from treetap.lattice.histogram_sets import HistogramSets
+from treetap.lattice.histogram_sums import COLUMNS_PER_CALL, HistogramSums
+from treetap.native.histogram_arrays import DEGREE, Binned
 from treetap.native.histograms import WORD_BYTES, Secrets
 from treetap.trees.candidates import Shape
 from treetap.trees.slots import Slots
@@ -87,31 +88,30 @@ async def test_sums_over_many_workers_and_bins_are_carried() -> None:
     agreed = HistogramParameters.choose(records, slots.widths, bins + 1, bins - 1, 4)
     assert agreed.word_bits >= 39  # narrower words would not show it
     holder = HistogramKeyHolder(InProcessEngine(), agreed, slots, SEED)
-    sums, order = (
-        HistogramSums(InProcessEngine(workers), agreed, SEED, codes, [Shape(bins, False)]),
-        np.arange(bins - 1),
-    )
-    await sums.start()
+    sets, order = HistogramSets(InProcessEngine(workers), agreed, SEED), np.arange(bins - 1)
+    await sets.start()
     async for first, count, words in holder.encrypt(values, seed(1)):
         width = len(words) // count
         for at in range(0, count, each):
-            await sums.add_block(first + at, each, words[at * width : (at + each) * width])
-    await holder.keep_second_halves("b", await sums.renew(order), len(order))
-    opened = await holder.open("b", await sums.answer(order), len(order), seed(1))
+            await sets.add_block(first + at, each, words[at * width : (at + each) * width])
+    firsts, seconds = await sets.answer(np.arange(records), codes, [Shape(bins, False)], order)
+    await holder.keep_second_halves("b", seconds, len(order))
+    opened = await holder.open("b", firsts, len(order), seed(1))
     assert np.array_equal(opened, plain_sums(codes, values, [Shape(bins, False)]))
 
 
 def test_a_worker_has_no_products_once_it_has_candidates() -> None:
-    """A call makes the candidates of one feature at most; the last one gives the memory of products back."""
+    """A call makes the candidates of some features at most; the last one gives the memory of products back."""
     codes, _ = drawn(np.random.default_rng(9), 60, SHAPES)
     parameters, _ = sizes(60, SHAPES)
     features = range(len(SHAPES))
-    columns = histogram_sums.Columns(parameters, SEED, codes.T.astype(np.uint8), SHAPES, features)
+    binned = Binned(codes.T.astype(np.uint8), tuple(radices(SHAPES)))
+    columns = histogram_sums.Columns(parameters, SEED, binned, SHAPES, features)
     products = weakref.ref(columns._products)
     calls = 1
     while columns.multiply():
         calls += 1
-    assert calls == 1 + 1 + len(SHAPES)
+    assert calls == 1 + -(-len(SHAPES) // COLUMNS_PER_CALL)
     assert products() is None
     assert not columns.multiply()
 
@@ -164,9 +164,8 @@ async def test_words_come_of_the_querys_seed() -> None:
 
     async with ends(codes, SMALL) as both, ends(codes, SMALL, holding=2) as others:
         parts = await words(both.holder, seed(1))
-        assert [(first, count) for first, count, _ in parts] == [(0, 40), (40, DEGREE)]
-        width = both.holder.parameters.words * WORD_BYTES
-        assert [len(data) for *_, data in parts] == [40 * width, DEGREE * width]
+        assert [(first, count) for first, count, _ in parts] == [(0, 40 + DEGREE)]
+        assert len(parts[0][2]) == (40 + DEGREE) * both.holder.parameters.words * WORD_BYTES
         assert parts == await words(both.holder, seed(1)) == await words(others.holder, seed(1))
         assert not {data for *_, data in parts} & {data for *_, data in await words(both.holder, seed(2))}
 
@@ -194,17 +193,16 @@ async def test_answers_and_second_halves_are_drawn_anew() -> None:
 
 
 async def test_words_out_of_place_are_refused() -> None:
-    """Later ones first, some twice, too many, of other lengths, a query that is not whole, zeros too early."""
+    """Later ones first, some twice, too many, of other lengths, a query that is not whole; some come with zeros."""
     records = DEGREE + 100
     codes, values = drawn(np.random.default_rng(1), records, SMALL)
     async with ends(codes, SMALL) as both:
         order = np.arange(both.places)
-        parts = [part async for part in both.holder.encrypt(values, seed(3))]
-        whole = b"".join(data for *_, data in parts[:-1])
+        ((_, _, whole),) = [part async for part in both.holder.encrypt(values, seed(3))]
         width = both.holder.parameters.words * WORD_BYTES
-        zeros = parts[-1]
+        zeros = (records, DEGREE, whole[records * width :])
         block = (0, DEGREE, whole[: DEGREE * width])
-        rest = (DEGREE, 100, whole[DEGREE * width :])
+        rest = (DEGREE, 100, whole[DEGREE * width : records * width])
 
         async def refused(*blocks: tuple[int, int, bytes]) -> None:
             for first, count, data in blocks:
@@ -216,15 +214,13 @@ async def test_words_out_of_place_are_refused() -> None:
         await refused(
             rest, zeros, (0, DEGREE, block[2][:-1]), (0, DEGREE - 1, block[2]), (0, 0, b""), (1, 1, bytes(width))
         )
-        await refused((0, records + 1, bytes((records + 1) * width)))
+        await refused((0, records + DEGREE + 1, bytes((records + DEGREE + 1) * width)))
         await both.sums.add_block(*block)
-        await refused(block, zeros, (DEGREE, 101, bytes(101 * width)), (DEGREE, 100, rest[2] + b"\0"))
+        await refused(block, zeros, (DEGREE, 100, rest[2] + b"\0"))
         with pytest.raises(Malformed, match=f"a query has {DEGREE} words, not {records + DEGREE}"):
             await both.sums.answer(order)
-        await both.sums.add_block(*rest)
-        await refused(rest, (records, DEGREE + 1, zeros[2] + bytes(width)))
-        await both.sums.add_block(records, 100, zeros[2][: 100 * width])
-        await refused(zeros)
+        await both.sums.add_block(DEGREE, 200, rest[2] + zeros[2][: 100 * width])
+        await refused(rest, zeros, (records + 100, DEGREE - 99, zeros[2][99 * width :]))
         await both.sums.add_block(records + 100, DEGREE - 100, zeros[2][100 * width :])
         await refused(zeros, (records + DEGREE, 1, bytes(width)))
         await both.renew(order)
@@ -292,7 +288,7 @@ async def test_a_value_that_does_not_fit_is_not_encrypted() -> None:
         with pytest.raises(PlaintextOverflow, match="slot 0 of"):
             await both.ask(large, seed(1))
         parts = [part async for part in both.holder.encrypt(values, seed(2))]
-        assert [first for first, *_ in parts] == [0, 2 * DEGREE]
+        assert [(first, count) for first, count, _ in parts] == [(0, 3 * DEGREE)]
 
 
 # ---- what is forgotten
@@ -322,7 +318,7 @@ def test_secrets_are_forgotten_after_every_call(monkeypatch: pytest.MonkeyPatch)
                 await both.holder.open(
                     "b", bytes(len(await both.sums.answer(np.arange(both.places)))), both.places, query
                 )
-            assert len(made) == 2 * 3 + 3
+            assert len(made) == 2 * 2 + 2
             for secrets in made:
                 assert not any(
                     np.asarray(part).any() for part in vars(secrets).values() if isinstance(part, np.ndarray)

@@ -193,7 +193,9 @@ async def test_what_does_not_fit_is_refused() -> None:
     codes, values = drawn(np.random.default_rng(4), 60, SMALL)
     order = np.arange(6)
     async with _ends(60, SMALL) as both:
-        parts = [part async for part in both.holder.encrypt(values, QUERY)]
+        ((_, _, words),) = [part async for part in both.holder.encrypt(values, QUERY)]
+        width = both.holder.parameters.words * WORD_BYTES
+        parts = [(0, 60, words[: 60 * width]), (60, DEGREE, words[60 * width :])]
         with pytest.raises(Malformed, match="are not those that are due"):
             await both.sets.add_block(*parts[1])
         await both.sets.add_block(*parts[0])
