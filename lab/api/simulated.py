@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +20,7 @@ from treetap.lab.api.loopback import OwnTable, to_caller
 from treetap.lab.api.parameters import Parameters
 from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.local_federation import keep_table
+from treetap.models.line_file import plain_lines
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import HIDES_CONSTANTS, HISTORY, SPACES, TREES, described
 from treetap.party.defences.checks import check_own, check_own_trees
@@ -266,7 +266,7 @@ def _shards(
         }
         if party != data.party:
             lines = [_feature_line(model, tree, party) for tree in trees]
-            files = {TREES: _jsonl(lines)}
+            files = {TREES: plain_lines(lines)}
             manifest = {"role": "feature_party", "label_holder": data.party, **plain}
         else:
             own = [{"tree": tree.to_dict(), "own": _own(model, tree, party)} for tree in trees]
@@ -274,7 +274,7 @@ def _shards(
                 {"round": number, "trees": (number + 1) * per_round, "metrics": finite(row)}
                 for number, row in enumerate(rounds.history)
             ]
-            files = {TREES: _jsonl(own), HISTORY: _jsonl(history)}
+            files = {TREES: plain_lines(own), HISTORY: plain_lines(history)}
             manifest = {
                 "role": "label_holder",
                 "feature_parties": list(spec.feature_parties),
@@ -309,8 +309,3 @@ def _feature_line(model: CentralTrees, tree: Tree, party: str) -> dict[str, Any]
         steps = pairwise(path)
         leaves.append([[handles[node], int(child == 2 * node)] for node, child in steps if node in handles])
     return {"tree": tree.index, "splits": _own(model, tree, party), "leaves": leaves}
-
-
-def _jsonl(lines: Iterable[Mapping[str, Any]]) -> bytes:
-    parts: Sequence[bytes] = [json.dumps(line, separators=(",", ":"), allow_nan=False).encode() for line in lines]
-    return b"".join(part + b"\n" for part in parts)

@@ -17,7 +17,7 @@ from treetap.party.growth.messages import leaf_paths, take_children
 from treetap.party.growth.offered_candidates import OfferedCandidates, OpenSums, RecordedSums
 from treetap.party.growth.rule import Summed
 from treetap.party.growth.split_table import TreeColumns
-from treetap.party.growth.stored_trees import SCORES, LabelState, keep_round
+from treetap.party.growth.stored_trees import SCORES, LabelState, ended_round
 from treetap.party.growth.withheld import ShownSpaces
 from treetap.party.runtime.context import RECORD_US, SUM_US, StepContext, required
 from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
@@ -244,13 +244,19 @@ class LabelHolderGrowth:
         tree = self._growing(t)
         own = [split.to_dict() for split in tree.splits]
         line = {"tree": required(tree.finished).to_dict(), "own": own, **tree.offered.kept()}
+        arrays = tree.state.state()
         for rule in self._job.rules:
             line |= rule.kept()
-        self._job.stored.add(t, line)
+            arrays |= rule.arrays()
         if metrics := tree.state.metrics:
             trees = tree.state.trees
-            keep_round(self._context.store, trees // tree.state.trees_per_round - 1, trees, metrics)
-        self._context.store.save_arrays(SCORES, tree.state.state())
+            line |= ended_round(trees // tree.state.trees_per_round - 1, trees, metrics)
+
+        def store() -> None:
+            self._job.stored.add(t, line)
+            self._context.store.save_arrays(SCORES, arrays)
+
+        await self._context.offload(store, whole=True)
         self._tree = None
         self._context.mailbox.forget(t)
 

@@ -94,12 +94,11 @@ class NetworkJob:
             "reproducible": params.reproducible,
         }
 
-    async def publish(self, manifest: dict[str, Any], kinds: tuple[str, ...] = ()) -> None:
-        """Publish the best epoch's weights as a model with a manifest, and further files of these kinds."""
+    async def publish(self, manifest: dict[str, Any], files: Mapping[str, bytes] = {}) -> None:
+        """Publish the best epoch's weights as a model with a manifest, and further files."""
 
         def write() -> None:
-            self.states.write_shard()
-            self._context.store.publish(manifest, (WEIGHTS, *kinds))
+            self._context.store.publish(manifest, {WEIGHTS: self.states.shard(), **files})
 
         await self._context.offload(write, whole=True)
 
@@ -145,8 +144,8 @@ class StoredStates:
             self._store.save_arrays(BEST, {**best, EPOCHS: np.array(epochs)})
         self._store.save_arrays(_name(epochs), {**state, EPOCHS: np.array(epochs), BEST: np.array(self._best)})
 
-    def write_shard(self) -> None:
-        """Write the best epoch's weights as the shard of the model.
+    def shard(self) -> bytes:
+        """The shard of the model: the best epoch's weights.
 
         Raises:
             DataError: they are not there, or those of an epoch that was trained again after an interruption, and was
@@ -158,7 +157,7 @@ class StoredStates:
                 f"{self._store.folder}: has no weights of the best epoch of job {self._job}; cancel the job and train "
                 "again"
             )
-        self._store.write(WEIGHTS, content_of(best))
+        return content_of(best)
 
     def draws(self, params: SplitnnParams, party: str) -> Draws:
         """The party's draws for the job: by a key of the operating system that stays in the job's folder.

@@ -352,13 +352,11 @@ class LabelHolder:
             self._figures.take_clean(epoch, objective, *beside(clean.for_use(Use.OWN_FILES)))
         return self._figures.take(epoch, objective, loss, *beside(self.data.labels))
 
-    def _clean_metrics(self) -> tuple[str, ...]:
-        """The file of the metrics by clean labels, written; none where training had these, as the manifest says."""
+    def _clean_metrics(self) -> dict[str, bytes]:
+        """The file of the metrics by clean labels; none where training had these, as the manifest says."""
         if self.data.clean is None:
-            return ()
-        content = json.dumps(self._figures.clean_summary(), indent=1).encode()
-        self._context.store.write(CLEAN_METRICS, content)
-        return (CLEAN_METRICS,)
+            return {}
+        return {CLEAN_METRICS: json.dumps(self._figures.clean_summary(), indent=1).encode()}
 
     def _check_labels(self, data: LabelledTable) -> None:
         """Raise `DataError` if the labels do not fit the objective."""

@@ -152,7 +152,7 @@ class Table:
 
     def digest(self) -> bytes:
         """SHA-256 over the sorted ids; `sorted-ids` alignment compares it."""
-        return self.ids.digest()
+        return self.ids.digest
 
 
 def read_table(
