@@ -35,7 +35,7 @@ from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import control_pb2, setup_pb2
 
 if TYPE_CHECKING:
-    from treetap.attacks.features.party_audit import Received
+    from treetap.attacks.features.findings import Received
 
 #: Beside the label holder's transcript: results of finished steps, so that an audit can go on after an interruption.
 FOLDER = "audit-steps"
@@ -104,7 +104,7 @@ def attacked(file: AuditFile, party: AuditedParty, view: View, say: Callable[[st
         Malformed: an embedding does not fit its batch.
     """
     require_library(view.protocol, training(view.protocol))
-    from treetap.attacks.features.party_audit import audited_victim
+    from treetap.attacks.features.findings import audited_victim
 
     settings, figures = FeatureSettings.read(file.features), {}
     for victim in file.victim:
@@ -173,7 +173,7 @@ def _truth(victim: Victim, ids: Ids, view: View) -> Table:
 
 def _received(file: AuditFile, party: AuditedParty, view: View, victim: Victim) -> Received:
     """The embeddings that a [[victim]] names, and the ids of their records."""
-    from treetap.attacks.features.party_audit import Received
+    from treetap.attacks.features.findings import Received
 
     assert party.table is not None  # `label_holder` checks it
     assert view.embeddings is not None
@@ -197,7 +197,7 @@ def _received(file: AuditFile, party: AuditedParty, view: View, victim: Victim) 
 
 def _predicted(file: AuditFile, party: AuditedParty, view: View, victim: Victim, job: str) -> Received:
     """The embeddings of a prediction, and the ids of its records in the label holder's table of it."""
-    from treetap.attacks.features.party_audit import Received
+    from treetap.attacks.features.findings import Received
 
     assert victim.records is not None  # the audit file checks it
     predicted = read_predicted(party.transcript, job, view, file.ca, file.revoked)

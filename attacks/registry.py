@@ -47,8 +47,6 @@ from treetap.attacks.published.schema import ColumnGuess, DecodedPaths, Decoding
 from treetap.attacks.schema import Findings, RangedSettings
 from treetap.attacks.sums.schema import ColumnFigures, MarkedCells, SumsSettings
 from treetap.errors import BadInput, did_you_mean
-from treetap.protocols import papers
-from treetap.protocols.papers import Paper
 from treetap.protocols.registry import training
 
 if TYPE_CHECKING:
@@ -102,7 +100,6 @@ class Attack:
         reads: of these settings those that its results name.
         limit: the figure that --fail-above is on, empty: it has none.
         usual_up_to: most records with which an audit runs it unasked; None: any number.
-        published: its name in its paper; empty: it is of this project.
     """
 
     name: str
@@ -115,8 +112,6 @@ class Attack:
     reads: tuple[str, ...] = ()
     limit: str = ""
     usual_up_to: int | None = None
-    published: str = ""
-    paper: Paper | None = None
 
     @property
     def by_leaves(self) -> bool:
@@ -166,62 +161,52 @@ ROWS: tuple[Attack, ...] = (
         "cl",
         "CL",
         "k-means on the attacker's own features: what it knows without the protocol",
-        _later("treetap.attacks.id2graph.grouping", "cl"),
+        _later("treetap.attacks.id2graph.attack", "cl"),
         needs=Needs.COLUMNS,
         reads=KMEANS,
-        published="CL",
-        paper=papers.ID2GRAPH,
     ),
     _grouping(
         "uni",
         "UNI",
         "union–find: records that a chain of the attacker's leaves joins share a label",
-        _later("treetap.attacks.id2graph.grouping", "uni"),
-        published="UNI",
-        paper=papers.ID2GRAPH,
+        _later("treetap.attacks.id2graph.attack", "uni"),
     ),
     _grouping(
         "uni+cl",
         "UNI+CL",
         "k-means on own features and the groups of uni",
-        _later("treetap.attacks.id2graph.grouping", "uni_cl"),
+        _later("treetap.attacks.id2graph.attack", "uni_cl"),
         reads=("alpha", *KMEANS),
-        published="UNI+CL",
-        paper=papers.ID2GRAPH,
     ),
     _grouping(
         "id2graph",
         "ID2Graph",
         "communities of the graph of records that share leaves, then k-means; memory grows with N²",
-        _later("treetap.attacks.id2graph.grouping", "id2graph"),
+        _later("treetap.attacks.id2graph.attack", "id2graph"),
         reads=(*LOUVAIN, "max_entries"),
         limit="its V-measure, and those of its other forms",
         usual_up_to=EXACT_UP_TO,
-        published="ID2Graph",
-        paper=papers.ID2GRAPH,
     ),
     _grouping(
         "id2graph-chunked",
         "ID2Graph, chunked",
         "the same on leaves cut into chunks of chunk_size records, as the paper does for large N",
-        _later("treetap.attacks.id2graph.grouping", "id2graph_chunked"),
+        _later("treetap.attacks.id2graph.attack", "id2graph_chunked"),
         reads=(*LOUVAIN, *CHUNKS),
         usual_up_to=0,
-        published="ID2Graph with chunks (Algorithm 3)",
-        paper=papers.ID2GRAPH,
     ),
     _grouping(
         "id2graph-quotient",
         "ID2Graph, quotient",
         "the same as id2graph with records in the same leaves merged: same modularity, any N",
-        _later("treetap.attacks.id2graph.grouping", "id2graph_quotient"),
+        _later("treetap.attacks.id2graph.attack", "id2graph_quotient"),
         reads=LOUVAIN,
     ),
     _grouping(
         OWN_CUTS,
         "Own winning splits",
         "k-means on the sides of the party's own splits, of all trees, for records that may lie in their nodes",
-        _later("treetap.attacks.id2graph.grouping", "own_cuts"),
+        _later("treetap.attacks.id2graph.attack", "own_cuts"),
         reads=("discount", "max_entries", *KMEANS[1:]),
     ),
     _by_known_labels(
@@ -261,8 +246,6 @@ ROWS: tuple[Attack, ...] = (
         _later("treetap.attacks.pivodl.label_guess", "label_guess"),
         LabelGuess,
         limit="the AUC of the guess of other parties' labels by received leaf weights",
-        published="guess by leaf weights (Definition 9)",
-        paper=papers.PIVODL,
     ),
     _on_shared_labels(
         "gain_inversion",
@@ -277,8 +260,6 @@ ROWS: tuple[Attack, ...] = (
         "labels from sums over sets that differ in few records",
         _later("treetap.attacks.pivodl.evidence", "differential"),
         DifferentialFigures,
-        published="differential attack (Theorem 2)",
-        paper=papers.PIVODL,
     ),
     _on_shared_labels(
         "disclosed",
@@ -317,8 +298,6 @@ ROWS: tuple[Attack, ...] = (
         "two classes: AUC of the length of gradients",
         _later("treetap.attacks.networks.gradients", "norm_scoring"),
         ScoreFigures,
-        published="norm-based scoring",
-        paper=papers.SPLIT_SCORING,
     ),
     _on_gradients(
         "direction-scoring",
@@ -326,8 +305,6 @@ ROWS: tuple[Attack, ...] = (
         "two classes: AUC of the cosine with the gradient of one known record of the second class",
         _later("treetap.attacks.networks.gradients", "direction_scoring"),
         ScoreFigures,
-        published="direction-based scoring",
-        paper=papers.SPLIT_SCORING,
     ),
     _on_gradients(
         "completion",
@@ -335,8 +312,6 @@ ROWS: tuple[Attack, ...] = (
         "a head on the own published bottom model, beside untrained bottoms and training from scratch",
         _later("treetap.attacks.networks.completion", "completion_figures"),
         CompletionFigures,
-        published="passive model completion",
-        paper=papers.LABEL_INFERENCE,
     ),
     _on_columns(
         "attributes",
@@ -345,8 +320,6 @@ ROWS: tuple[Attack, ...] = (
         _later("treetap.attacks.features.guesses", "Attacker.attributes"),
         Attribute,
         limit="the accuracy of the guess of any column, of numbers its R²",
-        published="attribute inference (Equation 7)",
-        paper=papers.SENSFL,
     ),
     _on_columns(
         "decode",
@@ -355,8 +328,6 @@ ROWS: tuple[Attack, ...] = (
         _later("treetap.attacks.features.guesses", "Attacker.decode"),
         Reconstruction,
         limit=f"by an inverse network: {_RECORDS}",
-        published="inverse network (section 4.3)",
-        paper=papers.MODEL_INVERSION,
     ),
     _on_columns(
         "match",
@@ -365,8 +336,6 @@ ROWS: tuple[Attack, ...] = (
         _later("treetap.attacks.features.guesses", "Attacker.match"),
         Reconstruction,
         limit=f"by a surrogate of the feature party's model: {_RECORDS}",
-        published="reconstruction by a surrogate (Equations 5 and 6)",
-        paper=papers.SENSFL,
     ),
     _on_columns(
         "match-exact",
@@ -375,8 +344,6 @@ ROWS: tuple[Attack, ...] = (
         _later("treetap.attacks.features.guesses", "Attacker.match_exact"),
         Reconstruction,
         limit=f"by the feature party's published model: {_RECORDS}",
-        published="white-box inversion",
-        paper=papers.MODEL_INVERSION,
     ),
     _on_sums(
         "columns",
@@ -392,8 +359,6 @@ ROWS: tuple[Attack, ...] = (
         "bins of records that a label holder of trees has marked by bits of g and h; none where it is honest",
         _later("treetap.attacks.sums.reverse_sum", "read_marks"),
         MarkedCells,
-        published="reverse sum attack",
-        paper=papers.REVERSE_SUM,
     ),
     _on_scores(
         "path-decoding",
@@ -418,8 +383,6 @@ ROWS: tuple[Attack, ...] = (
         _later("treetap.attacks.published.membership", "membership"),
         Membership,
         limit="the AUC by any published artefact",
-        published="likelihood ratio attack, LiRA (Algorithm 1)",
-        paper=papers.LIRA,
     ),
     _on_published(
         "member-columns",
@@ -428,8 +391,6 @@ ROWS: tuple[Attack, ...] = (
         _later("treetap.attacks.published.membership", "member_columns"),
         ColumnGuess,
         limit="accuracy, or R² of a number, by any published artefact",
-        published="model inversion",
-        paper=papers.PHARMACOGENETICS,
     ),
 )
 _BY_NAME = {attack.name: attack for attack in ROWS}
@@ -476,7 +437,7 @@ def attack(
     """
     if name not in GROUPING:
         raise BadInput(f"attack {name!r}: unknown; known are {', '.join(GROUPING)}")
-    from treetap.attacks.id2graph.grouping import GroupEvidence
+    from treetap.attacks.id2graph.attack import GroupEvidence
 
     evidence = GroupEvidence(leaves, records, features, clusters, settings or Settings(), cuts)
     outcome: Outcome = row(name).run(evidence)

@@ -20,7 +20,7 @@ from treetap.attacks.published.schema import DecodingSettings
 from treetap.attacks.registry import Attack, Needs, attack, row, rows
 from treetap.attacks.scores import scores
 from treetap.attacks.view.view import View, read_view
-from treetap.errors import BadInput
+from treetap.errors import BadInput, cannot
 from treetap.protocols.registry import training
 from treetap.tables.reading import Table
 
@@ -218,10 +218,8 @@ def write(done: Done, path: Path) -> None:
         content = pa.table(
             [*own.at(np.arange(len(table.ids))), groups], schema=pa.schema([*own.fields, ("group", groups.type)])
         )
-    try:
+    with cannot("be written", path):
         pq.write_table(content, path, compression="zstd")
-    except OSError as failure:
-        raise BadInput(f"{path}: cannot be written: {failure.strerror or failure}") from None
 
 
 def show(done: Done, out: Path | None = None) -> None:

@@ -28,9 +28,8 @@ from treetap.attacks.view.known_trees import TreeView, expected_views
 from treetap.tables.labels import Labels
 from treetap.trees import metrics
 from treetap.trees.binning import bin_table
-from treetap.trees.centralised import train, train_forest
+from treetap.trees.centralised import CentralTrees, train, train_forest
 from treetap.trees.ensemble import ROOT
-from treetap.trees.grower import CentralTrees
 from treetap.trees.params import BoostingParams, ForestParams
 
 WAYS = ("boosting", "withheld", "forest")

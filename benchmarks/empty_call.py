@@ -1,11 +1,12 @@
-"""An empty call, the least that a message between processes costs: gRPC under mutual TLS, and with admission.
+"""An empty call: between processes, the least that a message costs, and from a loop to its threads and back.
 
     python benchmarks/empty_call.py [--calls 2000] [--repeat 3]
 
 Client and server share one process and its event loop, so that the processor time is that of both ends; they connect
 over loopback. `gRPC`: an empty unary method of a bare server. `with admission`: the same on a server of ours, which
-looks at the caller's certificate and share first (`treetap.wire.admission`). Of the repeats, which alternate, the one
-with the least processor time is reported.
+looks at the caller's certificate and share first (`treetap.wire.admission`). `thread` and `loop`: a kernel that does
+nothing, handed to a worker's thread, or run in the loop (`treetap.workers.engines.SMALL_US`). Of the repeats, which
+alternate, the one with the least processor time is reported.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import tempfile
 import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,7 @@ from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.ports import Role
 from treetap.wire.tls import TlsFiles
+from treetap.workers.engines import ThreadEngine
 
 SERVICE, METHOD = "benchmark.Empty", "Call"
 WARM_UP = 200
@@ -50,17 +55,30 @@ async def measured(admitted: bool, server_files: TlsFiles, client_files: TlsFile
     channel = grpc.aio.secure_channel(f"127.0.0.1:{port}", grpc.ssl_channel_credentials(ca, key, certificate))
     try:
         call: Any = channel.unary_unary(f"/{SERVICE}/{METHOD}")
-        for _ in range(WARM_UP):
-            await call(b"")
-        times, began = [], time.process_time()
-        for _ in range(calls):
-            start = time.perf_counter()
-            await call(b"")
-            times.append(time.perf_counter() - start)
-        used = time.process_time() - began
+        return await _timed(lambda: call(b""), calls)
     finally:
         await channel.close()
         await server.stop(None)
+
+
+async def handed(us: float, calls: int) -> dict[str, float]:
+    """The same of a kernel that does nothing and says that it takes `us` microseconds."""
+    engine = ThreadEngine(1, 60.0, print)
+    try:
+        return await _timed(lambda: engine.call(0, bytes, us=us), calls)
+    finally:
+        await engine.close()
+
+
+async def _timed(call: Callable[[], Awaitable[object]], calls: int) -> dict[str, float]:
+    for _ in range(WARM_UP):
+        await call()
+    times, began = [], time.process_time()
+    for _ in range(calls):
+        start = time.perf_counter()
+        await call()
+        times.append(time.perf_counter() - start)
+    used = time.process_time() - began
     return {"p50_ms": 1000 * float(np.median(times)), "cpu_ms": 1000 * used / calls}
 
 
@@ -71,20 +89,21 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
-    ways = {"gRPC": False, "with admission": True}
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+    runs: dict[str, list[dict[str, float]]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         create_authority(Path(folder))
         there, here = (issue(Path(folder), name, Role.PARTY, hosts=["127.0.0.1"], days=2) for name in ("there", "here"))
         for _ in range(given.repeat):
-            for name, admitted in ways.items():
+            for name, admitted in {"gRPC": False, "with admission": True}.items():
                 runs[name].append(asyncio.run(measured(admitted, there, here, given.calls)))
+            for name, us in {"thread": math.inf, "loop": 0.0}.items():
+                runs[name].append(asyncio.run(handed(us, given.calls)))
     best = {name: min(of_way, key=lambda run: run["cpu_ms"]) for name, of_way in runs.items()}
     if given.as_json:
         print(json.dumps(best, indent=1))
         return
     for name, run in best.items():
-        terminal.out.print(f"{name}: p50 {run['p50_ms']:.2f} ms, {run['cpu_ms']:.2f} ms of CPU")
+        terminal.out.print(f"{name}: p50 {run['p50_ms']:.3f} ms, {run['cpu_ms']:.3f} ms of CPU")
 
 
 if __name__ == "__main__":

@@ -32,9 +32,8 @@ from treetap.lattice.histogram_ways import Needs, built_nodes
 from treetap.native.histogram_arrays import SEED_BYTES
 from treetap.party.boosting.ciphers import layout
 from treetap.trees.binning import BinnedTable, bin_table
-from treetap.trees.centralised import train
+from treetap.trees.centralised import CentralTrees, train
 from treetap.trees.ensemble import Tree
-from treetap.trees.grower import CentralTrees
 from treetap.trees.loss import record_bounds
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots

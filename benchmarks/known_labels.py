@@ -35,8 +35,7 @@ from treetap.attacks.registry import Needs, rows
 from treetap.attacks.view.known_trees import expected_views
 from treetap.tables.labels import Labels
 from treetap.trees.binning import bin_table
-from treetap.trees.centralised import train, train_forest
-from treetap.trees.grower import CentralTrees
+from treetap.trees.centralised import CentralTrees, train, train_forest
 from treetap.trees.params import BoostingParams, ForestParams
 
 sys.path.insert(0, str(Path(__file__).parent / "reproductions"))

@@ -25,8 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.lab.experiment.defence_points import trained
-from treetap.lab.experiment.defence_rows import Plan, TrainingResult
-from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.experiment_file import ExperimentFile, Plan, TrainingResult
 from treetap.lab.experiment.frontier import document, training_name
 from treetap.lab.experiment.joined_table import content_digest
 from treetap.lab.experiment.kept import Place, opened

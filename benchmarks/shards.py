@@ -30,6 +30,7 @@ from treetap.lab.local_federation import LocalFederation
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import TREES
 from treetap.native.arithmetic import Choice
+from treetap.party.growth.stored_trees import shard
 from treetap.party.runtime.job_store import Store
 from treetap.protocols.prediction import predict_request
 from treetap.trees import metrics
@@ -146,7 +147,7 @@ class Model:
                 }
             else:
                 manifest |= {"role": "feature_party", "label_holder": HOLDER}
-            job.publish(manifest, (TREES,))
+            job.publish(manifest, shard(job.lines(TREES).read()))
         encoded = [(party, binned.encode(self.raw[party][self.test])) for party, binned in self._binned]
         np.save(self.folder / "expected.npy", model.predict(encoded)[:, 0])
 

@@ -20,7 +20,7 @@ from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_us
 from treetap.process.limits import collect_rarely, leave_out_pandas, raise_descriptors, share_heaps
 from treetap.protocols.agreement import Request
 from treetap.wire import rpc
-from treetap.wire.callers import Callers, answering, refuse_other_versions
+from treetap.wire.callers import CALLER, Callers, answering, refuse_other_versions
 from treetap.wire.ports import Role, Timeouts
 from treetap.wire.probe import serve_health
 from treetap.wire.status_parts import pages, parts
@@ -94,51 +94,51 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
 
     async def Submit(self, request: Request, context: Context) -> jobs_pb2.JobAccepted:
         async with answering(context, self._callers):
-            return jobs_pb2.JobAccepted(job=self._jobs.submit(request, self._admit(context)))
+            return jobs_pb2.JobAccepted(job=self._jobs.submit(request, self._admit()))
 
     Predict = Align = Submit
 
     async def Draft(self, request: jobs_pb2.DraftRequest, context: Context) -> jobs_pb2.Drafted:
         async with answering(context, self._callers):
-            self._admit(context)
+            self._admit()
             return self._jobs.submissions.draft(request)
 
     async def Check(self, request: jobs_pb2.SubmitRequest, context: Context) -> AsyncIterator[jobs_pb2.CheckReply]:
         async with answering(context, self._callers):
-            self._admit(context)
+            self._admit()
             async for answer in self._jobs.submissions.check(request):
                 yield answer
 
     async def Resume(self, request: jobs_pb2.JobName, context: Context) -> jobs_pb2.JobAccepted:
         async with answering(context, self._callers):
-            return jobs_pb2.JobAccepted(job=self._jobs.resume(request.job, self._admit(context)))
+            return jobs_pb2.JobAccepted(job=self._jobs.resume(request.job, self._admit()))
 
     async def Watch(self, request: jobs_pb2.JobName, context: Context) -> AsyncIterator[jobs_pb2.JobStatus]:
         async with answering(context, self._callers):
-            self._admit(context)
+            self._admit()
             async for status in self._jobs.watch(request.job):
-                self._admit(context)  # a job may outlast its watcher's certificate
+                self._callers.named(context, Role.OPERATOR)  # a job may outlast its watcher's certificate
                 for part in parts(status):
                     yield part
 
     async def Status(self, request: jobs_pb2.StatusRequest, context: Context) -> AsyncIterator[jobs_pb2.StatusReply]:
         async with answering(context, self._callers):
-            self._admit(context)
+            self._admit()
             for page in pages(self._jobs.status(request.job)):
                 yield page
 
     async def Cancel(self, request: jobs_pb2.JobName, context: Context) -> jobs_pb2.JobStatus:
         async with answering(context, self._callers):
-            self._admit(context)
+            self._admit()
             return await self._jobs.cancel(request.job)
 
     async def Prune(self, request: jobs_pb2.PruneRequest, context: Context) -> jobs_pb2.PruneReply:
         async with answering(context, self._callers):
-            self._admit(context)
+            self._admit()
             return jobs_pb2.PruneReply(jobs=self._jobs.prune(request.jobs, request.days, dry_run=request.dry_run))
 
-    def _admit(self, context: Context) -> str:
-        caller = self._callers.named(context, Role.OPERATOR)
+    def _admit(self) -> str:
+        caller = CALLER.get()
         if caller not in self._operators:
             raise Refused(f"{caller} is not an operator of this coordinator (operators = …)")
         return caller

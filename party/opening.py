@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from treetap.errors import BadInput, Refused, TreetapError
+from treetap.errors import BadInput, Refused, TreetapError, naming
 from treetap.party.approvals.ledger import Approvals
 from treetap.party.approvals.openings import admit, would_wait
 from treetap.party.config import PartyConfig, check_members
@@ -74,14 +74,12 @@ class Opener:
         """
         kind_of_job, name = KINDS[kind], self.config.name
         opening = kind_of_job.content(request)
-        try:
+        with naming(name):
             members, digest, ledger = self.admitted(caller, request, kind)
             submission = SUBMISSIONS[kind](request)
             peers = [Address(peer.name, peer.address) for peer in opening.peers]
             context = self.context(ledger, peers, digest, attempt_digest(digest, opening))
             role = kind_of_job.role(self, context, opening)
-        except BadInput as failure:
-            raise failure.at(name) from None
         if context.shards is not None and not kind_of_job.sums_words(opening, name):
             log.warning(
                 "job %s is computed by the processes of %s: a cluster sums the words of scheme = %r alone",

@@ -67,7 +67,7 @@ def merged(*policies: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Policy(PolicyTable):
-    """The rules: `treetap.party.setup.keys` applies `label_holders` and `peers`, which name no coordinator.
+    """The rules: `treetap.party.setup.steps` applies `label_holders` and `peers`, which name no coordinator.
 
     Receivers in `emits`: names of certificates, "coordinators", "parties" that the policy names, "clients", "*".
     """

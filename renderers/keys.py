@@ -31,8 +31,7 @@ from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile, JobTableOfFederation
 from treetap.coordinator.config import CoordinatorConfig
 from treetap.errors import ConfigError
-from treetap.lab.experiment.defence_rows import DefenceRow
-from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.experiment_file import DefenceRow, ExperimentFile
 from treetap.lab.experiment.file_tables import AuditTable, DataTable, OutputTable, PartyTable, PredictTable
 from treetap.lattice.histogram_parameters import secrecy_words
 from treetap.neural.params import Bottom, Top

@@ -1,6 +1,6 @@
 """The tables of docs/register.md: attacks and defences with their papers and figures, beside two other systems.
 
-Rows come from `treetap.attacks.registry` and `treetap.protocols.defences`, figures from the pages that have
+Rows come from `treetap.attacks.registry` and `renderers.defences`, figures from the pages that have
 them, by register.json beside this file: a cell of a table, or words, and the command that measures them. `page` there
 says which page is meant where several have them.
 """
@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from renderers.defences import DEFENCES
+from renderers.papers import PUBLISHED, Paper
 from renderers.rendering import ROOT, with_tables
 from treetap.attacks.registry import ROWS, Attack
-from treetap.protocols.defences import DEFENCES
-from treetap.protocols.papers import Paper
 
 CONTENT = Path(__file__).with_name("register.json")
 #: Repository and folders of a system whose lists stand beside ours.
@@ -42,7 +42,7 @@ def tables(content: Mapping[str, Any]) -> dict[str, str]:
             ("attack", "published as", "paper", "method", "needs transcripts of", "module", "measured"),
             (
                 [
-                    *(f"`{row.name}`", *_source(row.published, row.paper), row.line.replace("|", "/")),
+                    *(f"`{row.name}`", *_source(*PUBLISHED.get(row.name, ("", None))), row.line.replace("|", "/")),
                     *(row.needs.value, f"`{_module(row)}`"),
                 ]
                 for row in ROWS
@@ -169,8 +169,8 @@ def _alone(others: list[dict[str, Any]]) -> str:
 
 def _papers() -> str:
     """All papers, by year and authors."""
-    named = [(row.published, row.paper) for row in ROWS] + [(row.published, row.paper) for row in DEFENCES]
-    papers = sorted({paper for _, paper in named if paper is not None}, key=lambda it: (it.year, it.authors))
+    named = {paper for _, paper in PUBLISHED.values()} | {row.paper for row in DEFENCES if row.paper is not None}
+    papers = sorted(named, key=lambda it: (it.year, it.authors))
     lines: list[str] = []
     for it in papers:
         lines += textwrap.wrap(f"- {it.authors} ({it.year}): {it.title}. {it.where}.", 118, subsequent_indent="  ")

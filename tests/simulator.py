@@ -105,7 +105,7 @@ def _file_of(table: pa.Table) -> bytes:
     return found[1]
 
 
-async def in_place(work: Callable[[], T], *, whole: bool = False) -> T:
+async def in_place(work: Callable[[], T], *, whole: bool = False, us: float = 0.0) -> T:
     return work()
 
 

@@ -30,7 +30,8 @@ leaves (console, log lines, reports). It changes no printable text, so that it m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Self
 
@@ -121,6 +122,24 @@ class Defect(TreetapError):
 
 class PlaintextOverflow(TreetapError):
     """A number does not fit its slot."""
+
+
+@contextmanager
+def naming(party: str) -> Iterator[None]:
+    """Errors of input in the block name the party at which they happen."""
+    try:
+        yield
+    except BadInput as failure:
+        raise failure.at(party) from None
+
+
+@contextmanager
+def cannot(be_done: str, place: object, kind: type[TreetapError] = BadInput, *, more: str = "") -> Iterator[None]:
+    """What the operating system refuses in the block is an error of this kind: "PLACE: cannot BE_DONE: why; MORE"."""
+    try:
+        yield
+    except OSError as failure:
+        raise kind(f"{place}: cannot {be_done}: {failure.strerror or failure}{more}") from failure
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -19,7 +19,7 @@ from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from treetap.errors import BadInput, ConfigError
+from treetap.errors import ConfigError, cannot
 from treetap.names import host_of, on_loopback
 from treetap.version import PROTOCOL_VERSION, install, package_version
 from treetap.wire.listening import bound
@@ -131,12 +131,8 @@ class ProcessMetrics:
             return None
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call] # a useless second series for each
         host, _, port = listen.rpartition(":")
-        try:
+        with cannot("listen there", f"metrics = {listen!r}", more="; choose a free port of this host"):
             listeners = bound(host.strip("[]"), int(port), BACKLOG)
-        except OSError as failure:
-            raise BadInput(
-                f"metrics = {listen!r}: cannot listen there: {failure.strerror}; choose a free port of this host"
-            ) from None
         answer = prometheus_client.make_wsgi_app(self.registry)
         if on_loopback(listen):
             answer = _asked_near(answer)

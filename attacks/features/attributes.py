@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from treetap.arrays import Floats, Ints
-from treetap.attacks.features.record_space import Column, Records
+from treetap.attacks.features.evidence import Column, Records
 from treetap.attacks.networks.completion import Fit, head, named
 from treetap.attacks.networks.schema import Scale
 from treetap.neural.architectures import top_model

@@ -21,8 +21,7 @@ from torch import nn
 
 from treetap.arrays import Bools, Ints
 from treetap.attacks.features.attributes import AttributeGuess, batches_of, decoded, falling, fit_of, fitted, guessed
-from treetap.attacks.features.evidence import SCALES, FeatureEvidence, Scaling
-from treetap.attacks.features.record_space import Records, RecordSpace, columns_of
+from treetap.attacks.features.evidence import SCALES, FeatureEvidence, Records, RecordSpace, Scaling, columns_of
 from treetap.attacks.networks.schema import Scale
 from treetap.attacks.view.received_rows import attack_draws, some_of
 from treetap.errors import DataError

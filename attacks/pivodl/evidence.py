@@ -1,7 +1,7 @@
 """What a party of a PIVODL job has, what announced gains and known sums give away, and what messages disclose.
 
 Claims on the columns of other parties are scored against these parties' own tables: the truth is here alone, and what
-makes the claims (`treetap.attacks.pivodl.column_claims`) is given a view and own labels.
+makes the claims (`treetap.attacks.pivodl.opened_sums`) is given a view and own labels.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from treetap.arrays import Floats, Ints
 from treetap.attacks.pivodl.bin_domains import UNPLACED
-from treetap.attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
+from treetap.attacks.pivodl.opened_sums import Onlooker, SourceClaims, claims
 from treetap.attacks.pivodl.schema import (
     DifferentialFigures,
     DisclosedFigures,

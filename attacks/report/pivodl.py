@@ -31,8 +31,6 @@ KINDS = {
         "a model of the party's own labels by its own columns: without taking part",
     ),
 }
-#: Ways to guess that are no attack: the one has what noise hides, the other takes no part.
-_HIDDEN, _ALONE = "without_noise", "own_labels_and_columns"
 GUESS_HEADS = ("party", "AUC, 0 to 1", "records guessed", *(label for label, _, _ in KINDS.values()))
 ACCURACY_HEADS = ("party", "guess", "records", "accuracy", "largest class", "AUC")
 #: Attack → head and field of each of its counts; no field: the share of the splits that is solved.

@@ -16,8 +16,8 @@ from treetap.attacks.id2graph.clustering import OwnCut
 from treetap.attacks.view.kept_messages import MemoryBudget
 from treetap.errors import BadInput, Malformed
 from treetap.models.own_split import OwnSplit as MeaningOfSplit
+from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import ROOT, Tree
-from treetap.trees.grower import CentralTrees
 
 #: Source of a node's records: the root holds all; a message named them; the party's own split made them; they follow
 #: from two other sets of the same split.

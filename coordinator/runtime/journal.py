@@ -36,7 +36,7 @@ from treetap.coordinator.runtime.job_record import (
     to_base64,
     waits,
 )
-from treetap.errors import BadInput, DataError, Interrupted, UnknownJob, did_you_mean
+from treetap.errors import DataError, Interrupted, UnknownJob, cannot, did_you_mean
 from treetap.models.durable import make_folder, remnant, stamp_of, sync_folder
 from treetap.models.line_file import LineFile
 from treetap.names import NAME
@@ -103,12 +103,10 @@ class Journal:
         self._held: dict[str, _Record] = {}  # the job that was read or written last comes last
         self._held_bytes = 0
         self._index: dict[str, _Entry] = {}
-        try:
+        with cannot(f"keep a journal in {folder}", "state"):
             make_folder(folder)
             for draft in filter(remnant, folder.iterdir()):
                 draft.unlink()
-        except OSError as failure:
-            raise BadInput(f"state: cannot keep a journal in {folder}: {failure.strerror}") from None
 
     def jobs(self) -> list[str]:
         """Names of all jobs, in the order of their submission, damaged ones included."""

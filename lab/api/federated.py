@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.commands.jobs.job_file import JobTable
+from treetap.errors import cannot
 from treetap.lab.api import loopback, party_tables, simulated
 from treetap.lab.api.caller_records import OF_PARTIES, by_party, is_label
 from treetap.lab.api.client import Client
@@ -214,14 +215,12 @@ class FederatedEstimator(Insights):
             The folder holds something.
         """
         place, shards = Path(folder), self._model.shards
-        try:
+        with cannot("be written", place, InvalidInput, more="; name another folder"):
             if place.exists() and any(place.iterdir()):
                 raise InvalidInput(f"{place}: is not empty; name another folder")
             write_shards(shards, place)
             if getattr(self, "classes_", np.empty(0, dtype=object)).dtype.kind != "O":
                 np.save(place / CLASSES, self.classes_, allow_pickle=False)
-        except OSError as failure:
-            raise InvalidInput(f"{place}: cannot be written: {failure.strerror}; name another folder") from None
         return place
 
     def __sklearn_tags__(self) -> Any:

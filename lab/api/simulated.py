@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from treetap.commands.jobs.job_file import JobTable
-from treetap.errors import BadInput, ConfigError, DataError
+from treetap.errors import BadInput, ConfigError, DataError, naming
 from treetap.lab.api.frames import ID, InvalidInput
 from treetap.lab.api.loopback import OwnTable, to_caller
 from treetap.lab.api.parameters import Parameters
 from treetap.lab.experiment.party_tables import read_as_party
 from treetap.lab.local_federation import keep_table
+from treetap.models.line_file import plain_lines
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import HIDES_CONSTANTS, HISTORY, SPACES, TREES, described
 from treetap.party.defences.checks import check_own, check_own_trees
@@ -35,8 +35,8 @@ from treetap.protocols.registry import Rounds, training, training_name
 from treetap.tables.binned import EXACT_RECORDS, JobRecords, refuse_columns
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import label_column, read_classes, read_labels, read_targets
+from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
-from treetap.trees.grower import CentralTrees
 from treetap.trees.job_params import REGRESSIONS
 from treetap.trees.metrics import finite
 from treetap.trees.params import BoostingParams, TreeParams
@@ -172,7 +172,7 @@ def _read(
     records: dict[str, JobRecords] = {}
     data: labelled_table.LabelledTable | None = None
     for party, own in tables.items():
-        try:
+        with naming(party):
             table = read_as_party(own[TRAIN], params.missing)
             refuse_columns(table, params.one_hot_below)
             further = read_as_party(own[EVAL], params.missing, table) if EVAL in own else None
@@ -192,8 +192,6 @@ def _read(
                 behind = records[party]
             bare = replace(table, label=None)
             data = labelled_table.LabelledTable(party, bare, labels, column, params.objective, None, behind, measured)
-        except DataError as failure:
-            raise failure.at(party) from None
     assert data is not None
     return records, data
 
@@ -268,7 +266,7 @@ def _shards(
         }
         if party != data.party:
             lines = [_feature_line(model, tree, party) for tree in trees]
-            files = {TREES: _jsonl(lines)}
+            files = {TREES: plain_lines(lines)}
             manifest = {"role": "feature_party", "label_holder": data.party, **plain}
         else:
             own = [{"tree": tree.to_dict(), "own": _own(model, tree, party)} for tree in trees]
@@ -276,7 +274,7 @@ def _shards(
                 {"round": number, "trees": (number + 1) * per_round, "metrics": finite(row)}
                 for number, row in enumerate(rounds.history)
             ]
-            files = {TREES: _jsonl(own), HISTORY: _jsonl(history)}
+            files = {TREES: plain_lines(own), HISTORY: plain_lines(history)}
             manifest = {
                 "role": "label_holder",
                 "feature_parties": list(spec.feature_parties),
@@ -311,8 +309,3 @@ def _feature_line(model: CentralTrees, tree: Tree, party: str) -> dict[str, Any]
         steps = pairwise(path)
         leaves.append([[handles[node], int(child == 2 * node)] for node, child in steps if node in handles])
     return {"tree": tree.index, "splits": _own(model, tree, party), "leaves": leaves}
-
-
-def _jsonl(lines: Iterable[Mapping[str, Any]]) -> bytes:
-    parts: Sequence[bytes] = [json.dumps(line, separators=(",", ":"), allow_nan=False).encode() for line in lines]
-    return b"".join(part + b"\n" for part in parts)

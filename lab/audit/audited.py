@@ -24,7 +24,7 @@ from treetap.attacks.report.verdict import intruder_page, intruder_report
 from treetap.attacks.view.own_table import check_names
 from treetap.commands.jobs import progress_view
 from treetap.commands.options import reading
-from treetap.errors import BadInput
+from treetap.errors import BadInput, cannot
 from treetap.lab.audit.options import AuditOptions, PublishedOptions
 from treetap.lab.experiment.joint_model import JointModel, shards_in
 from treetap.models.durable import write_whole
@@ -127,13 +127,11 @@ def write_report(path: Path, content: str | None, option: str, *, named: bool) -
     """
     if content is None:
         return False
-    try:
+    with cannot("be written", path, more=f"; say {option} FILE"):
         if named:
             path.write_text(content, encoding="utf-8")
         else:
             write_whole(path, content.encode(), mode=0o644)
-    except OSError as failure:
-        raise BadInput(f"{path}: cannot be written: {failure.strerror}; say {option} FILE") from None
     return True
 
 

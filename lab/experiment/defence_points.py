@@ -33,8 +33,15 @@ from treetap.attacks.view.known_trees import TreeView, expected_views
 from treetap.attacks.view.own_table import one_hot
 from treetap.errors import TreetapError
 from treetap.lab.experiment import baselines, joint_model, party_tables
-from treetap.lab.experiment.defence_rows import REFERENCE, Cells, Guess, Plan, Trainer, TrainingResult
-from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.experiment_file import (
+    REFERENCE,
+    Cells,
+    ExperimentFile,
+    Guess,
+    Plan,
+    Trainer,
+    TrainingResult,
+)
 from treetap.lab.experiment.file_tables import AuditTable
 from treetap.lab.experiment.joined_table import labels_of, split
 from treetap.lab.experiment.joint_model import REPAIRED, Meaning
@@ -54,8 +61,8 @@ from treetap.tables.config import text_as
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 from treetap.trees import metrics
+from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import ROOT, Ensemble, Split, route
-from treetap.trees.grower import CentralTrees
 from treetap.trees.job_params import BINARY, JobParams
 from treetap.trees.params import TreeParams
 from treetap.trees.repair import NoisyModel, repair

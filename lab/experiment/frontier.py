@@ -18,8 +18,14 @@ from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput, ConfigError, TreetapError
 from treetap.lab.experiment import defence_points
 from treetap.lab.experiment.defence_points import ALONE, MEASURES, attacks_of
-from treetap.lab.experiment.defence_rows import Cells, Plan, Trainer, TrainingResult, recommended_rows
-from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.experiment_file import (
+    Cells,
+    ExperimentFile,
+    Plan,
+    Trainer,
+    TrainingResult,
+    recommended_rows,
+)
 from treetap.lab.experiment.joined_table import content_digest
 from treetap.lab.experiment.kept import RUNS, Kept, opened, shown
 from treetap.lab.experiment.panels import LOOKS, RING, explained, of_attacks, of_columns, of_guesses, placed, written

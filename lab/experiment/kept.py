@@ -20,10 +20,9 @@ from typing import Any, Literal, TypeVar
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
-from treetap.errors import BadInput
+from treetap.errors import BadInput, cannot
 from treetap.lab.experiment.baselines import check
-from treetap.lab.experiment.defence_rows import Trainer, TrainingResult, TrainingResults
-from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.experiment_file import ExperimentFile, Trainer, TrainingResult, TrainingResults
 from treetap.lab.experiment.file_tables import AuditTable, lacking
 from treetap.lab.experiment.joined_table import content_digest, labels_of, read_table, refuse_constant, split
 from treetap.lab.experiment.party_tables import Split, with_classes, with_positive
@@ -86,7 +85,7 @@ def new_folder(folder: Path) -> Path:
     Raises:
         BadInput: it cannot be made.
     """
-    try:
+    with cannot("be made", folder, more="; name another --workdir"):
         make_ignored_folder(folder.parent)
         for number in range(1, _MOST):
             made = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
@@ -96,8 +95,6 @@ def new_folder(folder: Path) -> Path:
                 continue
             ignored_by_git(made)
             return made.resolve()
-    except OSError as failure:
-        raise BadInput(f"{folder}: cannot be made: {failure.strerror or failure}; name another --workdir") from None
     raise BadInput(f"{folder}: {_MOST} folders have this name; name another --workdir")
 
 
@@ -176,10 +173,8 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> bytes:
-    try:
+    with cannot("be read", path):
         return path.read_bytes()
-    except OSError as failure:
-        raise BadInput(f"{path}: cannot be read: {failure.strerror or failure}") from None
 
 
 def _read_settings(path: Path) -> dict[str, Any]:

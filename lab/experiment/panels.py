@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from treetap.attacks.advice.names import DEFENCES, setting, swept
 from treetap.attacks.report.glossary import ATTACKS
-from treetap.lab.experiment.defence_rows import CELLS, JOB, REFERENCE
+from treetap.lab.experiment.experiment_file import CELLS, JOB, REFERENCE
 from treetap.pages.pictures import Frame, short
 from treetap.privacy.frontiers import NO_DEFENCE, FrontierDocument, Measured, MeasuredCells, MeasuredPoint
 

@@ -13,7 +13,7 @@ from time import monotonic
 from aiohttp import web
 
 from treetap.commands.approvals.client import ApproverConfig, ConsoleConfig, PartyCalls
-from treetap.errors import BadInput, ConfigError
+from treetap.errors import ConfigError, cannot
 from treetap.models.durable import stamp_of
 from treetap.names import host_of, on_loopback
 from treetap.ops.console.server import Console
@@ -100,10 +100,8 @@ async def _serve(config: ApproverConfig, *, until_stdin_closes: bool, in_termina
     host, _, port = listen.rpartition(":")
     listener = HttpListener(runner, host.strip("[]"), int(port), secured, None, Waiting(SHARE), MOST_FIELD)
     try:
-        try:
+        with cannot("listen there", f"console.listen = {listen!r}"):
             await listener.start()
-        except OSError as fault:
-            raise BadInput(f"console.listen = {listen!r}: cannot listen there: {fault.strerror}") from None
         address = f"{host}:{listener.port}"
         scheme = "http" if secured is None else "https"
 

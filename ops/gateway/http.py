@@ -20,7 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import ValidationError
 
 from treetap import errors, logs
-from treetap.errors import BadInput, Incompatible, NotServed, Refused, TreetapError, Unreachable, one_line
+from treetap.errors import Incompatible, NotServed, Refused, TreetapError, Unreachable, cannot, one_line
 from treetap.metrics import ProcessMetrics
 from treetap.names import NAME, host_of
 from treetap.ops.gateway.config import GatewayConfig
@@ -47,11 +47,10 @@ from treetap.process.lifecycle import serve_until_stopped
 from treetap.process.limits import collect_rarely, raise_descriptors
 from treetap.wire.callers import BEHALF_KEY, Callers
 from treetap.wire.certificates import dns_names, ip_addresses
-from treetap.wire.credentials import CredentialSource, Secured
 from treetap.wire.ports import Address, Role
 from treetap.wire.probe import SERVING
 from treetap.wire.rpc import GrpcDialer
-from treetap.wire.tls import NAME_KEY, Transport
+from treetap.wire.tls import NAME_KEY, CredentialSource, Secured, Transport
 from treetap.wire.v2 import serving_pb2, serving_pb2_grpc
 
 #: Seconds that a prediction may take: no party lets a client wait longer than 600.
@@ -321,10 +320,8 @@ async def listening(config: GatewayConfig, metrics: ProcessMetrics) -> AsyncIter
     context, limits = None if secured is None else secured.context, Waiting(config.handshakes, config.proxies)
     listener = HttpListener(runner, host.strip("[]"), int(port), context, made.callers, limits)
     try:
-        try:
+        with cannot("listen there", f"listen = {listen!r}"):
             await listener.start()
-        except OSError as failure:
-            raise BadInput(f"listen = {listen!r}: cannot listen there: {failure.strerror}") from None
         yield f"{host}:{listener.port}"
     finally:
         await runner.cleanup()

@@ -16,8 +16,8 @@ from treetap.process.lifecycle import serve_until_stopped
 from treetap.process.limits import collect_rarely, raise_descriptors
 from treetap.strict import Address, ProcessName, Strict
 from treetap.wire.callers import Callers
-from treetap.wire.credentials import Secured
 from treetap.wire.ports import Identity, Role
+from treetap.wire.tls import Secured
 
 
 class RelayConfig(Strict):

@@ -17,10 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from treetap.errors import BadInput, Malformed, Refused, TreetapError, visible
+from treetap.errors import Malformed, Refused, TreetapError, cannot, visible
 from treetap.ops.relay.client_hello import ClientHello
 from treetap.wire.callers import Callers
-from treetap.wire.credentials import Secured
 from treetap.wire.listening import bound
 from treetap.wire.ports import Identity, Role
 from treetap.wire.relay.control import (
@@ -42,6 +41,7 @@ from treetap.wire.relay.control import (
     token_of,
 )
 from treetap.wire.relay.splicing import LINGER_S, MOST_UNPROVEN, MOST_UNPROVEN_S, End, Share
+from treetap.wire.tls import Secured
 
 log = logging.getLogger(__name__)
 #: Connections at once of which it is not known where they lead; one address has half of them at most. The oldest makes
@@ -134,10 +134,8 @@ class Relay:
     async def start(self, listen: str) -> str:
         """Listen at every address of `host:port` (port 0: a free one); returns the address. Raises BadInput."""
         host, _, port = listen.rpartition(":")
-        try:
+        with cannot("listen there", f"listen = {listen!r}"):
             listeners = bound(host.strip("[]"), int(port), BACKLOG)
-        except OSError as failure:
-            raise BadInput(f"listen = {listen!r}: cannot listen there: {failure.strerror}") from None
         number = listeners[0].getsockname()[1]
         loop = asyncio.get_running_loop()
         for listener in listeners:

@@ -111,7 +111,7 @@ class Alignment(RaisedLists):
         stored = self._context.store.load_arrays(STORED) if keep else None
         if stored is None:
             return 0
-        if stored["digest"].tobytes() != ids.digest():
+        if stored["digest"].tobytes() != ids.digest:
             raise DataError(
                 f"{path}: holds other ids than when job {self._context.job} was aligned; "
                 "restore that file, or cancel the job and train again"
@@ -138,7 +138,7 @@ class Alignment(RaisedLists):
         """Send the digest of the sorted ids to the label holder, if there are enough, and compare its own."""
         self._enough_of(np.arange(len(self._ids)))
         await self._send_digest(self._members[:1])
-        async for party, records in self._differing(self._ids.digest(), self._members[:1]):
+        async for party, records in self._differing(self._ids.digest, self._members[:1]):
             raise self._other_ids(party, records)
         await self._agreed(np.arange(len(self._ids)))
 
@@ -148,7 +148,7 @@ class Alignment(RaisedLists):
 
         By the answer each party knows, before it sends anything of its columns, that its peers have the same job.
         """
-        async for party, records in self._differing(self._ids.digest(), self._members[1:]):
+        async for party, records in self._differing(self._ids.digest, self._members[1:]):
             raise self._other_ids(party, records)
         await self._send_digest(self._members[1:])
         await self._agreed(np.arange(len(self._ids)))
@@ -289,7 +289,7 @@ class Alignment(RaisedLists):
         ]
 
     async def _send_digest(self, to: Sequence[str]) -> None:
-        digest = alignment_pb2.RecordDigest(digest=self._ids.digest(), records=len(self._ids))
+        digest = alignment_pb2.RecordDigest(digest=self._ids.digest, records=len(self._ids))
         await self._context.outbox.send_each("record_digest", dict.fromkeys(to, (digest,)))
 
     def _other_ids(self, party: str, records: int) -> DataError:
@@ -346,7 +346,7 @@ class Alignment(RaisedLists):
                 STORED,
                 {
                     "records": records,
-                    "digest": np.frombuffer(self._ids.digest(), dtype=np.uint8),
+                    "digest": np.frombuffer(self._ids.digest, dtype=np.uint8),
                     "attempt": np.array(self._context.attempt),
                     "proven": np.array(self._proofs.asks),
                 },

@@ -298,7 +298,8 @@ class Approvals:
         return statement("approval", verdict, **of)
 
     def _keep(self, asked: Asked) -> Asked:
-        write_document(self._folder / f"{asked.digest}.json", asdict(asked), SEED)
+        decided = bool(asked.verdicts) or asked.waits  # else the next opening would ask for it anew
+        write_document(self._folder / f"{asked.digest}.json", asdict(asked), SEED, settle=decided)
         self._asked[asked.digest] = asked
         if len(self._asked) > MOST_KEPT:
             self._forget(next(old for old, job in self._asked.items() if not self._waits(job)))

@@ -19,13 +19,6 @@ from treetap.trees.ensemble import ROOT
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import setup_pb2
 
-#: After the key.
-FIRST_TREE = (
-    Next("build_histograms", RESUMED, TAKES_PART),
-    Next("store_tree", RESUMED, SITS_OUT),
-    Next("publish"),
-)
-
 
 @role(
     {

@@ -82,7 +82,7 @@ class LabelHolder:
         except DataError as failure:
             raise failure.at(self._context.party) from None
         if start is not None and not stored_trees(self._context.store):
-            self._context.store.save_arrays(SCORES, state.state())
+            self._context.store.save_arrays(SCORES, state.state() | self._job.first.known)
         self._state = state
         return await self._job.bin(state)
 

@@ -40,12 +40,12 @@ from treetap.party.eini.entry_layout import (
     take_layout,
 )
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
-from treetap.party.prediction.tree_scoring import TreeScoring
+from treetap.party.prediction.tree_model import TreeScoring
 from treetap.party.runtime.context import MESSAGE_BYTES, Series, StepContext, ciphertext_body, ciphertexts_in, required
 from treetap.party.setup.steps import make_key, make_proof, send_key, take_key
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.key_options import PAILLIER, KeyKind
-from treetap.protocols.scoring import BLOCK_BYTES
+from treetap.protocols.messages import BLOCK_BYTES
 from treetap.tables.label_columns import typed
 from treetap.trees.ensemble import Ensemble
 from treetap.trees.leaf_entries import SUM_BITS, LeafEntries

@@ -15,7 +15,7 @@ import numpy as np
 from treetap.arrays import Floats, Ints
 from treetap.errors import DataError, Malformed
 from treetap.party.prediction.opened_model import PredictionJob
-from treetap.party.prediction.tree_scoring import TreeScoring
+from treetap.party.prediction.tree_model import TreeScoring
 from treetap.party.runtime.context import StepContext, batches
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.key_options import PAILLIER, KeyKind

@@ -28,7 +28,7 @@ from treetap.party.prediction.steps import (
     steps_asked_for,
     take_spent,
 )
-from treetap.party.prediction.tree_scoring import TreeScoring
+from treetap.party.prediction.tree_model import TreeScoring
 from treetap.party.runtime.context import Rows, required
 from treetap.party.runtime.step_order import ALIGNMENT, THIS_ROUND, Next, Outcome, role, step, steps_of
 from treetap.tables.label_columns import IdColumns

@@ -35,10 +35,10 @@ from treetap.party.eini.entry_layout import (
 )
 from treetap.party.prediction.opened_model import OpenedModel, PredictionJob
 from treetap.party.prediction.steps import blaming
-from treetap.party.prediction.tree_scoring import TreeScoring
+from treetap.party.prediction.tree_model import TreeScoring
 from treetap.party.runtime.context import MESSAGE_BYTES, Series, StepContext, batches, required
 from treetap.protocols.eini import ChainSizes
-from treetap.protocols.scoring import BLOCK_BYTES
+from treetap.protocols.messages import BLOCK_BYTES
 from treetap.trees.paths import GoesLeft, reachable
 from treetap.wire.v2 import exchange_pb2, lattice_pb2, types_pb2
 

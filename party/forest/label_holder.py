@@ -20,8 +20,8 @@ from treetap.party.runtime.step_order import ALIGNMENT, OPENING, RESUMED, Next, 
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
+from treetap.trees.boosting_rounds import ForestRounds
 from treetap.trees.forest_criterion import ForestCriterion, Targets, check_labels, targets
-from treetap.trees.forest_rounds import ForestRounds
 from treetap.trees.growing_tree import with_zeros
 from treetap.trees.params import ForestParams
 from treetap.trees.slots import Slots

@@ -15,7 +15,7 @@ from treetap.party.growth.column_noise import ColumnNoise
 from treetap.party.growth.feature_party_job import FeaturePartyJob, SummedValues
 from treetap.party.growth.offered_candidates import Offer
 from treetap.party.runtime.context import Rows, StepContext
-from treetap.party.setup.keys import JobKeys
+from treetap.party.setup.steps import JobKeys
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.trees.growing_tree import GrowingTree

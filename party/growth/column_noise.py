@@ -204,10 +204,8 @@ class ColumnNoise(Rule):
         """Tell the other parties of the noise, if there is any. `shapes`: of the columns.
 
         Raises:
-            ConfigError: a column has more bins than the noise is for, or sums of single ones; or an earlier attempt had
-                other noise, or none.
+            ConfigError: a column has more bins than the noise is for, or sums of single ones.
         """
-        self._bind()
         if self.privacy is None:
             return
         party, most = self._context.party, self._params.max_bin + 1
@@ -278,11 +276,12 @@ class ColumnNoise(Rule):
         ordered: Ints = drawn[:, tree.columns.order(nodes[0])]
         return ordered.reshape(-1, ordered.shape[2])
 
-    def _bind(self) -> None:
+    def resumed(self, stored: int) -> None:
         """Have one setting for all trees of the job: the model and an audit of its transcript know of one.
 
         While no tree is stored, other numbers may be set; but exact sums and noised ones are never of one job.
         """
+        del stored
         own, context = self.privacy, self._context
         setting = NO_NOISE if own is None else f"epsilon {own.epsilon!r}, delta {own.delta!r}, trees {own.trees}"
         noted = context.store.noted(COLUMN_PRIVACY)

@@ -33,7 +33,7 @@ from treetap.models.store import (
     read_manifest,
 )
 from treetap.party.growth.rule import Draft, Part, Rule
-from treetap.party.growth.stored_trees import SIGNATURES, StoredTrees, stored_rounds, stored_trees
+from treetap.party.growth.stored_trees import KNOWN, StoredTrees, known_sets, stored_trees
 from treetap.party.runtime.context import Rows, required
 from treetap.protocols.job_spec import continued_from
 from treetap.protocols.registry import training_name
@@ -51,6 +51,7 @@ class FirstTrees(Rule):
 
     Attributes:
         count: their number, also of those that the base model's predictions do not use: XGBoost continues from all.
+        known: once they are the job's, the arrays of `KNOWN` after them, which are stored with the scores.
     """
 
     def __init__(self, part: Part) -> None:
@@ -91,16 +92,14 @@ class FirstTrees(Rule):
                 "not send; restore the table, or train without base_model"
             )
 
-    def rounds(self, stored: int) -> list[dict[str, float | None]]:
-        """The metrics of the rounds of the first `stored` trees; if the job has none, of the base model's."""
-        if self._manifest and not stored:
-            return read_history(self._folder)
-        return stored_rounds(self._store, stored)
+    def rounds(self, stored: StoredTrees, trees: int) -> list[dict[str, float | None]]:
+        """The metrics of the rounds of the first `trees` trees; if the job has none, of the base model's."""
+        return read_history(self._folder) if self._manifest and not trees else stored.rounds(trees)
 
     async def seed(self, stored: StoredTrees) -> None:
         """Feature party: store the base model's trees, once."""
         if stored.count < self.count:
-            await self.part.context.offload(lambda: self._seed(TREES), whole=True)
+            await self.part.context.offload(self._seed, whole=True)
             await stored.read()
 
     async def start(self, stored: StoredTrees, records: Rows, labels: Labels) -> Start | None:
@@ -112,21 +111,15 @@ class FirstTrees(Rule):
         if not self._manifest:
             return None
         offload = self.part.context.offload
-
-        def seed() -> None:
-            """Store all that a label holder stores by tree, and what the others know of the records."""
-            self._seed(TREES, HISTORY, LEAKAGE)
-            arrays = self._arrays(records).items()
-            if signatures := {name: array for name, array in arrays if name not in (RECORDS, SCORES)}:
-                self._store.save_arrays(SIGNATURES, signatures)
-
         if not stored_trees(self._store):  # which the scores include: they are stored last
-            await offload(seed, whole=True)
+            await offload(self._seed, whole=True)
             await stored.read()
         if labels.classes != self._manifest["classes"]:
             raise DataError(f"base_model = {self._name!r}: the labels of its training had other classes")
+        arrays = await offload(lambda: self._arrays(records))
+        self.known = {f"{KNOWN}{name}": array for name, array in arrays.items() if name not in (RECORDS, SCORES)}
         margin = np.array(self._manifest["base_margin"], dtype=np.float64)
-        return Start(self.count, margin, (await offload(lambda: self._arrays(records)))[SCORES])
+        return Start(self.count, margin, arrays[SCORES])
 
     async def publish(self, draft: Draft) -> None:
         """The base model's name and trees, and how these were grown; the file from which a later training continues.
@@ -141,21 +134,22 @@ class FirstTrees(Rule):
         if scores is None:
             return
         count = len(scores)  # none of an eval table
-        signatures = {name: array[:count] for name, array in (self._store.load_arrays(SIGNATURES) or {}).items()}
+        signatures = {name: array[:count] for name, array in known_sets(self._store).items()}
         ids = required(draft.data).records.table.ids[:count]
 
         def content() -> bytes:
             return content_of({RECORDS: draft.records[:count], SCORES: scores, **signatures, **keyed_ids.drawn(ids)})
 
-        await self.part.context.offload(lambda: self._store.write(CONTINUATION, content()), whole=True)
-        draft.kinds.append(CONTINUATION)
+        draft.files[CONTINUATION] = await self.part.context.offload(content)
 
-    def _seed(self, *kinds: str) -> None:
-        """Make the base model's lines of these kinds the first of the job's own."""
-        for kind in kinds:
-            lines = read_kind(self._folder, kind)
-            if kind == TREES or lines:
-                self._store.lines(kind).fill(lines)
+    def _seed(self) -> None:
+        """Make the base model's trees the first of the job's own, with what lies beside their lines."""
+        lines = read_kind(self._folder, TREES)
+        for ended in read_kind(self._folder, HISTORY):
+            lines[ended["trees"] - 1][HISTORY] = ended
+        for account in read_kind(self._folder, LEAKAGE):
+            lines[account["tree"]][LEAKAGE] = account
+        self._store.lines(TREES).fill(lines)
 
     def _arrays(self, records: Rows) -> dict[str, Array]:
         """The arrays of `CONTINUATION` for these records, in their order."""

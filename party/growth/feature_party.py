@@ -29,7 +29,7 @@ from treetap.models.own_split import OwnSplit
 from treetap.party.growth.messages import child_messages, take_partitions, take_spaces, take_won
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.growth.stored_trees import StoredTrees
-from treetap.party.runtime.context import REMEDY, Rows, StepContext
+from treetap.party.runtime.context import RECORD_US, REMEDY, Rows, StepContext
 from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, step
 from treetap.trees.ensemble import ROOT
 from treetap.trees.params import FewestDrawn
@@ -230,7 +230,7 @@ class FeaturePartyGrowth:
         if tree.takes_spaces:
             relayed = self._context.mailbox.series(self._label_holder, "instance_spaces", t, stage)
             shown = await take_spaces(relayed, tree.total)
-            await self._context.offload(lambda: tree.take(shown))
+            await self._context.offload(lambda: tree.take(shown), us=RECORD_US * tree.total)
         return tree
 
     async def send_sums(self, tree: OwnTree, stage: int, nodes: list[int], sums: Sums | AsyncIterator[Sums]) -> None:

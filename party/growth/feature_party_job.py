@@ -12,7 +12,6 @@ from functools import partial
 import numpy as np
 
 from treetap.models.line_file import Line
-from treetap.models.store import TREES
 from treetap.party.alignment.steps import Alignment, begin_alignment
 from treetap.party.config import PartyConfig
 from treetap.party.growth.column_noise import ColumnNoise, NoisedLayout
@@ -30,7 +29,7 @@ from treetap.party.growth.feature_party import (
 )
 from treetap.party.growth.rule import Draft, Part, Rule, rules_of
 from treetap.party.growth.split_table import SplitTable, TreeColumns
-from treetap.party.growth.stored_trees import StoredTrees, entries_of
+from treetap.party.growth.stored_trees import StoredTrees, entries_of, shard
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, Conditions, Next, Outcome, step, steps_of
 from treetap.party.setup.labelled_table import drawing, drawn_by_seed, load_records
@@ -129,6 +128,8 @@ class FeaturePartyJob:
         await self.stored.read()
         # the first trees are as good as stored
         stored, published = max(self.stored.count, self._first.count), self._context.store.published
+        for rule in self._rules if not published else ():
+            rule.resumed(stored)
         return Outcome(
             PUBLISHED if published else UNPUBLISHED,
             *([ALIGNED] if aligned else []),
@@ -182,10 +183,10 @@ class FeaturePartyJob:
                 **manifest_of(self._context, self._spec, self.table, self._params.missing),
                 **entries_of(lines[self._first.count :]),
             }
-            draft = Draft(entries, [TREES], lines, self.alignment.records)
+            draft = Draft(entries, shard(lines), lines, self.alignment.records)
             for rule in self._rules:
                 await rule.publish(draft)
-            self._context.store.publish(entries, draft.kinds)
+            self._context.store.publish(entries, draft.files)
 
     def kept(self) -> Line:
         """The entries beside a stored tree; known once the key has come."""

@@ -6,7 +6,7 @@ It begins every tree; the steps after that are those of this class.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from treetap.arrays import Ints
@@ -17,16 +17,16 @@ from treetap.party.growth.messages import leaf_paths, take_children
 from treetap.party.growth.offered_candidates import OfferedCandidates, OpenSums, RecordedSums
 from treetap.party.growth.rule import Summed
 from treetap.party.growth.split_table import TreeColumns
-from treetap.party.growth.stored_trees import SCORES, LabelState, keep_round
+from treetap.party.growth.stored_trees import SCORES, LabelState, ended_round
 from treetap.party.growth.withheld import ShownSpaces
-from treetap.party.runtime.context import StepContext, required
+from treetap.party.runtime.context import RECORD_US, SUM_US, StepContext, required
 from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
+from treetap.trees.centralised import Entry, finish
 from treetap.trees.ensemble import Tree
 from treetap.trees.expansion import ExpansionRules
-from treetap.trees.grower import Entry, finish
-from treetap.trees.growing_tree import Choice, GrowingTree, with_zeros
+from treetap.trees.growing_tree import GrowingTree, with_zeros
 from treetap.trees.noised_sums import Criterion
 from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import left_sums_of
@@ -142,13 +142,19 @@ class LabelHolderGrowth:
         t, stage = request.round, request.stage
         tree = self._growing(t)
         growing = tree.growing
-        there = taking_part(self._spec, t)
-        taken = {party: await tree.offered.take(party, t, stage) for party in self._feature_parties if party in there}
+        own = await self._context.offload(
+            lambda: left_sums_of(tree.columns.bins, growing.values, growing.build, growing.summed()),
+            us=RECORD_US * len(growing.values) * (1 + len(tree.columns.candidates.shapes) / 4),
+        )
+        # places of parties are their numbers in ties, so that one that sits the tree out offers none of its own
+        offers, there = [own], taking_part(self._spec, t)
+        for party in self._feature_parties:
+            offers.append(await self._taken(tree, party, stage) if party in there else own[:, :0])
         if stage == 0:
             self._constrain(tree)
-        offers, choices = await self._context.offload(lambda: self._chosen(tree, taken))
-        for party, sums in offers.items():
-            self._recorded.offered(t, stage, party, growing.build, sums, [*map(len, tree.offered.groups[party])])
+        groups = [tree.columns.candidates.groups, *(tree.offered.groups[party] for party in self._feature_parties)]
+        growing.take_candidates(offers, groups)
+        choices = await self._context.offload(growing.choose, us=SUM_US * sum(offered.size for offered in offers))
         won = {party: [c for c in choices if self._parties[c.party] == party] for party in self._feature_parties}
         self._recorded.won(t, stage, won)
         padded = growing.padded
@@ -227,25 +233,28 @@ class LabelHolderGrowth:
         tree = self._growing(t)
         own = [split.to_dict() for split in tree.splits]
         line = {"tree": required(tree.finished).to_dict(), "own": own, **tree.offered.kept()}
+        arrays = tree.state.state()
         for rule in self._job.rules:
             line |= rule.kept()
-        self._job.stored.add(t, line)
+            arrays |= rule.arrays()
         if metrics := tree.state.metrics:
             trees = tree.state.trees
-            keep_round(self._context.store, trees // tree.state.trees_per_round - 1, trees, metrics)
-        self._context.store.save_arrays(SCORES, tree.state.state())
+            line |= ended_round(trees // tree.state.trees_per_round - 1, trees, metrics)
+
+        def store() -> None:
+            self._job.stored.add(t, line)
+            self._context.store.save_arrays(SCORES, arrays)
+
+        await self._context.offload(store, whole=True)
         self._tree = None
         self._context.mailbox.forget(t)
 
-    def _chosen(self, tree: PlantedTree, taken: Mapping[str, Ints]) -> tuple[dict[str, Ints], list[Choice]]:
-        """The sums of the nodes to build of each feature party that takes part, and the choices. `taken`: as asked."""
-        growing, parties = tree.growing, self._feature_parties
-        own = left_sums_of(tree.columns.bins, growing.values, growing.build, growing.summed())
-        offers = {party: tree.offered.checked(party, sums) for party, sums in taken.items()}
-        groups = [tree.columns.candidates.groups, *(tree.offered.groups[party] for party in parties)]
-        # places of parties are their numbers in ties, so that one that sits the tree out offers none of its own
-        growing.take_candidates([own, *(offers.get(party, own[:, :0]) for party in parties)], groups)
-        return offers, growing.choose()
+    async def _taken(self, tree: PlantedTree, party: str, stage: int) -> Ints:
+        """The decrypted candidate sums of a feature party at a stage."""
+        sums = await tree.offered.take(party, tree.index, stage)
+        sizes = [*map(len, tree.offered.groups[party])]
+        self._recorded.offered(tree.index, stage, party, tree.growing.build, sums, sizes)
+        return sums
 
     def _constrain(self, tree: PlantedTree) -> None:
         """Constrain the weights of a tree if a party that takes part has constraints.

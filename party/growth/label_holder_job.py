@@ -12,18 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 from treetap.arrays import Bools, Ints
 from treetap.errors import OutOfOrder
-from treetap.models.store import HISTORY, TREES
+from treetap.models.store import HISTORY
 from treetap.party.alignment.steps import Alignment, begin_alignment
 from treetap.party.config import PartyConfig
 from treetap.party.growth.continuation import FirstTrees
 from treetap.party.growth.rule import Draft, Part, Rule, Summed, rules_of
 from treetap.party.growth.split_table import SplitTable
-from treetap.party.growth.stored_trees import LabelState, StoredTrees, entries_of, published_model, stored_trees
+from treetap.party.growth.stored_trees import (
+    LabelState,
+    StoredTrees,
+    entries_of,
+    published_model,
+    shard,
+    stored_trees,
+)
 from treetap.party.runtime.context import StepContext, required
 from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, Next, Outcome, step
-from treetap.party.setup.keys import JobKeys
 from treetap.party.setup.labelled_table import LabelledTable, load_labelled_table
-from treetap.party.setup.steps import bin_features, manifest_of, without_columns
+from treetap.party.setup.steps import JobKeys, bin_features, manifest_of, without_columns
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
@@ -79,9 +85,9 @@ class LabelHolderJob:
         self._keys = keys
         self.stored = StoredTrees(context, "own")
         part = Part(config, context, spec, params, layout)
-        self._first = FirstTrees(part)
-        self.rules: list[Rule] = [*rules_of(part), self._first]
-        members, rounds = members_of(spec, context.coordinator), self._first.count + trees
+        self.first = FirstTrees(part)
+        self.rules: list[Rule] = [*rules_of(part), self.first]
+        members, rounds = members_of(spec, context.coordinator), self.first.count + trees
         self.sizes = TreeSizes(members=members, key=KeyKind.of(spec), params=params, rounds=rounds)
         self.alignment = Alignment(context, spec.alignment, "min_common_records", self.sizes)
         self._state: LabelState | None = None
@@ -99,12 +105,12 @@ class LabelHolderJob:
         )
         self.sizes.records = len(data.records.table.ids)
         if not self._context.store.published:
-            before = self._first.count
+            before = self.first.count
             for rule in self.rules:
                 rule.check(data, before)
             self._context.policy.limits.check(self._context.party, self._params, before, len(data.labels.classes))
         self._slots(data.labels)
-        self._first.check_table(data.table)
+        self.first.check_table(data.table)
         aligned = begin_alignment(self.alignment, data.records)
         stored, published = (
             await self.stored.read_scored(stored_trees(self._context.store)),
@@ -120,14 +126,14 @@ class LabelHolderJob:
                 published=published,
                 aligned_attempt=aligned,
                 model=model,
-                history=columns(self._first.rounds(stored)),
+                history=columns(self.first.rounds(self.stored, stored)),
                 without_columns=without_columns(self._config, self._spec),
             ),
         )
 
     async def start(self) -> Start | None:
         """The beginning of a training that continues from a model, whose trees are stored as the job's first ones."""
-        return await self._first.start(self.stored, self.alignment.records, self.data.labels)
+        return await self.first.start(self.stored, self.alignment.records, self.data.labels)
 
     def select_common(self) -> LabelledTable:
         """The common records and their labels, which are the job's data from now on; a rule may refuse them."""
@@ -148,7 +154,7 @@ class LabelHolderJob:
         for rule in self.rules:
             rule.binned(self.split_table)
         answer = setup_pb2.Binned(
-            rounds=state.planned, stopped=state.stopped, own_rounds=self._alone, base_rounds=self._first.count
+            rounds=state.planned, stopped=state.stopped, own_rounds=self._alone, base_rounds=self.first.count
         )
         return Outcome(answer=answer, first_rounds=(state.trees,))
 
@@ -206,10 +212,11 @@ class LabelHolderJob:
             "class_type": str(self.data.labels.kind),
             **manifest_of(self._context, self._spec, self.data.table, self._params.missing),
             "trees": len(trees),
-            **entries_of(lines[self._first.count :]),
+            **entries_of(lines[self.first.count :]),
             **state.summary(),
         }
-        draft = Draft(entries, [TREES, HISTORY], lines, self.alignment.records, trees, trees, self.data, state)
+        files = shard(lines, HISTORY)
+        draft = Draft(entries, files, lines, self.alignment.records, trees, trees, self.data, state)
         for rule in self.rules:
             await rule.publish(draft)
         owners = importance_by_owner(
@@ -218,7 +225,7 @@ class LabelHolderJob:
         entries["importance_by_party"] = {
             name: {"weight": part.weight, "gain": part.gain, "cover": part.cover} for name, part in owners.items()
         }
-        self._context.store.publish(entries, draft.kinds)
+        self._context.store.publish(entries, draft.files)
         await self._context.held.aclose()
         return published_model(self._context.store.manifest())
 

@@ -27,7 +27,7 @@ from treetap.party.growth.feature_party import OwnTree, Sums, since
 from treetap.party.growth.feature_party_job import FeaturePartyJob, SummedValues
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.runtime.context import Rows, StepContext, required
-from treetap.party.setup.keys import draw_joint_seed
+from treetap.party.setup.steps import draw_joint_seed
 from treetap.protocols.key_options import LATTICE, PAILLIER
 from treetap.trees.ensemble import ROOT
 from treetap.trees.tree_bins import GlobalBins

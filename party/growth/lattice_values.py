@@ -29,7 +29,7 @@ from treetap.lattice.histogram_ways import Needs, Way, built_nodes, bytes_of_tre
 from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
 from treetap.party.growth.offered_candidates import Offer
 from treetap.party.runtime.context import CiphertextBody, Rows, StepContext, required
-from treetap.party.setup.keys import draw_joint_seed, fitting
+from treetap.party.setup.steps import draw_joint_seed, fitting
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.job_spec import taking_part

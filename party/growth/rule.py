@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from treetap.arrays import Bools, Ints
+from treetap.arrays import Array, Bools, Ints
 from treetap.models.line_file import Line
 from treetap.party.config import PartyConfig
 from treetap.party.growth.feature_party import OwnTree
@@ -77,14 +77,14 @@ class Draft:
 
     Attributes:
         entries: of its manifest.
-        kinds: of its files.
+        files: its files, by name.
         lines: its stored trees; `trees`: the same at the label holder, `values` with the values that predictions use.
         records: places of the common records in the party's table.
         data: at the label holder, these with their labels; `state`: the scores after the last tree.
     """
 
     entries: dict[str, Any]
-    kinds: list[str]
+    files: dict[str, bytes]
     lines: Sequence[Line]
     records: Rows
     trees: Sequence[Tree] = ()
@@ -154,6 +154,10 @@ class Rule:
 
     def kept(self) -> Line:
         """The entries beside a stored tree, each a mapping; the manifest has those of all trees as one."""
+        return {}
+
+    def arrays(self) -> dict[str, Array]:
+        """The arrays that are stored with the scores after a tree."""
         return {}
 
     async def publish(self, draft: Draft) -> None:

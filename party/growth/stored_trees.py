@@ -2,8 +2,9 @@
 
 Handles number the own splits in the trees: each tree continues after the stored ones, so a regrown tree gets the same.
 
-The scores, their metrics by round and the report on the published model are the same for all training protocols. The
-metrics of rounds are on disk line by line until the model is published.
+The scores, their metrics by round and the report on the published model are the same for all training protocols. Until
+the model is published, all that is told of a tree is one line, its round's metrics and its account included, and all
+arrays that follow from the trees are one file, which comes after the line: a tree counts once both are there.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from treetap.arrays import Array, Floats
 from treetap.errors import DataError
-from treetap.models.line_file import Line
-from treetap.models.store import CLEAN_METRICS, HISTORY, TREES, read_history
+from treetap.models.line_file import Line, plain_lines
+from treetap.models.store import CLEAN_METRICS, HISTORY, LEAKAGE, TREES, read_history
 from treetap.party.runtime.context import StepContext
 from treetap.party.runtime.job_store import JobStore
 from treetap.trees.ensemble import Tree
@@ -24,6 +25,8 @@ from treetap.wire.v2 import setup_pb2, types_pb2
 
 #: What every stored tree has: the tree and the party's own splits, at a feature party its branches to the leaves.
 OF_TREES = ("tree", "own", "splits", "leaves")
+#: What a tree's line has beside these until the model is published, which has a file of each.
+OF_FILES = (HISTORY, LEAKAGE)
 
 
 class StoredTrees:
@@ -33,6 +36,7 @@ class StoredTrees:
         self._context, self._own = context, own
         self._lines = context.store.lines(TREES)
         self._first = [0]  # handle of each tree, and of the one after the last
+        self._metrics: list[dict[str, float | None] | None] = []  # of the round that each ended, as last read
 
     @property
     def count(self) -> int:
@@ -42,6 +46,7 @@ class StoredTrees:
         """All stored trees, read off the event loop; first when the job is prepared, since handles follow from them."""
         trees = await self._context.offload(self._lines.read)
         self._first = [0, *accumulate(len(tree[self._own]) for tree in trees)]
+        self._metrics = [tree[HISTORY]["metrics"] if HISTORY in tree else None for tree in trees]
         return trees
 
     async def read_scored(self, scored: int) -> int:
@@ -58,6 +63,15 @@ class StoredTrees:
             )
         return scored
 
+    def rounds(self, trees: int) -> list[dict[str, float | None]]:
+        """The metrics of the rounds of the first `trees` trees that were read, or of the published model.
+
+        A round whose trees an interruption kept from being stored does not count.
+        """
+        if self._context.store.published:
+            return read_history(self._context.store.model)
+        return [metrics for metrics in self._metrics[:trees] if metrics is not None]
+
     def first_handle(self, tree: int) -> int:
         """The handle of a tree's first own split; all trees before it are stored."""
         return self._first[tree]
@@ -73,16 +87,23 @@ def entries_of(lines: Sequence[Line]) -> Line:
     entries: Line = {}
     for line in lines:
         for key, entry in line.items():
-            if key not in OF_TREES:
+            if key not in (*OF_TREES, *OF_FILES):
                 entries[key] = entries.get(key, {}) | entry
     return entries
+
+
+def shard(lines: Sequence[Line], *kinds: str) -> dict[str, bytes]:
+    """The files of a model with these stored trees: theirs, and those of kinds that lie beside them."""
+    trees = ({key: entry for key, entry in line.items() if key not in OF_FILES} for line in lines)
+    beside = {kind: plain_lines(line[kind] for line in lines if kind in line) for kind in kinds}
+    return {TREES: plain_lines(trees), **beside}
 
 
 State = TypeVar("State", bound="LabelState")
 #: The name under which every label state keeps its scores on disk.
 SCORES = "scores"
-#: The arrays with what each feature party knows of the records after the last stored tree.
-SIGNATURES = "signatures"
+#: Before a feature party's name: the array beside these with what it knows of the records after the last stored tree.
+KNOWN = "known "
 
 
 class LabelState(Protocol):
@@ -135,19 +156,15 @@ def stored_trees(store: JobStore) -> int:
     return 0 if arrays is None else int(arrays["trees"])
 
 
-def keep_round(store: JobStore, number: int, trees: int, metrics: Mapping[str, float]) -> None:
-    """Store the metrics of round `number`, after which `trees` trees are stored; before the scores that include it."""
-    store.lines(HISTORY).put({"round": number, "trees": trees, "metrics": finite(metrics)}, number)
+def known_sets(store: JobStore) -> dict[str, Array]:
+    """By feature party the arrays (N,) of `KNOWN`; empty before the first tree is stored."""
+    arrays = store.load_arrays(SCORES) or {}
+    return {name.removeprefix(KNOWN): array for name, array in arrays.items() if name.startswith(KNOWN)}
 
 
-def stored_rounds(store: JobStore, trees: int) -> list[dict[str, float | None]]:
-    """The metrics of the rounds of the first `trees` trees, or of the published model.
-
-    A round whose trees an interruption kept from being stored does not count.
-    """
-    if store.published:
-        return read_history(store.model)
-    return [dict(line["metrics"]) for line in store.lines(HISTORY).read() if line["trees"] <= trees]
+def ended_round(number: int, trees: int, metrics: Mapping[str, float]) -> Line:
+    """What the line of the last tree of round `number` has beside it, after which `trees` trees are stored."""
+    return {HISTORY: {"round": number, "trees": trees, "metrics": finite(metrics)}}
 
 
 def published_model(manifest: Mapping[str, Any]) -> setup_pb2.PublishedModel:

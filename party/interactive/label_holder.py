@@ -35,7 +35,7 @@ from treetap.party.prediction.steps import (
     requested_block,
     steps_asked_for,
 )
-from treetap.party.prediction.tree_scoring import TreeScoring
+from treetap.party.prediction.tree_model import TreeScoring
 from treetap.party.runtime.context import CountedItem, Rows, counted_bodies, required
 from treetap.party.runtime.step_order import (
     NEXT_ROUND,

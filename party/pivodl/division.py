@@ -27,8 +27,7 @@ from treetap.party.growth.messages import space_items
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.pivodl.growing_tree import Division, GrowingTree
 from treetap.party.pivodl.label_owner import SHARE_BYTES, LabelOwner, OwnSums, candidate_sets, own_bins
-from treetap.party.pivodl.labels import Ownership
-from treetap.party.pivodl.participant import Participant, PartyKeys
+from treetap.party.pivodl.participant import Ownership, Participant, PartyKeys
 from treetap.party.pivodl.split_party import SplitParty, Winner
 from treetap.party.runtime.context import REMEDY, CountedBody, batches, counted_bodies
 from treetap.process.together import together

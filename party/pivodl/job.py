@@ -9,18 +9,17 @@ import logging
 
 import numpy as np
 
-from treetap.errors import DataError, OutOfOrder
+from treetap.errors import DataError, OutOfOrder, naming
 from treetap.models.keyed_ids import TRAINED_IDS, trained_ids
-from treetap.models.store import HISTORY, TREES
+from treetap.models.store import HISTORY
 from treetap.party.alignment.steps import Alignment
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some
 from treetap.party.growth.split_table import SplitTable
-from treetap.party.growth.stored_trees import StoredTrees, keep_round, published_model, stored_rounds, stored_trees
+from treetap.party.growth.stored_trees import StoredTrees, ended_round, published_model, shard, stored_trees
 from treetap.party.pivodl.growing_tree import GrowingTree
-from treetap.party.pivodl.labels import OwnLabels
 from treetap.party.pivodl.leaf_weights import check_budget
-from treetap.party.pivodl.participant import Participant
+from treetap.party.pivodl.participant import OwnLabels, Participant
 from treetap.party.runtime.context import required
 from treetap.party.runtime.step_order import ALIGNED, ALIGNMENT, Next, Outcome, step
 from treetap.party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, table_config
@@ -91,7 +90,7 @@ class PivodlJob:
         stored, published = await self.stored.read_scored(stored_trees(context.store)), context.store.published
         reports = published and me.name == me.spec.aggregator
         model = published_model(context.store.manifest()) if reports else None
-        history = columns(stored_rounds(context.store, stored))
+        history = columns(self.stored.rounds(stored))
         return Outcome(
             PUBLISHED if published else UNPUBLISHED,
             *([ALIGNED] if aligned else []),
@@ -112,12 +111,10 @@ class PivodlJob:
                 "has some"
             ).at(context.party)
         if own.label is not None:
-            try:
+            with naming(context.party):
                 rules = LabelRules.of(context.party, self._config.defences, context.policy)
                 held = read_some(table, own.label, params.objective, params.class_names, rules)
                 self._labels = held.for_use(Use.TRAINING)
-            except DataError as failure:
-                raise failure.at(context.party) from None
         self.table, self.sizes.records = table, len(table.ids)
 
     @step(Next("exchange_party_keys"), Next("publish"))
@@ -129,10 +126,8 @@ class PivodlJob:
         labels = self._labels.take(self.alignment.records)
         self.own = OwnLabels(labels.rows, labels.values, len(table.ids))
         if me.params.needs_moments:  # before any party encrypts its own
-            try:
+            with naming(me.name):
                 Moments.of(labels.values)
-            except DataError as failure:
-                raise failure.at(me.name) from None
         binned = await bin_features(me.context, table, me.params)
         self.split_table = SplitTable(me.name, table.columns, binned)
         return setup_pb2.Binned(rounds=me.params.n_estimators) if me.name == me.spec.aggregator else None
@@ -182,14 +177,13 @@ class PivodlJob:
                     "params": params.to_dict(),
                     "training_metrics": self.own.metrics,
                 },
-                (TREES, HISTORY),
+                shard(await self.stored.read(), HISTORY),
             )
         return published_model(context.store.manifest()) if me.name == me.spec.aggregator else None
 
     def store(self, tree: GrowingTree) -> None:
         """Store this party's part of a tree, then the scores that include it."""
         context, index = self._me.context, tree.index
-        self.stored.add(index, tree.line())
-        keep_round(context.store, index, index + 1, self.own.metrics)
+        self.stored.add(index, tree.line() | ended_round(index, index + 1, self.own.metrics))
         self.own.save(context.store, index + 1)
         context.mailbox.forget(index)

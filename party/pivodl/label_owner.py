@@ -23,8 +23,7 @@ from treetap.arrays import Ints, Rows
 from treetap.errors import Malformed
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.pivodl.growing_tree import GrowingTree
-from treetap.party.pivodl.labels import Ownership, OwnLabels
-from treetap.party.pivodl.participant import Participant, PartyKeys
+from treetap.party.pivodl.participant import Ownership, OwnLabels, Participant, PartyKeys
 from treetap.party.runtime.context import MESSAGE_BYTES, batches
 from treetap.protocols.growth import MOST_COLUMNS
 from treetap.protocols.pivodl import CODE_BYTES

@@ -26,8 +26,7 @@ from treetap.errors import Malformed
 from treetap.party.defences.budgets import LabelBudget
 from treetap.party.pivodl.division import Divisions
 from treetap.party.pivodl.growing_tree import GrowingTree
-from treetap.party.pivodl.labels import OwnLabels
-from treetap.party.pivodl.participant import Participant
+from treetap.party.pivodl.participant import OwnLabels, Participant
 from treetap.party.pivodl.split_party import Opened
 from treetap.party.runtime.context import batches
 from treetap.party.runtime.job_store import JobStore

@@ -45,9 +45,8 @@ from treetap.party.pivodl.division import Divisions, Source
 from treetap.party.pivodl.growing_tree import GrowingTree
 from treetap.party.pivodl.job import PivodlJob
 from treetap.party.pivodl.label_owner import LabelOwner, share_bins
-from treetap.party.pivodl.labels import Ownership, OwnLabels, share_ownership
 from treetap.party.pivodl.leaf_weights import NoiseLedger, Settlement, received_sums
-from treetap.party.pivodl.participant import Participant, PartyKeys
+from treetap.party.pivodl.participant import Ownership, OwnLabels, Participant, PartyKeys, share_ownership
 from treetap.party.pivodl.split_party import SplitParty
 from treetap.party.runtime.context import StepContext
 from treetap.party.runtime.step_order import (

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from treetap.errors import DataError
+from treetap.errors import DataError, naming
 from treetap.models.arrays import Arrays
 from treetap.models.durable import write_whole, writing_whole
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some
@@ -244,15 +244,13 @@ class BatchPrediction:
         path = (base / self._opening.records_file).resolve()
         if not path.is_relative_to(base.resolve()):
             raise DataError(f"{self._opening.records_file} is not below the data folder {base}").at(self._config.name)
-        try:
+        with naming(self._config.name):
             places = ids.places_of(read_ids(path))
             if (places < 0).any():
                 first = int(np.argmin(places)) + 1
                 raise DataError(f"{path}: id number {first} is not in table {self._opening.table!r}")
             if not len(places):
                 raise DataError(f"{path}: names no record")
-        except DataError as fault:
-            raise fault.at(self._config.name) from None
         return np.sort(places)
 
     def _places(self, common: Rows) -> tuple[Rows, int]:

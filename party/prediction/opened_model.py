@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from treetap.errors import ConfigError, DataError
+from treetap.errors import ConfigError, DataError, naming
 from treetap.models.arrays import Array
 from treetap.models.store import HIDES_CONSTANTS, SPACES, VALUES, read_manifest, read_model, read_repaired, read_weights
 from treetap.names import named_by
@@ -230,10 +230,8 @@ class OpenedModel:
             empty=self.manifest["empty_columns"],
             streams=self._compared is not None,
         )
-        try:
+        with naming(self._config.name):
             check_values(table.path, table.seen, table.unlike, len(table.ids))
-        except DataError as failure:
-            raise failure.at(self._config.name) from None
         return table
 
     @step(Next(ALIGNMENT))
@@ -291,10 +289,8 @@ class OpenedModel:
                 return HeldValues(np.empty((len(table.ids), 0)))
             return StoredValues.of(table.values, table.rows, compared, files)
 
-        try:
+        with naming(self.party):
             self.values = await self._context.offload(values, whole=True)
-        except DataError as failure:
-            raise failure.at(self.party) from None
 
     def _check_parties(self) -> None:
         me, opening, manifest = self._config.name, self._opening, self.manifest

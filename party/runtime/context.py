@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
@@ -45,11 +46,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+#: Microseconds of work in numpy on a record, and on a number of a candidate's sums.
+RECORD_US, SUM_US = 0.02, 0.2
+
+
 class Offload(Protocol):
     """Runs a slow function off the event loop; the simulator runs it in place, so that a seed reproduces a run."""
 
-    def __call__(self, work: Callable[[], T], *, whole: bool = False) -> Awaitable[T]:
+    def __call__(self, work: Callable[[], T], *, whole: bool = False, us: float = math.inf) -> Awaitable[T]:
         """The result of `work()`.
+
+        `us`: microseconds that it takes, as sizes tell, where it waits for no file: see `treetap.workers.engines`.
 
         `whole`: a caller that is cancelled waits for the end of the work first, as it must where that writes files:
         once a session has ended, they are the next one's, or no session's.

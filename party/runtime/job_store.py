@@ -10,7 +10,7 @@
 
 All files but the published shards, of which the manifest has the digests, have checksums.
 
-Files are for the party's own user only. Everything is on disk (fsync) before a step that stores is acknowledged.
+Files are for the party's own user only. What is on disk before what: see `treetap.models.durable`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import hashlib
 import io
 import logging
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ from treetap.models.durable import (
     sync_folder,
     write_bytes,
     write_document,
-    write_whole,
+    write_folder,
 )
 from treetap.models.line_file import LineFile
 from treetap.models.store import (
@@ -136,6 +136,7 @@ class JobStore:
         self.folder = folder
         self.model = model
         self._lines: dict[str, LineFile] = {}
+        self._notes: dict[str, Any] = {}  # what `JOB` is to say, until another file lies beside it
 
     @property
     def published(self) -> bool:
@@ -158,6 +159,8 @@ class JobStore:
     def claim(self, submission: str, digest: str) -> None:
         """Make the job's files those of one submission of one job, of which `digest` is in hexadecimal.
 
+        That is on disk with the first of them: a job without files needs no owner.
+
         Raises:
             ConfigError: they belong to another submission or another job.
             DataError: they are damaged.
@@ -166,7 +169,7 @@ class JobStore:
         """
         if self.noted("submission") != submission:
             self.check_free()
-            write_document(self.folder / JOB, {"submission": submission, "digest": digest}, JOB_SEED)
+            self._note({"submission": submission, "digest": digest})
         elif (first := str(self._job().get("digest"))) != digest:
             raise ConfigError(changed(self.folder.name, first, digest))
         elif self.published:
@@ -188,23 +191,23 @@ class JobStore:
         `what`: the table, or the labels where they differ from the table's.
         """
         job = self._job()
-        if job.get(what) != digest and (
-            self.published or any(map(self.has, (*KINDS, *(f"{name}.npz" for name in STATES))))
-        ):
+        if job.get(what) == digest:
+            return True
+        if self.published or any(map(self.has, (*KINDS, *(f"{name}.npz" for name in STATES)))):
             return False
-        if not self.published:
-            write_document(self.folder / JOB, {**job, what: digest}, JOB_SEED)
+        self._note({**job, what: digest})
         return True
 
     def lines(self, kind: str) -> LineFile:
         """The job's shard of a kind that is stored line by line, as `TREES`; always the same object."""
-        return self._lines.setdefault(kind, LineFile(self.folder / kind, lambda: self._seed(kind)))
+        own = LineFile(self.folder / kind, lambda: self._seed(kind), lambda: self.path(kind))
+        return self._lines.setdefault(kind, own)
 
     def save_arrays(self, name: str, arrays: Arrays) -> None:
         """Keep arrays beside the shard, whole or not at all."""
         from treetap.models.arrays import content_of  # of a job; the store is opened before
 
-        write_bytes(self.folder / f"{name}.npz", content_of(arrays), self._seed(name))
+        write_bytes(self.path(f"{name}.npz"), content_of(arrays), self._seed(name))
 
     def load_arrays(self, name: str) -> dict[str, Array] | None:
         """The arrays stored under a name, or None."""
@@ -219,50 +222,32 @@ class JobStore:
             raise DataError(f"{path}: is damaged; bring a back-up of it back, or cancel the job") from None
 
     def path(self, name: str) -> Path:
-        """A further file of the job, its folder made."""
+        """A further file of the job, its folder made; the job's notes come before it."""
         make_folder(self.folder)
+        if self._notes:
+            write_document(self.folder / JOB, self._notes, JOB_SEED, settle=False)
+            self._notes = {}
         return self.folder / name
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write a further file of the job, whole or not at all."""
-        write_whole(self.path(name), content)
 
     def has(self, name: str) -> bool:
         """True if the job has a further file of that name."""
         return (self.folder / name).is_file()
 
-    def publish(self, manifest: dict[str, Any], kinds: Collection[str]) -> None:
-        """Copy the progress into a model with a shard of these kinds, then delete the progress.
+    def publish(self, manifest: dict[str, Any], files: Mapping[str, bytes]) -> None:
+        """Make a model of these files, with job.json and the manifest, then delete the progress.
 
-        The model has job.json, the manifest and these files, whatever else lies beside them. Published already: only
-        what is left of the progress is deleted. A kill before the rename leaves all that a resume needs.
-
-        Raises:
-            DataError: there is no file of a kind that is stored whole.
+        Published already: only what is left of the progress is deleted. A kill before the rename leaves all that a
+        resume needs.
         """
         if not self.published:
-            draft = self._draft(manifest, kinds)
+            draft = self.path(DRAFT)
+            remove_folder(draft)
+            digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+            write_folder(draft, {**files, **described(self._job(), digests, manifest)})
             make_folder(self.model.parent)
             draft.replace(self.model)
             sync_folder(self.model.parent)
-        remove_folder(self.folder)
-
-    def _draft(self, manifest: dict[str, Any], kinds: Collection[str]) -> Path:
-        """The folder that is to become the model, on disk."""
-        draft = self.folder / DRAFT
-        remove_folder(draft)
-        make_folder(draft)
-        digests = {}
-        for kind in kinds:
-            path = self.folder / kind
-            if not path.is_file() and path.suffix != ".jsonl":  # else the job has ended before its first line
-                raise DataError(f"{path}: is not there; bring a back-up of it back, or cancel the job")
-            content = self.lines(kind).plain() if path.suffix == ".jsonl" else path.read_bytes()
-            digests[kind] = hashlib.sha256(content).hexdigest()
-            write_whole(draft / kind, content)
-        for name, content in described(self._job(), digests, manifest).items():
-            write_whole(draft / name, content)
-        return draft
+        remove_folder(self.folder, settle=False)
 
     def discard(self, submission: str) -> None:
         """Delete the progress of a submission that will not be finished; that of another one, and every model, stay.
@@ -273,6 +258,7 @@ class JobStore:
         mine = self._owner() in (submission, None)
         if mine and (not self.published or already_published(self.folder, self.model)):
             remove_folder(self.folder)
+            self._notes = {}
 
     def _owner(self) -> str | None:
         """The submission that the files belong to; None if there are no files, or what says it is damaged."""
@@ -285,7 +271,14 @@ class JobStore:
         if (self.model / JOB).is_file():
             return read_job(self.model)
         path = self.folder / JOB
-        return read_document(path, JOB_SEED) if path.is_file() else {}
+        return read_document(path, JOB_SEED) if path.is_file() else self._notes
+
+    def _note(self, job: dict[str, Any]) -> None:
+        """Note what `JOB` says; on disk where it is there already, else with the first file beside it."""
+        if self.has(JOB):
+            write_document(self.folder / JOB, job, JOB_SEED)
+        else:
+            self._notes = job
 
     def _seed(self, name: str) -> str:
         """The seed of the checksums of one of the job's files."""

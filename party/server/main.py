@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import os
 import warnings
@@ -105,6 +106,7 @@ def run(config_path: Path, *, until_stdin_closes: bool, in_terminal: bool = Fals
 
     `in_terminal`: what `hold_hangup` said.
     """
+    faulthandler.enable(all_threads=False)  # a crash in C says where on stderr, and so by which kernel
     leave_out_pandas()
     config = read(config_path)
     config.transport().check(config.name, Role.PARTY)

@@ -13,6 +13,7 @@ the process leaves at SIGTERM without it.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -30,7 +31,7 @@ from treetap.party.config import PartyConfig
 from treetap.party.serving.registry import ServedModels
 from treetap.usage import LOOKS, SilenceWatch
 from treetap.wire import rpc
-from treetap.wire.callers import Callers, answering, refuse_other_versions
+from treetap.wire.callers import CALLER, Callers, answering, refuse_other_versions
 from treetap.wire.ports import Role
 from treetap.wire.probe import serve_health
 from treetap.wire.v2 import (
@@ -42,6 +43,7 @@ from treetap.wire.v2 import (
     serving_pb2,
     serving_pb2_grpc,
 )
+from treetap.workers.engines import Turns
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -67,14 +69,14 @@ class PartyService(control_pb2_grpc.ControlServicer):
 
     async def Step(self, request: control_pb2.StepRequest, context: Context) -> AsyncIterator[control_pb2.StepEvent]:
         async with answering(context, self._callers):
-            async for event in self._port.step(self._callers.named(context, Role.COORDINATOR), request):
+            async for event in self._port.step(CALLER.get(), request):
                 self._callers.named(context, Role.COORDINATOR)  # a step may outlast its caller's certificate
                 yield event
 
     async def deliver(self, request: tuple[exchange_pb2.PeerMessage, bytes], context: Context) -> exchange_pb2.Receipt:
         """Answer `Deliver`: see exchange.proto."""
         async with answering(context, self._callers):
-            return await self._port.deliver(self._callers.named(context, Role.PARTY), *request)
+            return await self._port.deliver(CALLER.get(), *request)
 
 
 class ApprovalsService(approvals_pb2_grpc.ApprovalsServicer):
@@ -85,27 +87,27 @@ class ApprovalsService(approvals_pb2_grpc.ApprovalsServicer):
 
     async def List(self, request: approvals_pb2.AskedJobs, context: Context) -> AsyncIterator[approvals_pb2.AskedJob]:
         async with answering(context, self._callers):
-            for asked in self._desk().jobs(self._callers.named(context, Role.APPROVER), request):
+            for asked in self._desk().jobs(CALLER.get(), request):
                 yield asked
 
     async def Decide(self, request: approvals_pb2.DecideRequest, context: Context) -> approvals_pb2.AskedJob:
         async with answering(context, self._callers):
-            return self._desk().decide(self._callers.named(context, Role.APPROVER), request)
+            return self._desk().decide(CALLER.get(), request)
 
     async def Stand(self, request: approvals_pb2.StandRequest, context: Context) -> approvals_pb2.StandingApproval:
         async with answering(context, self._callers):
-            return self._desk().stand(self._callers.named(context, Role.APPROVER), request)
+            return self._desk().stand(CALLER.get(), request)
 
     async def ListStanding(
         self, request: approvals_pb2.AskedJobs, context: Context
     ) -> AsyncIterator[approvals_pb2.StandingApproval]:
         async with answering(context, self._callers):
-            for standing in self._desk().standing(self._callers.named(context, Role.APPROVER), request):
+            for standing in self._desk().standing(CALLER.get(), request):
                 yield standing
 
     async def Revoke(self, request: approvals_pb2.RevokeRequest, context: Context) -> approvals_pb2.StandingApproval:
         async with answering(context, self._callers):
-            return self._desk().revoke(self._callers.named(context, Role.APPROVER), request)
+            return self._desk().revoke(CALLER.get(), request)
 
 
 class ServingService(serving_pb2_grpc.ServingServicer):
@@ -117,12 +119,11 @@ class ServingService(serving_pb2_grpc.ServingServicer):
     async def Predict(self, request: serving_pb2.PredictRecords, context: Context) -> serving_pb2.PredictedRecords:
         """Predict within the shorter of the call's deadline and the party's."""
         async with answering(context, self._callers):
-            client = self._callers.client(context)
-            return await self._served_models.predict(client, request, context.time_remaining())
+            return await self._served_models.predict(CALLER.get(), request, context.time_remaining())
 
     async def Describe(self, request: serving_pb2.DescribeModel, context: Context) -> serving_pb2.ModelDescription:
         async with answering(context, self._callers):
-            return self._served_models.describe(self._callers.client(context), request.model)
+            return self._served_models.describe(CALLER.get(), request.model)
 
 
 def register(server: grpc.aio.Server, callers: Callers, port: PartyNode) -> None:
@@ -141,7 +142,7 @@ def register_for_approvers(
 
     async def show(request: overview_pb2.AskedView, context: Context) -> overview_pb2.View:
         async with answering(context, callers):
-            return await overview().show(callers.named(context, Role.APPROVER), request)
+            return await overview().show(CALLER.get(), request)
 
     rpc.serve_overview(server, show)
 
@@ -211,16 +212,18 @@ class Threads:
     """`Offload` to threads; `silence_s`: seconds without running after which a thread counts as stuck."""
 
     def __init__(self, silence_s: float) -> None:
-        self._silence_s = silence_s
+        self._silence_s, self._turns = silence_s, Turns()
         self._idle: list[_Thread] = []
 
-    async def __call__(self, work: Callable[[], T], *, whole: bool = False) -> T:
-        """The result of `work()`. `whole`: see `Offload`.
+    async def __call__(self, work: Callable[[], T], *, whole: bool = False, us: float = math.inf) -> T:
+        """The result of `work()`. `whole`, `us`: see `Offload`.
 
         Raises:
             Interrupted: the thread waits for the file system, and it has not run for `silence_s`.
             Exception: whatever `work` raises.
         """
+        if self._turns.take(us):
+            return work()
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[T] = loop.create_future()
         thread = self._idle.pop() if self._idle else _Thread()

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from treetap.errors import DataError, Malformed
+from treetap.errors import DataError, Malformed, naming
 from treetap.names import named_by
 from treetap.party.config import PartyConfig
 from treetap.party.defences import clean_labels
@@ -253,7 +253,7 @@ class LabelledTable:
         """
         whole = records[records < len(self.labels.values)]
         table = self.table.take(whole)
-        try:
+        with naming(self.party):
             if self.clean is not None:
                 noisy = self.labels.at(records)
                 _check_noisy(noisy, self.table)
@@ -264,8 +264,6 @@ class LabelledTable:
                 return replace(self, table=table, labels=labels)
             places = records[len(whole) :] - len(self.labels.values)
             evaluated = self.evaluated.take(places).numbered(labels.classes)
-        except DataError as failure:
-            raise failure.at(self.party) from None
         return replace(self, table=table, labels=labels, further=self.further.take(records), evaluated=evaluated)
 
 
@@ -279,13 +277,11 @@ async def load_labelled_table(
         Refused: noisy labels would cost more than the policy's budget has left.
     """
     table = await load_job_table(context, config, spec, with_label=True, missing=missing)
-    try:
+    with naming(context.party):
         check_weights(table_config(config, spec.table), table, spec, bounded=True)
         data = await _as_trained(context, config, spec, table, objective)
         further, evaluated = await load_evaluated(context, config, spec, table, data.labels, objective, missing)
         return replace(data, further=further, evaluated=evaluated)
-    except DataError as failure:
-        raise failure.at(context.party) from None
 
 
 async def _as_trained(

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
-from treetap.errors import BadInput, DataError, Malformed
+from treetap.errors import DataError, Malformed, naming
 from treetap.neural.defences import DELTA, epsilon, meaning_of
 from treetap.neural.inputs import Inputs
 from treetap.neural.sides import FeatureSide
@@ -88,12 +88,10 @@ class FeatureParty:
         if self._defences.dp_sgd is not None:
             log.warning("job %s: %s", self._context.job, meaning_of(self._defences.dp_sgd, self._params.epochs))
         params, draws, party, defences = self._params, job.draws, self._context.party, self._defences
-        try:  # draws of millions of initial weights take seconds
+        with naming(self._context.party):  # draws of millions of initial weights take seconds
             self._side = await self._context.offload(
                 lambda: FeatureSide(params, party, inputs, draws, amplified=self._amplified, defences=defences)
             )
-        except BadInput as failure:
-            raise failure.at(self._context.party) from None
 
     @step(Next("store_epoch", THIS_ROUND))
     async def train_epoch(self, request: control_pb2.StepRequest) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from treetap.arrays import Array
-from treetap.errors import BadInput, DataError
+from treetap.errors import DataError, naming
 from treetap.models.arrays import content_of
 from treetap.models.store import STATES, WEIGHTS
 from treetap.neural.draws import Draws, new_key
@@ -75,15 +75,13 @@ class NetworkJob:
         Raises:
             DataError: the records are fewer than a batch.
         """
-        try:
+        with naming(self._context.party):
             schedule = self.schedule = Schedule.of(self.params, len(table.ids))
             self.sizes.held = len(schedule.validation)
             self.sizes.blocks = -(-len(schedule.validation) // self.params.batch_size)
             self.draws = self.states.draws(self.params, self._context.party)
             scaler = self._scaler = await self._context.offload(lambda: InputScaler.fit(table, self.schedule.training))
             return await self._context.offload(lambda: scaler.apply(table)) if has_inputs(table) else None
-        except BadInput as failure:
-            raise failure.at(self._context.party) from None
 
     def described(self) -> dict[str, Any]:
         """The part of the model's manifest about networks that every party writes."""
@@ -96,12 +94,11 @@ class NetworkJob:
             "reproducible": params.reproducible,
         }
 
-    async def publish(self, manifest: dict[str, Any], kinds: tuple[str, ...] = ()) -> None:
-        """Publish the best epoch's weights as a model with a manifest, and further files of these kinds."""
+    async def publish(self, manifest: dict[str, Any], files: Mapping[str, bytes] = {}) -> None:
+        """Publish the best epoch's weights as a model with a manifest, and further files."""
 
         def write() -> None:
-            self.states.write_shard()
-            self._context.store.publish(manifest, (WEIGHTS, *kinds))
+            self._context.store.publish(manifest, {WEIGHTS: self.states.shard(), **files})
 
         await self._context.offload(write, whole=True)
 
@@ -147,8 +144,8 @@ class StoredStates:
             self._store.save_arrays(BEST, {**best, EPOCHS: np.array(epochs)})
         self._store.save_arrays(_name(epochs), {**state, EPOCHS: np.array(epochs), BEST: np.array(self._best)})
 
-    def write_shard(self) -> None:
-        """Write the best epoch's weights as the shard of the model.
+    def shard(self) -> bytes:
+        """The shard of the model: the best epoch's weights.
 
         Raises:
             DataError: they are not there, or those of an epoch that was trained again after an interruption, and was
@@ -160,7 +157,7 @@ class StoredStates:
                 f"{self._store.folder}: has no weights of the best epoch of job {self._job}; cancel the job and train "
                 "again"
             )
-        self._store.write(WEIGHTS, content_of(best))
+        return content_of(best)
 
     def draws(self, params: SplitnnParams, party: str) -> Draws:
         """The party's draws for the job: by a key of the operating system that stays in the job's folder.

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from treetap.arrays import Array, Floats
-from treetap.errors import BadInput, DataError, Malformed, OutOfOrder
+from treetap.errors import DataError, Malformed, OutOfOrder, naming
 from treetap.models.store import CLEAN_METRICS, read_history
 from treetap.neural.objective import Objective
 from treetap.neural.params import SplitnnParams
@@ -211,12 +211,10 @@ class LabelHolder:
         objective = Objective.of(self._params, classes, labels[job.schedule.training])
         draws, defences = job.draws, job.config.defences.of_networks
         party, others = self._context.party, list(spec.feature_parties)
-        try:  # draws of millions of initial weights take seconds
+        with naming(self._context.party):  # draws of millions of initial weights take seconds
             side = self._side = await self._context.offload(
                 lambda: LabelSide(self._params, party, others, inputs, labels, objective, draws, defences)
             )
-        except BadInput as failure:
-            raise failure.at(self._context.party) from None
         if (stored := self._stored) and not self._context.store.published:
             arrays = await self._context.offload(lambda: job.states.load(stored))
             self._figures.load(arrays)
@@ -241,14 +239,12 @@ class LabelHolder:
         for batch, rows in enumerate(batches):
             taking = [party for party in side.widths if schedule.takes_part(epoch, batch, party)]
             received, rate = await self._embeddings(taking, rows, epoch, batch), schedule.rate(epoch, batch)
-            try:
+            with naming(context.party):
                 trained = await context.offload(
                     lambda rows=rows, received=received, batch=batch, rate=rate: side.train(  # type: ignore[misc]
                         rows, received, epoch, batch, rate
                     )
                 )
-            except BadInput as failure:
-                raise failure.at(context.party) from None
             wire_type = self._params.wire_type
             await together(
                 *(
@@ -356,17 +352,13 @@ class LabelHolder:
             self._figures.take_clean(epoch, objective, *beside(clean.for_use(Use.OWN_FILES)))
         return self._figures.take(epoch, objective, loss, *beside(self.data.labels))
 
-    def _clean_metrics(self) -> tuple[str, ...]:
-        """The file of the metrics by clean labels, written; none where training had these, as the manifest says."""
+    def _clean_metrics(self) -> dict[str, bytes]:
+        """The file of the metrics by clean labels; none where training had these, as the manifest says."""
         if self.data.clean is None:
-            return ()
-        content = json.dumps(self._figures.clean_summary(), indent=1).encode()
-        self._context.store.write(CLEAN_METRICS, content)
-        return (CLEAN_METRICS,)
+            return {}
+        return {CLEAN_METRICS: json.dumps(self._figures.clean_summary(), indent=1).encode()}
 
     def _check_labels(self, data: LabelledTable) -> None:
         """Raise `DataError` if the labels do not fit the objective."""
-        try:
+        with naming(self._context.party):
             loss_for(self._params.objective, len(data.labels.classes)).check(data.labels.values)
-        except BadInput as failure:
-            raise failure.at(self._context.party) from None

@@ -15,7 +15,7 @@ from treetap.party.runtime.step_order import ALIGNMENT, NEXT_ROUND, OPENING, Nex
 from treetap.party.splitnn.bodies import EMBEDDINGS
 from treetap.party.splitnn.numbers import send_blocks
 from treetap.party.splitnn.published import trained_bottom
-from treetap.protocols.scoring import ScoringSizes
+from treetap.protocols.messages import ScoringSizes
 from treetap.wire.v2 import control_pb2
 
 

@@ -29,14 +29,14 @@ class _Engine(InProcessEngine):
         super().__init__()
         self._name, self._used = name, used
 
-    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+    async def call(self, worker: int, kernel: Callable[..., T], *args: Any, us: float = 0.0) -> T:
         before = arithmetic.in_use()
         if not kernel.__module__.startswith("treetap.psi"):
-            return await super().call(worker, kernel, *args)
+            return await super().call(worker, kernel, *args, us=us)
         arithmetic.use(self._name)
         self._used.append(f"{self._name} {kernel.__name__}")
         try:
-            return await super().call(worker, kernel, *args)
+            return await super().call(worker, kernel, *args, us=us)
         finally:
             arithmetic.use(before)
 

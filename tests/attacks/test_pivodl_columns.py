@@ -28,11 +28,10 @@ from treetap.attacks.audit import audit
 from treetap.attacks.audit_file import AuditFile
 from treetap.attacks.document import PIVODL_ATTACKS, Document, parse
 from treetap.attacks.limits import exceeded
-from treetap.attacks.pivodl import column_claims
+from treetap.attacks.pivodl import opened_sums
 from treetap.attacks.pivodl.bin_domains import UNPLACED, BinDomains, PossibleScores
-from treetap.attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
 from treetap.attacks.pivodl.evidence import scored
-from treetap.attacks.pivodl.opened_sums import NodeReader
+from treetap.attacks.pivodl.opened_sums import NodeReader, Onlooker, SourceClaims, claims
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.report import html
 from treetap.attacks.view.pivodl_view import PivodlView, ReceivedBins
@@ -152,9 +151,8 @@ def test_the_attacker_holds_no_truth() -> None:
 
 def test_no_module_of_the_attack_reads_a_table() -> None:
     """What makes claims imports neither tables nor the scorer, and is given none."""
-    folder = Path(column_claims.__file__).parent
-    names = ("column_claims", "opened_sums", "bin_domains")
-    for name in names:
+    folder = Path(opened_sums.__file__).parent
+    for name in ("opened_sums", "bin_domains"):
         tree = ast.parse((folder / f"{name}.py").read_text())
         imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         assert not {module for module in imported if module.startswith(("treetap.tables", "treetap.trees.binning"))}

@@ -103,7 +103,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("trainings") / "f"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("treetap.party.growth.split_table.secrets.SystemRandom", generator)
-        patch.setattr("treetap.party.setup.keys.secrets", SimpleNamespace(token_bytes=bytes))
+        patch.setattr("treetap.party.setup.steps.secrets", SimpleNamespace(token_bytes=bytes))
         take_way(patch, Way.SETS if "by sets" in request.param else Way.QUERIES)
         act = training(job_of(request.param))
         tables = (HERE.tables, _moved(far=False), _moved(far=True))
@@ -192,7 +192,7 @@ def _assert_counts_by_layout(job: str, crossed: list[Crossed], accounts: list[jo
 def test_other_labels_of_equal_trees_are_not_seen(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every label turned to the other class: splits are the same, and so are all plain fields and all sizes."""
     monkeypatch.setattr("treetap.party.growth.split_table.secrets.SystemRandom", lambda: random.Random(5))
-    monkeypatch.setattr("treetap.party.setup.keys.secrets", SimpleNamespace(token_bytes=bytes))
+    monkeypatch.setattr("treetap.party.setup.steps.secrets", SimpleNamespace(token_bytes=bytes))
     params = replace(JOBS["boosting on a lattice"], base_score=0.5)
     act = training(spec(params, scheme=scheme))
     columns, content = HERE.tables[LABEL_HOLDER]

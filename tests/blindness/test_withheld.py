@@ -89,7 +89,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], Ran
     folder = tmp_path_factory.mktemp("withheld") / "f"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("treetap.party.growth.split_table.secrets.SystemRandom", lambda: random.Random(5))
-        patch.setattr("treetap.party.setup.keys.secrets", SimpleNamespace(token_bytes=bytes))
+        patch.setattr("treetap.party.setup.steps.secrets", SimpleNamespace(token_bytes=bytes))
         return {
             (labels, padded): Ran(folder, labels, replace(PARAMS, pad_trees=padded))
             for labels in LABELS

@@ -45,7 +45,7 @@ class FaultyEngine(InProcessEngine):
             gc.collect()
         return [type(part).__name__ for part in self._used]
 
-    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+    async def call(self, worker: int, kernel: Callable[..., T], *args: Any, us: float = 0.0) -> T:
         """See `Engine.call`."""
         number, self.calls = self.calls, self.calls + 1
         fault = next((each for each in self.faults if each.at == number and not each.hit), None)
@@ -57,4 +57,4 @@ class FaultyEngine(InProcessEngine):
         if args and getattr(type(args[0]), kernel.__name__, None) is kernel:  # a worker's part
             with suppress(TypeError):  # a secret key cannot be watched
                 self._used.add(args[0])
-        return await super().call(worker, kernel, *args)
+        return await super().call(worker, kernel, *args, us=us)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tests.commands.command import refused, treetap, treetap_here, write
-from treetap.models.store import LEAKAGE, MODEL_FORMAT, read_leakage
+from treetap.models.store import LEAKAGE, MODEL_FORMAT, TREES, read_leakage
 from treetap.party.defences.noisy_labels import NoisyLabels
 from treetap.party.defences.settings import LabelDp
 from treetap.party.prediction.query_counts import counts_of
@@ -161,7 +161,7 @@ def test_a_job_that_trains_has_its_trees_so_far(tmp_path: Path) -> None:
     config = _party(tmp_path)
     store = JobStore(tmp_path / "state" / "jobs" / "new", tmp_path / "state" / "models" / "new")
     store.claim("nonce", "d")
-    store.lines(LEAKAGE).put(read_leakage(MODEL)[0], 0)
+    store.lines(TREES).put({LEAKAGE: read_leakage(MODEL)[0]}, 0)
     found = json.loads(treetap("leakage", "new", "--config", config, "--json").out)
     assert (found["published"], len(found["trees"])) == (False, 1)
 

@@ -19,8 +19,15 @@ from treetap.attacks.verdict import Compared, judged
 from treetap.errors import BadInput, ConfigError
 from treetap.lab.experiment import defence_points, frontier
 from treetap.lab.experiment.defence_points import ALONE, by_groups, by_names, by_shares, measure_of
-from treetap.lab.experiment.defence_rows import LABEL_DP_VARIANTS, Cells, Guess, Plan, TrainingResult, recommended_rows
-from treetap.lab.experiment.experiment_file import ExperimentFile
+from treetap.lab.experiment.experiment_file import (
+    LABEL_DP_VARIANTS,
+    Cells,
+    ExperimentFile,
+    Guess,
+    Plan,
+    TrainingResult,
+    recommended_rows,
+)
 from treetap.lab.experiment.frontier import html, measured, picture, print_frontier
 from treetap.lab.experiment.kept import opened
 from treetap.lab.experiment.panels import LETTER, of_attacks, of_columns, of_guesses, value

@@ -33,11 +33,10 @@ from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import sync_folder
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import read_certificates
-from treetap.wire.credentials import CredentialSource
 from treetap.wire.ports import Address, Identity, Role
 from treetap.wire.probe import say_hello
 from treetap.wire.signatures import signed, verified
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import CredentialSource, TlsFiles
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.types_pb2 import NamedMetric

@@ -31,7 +31,7 @@ from treetap.lab.experiment import audited, defence_points
 from treetap.lab.experiment import frontier as frontier_run
 from treetap.lab.experiment.baselines import CENTRALISED, UNDEFENDED, concluded
 from treetap.lab.experiment.command import print_report
-from treetap.lab.experiment.defence_rows import TrainingResult
+from treetap.lab.experiment.experiment_file import TrainingResult
 from treetap.lab.experiment.frontier import html, picture, print_frontier
 from treetap.lab.experiment.headline import Gain, conclusion, headline
 from treetap.lab.experiment.page import html as experiment_html

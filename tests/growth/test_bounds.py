@@ -169,7 +169,7 @@ class Workers:
     def __init__(self) -> None:
         self._kept = [0, 0]
 
-    async def call(self, worker: int, kernel: Callable[..., Any], *args: Any) -> Any:
+    async def call(self, worker: int, kernel: Callable[..., Any], *args: Any, us: float = 0.0) -> Any:
         if kernel is not HeldTree.add:
             return None
         _, codes, _ = args

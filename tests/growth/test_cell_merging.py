@@ -25,9 +25,8 @@ from treetap.party.growth.feature_party import FeaturePartyGrowth, OwnTree
 from treetap.party.growth.offered_candidates import OfferedCandidates
 from treetap.trees import centralised
 from treetap.trees.binning import BinnedTable, bin_table
-from treetap.trees.centralised import train_forest
+from treetap.trees.centralised import CentralTrees, train_forest
 from treetap.trees.ensemble import Tree
-from treetap.trees.grower import CentralTrees
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2

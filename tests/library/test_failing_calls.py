@@ -36,11 +36,11 @@ class LateWorker(InProcessEngine):
         self.go = asyncio.Event()
         self._dies = dies
 
-    async def call(self, worker: int, kernel: Callable[..., Any], *args: Any) -> Any:
+    async def call(self, worker: int, kernel: Callable[..., Any], *args: Any, us: float = 0.0) -> Any:
         await self.go.wait()
         if self._dies:
             raise Interrupted("compute worker 0 died")
-        return await super().call(worker, kernel, *args)
+        return await super().call(worker, kernel, *args, us=us)
 
 
 class OneDies(InProcessEngine):
@@ -49,7 +49,7 @@ class OneDies(InProcessEngine):
     def __init__(self) -> None:
         super().__init__(3)
 
-    async def call(self, worker: int, kernel: Callable[..., Any], *args: Any) -> Any:
+    async def call(self, worker: int, kernel: Callable[..., Any], *args: Any, us: float = 0.0) -> Any:
         if worker == 1:
             raise Interrupted("compute worker 1 died")
         await asyncio.get_running_loop().create_future()

@@ -17,7 +17,7 @@ from tests.library.engines import workers
 from tests.worker_kernels import refuse, work_slowly
 from treetap.errors import Interrupted, Malformed
 from treetap.party.server.main import HUNG
-from treetap.workers.engines import InProcessEngine, ThreadEngine
+from treetap.workers.engines import SMALL_US, InProcessEngine, ThreadEngine
 
 pytestmark = pytest.mark.real_time
 
@@ -37,6 +37,20 @@ async def test_calls_run_in_order(threads: int) -> None:
         engine.begin(0, remember, values, 5)
         assert await engine.call(0, remember, values, 6) == list(range(7))
         assert await asyncio.gather(*calls) == [list(range(end)) for end in range(1, 6)]
+
+
+async def test_small_kernels_run_in_the_loop() -> None:
+    """No more than `SMALL_US` between two looks at sockets, and after what a thread has for their worker."""
+    here, values = threading.get_ident(), list[int]()
+    async with workers(2) as engine:
+        burst = [engine.call(worker, threading.get_ident, us=SMALL_US / 2) for worker in (0, 1, 0, 1)]
+        assert [thread == here for thread in await asyncio.gather(*burst)] == [True, True, False, False]
+        row = [await engine.call(0, threading.get_ident, us=SMALL_US) for _ in range(3)]
+        assert row == [here] * 3
+        assert await engine.call(0, threading.get_ident, us=SMALL_US + 1) != here
+        engine.begin(0, time.sleep, 0.05)
+        engine.begin(0, remember, values, 1)
+        assert await engine.call(0, remember, values, 2, us=0.0) == [1, 2]
 
 
 async def test_errors_come_back() -> None:
@@ -112,10 +126,11 @@ async def test_a_kernel_that_hangs_is_named() -> None:
     assert sentence.endswith(".stuck has finished no unit of work for 0.4 s")
 
 
-def test_a_party_ends_with_a_kernel_that_hangs() -> None:
-    """By one line that names it and a status of its own, also where the event loop waits for the kernel."""
-    script = """
-    import asyncio, time
+@pytest.mark.parametrize("us", ["math.inf", "0.0"])
+def test_a_party_ends_with_a_kernel_that_hangs(us: str) -> None:
+    """By one line that names it and a status of its own, also where it runs in the event loop."""
+    script = f"""
+    import asyncio, math, time
     from treetap.party.server.main import end_hung
     from treetap.workers.engines import ThreadEngine
 
@@ -123,7 +138,7 @@ def test_a_party_ends_with_a_kernel_that_hangs() -> None:
         time.sleep(60)
 
     async def main():
-        await ThreadEngine(1, 0.2, end_hung).call(0, stuck)
+        await ThreadEngine(1, 0.2, end_hung).call(0, stuck, us={us})
 
     asyncio.run(main())
     """

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.runtime.stored_jobs import publish
 from treetap.models.line_file import LineFile
 from treetap.models.store import TREES
 from treetap.party.pivodl.leaf_weights import NOISED_WEIGHTS, NoiseLedger, clipped
@@ -80,7 +81,7 @@ def test_no_exact_weight_is_stored_and_nothing_is_published(tmp_path: Path) -> N
     assert "0.123456789" not in text
     assert repr(float(released[0])) in text
     job.lines(TREES).put({"tree": 0}, 0)
-    job.publish({}, [TREES])
+    publish(job)
     assert not (job.folder / NOISED_WEIGHTS).exists()
     assert all(repr(float(released[0])).encode() not in path.read_bytes() for path in job.model.iterdir())
 

@@ -17,7 +17,7 @@ from tests.serving.served import config
 from tests.simulator import COORDINATOR, Federation, failed, finished
 from tests.worlds import PARTIES, spec, world
 from treetap.models.store import REPAIRED, TREES, VALUES, read_model, read_repaired
-from treetap.party.prediction.tree_scoring import DECIDED_ALONE
+from treetap.party.prediction.tree_model import DECIDED_ALONE
 from treetap.protocols.prediction import predict_request, sent_in_prediction
 from treetap.protocols.registry import training
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams

@@ -19,10 +19,9 @@ from treetap.commands.certs.requests import revoke
 from treetap.ops.relay.meeting import Bounds, Relay
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
-from treetap.wire.credentials import Secured
 from treetap.wire.ports import Address, Identity, Role
 from treetap.wire.relay.forwarder import Forwarder, Times
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import Secured, TlsFiles
 from treetap.wire.v2 import exchange_pb2
 
 RELAY = Identity("relay", Role.RELAY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from treetap.models.line_file import plain_lines
 from treetap.models.store import TREES
 from treetap.party.runtime.job_store import JobStore, Store
 
@@ -25,6 +26,11 @@ def with_trees(root: Path, count: int) -> JobStore:
     for number in range(count):
         job.lines(TREES).put(tree(number), number)
     return job
+
+
+def publish(job: JobStore, manifest: dict[str, Any] | None = None) -> None:
+    """Publish a job's trees."""
+    job.publish(manifest or {}, {TREES: plain_lines(job.lines(TREES).read())})
 
 
 def shard(job: JobStore) -> Path:

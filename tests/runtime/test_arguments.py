@@ -54,10 +54,10 @@ class Poisoned(InProcessEngine):
     def __init__(self) -> None:
         super().__init__(2)
 
-    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+    async def call(self, worker: int, kernel: Callable[..., T], *args: Any, us: float = 0.0) -> T:
         given, made = list[np.ndarray[Any, Any]](), list[np.ndarray[Any, Any]]()
         theirs = copied(args, given)
-        result = await super().call(worker, kernel, *theirs)
+        result = await super().call(worker, kernel, *theirs, us=us)
         returned: T = copied(result, made)
         np.testing.assert_equal(theirs, args)
         for array in (*given, *_arrays(result)):

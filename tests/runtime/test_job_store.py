@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.runtime.stored_jobs import PowerCut, shard, tree, with_trees
+from tests.runtime.stored_jobs import PowerCut, publish, shard, tree, with_trees
 from treetap.errors import BadInput, ConfigError, DataError
+from treetap.models.arrays import content_of
 from treetap.models.durable import write_document
+from treetap.models.line_file import plain_lines
 from treetap.models.store import JOB, JOB_SEED, TREES, WEIGHTS, read_model, read_weights, sha256_of
 from treetap.party.runtime.job_store import Store
 
@@ -65,7 +67,7 @@ def test_discarding_takes_the_files_of_one_submission(tmp_path: Path) -> None:
         job.claim("one", "d")
         job.lines(TREES).put(tree(0), 0)
         if published:
-            job.publish({}, (TREES,))
+            publish(job)
         job.discard("another")
         assert (job.published, (job.folder / TREES).is_file()) == (published, not published)
         job.discard("one")
@@ -80,7 +82,7 @@ def test_a_name_belongs_to_one_submission(published: bool, tmp_path: Path) -> No
     job = Store(tmp_path).job("job")
     job.claim("one", "d")
     if published:
-        job.publish({}, (TREES,))
+        publish(job)
     job.claim("one", "d")
     place = tmp_path / ("models" if published else "jobs") / "job"
     with pytest.raises(ConfigError, match=f"files of another job of this name, in {place}"):
@@ -97,7 +99,7 @@ def test_stored_trees_belong_to_one_table(tmp_path: Path) -> None:
     job.lines(TREES).put(tree(0), 0)
     assert job.bind("b")
     assert not job.bind("a")
-    job.publish({}, (TREES,))
+    publish(job)
     assert not job.bind("a")
     assert job.bind("b")
 
@@ -123,6 +125,7 @@ def test_a_deletion_that_the_disk_refuses_is_told_and_done_later(
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", refuse)
         job.claim("three", "d")
+        job.lines(TREES).put(tree(0), 0)
         with pytest.raises(OSError, match="Input/output error"):
             job.discard("three")
     Store(tmp_path)
@@ -144,8 +147,12 @@ def test_a_tree_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path, monkeyp
     job = Store(state).job("job")
     assert synced == [str(tmp_path), str(tmp_path / "above"), *[str(state)] * 4]  # who holds each new folder
     synced.clear()
+    job.claim("one", "d")
+    assert job.bind("table")
+    assert synced == []  # there is nothing yet that would be somebody's
     job.lines(TREES).put(tree(0), 0)
-    assert synced == [str(state / "jobs"), str(job.folder / "trees.jsonl.part"), str(job.folder)]
+    files = [str(job.folder / f"{name}.part") for name in (JOB, TREES)]
+    assert synced == [str(state / "jobs"), *files, str(job.folder)]
     synced.clear()
     job.lines(TREES).put(tree(1), 1)
     assert synced == [str(shard(job))]
@@ -153,11 +160,10 @@ def test_a_tree_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path, monkeyp
     job.save_arrays("scores", {"scores": np.zeros(2)})
     assert synced == [str(job.folder / "scores.npz.part"), str(job.folder)]
     synced.clear()
-    job.publish({}, (TREES,))
+    publish(job)
     draft = job.folder / "model"
-    for name in (TREES, "job.json", "manifest.json"):
-        assert synced.index(str(draft / f"{name}.part")) < synced.index(str(state / "models"))
-    assert synced[-1] == str(state / "jobs")
+    files = [str(draft / f"{name}.part") for name in (TREES, JOB, "manifest.json")]
+    assert synced == [*files, str(draft), str(state / "models"), str(state / "jobs")]
 
 
 def test_a_state_folder_that_cannot_be(tmp_path: Path) -> None:
@@ -170,31 +176,26 @@ def test_a_state_folder_that_cannot_be(tmp_path: Path) -> None:
 def test_a_model_without_trees(tmp_path: Path) -> None:
     """A job that ended before its first tree still makes a model that can be read."""
     store = Store(tmp_path)
-    with_trees(tmp_path, 0).publish({"role": "feature_party"}, (TREES,))
+    publish(with_trees(tmp_path, 0), {"role": "feature_party"})
     assert read_model(store.model("job", "one"))[1] == []
 
 
 def test_a_shard_of_several_kinds(tmp_path: Path) -> None:
-    """A kind that is stored whole is hashed beside the trees; where its file is missing no model appears."""
-    store = Store(tmp_path)
-    job = with_trees(tmp_path, 1)
-    kinds = (TREES, WEIGHTS)
-    with pytest.raises(DataError, match=r"weights\.npz: is not there; bring a back-up"):
-        job.publish({}, kinds)
-    assert not job.published
-    job.save_arrays("weights", {"bottom.weight": np.arange(2.0)})
-    job.publish({}, kinds)
-    manifest, trees = read_model(store.model("job", "one"))
-    assert (manifest["files"], trees) == ({kind: sha256_of(job.model / kind) for kind in kinds}, [tree(0)])
-    same, weights = read_weights(job.model)
-    assert (same, list(weights), weights["bottom.weight"].tolist()) == (manifest, ["bottom.weight"], [0.0, 1.0])
+    """Every file of a model is hashed in its manifest."""
+    store, files = Store(tmp_path), {TREES: plain_lines([tree(0)]), WEIGHTS: content_of({"a": np.arange(2.0)})}
+    with_trees(tmp_path, 1).publish({}, files)
+    model = store.model("job", "one")
+    manifest, trees = read_model(model)
+    assert (manifest["files"], trees) == ({name: sha256_of(model / name) for name in files}, [tree(0)])
+    same, weights = read_weights(model)
+    assert (same, list(weights), weights["a"].tolist()) == (manifest, ["a"], [0.0, 1.0])
 
 
 def test_a_model_is_what_was_published(tmp_path: Path) -> None:
     """A shard that lost a line, a damaged file and a model of another submission are told, not used."""
     store = Store(tmp_path)
     job = with_trees(tmp_path, 2)
-    job.publish({"role": "label_holder"}, (TREES,))
+    publish(job, {"role": "label_holder"})
     with pytest.raises(DataError, match="trained by another job of that name"):
         store.model("job", "two")
     shard = job.model / TREES
@@ -226,7 +227,7 @@ def _operations(folder: Path, cut: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("fsync", "replace", "mkdir", "unlink", "rmdir", "open"):
             patch.setattr(os, name, counted(getattr(os, name)))
-        Store(folder).job("job").publish({"role": "label_holder"}, (TREES,))
+        publish(Store(folder).job("job"), {"role": "label_holder"})
 
 
 def test_a_kill_at_any_operation_of_publishing(tmp_path: Path) -> None:
@@ -246,7 +247,7 @@ def test_a_kill_at_any_operation_of_publishing(tmp_path: Path) -> None:
         if not again.published:
             assert {path.name: path.read_bytes() for path in again.folder.iterdir()} == progress
         again.claim("one", "d")
-        again.publish({"role": "label_holder"}, (TREES,))
+        publish(again, {"role": "label_holder"})
         assert read_model(Store(root).model("job", "one"))[1] == [tree(0), tree(1)]
         files = [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_file()]
         assert files == [f"models/job/{name}" for name in ("job.json", "manifest.json", TREES)]
@@ -259,7 +260,7 @@ def test_progress_beside_its_model_goes(tmp_path: Path, caplog: pytest.LogCaptur
     """Left by a kill or by a deletion that the disk refused: at the next attempt or start, which says so."""
     for start in (False, True):
         job = with_trees(tmp_path, 1)
-        job.publish({}, (TREES,))
+        publish(job)
         write_document(job.folder / JOB, {"submission": "one", "digest": "d"}, JOB_SEED)
         caplog.clear()
         if start:

@@ -39,7 +39,7 @@ class Watch:
         self.seen: defaultdict[str, list[bool]] = defaultdict(list)
         self._inside = False
 
-    async def offload(self, work: Callable[[], T], *, whole: bool = False) -> T:
+    async def offload(self, work: Callable[[], T], *, whole: bool = False, us: float = 0.0) -> T:
         """In place of a thread."""
         self._inside = True
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.replay import HERE, JOB, asked
+from tests.runtime.stored_jobs import publish
 from tests.simulator import Federation, Message
 from tests.worlds import PARTIES
 from treetap.additive.paillier.secret_key import SecretKey
@@ -93,6 +94,6 @@ def test_a_model_has_no_file_but_its_own(tmp_path: Path) -> None:
     for name in ("secret.json", ".secret.json.5f0c2d1e", "any", "manifest.json.part", "model"):
         job.path(name).write_text(hex(KEY._p))
     job.path("model").unlink()
-    job.publish({}, (TREES,))
+    publish(job)
     assert sorted(path.name for path in job.model.iterdir()) == ["job.json", "manifest.json", TREES]
     assert holding(tmp_path, forms_of([KEY])) == []

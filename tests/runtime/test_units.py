@@ -91,10 +91,10 @@ async def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(usage, "FINISHED", clock)
 
     class Watched(InProcessEngine):
-        async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+        async def call(self, worker: int, kernel: Callable[..., T], *args: Any, us: float = 0.0) -> T:
             clock.within(kernel)
             try:
-                return await super().call(worker, kernel, *args)
+                return await super().call(worker, kernel, *args, us=us)
             finally:
                 clock.end()
 

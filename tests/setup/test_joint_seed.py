@@ -12,7 +12,7 @@ import pytest
 from treetap.errors import Malformed
 from treetap.lattice.histogram_scheme import NONCE_BYTES, commitment
 from treetap.party.runtime.context import Outbox, StepContext
-from treetap.party.setup.keys import draw_joint_seed
+from treetap.party.setup.steps import draw_joint_seed
 from treetap.process.together import together
 
 pytestmark = pytest.mark.real_time

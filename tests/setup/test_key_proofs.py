@@ -189,7 +189,7 @@ def test_a_lying_modulus_is_used_only_where_nobody_checks(
     monkeypatch.setattr(SecretKey, "prove", prove)
     for module, make_key in honest.items():
         monkeypatch.setattr(module, "make_key", lying(make_key))
-    monkeypatch.setattr("treetap.party.setup.keys.make_key", steps.make_key)
+    monkeypatch.setattr("treetap.party.setup.steps.make_key", steps.make_key)
 
     async def main() -> None:
         federation, job = begin(tmp_path)

@@ -179,7 +179,7 @@ def test_who_sits_out_waits_as_long_as_the_others_need(tmp_path: Path, monkeypat
     schedule = Schedule.of(params, 9)
     assert [schedule.takes_part(0, batch, B) for batch in range(4)] == [False, False, False, True]
 
-    async def slow(work: Callable[[], T], *, whole: bool = False) -> T:
+    async def slow(work: Callable[[], T], *, whole: bool = False, us: float = 0.0) -> T:
         await asyncio.sleep(2.0)
         return work()
 
@@ -193,7 +193,7 @@ def test_who_sits_out_waits_as_long_as_the_others_need(tmp_path: Path, monkeypat
 def _like_threads(seconds: float) -> Callable[..., Any]:
     """An `Offload` whose work goes on when its caller is gone, as in a thread, and takes virtual seconds."""
 
-    async def offload(work: Callable[[], T], *, whole: bool = False) -> T:
+    async def offload(work: Callable[[], T], *, whole: bool = False, us: float = 0.0) -> T:
         async def later() -> T:
             await asyncio.sleep(seconds)
             return work()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from treetap.errors import Interrupted
 from treetap.lab.local_federation import LocalFederation
 from treetap.models.store import TREES
 from treetap.protocols import agreement
+from treetap.protocols.key_options import LATTICE, SCHEMES
 from treetap.trees.params import BoostingParams
 from treetap.wire.ports import Timeouts
 from treetap.wire.rpc import GrpcDialer
@@ -42,7 +44,8 @@ class ReachedIt(Exception):
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
     """One federation that all tests of this file kill and mend, everything on record."""
     folder = tmp_path_factory.mktemp("kill")
-    with LocalFederation(folder, settings(folder, {"train": HERE}, people={"record": "both"})) as running:
+    policy = {"people": {"record": "both"}, "keys": {"schemes": list(SCHEMES)}}
+    with LocalFederation(folder, settings(folder, {"train": HERE}, **policy)) as running:
         yield running
 
 
@@ -103,6 +106,46 @@ def test_killed_and_resumed(victim: str, federation: LocalFederation, undisturbe
         # Trees that were stored are not grown again; a label holder may be killed between a tree and its scores.
         assert min(grown) >= stored - (victim == PARTIES[0])
         assert grown == set(range(min(grown), PARAMS.n_estimators))
+
+
+CRASHES = """
+import sys
+
+from treetap.native.histograms import Histograms
+
+whole = Histograms.hide
+
+def hide(self, *args):
+    self._call("unpack", None, 1, None)  # reads at address 0
+    return whole(self, *args)
+
+if "feature-b" in str(sys.orig_argv):
+    Histograms.hide = hide
+"""
+
+
+@pytest.mark.second_tier
+def test_a_kernel_that_crashes_is_named(
+    federation: LocalFederation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its party ends with the signal, its log says by which kernel; started again, the job is resumed to its end."""
+    victim, params = "feature-b", BoostingParams(n_estimators=2, max_depth=2, max_bin=8)
+    (tmp_path / "sitecustomize.py").write_text(CRASHES)
+    federation.kill(victim)
+    with monkeypatch.context() as changed:
+        changed.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))))
+        federation.restart(victim)
+    federation.operator.submit(jobs_pb2.SubmitRequest(job="crashed", spec=spec(params, scheme=LATTICE)))
+    assert federation._processes[victim].wait(30) == -signal.SIGSEGV
+    log = (federation.folder / victim / "log.txt").read_text()
+    assert "Fatal Python error: Segmentation fault" in log
+    assert re.search(r'histogram_sums\.py", line \d+ in hide\n.*engines\.py", line \d+ in _run\n', log)
+    assert ended(federation, "crashed").state == "interrupted"
+    federation.restart(victim)
+    assert _resume(federation, "crashed").status == 0
+    federation.operator.submit(jobs_pb2.SubmitRequest(job="whole", spec=spec(params, scheme=LATTICE)))
+    assert ended(federation, "whole").state == "finished"
+    assert shards(federation, HERE, "crashed") == shards(federation, HERE, "whole")
 
 
 @pytest.mark.second_tier

@@ -16,7 +16,7 @@ from rich.table import Table
 from treetap import terminal
 from treetap.commands.options import print_json, reading
 from treetap.errors import BadInput, DataError
-from treetap.models.store import LEAKAGE, read_leakage
+from treetap.models.store import LEAKAGE, TREES, read_leakage
 from treetap.strict import Part
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _shows_labels(job: str, party: PartyConfig, *, as_json: bool) -> bool:
         if store.published:
             lines = read_leakage(store.model)
         else:
-            lines = store.lines(LEAKAGE).read() if store.has(LEAKAGE) else []
+            lines = [line[LEAKAGE] for line in store.lines(TREES).read() if LEAKAGE in line]
     if not lines:
         return False
     trees = trees_of(lines, place)

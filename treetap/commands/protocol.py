@@ -37,7 +37,7 @@ from treetap.party.runtime.step_order import (
     declared_steps,
     table_of,
 )
-from treetap.protocols import job_spec, scoring
+from treetap.protocols import job_spec, messages
 from treetap.protocols.alignment import ALIGNMENTS
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.libraries import require_library
@@ -272,15 +272,15 @@ def _rows_of_training(name: str) -> Iterator[tuple[MessageRow, str]]:
 def _rows_of_prediction(name: str) -> Iterator[tuple[MessageRow, str]]:
     described = prediction(name)
     yield from ((row, f"alignment {method}") for method, rows in ALIGNMENTS.items() for row in rows)
-    yield from ((row, "") for row in (scoring.OPENED_TREES if described.of_trees else scoring.OPENED))
+    yield from ((row, "") for row in (messages.OPENED_TREES if described.of_trees else messages.OPENED))
     # messages that a table and a served model share have no condition
-    yield from ((row, "" if row in scoring.SERVING else "of a table") for row in scoring.PREDICTION)
+    yield from ((row, "" if row in messages.SERVING else "of a table") for row in messages.PREDICTION)
     if Feature.SERVE in described.capabilities:
-        served = (*scoring.SERVING, *described.sends_served)
-        yield from ((row, "served") for row in served if row not in scoring.PREDICTION)
+        served = (*messages.SERVING, *described.sends_served)
+        yield from ((row, "served") for row in served if row not in messages.PREDICTION)
     yield from ((row, "") for row in described.sends)
     if Feature.EXPLAIN in described.capabilities:
-        yield from ((row, "explained") for row in scoring.EXPLANATIONS)
+        yield from ((row, "explained") for row in messages.EXPLANATIONS)
     yield from ((row, "with attributions") for row in described.sends_attributions)
 
 

@@ -23,6 +23,9 @@ from treetap.workers.engines import Engine, InWorkers
 IN_FLIGHT_PER_WORKER = 2
 #: Most bytes of the words of one call and message.
 BLOCK_BYTES = 3 << 19
+#: Microseconds of the kernels' slowest form, as in `histogram_sums`: a word of a block of records, with its polynomial
+#: and secret; a candidate's second half that is read; a word of a candidate that is opened.
+WORDS_US, READ_US, OPENED_US = 280.0, 25.0, 10.0
 #: Candidates that one call opens, some 10 µs each, before a further worker has a share of them.
 CANDIDATES_PER_CALL = 512
 
@@ -59,7 +62,15 @@ class HistogramKeyHolder(InWorkers):
         size = max(1, most // DEGREE) * DEGREE
         firsts = range(0, blocks_of(records) * DEGREE + DEGREE, size)
         calls = (
-            (min(first, records), self._engine.call(number % workers, self._words, first, values, size, query))
+            (
+                min(first, records),
+                self._engine.call(
+                    number % workers,
+                    self._words,
+                    *(first, values, size, query),
+                    us=WORDS_US * self.parameters.words * blocks_of(min(size, records + DEGREE - first)),
+                ),
+            )
             for number, first in enumerate(firsts)
         )
         async with aclosing(in_order(calls, IN_FLIGHT_PER_WORKER * workers)) as encrypted:
@@ -97,7 +108,12 @@ class HistogramKeyHolder(InWorkers):
         if count != candidates:
             raise Malformed("first halves are not of as many candidates as the second ones before")
         calls = (
-            self._engine.call(worker, self._opened, kept, first, numbers[first:last], query)
+            self._engine.call(
+                worker,
+                self._opened,
+                *(kept, first, numbers[first:last], query),
+                us=(READ_US + OPENED_US * words) * (last - first),
+            )
             for worker, first, last in self._shares(candidates, CANDIDATES_PER_CALL)
         )
         return np.concatenate([np.empty((0, len(self._slots.widths)), dtype=np.int64), *await together(*calls)])

@@ -26,6 +26,10 @@ from treetap.arrays import Ints, Words
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import added, kernels, left_sums, radices
 from treetap.lattice.histogram_sums import (
+    ANSWERED_US,
+    BYTE_US,
+    HIDDEN_US,
+    PRODUCT_US,
     PRODUCTS_PER_CALL,
     Codes,
     ReceivedWords,
@@ -44,6 +48,8 @@ Places = npt.NDArray[np.uint32]
 CELLS_AT_ONCE = 512
 #: Words' calls that are under way in a worker.
 _AHEAD = 2
+#: Microseconds of a call that keeps what it is given.
+KEPT_US = 20.0
 
 
 class HistogramSets(ReceivedWords):
@@ -65,10 +71,10 @@ class HistogramSets(ReceivedWords):
 
     async def _take(self, first: int, words: bytes) -> None:
         self._kept[first] = self._next_worker()
-        await self._on(self._kept[first], NodeSums.keep, first, words)
+        await self._on(self._kept[first], NodeSums.keep, first, words, us=KEPT_US)
 
     async def _take_zeros(self, words: bytes) -> None:
-        await self._on_all(NodeSums.keep_zeros, words)
+        await self._on_all(NodeSums.keep_zeros, words, us=KEPT_US)
 
     async def answer(
         self, rows: Rows, codes: Rows, shapes: Sequence[Shape], order: Rows, noise: Ints | None = None
@@ -123,6 +129,7 @@ class HistogramSets(ReceivedWords):
                     (rows[start:end] - first).astype(np.uint32),
                     np.ascontiguousarray(columns[:, start:end]),
                     bins,
+                    us=BYTE_US * WORD_BYTES * self._parameters.words * (end - start) * (2 + len(bins)),
                 ),
             )
             for first, (start, end) in zip(firsts, pairwise(cuts), strict=True)
@@ -131,7 +138,7 @@ class HistogramSets(ReceivedWords):
         async with aclosing(in_order(calls, _AHEAD * workers)) as summed:
             async for _ in summed:
                 pass
-        return carried(await self._on_all(NodeSums.take, sum(bins)))
+        return carried(await self._on_all(NodeSums.take, sum(bins), us=KEPT_US))
 
     async def _halves(
         self, rows: Rows, columns: Any, shapes: Sequence[Shape], left: Words
@@ -151,16 +158,19 @@ class HistogramSets(ReceivedWords):
         halves, at = [], 0
         for features in at_once(shapes):
             some = shapes[features.start : features.stop]
-            await self._on(worker, NodeSums.begin, tuple(radices(some)))
+            bins = tuple(radices(some))
+            await self._on(worker, NodeSums.begin, bins, us=KEPT_US)
             for blocks, start, end, places in groups_of(rows):
                 codes = np.ascontiguousarray(columns[features.start : features.stop, start:end])
-                await self._on(worker, NodeSums.place, blocks, places, codes)
-                while await self._on(worker, NodeSums.multiply):
+                us = PRODUCT_US * min(PRODUCTS_PER_CALL, len(blocks) * sum(bins))
+                await self._on(worker, NodeSums.place, blocks, places, codes, us=us)
+                while await self._on(worker, NodeSums.multiply, us=us):
                     pass
             for number, shape in enumerate(some):
                 part = np.ascontiguousarray(left[at : at + shape.sums])
                 seeds = os.urandom(SEED_BYTES), os.urandom(SEED_BYTES)
-                halves.append(await self._on(worker, NodeSums.hide_own, number, shape, part, *seeds))
+                us = HIDDEN_US * shape.sums + ANSWERED_US * part.size
+                halves.append(await self._on(worker, NodeSums.hide_own, number, shape, part, *seeds, us=us))
                 at += shape.sums
         return halves
 

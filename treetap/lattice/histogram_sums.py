@@ -48,6 +48,10 @@ Codes = npt.NDArray[np.uint8]
 PRODUCTS_PER_CALL, CANDIDATES_PER_CALL, COLUMNS_PER_CALL = 8192, 1024, 8
 #: Candidates of which one worker has the first ones alone.
 FEW = 256
+#: Microseconds of the kernels' slowest form on Sapphire Rapids (`benchmarks/lattice_training.py --forms plain`): a
+#: product, with its share of its polynomial's transform; a candidate that is hidden; half a word of one that is
+#: answered; a byte that is written or read.
+PRODUCT_US, HIDDEN_US, ANSWERED_US, BYTE_US = 50.0, 170.0, 2.5, 0.001
 
 
 class ReceivedWords(InWorkers, ABC):
@@ -180,7 +184,8 @@ class HistogramSums(ReceivedWords):
         self._parts = await together(*calls)
 
     async def _take(self, first: int, words: bytes) -> None:
-        await self._engine.call(self._next_worker(), self._add_words, first, words)
+        us = BYTE_US * len(words) * (1 + len(self._shapes)) + (0 if first else BYTE_US * self._sums.nbytes)
+        await self._engine.call(self._next_worker(), self._add_words, first, words, us=us)
 
     def _add_words(self, first: int, words: bytes) -> None:
         """A kernel: add some records' words to their cells."""
@@ -213,7 +218,8 @@ class HistogramSums(ReceivedWords):
         left, at, calls = left_sums(await self._cells(), self._shapes), 0, []
         for worker, count in enumerate(self._counted):
             part = np.ascontiguousarray(left[at : at + count])
-            calls.append(self._on(worker, Columns.answer, part, self._zeros, os.urandom(SEED_BYTES)))
+            us = ANSWERED_US * part.size + BYTE_US * len(self._zeros)
+            calls.append(self._on(worker, Columns.answer, part, self._zeros, os.urandom(SEED_BYTES), us=us))
             at += count
         firsts, self._zeros = np.concatenate(await together(*calls)), b""
         self.operations["answered"] += len(firsts)
@@ -227,14 +233,16 @@ class HistogramSums(ReceivedWords):
         parts = []
         for first in range(0, count, CANDIDATES_PER_CALL):
             some = min(CANDIDATES_PER_CALL, count - first)
-            parts.append(await self._on(worker, Columns.hide, first, some, seed))
+            parts.append(await self._on(worker, Columns.hide, first, some, seed, us=HIDDEN_US * some))
         return b"".join(parts)
 
     async def _sum_products(self) -> None:
         """Sums of a·I for every candidate."""
+        products = blocks_of(self._parameters.records) * sum(radices(self._shapes))
+        us = PRODUCT_US * min(PRODUCTS_PER_CALL, products)
 
         async def in_worker(worker: int) -> None:
-            while await self._on(worker, Columns.multiply):
+            while await self._on(worker, Columns.multiply, us=us):
                 pass
 
         await together(*(in_worker(worker) for worker in range(len(self._parts))))

@@ -1,5 +1,13 @@
 """Files that are on disk whole or not at all, also after a crash; documents with a checksum, and lines added to files.
 
+What must be on disk before what: a fact before anyone outside this process can act on it. So a charge comes before the
+message that it is for, an attempt and the job's notes before the answer to its opening, a tree's line and the scores
+that include it before the answer to `store_tree`, a model's files before the folder takes its name, and a line of the
+journal before the coordinator's next request. Facts that are told together are one line or one file: each takes one
+`os.fsync`, and a new or replaced name another one of its folder, which serves all names that changed there before.
+Files that the next attempt makes anew, as the progress of a published model, may come back after a power cut, and are
+removed when the process starts.
+
 A document is a JSON object, or bytes. The checksum (SHA-256) covers a `seed`, which names the file's purpose: a file in
 the place of another is found. It detects damage, such as by a disk or an editor. It is no signature: the writer of a
 file can compute it.
@@ -33,14 +41,19 @@ def stamp_of(path: Path) -> tuple[int, ...]:
     return (state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size) if stat.S_ISREG(state.st_mode) else ()
 
 
-def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Write a file so that after a crash either the old or the new content is there, never half."""
-    with writing_whole(path, mode) as file:
+def write_whole(path: Path, content: bytes, mode: int = 0o600, *, settle: bool = True) -> None:
+    """Write a file so that after a crash either the old or the new content is there, never half.
+
+    `settle`: the new one from now on; False: from the next file on that is written into the folder with it.
+    """
+    with writing_whole(path, mode, settle=settle) as file:
         file.write(content)
 
 
 @contextmanager
-def writing_whole(path: Path, mode: int = 0o600, draft: Path | None = None) -> Iterator[BinaryIO]:
+def writing_whole(
+    path: Path, mode: int = 0o600, draft: Path | None = None, *, settle: bool = True
+) -> Iterator[BinaryIO]:
     """The same for content that comes in parts: the file exists once the block ends without an error.
 
     `draft`: the file in which the content grows, in the same folder; each of several processes that may write the file
@@ -61,7 +74,16 @@ def writing_whole(path: Path, mode: int = 0o600, draft: Path | None = None) -> I
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if settle:
+        sync_folder(path.parent)
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Make a folder of these files, which are on disk when this returns: who renames it then has all of them."""
+    folder.mkdir(mode=0o700)
+    for name, content in files.items():
+        write_whole(folder / name, content, settle=False)
+    sync_folder(folder)
 
 
 def append(path: Path, content: bytes) -> None:
@@ -122,8 +144,10 @@ def make_folder(folder: Path) -> None:
         sync_folder(folder.parent)
 
 
-def remove_folder(folder: Path) -> None:
+def remove_folder(folder: Path, *, settle: bool = True) -> None:
     """Delete a folder with all it holds, durably: it is renamed first, and after a kill the rest is a `remnant`.
+
+    `settle`: what it held is gone for good; False: after a power cut some of it may be back, as a remnant.
 
     Raises:
         OSError: the disk refuses it.
@@ -135,7 +159,8 @@ def remove_folder(folder: Path) -> None:
         folder.replace(gone)
         sync_folder(folder.parent)
         _delete(gone)
-        sync_folder(folder.parent)
+        if settle:
+            sync_folder(folder.parent)
 
 
 def _delete(folder: Path) -> None:
@@ -203,10 +228,12 @@ def read_document(path: Path, seed: str, content: Object | None = None) -> Objec
     return plain
 
 
-def write_document(path: Path, content: Mapping[str, Any], seed: str, *, indented: bool = False) -> None:
+def write_document(
+    path: Path, content: Mapping[str, Any], seed: str, *, indented: bool = False, settle: bool = True
+) -> None:
     """Write an object with its checksum, so that after a crash either the old or the new one is there."""
     make_folder(path.parent)
-    write_whole(path, document(content, seed, indented=indented))
+    write_whole(path, document(content, seed, indented=indented), settle=settle)
 
 
 def document(content: Mapping[str, Any], seed: str, *, indented: bool = False) -> bytes:

@@ -14,7 +14,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import accumulate
 from pathlib import Path
@@ -38,9 +38,13 @@ class LineFile:
     read again where its stamp on the disk is another than after the last reading or writing.
     """
 
-    def __init__(self, path: Path, seed: Callable[[], str]) -> None:
-        """`seed`: returns the seed of the checksums, which names the file's job; called at each read or write."""
+    def __init__(self, path: Path, seed: Callable[[], str], place: Callable[[], object] | None = None) -> None:
+        """`seed`: returns the seed of the checksums, which names the file's job; called at each read or write.
+
+        `place`: makes the file's folder, before the file is written whole.
+        """
         self.path, self._seed = path, seed
+        self._place = place or (lambda: make_folder(path.parent))
         self._ends: list[int] = []  # of each whole line, in bytes
         self._digests: list[str] = []  # the checksum of each
         self._lock = threading.RLock()
@@ -79,10 +83,6 @@ class LineFile:
             raise DataError(f"{self.path}: is damaged; bring a back-up of the file back") from None
         self._taken = self.stamp
         return lines
-
-    def plain(self) -> bytes:
-        """The stored lines without their checksums, which are compared first; raises as `read` does."""
-        return b"".join(body + b"\n" for body in self._bodies())
 
     def count(self) -> int:
         """The number of stored lines. Reads the file only if it is not as this object last read or wrote it."""
@@ -135,7 +135,7 @@ class LineFile:
         self.stamp = self._taken = stamp_of(self.path)
 
     def _write(self, content: bytes) -> None:
-        make_folder(self.path.parent)
+        self._place()
         write_whole(self.path, content)
 
     def _before(self, index: int) -> str:
@@ -181,9 +181,18 @@ def first(seed: str) -> str:
     return hashlib.sha256(seed.encode()).hexdigest()
 
 
+def plain_lines(contents: Iterable[Mapping[str, Any]]) -> bytes:
+    """A line of each object, without checksums: the content of a file that something else vouches for."""
+    return b"".join(_body(content) + b"\n" for content in contents)
+
+
+def _body(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+
+
 def checked_line(content: Mapping[str, Any], before: str) -> tuple[bytes, str]:
     """A line of an object that is not empty, with its checksum; and the checksum, hexadecimal."""
-    body = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+    body = _body(content)
     digest = _chained(before, body)
     return body[:-1] + _BEFORE + digest.encode() + _AFTER, digest
 

@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.key_options import KEY_BITS, OBFUSCATIONS, PAILLIER, KeyKind, key_faults
 from treetap.protocols.messages import (
+    BLOCK_BYTES,
+    MOST_ATTRIBUTING,
     PUBLIC_KEY,
     MessageRow,
+    ScoringSizes,
     along_chain,
     at_most,
+    blocks,
     each_round,
     from_last,
     label_holder_opens,
     once,
+    spent,
     to_feature_parties,
     to_first,
 )
 from treetap.protocols.registry import Options, PredictionProtocol
-from treetap.protocols.scoring import BLOCK_BYTES, MOST_ATTRIBUTING, ScoringSizes, blocks, spent
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2

@@ -18,8 +18,8 @@ from treetap.trees.withholding import NOTHING, Withholding
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from treetap.trees.boosting_rounds import ForestRounds
     from treetap.trees.centralised import CentralForest
-    from treetap.trees.forest_rounds import ForestRounds
 
 
 #: Fewest records of which the centralised training has metrics out of bag: the least that a policy can ask for.
@@ -46,7 +46,7 @@ def train_centrally(
 def central_rounds(
     params: ForestParams, classes: int, labels: npt.NDArray[Any], _weights: None, evaluated: Any
 ) -> ForestRounds:
-    from treetap.trees.forest_rounds import ForestRounds
+    from treetap.trees.boosting_rounds import ForestRounds
 
     further = None if evaluated is None else evaluated[0]
     return ForestRounds(params, classes, labels, further, LEAST_OUT_OF_BAG)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.messages import (
     MessageRow,
+    ScoringSizes,
     at_most,
     each_stage,
     label_holder_opens,
@@ -15,7 +16,6 @@ from treetap.protocols.messages import (
     to_label_holder,
 )
 from treetap.protocols.registry import Options, PredictionProtocol
-from treetap.protocols.scoring import ScoringSizes
 
 #: Order of walking the trees: all at once, or one after the other as the method was published.
 FORMS = ("batched", "per-tree")

@@ -5,18 +5,20 @@ from __future__ import annotations
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.messages import (
+    BLOCK_BYTES,
     MessageRow,
     Series,
     along_chain,
     at_most,
+    blocks,
     each_round,
     from_last,
     label_holder_opens,
     once,
+    spent,
     to_feature_parties,
 )
 from treetap.protocols.registry import Needs, Options, PredictionProtocol
-from treetap.protocols.scoring import BLOCK_BYTES, blocks, spent
 
 
 def largest_key(_sizes: ChainSizes, _series: Series) -> int:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from treetap.protocols.messages import (
     MessageRow,
+    ScoringSizes,
     Series,
     at_most,
+    blocks,
     each_round,
     each_stage,
     label_holder_opens,
@@ -16,7 +18,6 @@ from treetap.protocols.messages import (
     to_label_holder,
 )
 from treetap.protocols.registry import Options, PredictionProtocol
-from treetap.protocols.scoring import ScoringSizes, blocks
 
 #: Leaf weights of which scores are made: as trained, or with the noise of the training's release.
 WEIGHTS = ("exact", "noised")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from treetap.errors import ConfigError, did_you_mean
-from treetap.protocols import scoring
+from treetap.protocols import messages
 from treetap.protocols.alignment import ALIGNMENTS
 from treetap.protocols.codec import params_in, write_params
 from treetap.protocols.exclusions import PREDICTIONS, Feature, broken
@@ -120,11 +120,11 @@ def rows_of_prediction(opening: prediction_pb2.OpenModel) -> list[MessageRow]:
     protocol = prediction(prediction_name(opening))
     return [
         *ALIGNMENTS.get(opening.alignment, ()),
-        *(scoring.OPENED_TREES if protocol.of_trees else scoring.OPENED),
-        *(scoring.SERVING if opening.serve else scoring.PREDICTION),
+        *(messages.OPENED_TREES if protocol.of_trees else messages.OPENED),
+        *(messages.SERVING if opening.serve else messages.PREDICTION),
         *protocol.sends,
         *(protocol.sends_served if opening.serve else ()),
-        *(scoring.EXPLANATIONS if opening.explain else ()),
+        *(messages.EXPLANATIONS if opening.explain else ()),
         *(protocol.sends_attributions if opening.attributions else ()),
     ]
 
@@ -166,9 +166,9 @@ def _explain_faults(opening: prediction_pb2.OpenModel) -> list[str]:
         faults.append(
             f"explain-limit = {opening.explain_limit}: is an option of explain; leave it out, or ask for that"
         )
-    if opening.attributions and len(opening.feature_parties) > scoring.MOST_ATTRIBUTING:
+    if opening.attributions and len(opening.feature_parties) > messages.MOST_ATTRIBUTING:
         faults.append(
             f"attributions: {len(opening.feature_parties)} feature parties are too many, each doubles the entries of a "
-            f"leaf; at most {scoring.MOST_ATTRIBUTING}"
+            f"leaf; at most {messages.MOST_ATTRIBUTING}"
         )
     return faults

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # the command line reads names and summaries alone, and start
     from treetap.protocols.messages import MessageRow, OpensSums
     from treetap.protocols.own_priors import OwnPriors
     from treetap.tables.reading import Table
-    from treetap.trees.grower import CentralTrees
+    from treetap.trees.centralised import CentralTrees
     from treetap.trees.job_params import JobParams
     from treetap.wire.v2 import prediction_pb2, protocols_pb2, setup_pb2
 

@@ -9,9 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from treetap.protocols.exclusions import Feature
-from treetap.protocols.messages import JobSizes, MessageRow, Series, each_round, label_holder_opens, to_label_holder
+from treetap.protocols.messages import (
+    JobSizes,
+    MessageRow,
+    Series,
+    blocks,
+    each_round,
+    label_holder_opens,
+    spent,
+    to_label_holder,
+)
 from treetap.protocols.registry import Needs, Options, PredictionProtocol
-from treetap.protocols.scoring import blocks, spent
 
 #: Bytes of a short message beside its numbers, as a mailbox counts them.
 _MESSAGE = 384

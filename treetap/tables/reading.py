@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from treetap.errors import DataError
+from treetap.errors import DataError, cannot
 from treetap.tables.auto_encoding import Cells, Rules, Settled, declared_in, redated, settle
 from treetap.tables.categories import Category, Seen, encoded, merges, texts_of
 from treetap.tables.cells import Shape, Tensor, check_trained, is_tensor, plain_column, tensor_of, tensor_shape
@@ -152,7 +152,7 @@ class Table:
 
     def digest(self) -> bytes:
         """SHA-256 over the sorted ids; `sorted-ids` alignment compares it."""
-        return self.ids.digest()
+        return self.ids.digest
 
 
 def read_table(
@@ -369,10 +369,8 @@ def read_ids(path: Path) -> Ids:
 
 
 def _id_lines(path: Path) -> Ids:
-    try:
+    with cannot("be read", path, DataError):
         raw = path.read_bytes()
-    except OSError as failure:
-        raise DataError(f"{path}: cannot be read: {failure.strerror}") from None
     if content := content_of(raw[:HEAD]):
         raise DataError(f"{path}: is {content.what}, not text with one id a line: {content.remedy}")
     try:

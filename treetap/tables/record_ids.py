@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import NamedTuple, overload
 
@@ -42,7 +43,6 @@ CHOICE = '; write duplicates = "first" or "last" in the table\'s settings, or gi
 class Ids(Sequence[str]):
     """An immutable sequence of texts; equal to every sequence of the same texts in the same order."""
 
-    __slots__ = ("_texts",)
     __hash__ = None  # type: ignore[assignment]  # as of a list, which it may be equal to
 
     def __init__(self, texts: pa.LargeStringArray) -> None:
@@ -149,6 +149,7 @@ class Ids(Sequence[str]):
         ends, content = _buffers(self._texts)
         return content.tobytes(), (ends - ends[0]).tobytes()
 
+    @cached_property
     def digest(self) -> bytes:
         """SHA-256 over the ids in their order, each after its length, of four bytes."""
         state = hashlib.sha256()

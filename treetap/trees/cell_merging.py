@@ -36,10 +36,8 @@ is where its owner cuts.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from treetap.arrays import Bools, Ints
 from treetap.errors import Malformed, OutOfOrder
@@ -47,8 +45,6 @@ from treetap.trees.binning import BinnedTable, Codes
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import ROOT
 from treetap.trees.tree_bins import GlobalBins
-
-Counts = npt.NDArray[np.integer[Any]]
 
 
 def closed_cells(left: Ints, right: Ints, within: Bools, last: Ints, least: int) -> Bools:

@@ -9,12 +9,14 @@ early stopping the validation loss decides whether another round follows. See `t
 
 Each tree of a forest is grown on its own draw of records, from the labels as they are; the forest's prediction is the
 mean of its trees'. By other records' labels and one party's columns it gives class frequencies (Breiman 2001).
+
+The growth of trees, and of parts of trees, all of whose columns are at hand.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,19 +26,112 @@ from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.errors import ConfigError, DataError
 from treetap.trees.binning import BinnedTable, FeatureBins, bin_table
 from treetap.trees.boosting_criterion import BoostingCriterion
-from treetap.trees.boosting_rounds import TRAIN, VALIDATION, BoostingRounds, Start
+from treetap.trees.boosting_rounds import TRAIN, VALIDATION, BoostingRounds, ForestRounds, Start
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.cell_merging import bins_of
-from treetap.trees.ensemble import Ensemble, Split, Tree
+from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, route
 from treetap.trees.forest_criterion import ForestCriterion, check_labels, targets
-from treetap.trees.forest_rounds import ForestRounds
-from treetap.trees.grower import CentralTrees, Entry, grown
 from treetap.trees.growing_tree import GrowingTree, with_zeros
 from treetap.trees.loss import check_sums, loss_for
 from treetap.trees.noised_sums import Criterion, NoisedParty
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
-from treetap.trees.tree_bins import Bins, NodeBins
+from treetap.trees.paths import RowsLeft, reached_values
+from treetap.trees.tree_bins import Bins, NodeBins, goes_left, left_sums_of
 from treetap.trees.withholding import NOTHING, InformationLimit, Withholding
+
+#: A split in its owner's table: the candidate by the owner's own column, and its threshold.
+Entry = tuple[Candidate, float]
+#: Enters a split into its owner's table: (place of the party, node, the entry) → handle.
+Enter = Callable[[int, int, Entry], int]
+
+
+def entering(tables: Sequence[list[Entry]]) -> Enter:
+    """Enter splits into these tables, one for each party."""
+
+    def enter(party: int, node: int, entry: Entry) -> int:  # noqa: ARG001 - a table has no nodes
+        tables[party].append(entry)
+        return len(tables[party]) - 1
+
+    return enter
+
+
+def grow(tree: GrowingTree, bins: Sequence[Bins], enter: Enter) -> None:
+    """Grow a tree by all parties' columns, in tie order; of tied candidates the first one splits a node."""
+    groups = [own.candidates.groups for own in bins]
+    while tree.build:
+        nodes, rows = tree.build, tree.summed()
+        tree.take_candidates([left_sums_of(own, tree.values, nodes, rows) for own in bins], groups)
+        for choice in tree.choose():
+            own, node = bins[choice.party], choice.node
+            candidate = own.at_border(node, own.candidate(choice.tied[0]))
+            entry = replace(candidate, feature=int(own.kept[candidate.feature])), own.cut(node, candidate)
+            mask = goes_left(own, node, tree.rows[node], candidate)
+            tree.divide(node, enter(choice.party, node, entry), mask)
+        tree.next_stage()
+
+
+def grown(
+    tree: GrowingTree,
+    bins: Sequence[tuple[str, Bins]],
+    splits: Mapping[str, list[Entry]],
+    index: int,
+    outputs: tuple[int, ...],
+) -> tuple[Tree, Floats]:
+    """Grow a tree to its end, by the columns of named parties, whose split tables get its splits: see `finish`."""
+    names, columns = [name for name, _ in bins], [own for _, own in bins]
+    enter = entering([splits[name] for name in names])
+    tree.constrain([own.marks for own in columns])
+    grow(tree, columns, enter)
+    return finish(tree, index, outputs, names, columns[0], enter)
+
+
+def finish(
+    tree: GrowingTree, index: int, outputs: tuple[int, ...], names: Sequence[str], own: Bins, enter: Enter
+) -> tuple[Tree, Floats]:
+    """The finished tree, and the value (N, outputs) that it gives to every record.
+
+    Nodes that are withdrawn are first grown further by the first party's `own` columns alone.
+    """
+    values = np.empty((len(tree.values), len(outputs)))
+    parts = [tree.below(node) for node in sorted(tree.withdrawn)]
+    for part in parts:
+        grow(part, [own], enter)
+    finished = tree.finished(index, outputs, names, [part.subtree(names) for part in parts])
+    give(values, tree.rows, finished.leaves)
+    for part, subtree in zip(parts, finished.local, strict=True):
+        give(values, part.rows, subtree.leaves)
+    return finished, values
+
+
+def give(values: Floats, rows: Mapping[int, Ints], leaves: Iterable[Leaf]) -> None:
+    """Set the values (N, outputs) of the records of each leaf, `rows` by node."""
+    for leaf in leaves:
+        values[rows[leaf.node]] = leaf.weights
+
+
+@dataclass(frozen=True)
+class CentralTrees:
+    """A model trained on the joined table, with all parties' split tables.
+
+    `splits[owner][handle]` is the candidate, by the owner's own column, and its threshold, below which a record goes
+    left. `divisible` names, per tree, the nodes that the stopping rules would let split.
+    """
+
+    ensemble: Ensemble
+    params: TreeParams
+    splits: dict[str, list[Entry]]
+    divisible: tuple[frozenset[int], ...]
+
+    def entry(self, split: Split) -> Entry:
+        """Candidate and threshold of a split."""
+        return self.splits[split.owner][split.handle]
+
+    def scores(self, n: int, goes_left: RowsLeft) -> Floats:
+        """Scores (n, outputs) of n records."""
+        trees = self.ensemble.used_trees
+        values = (reached_values(tree, route(tree.splits, n, goes_left), goes_left) for tree in trees)
+        return self.ensemble.summed(values, n)
+
 
 Tables = Sequence[tuple[str, BinnedTable]]
 Labels = Array

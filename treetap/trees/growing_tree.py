@@ -4,8 +4,9 @@ Nodes have heap numbers: root 1, children of u are 2u (left) and 2u+1 (right). S
 of the job only the smaller child of a pair is summed, its sibling's candidates are the parent's less its own; with bins
 of their own, merged ones of any party (`treetap.trees.cell_merging`) or noise (`noised_sums`) both children are summed.
 
-The label holder of a job gets the other parties' sums and the rows of their splits in messages. `treetap.trees.grower`
-grows a tree all of whose columns are at hand, and the parts of a tree that the label holder grows alone.
+The label holder of a job gets the other parties' sums and the rows of their splits in messages.
+`treetap.trees.centralised` grows a tree all of whose columns are at hand, and the parts of a tree that the label holder
+grows alone.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ import numpy as np
 
 from treetap.arrays import Floats, Ints
 from treetap.trees.boosting_criterion import BoostingCriterion
+from treetap.trees.centralised import Entry, entering, give, grow
 from treetap.trees.ensemble import Leaf, Subtree, Tree, at_or_below, deciding_tree, weights_at
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.forest_criterion import ForestCriterion, targets
-from treetap.trees.grower import Entry, entering, give, grow
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.loss import Loss, Quantised, loss_for
 from treetap.trees.noised_sums import Criterion

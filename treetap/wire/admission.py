@@ -21,7 +21,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from treetap.errors import Malformed, Overloaded
-from treetap.wire.callers import Callers, answering
+from treetap.wire.callers import CALLER, Callers, answering
 from treetap.wire.ports import Role
 
 #: Calls of a server at once; one caller has at most half of them.
@@ -196,12 +196,13 @@ class Admission(grpc.aio.ServerInterceptor):
             self._shares.pop(admitted.bearer, None)
 
     def _bearer(self, context: Context, role: Role | None) -> _Bearer:
-        """Whose share a call uses."""
+        """Whose share a call uses; the service that it is for hears the name as `CALLER`."""
         if role is None:
             return self.callers.anybody(context)
-        if role is Role.CLIENT:  # need not speak our protocol, and may come through a gateway
-            return self.callers.client(context), role
-        return self.callers.named(context, role), role
+        # a client need not speak our protocol, and may come through a gateway
+        name = self.callers.client(context) if role is Role.CLIENT else self.callers.named(context, role)
+        CALLER.set(name)
+        return name, role
 
     def _call(self, admitted: _Admitted, bearer: _Bearer) -> _Share:
         """The share of a call's bearer, with the call counted."""

@@ -16,6 +16,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from urllib.parse import quote
 
 import grpc
@@ -24,11 +25,12 @@ import grpc.aio
 from treetap import errors, logs, version
 from treetap.errors import Refused, one_line, visible
 from treetap.names import NAME
-from treetap.wire.credentials import CredentialSource
 from treetap.wire.ports import Identity, Role
-from treetap.wire.tls import NAME_KEY, Insecure, Transport
+from treetap.wire.tls import NAME_KEY, CredentialSource, Insecure, Transport
 
 Context = grpc.aio.ServicerContext[object, object]
+#: Who makes this task's call: `treetap.wire.admission` has set it, of a service that is for one role.
+CALLER: ContextVar[str] = ContextVar("treetap_caller")
 #: Metadata key under which a gateway names the client for whom it calls.
 BEHALF_KEY = "treetap-on-behalf-of"
 

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.arrays import Rows
-from treetap.errors import BadInput, Malformed
+from treetap.errors import BadInput, Malformed, cannot
 from treetap.models.durable import write_whole
 from treetap.models.keyed_ids import hashes
 from treetap.wire.v2.transcript_pb2 import OwnAlignment
@@ -125,12 +125,10 @@ def kept(folder: Path, chained: OwnAlignment) -> OwnRows:
             f"{path}: is missing: it says which rows of the party's table the {chained.records} common records are; "
             "it belongs beside the transcript"
         )
-    try:
+    with cannot("be read", path):
         if path.stat().st_size != len(HEADER) + KEY_BYTES + ENTRY.itemsize * chained.records:
             raise Malformed(f"{path}: was changed: it is not of the {chained.records} records that the transcript says")
         own = OwnRows.read(path)
-    except OSError as failure:
-        raise BadInput(f"{path}: cannot be read: {failure.strerror}") from None
     if len(own.entries) != chained.records or own.digest != chained.digest:
         raise Malformed(f"{path}: was changed: it is not what the transcript has the digest of")
     return own

@@ -22,11 +22,10 @@ from treetap import version
 from treetap.errors import BadInput, Incompatible, Interrupted, Refused, Unanswered, Unreachable
 from treetap.wire.admission import MOST_CALLS, Admission
 from treetap.wire.callers import Callers, error_of
-from treetap.wire.credentials import Credentials, CredentialSource
 from treetap.wire.listening import bound
 from treetap.wire.ports import Address, Timeouts
 from treetap.wire.probe import examine, say_hello
-from treetap.wire.tls import Insecure, Transport, check_near
+from treetap.wire.tls import Credentials, CredentialSource, Insecure, Transport, check_near
 from treetap.wire.v2 import control_pb2, control_pb2_grpc, exchange_pb2, jobs_pb2_grpc
 
 if TYPE_CHECKING:

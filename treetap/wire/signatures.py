@@ -7,7 +7,6 @@ believed only where what is signed is new by itself, such as a nonce.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,8 +33,6 @@ from treetap.wire.ports import Role
 from treetap.wire.tls import Insecure, TlsFiles, Transport
 from treetap.wire.v2.transcript_pb2 import TranscriptHead, TranscriptRecord
 from treetap.wire.v2.types_pb2 import Signed
-
-log = logging.getLogger(__name__)
 
 _DIGEST = hashes.SHA256()
 #: Seconds by which a signer's clock may be ahead of ours.

@@ -32,7 +32,7 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
 import treetap.wire.v2
-from treetap.errors import BadInput, Malformed
+from treetap.errors import BadInput, Malformed, cannot
 from treetap.removed import STATE, removed
 from treetap.wire.certificates import read_certificates, read_lists
 from treetap.wire.disclosure import bytes_by_class_of
@@ -101,13 +101,11 @@ def framed(plain: bytes, compressor: zstandard.ZstdCompressor) -> bytes:
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """A file of a transcript, for all of its records; `BadInput` where the disk fails while it is open."""
-    try:
+    with cannot("be read", path):
         if not path.is_file():  # such as a pipe, whose opening would wait for its other end
             raise BadInput(f"{path}: is not a file")
         with path.open("rb") as file:
             yield file
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def frames(path: Path, file: BinaryIO) -> Iterator[Frame]:
@@ -149,10 +147,8 @@ def frames(path: Path, file: BinaryIO) -> Iterator[Frame]:
 
 def files_of(folder: Path) -> dict[int, Path]:
     """The files of a transcript's folder by their numbers. Raises BadInput for a folder that cannot be read."""
-    try:
+    with cannot("be read", folder):
         return {int(match[1]): path for path in folder.iterdir() if (match := TAP.fullmatch(path.name))}
-    except OSError as error:
-        raise BadInput(f"{folder}: cannot be read: {error.strerror}") from None
 
 
 def _require_torn(path: Path, file: BinaryIO, at: int, length: int, size: int, written: int) -> None:

@@ -23,7 +23,7 @@ import zstandard
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
-from treetap.errors import BadInput, ConfigError, Interrupted, Refused
+from treetap.errors import BadInput, ConfigError, Interrupted, Refused, cannot
 from treetap.models.durable import make_folder, sync_folder
 from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.signatures import head_of
@@ -179,10 +179,8 @@ class TranscriptWriter:
     def _rotate(self) -> None:
         """Sign the full file, bring it to disk, and only then begin the next: after a power loss it lacks no record."""
         self._sign()
-        try:
+        with cannot("write the transcript", self._file.name, Interrupted):
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise Interrupted(f"{self._file.name}: cannot write the transcript: {error.strerror}") from error
         full, self._file, self._torn = self._file, self._next_file(), False
         full.close()
 
@@ -207,11 +205,9 @@ class TranscriptWriter:
 
 def _claim(folder: Path) -> int:
     """A descriptor that holds the folder for this writer until it is closed, at the latest when the process ends."""
-    try:
+    with cannot("hold a transcript", folder):
         make_folder(folder)
         descriptor = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise BadInput(f"{folder}: cannot hold a transcript: {error.strerror}") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

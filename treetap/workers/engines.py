@@ -3,6 +3,10 @@
 A worker is an ordered queue: `call(worker, kernel, *args)` runs `kernel(*args)` there. What it has in memory belongs to
 whoever calls (`InWorkers`), and ends with it. No protocol file knows which engine it talks to.
 
+A caller says how long a kernel takes, by sizes alone: `us` microseconds in the slowest form of the kernels. One that
+takes `SMALL_US` at most runs in the loop, where it is asked for: to hand it to a thread and back costs more than to
+wait for it. Between two looks at its sockets a loop runs no more than that; what comes beyond it goes to the threads.
+
 Arguments and results are not copied: a kernel changes no argument but its worker's own part, keeps no array but
 read-only ones, and what it returns it changes no more. Kernels in C release the interpreter's lock, and so do GMP's
 powers; products of numbers of gmpy2 do not, so that workers take turns at those.
@@ -15,10 +19,11 @@ started again by who runs it, and its jobs are resumed.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
@@ -29,6 +34,34 @@ from treetap.process.together import together
 from treetap.usage import FINISHED, LOOKS, finish_unit
 
 T = TypeVar("T")
+#: Most microseconds of kernels between two looks of an event loop at its sockets. To hand a kernel to a thread and back
+#: takes 45 µs of processor time where nothing else runs (Sapphire Rapids, `benchmarks/empty_call.py`), a fortieth of
+#: this; threads that wait for the interpreter's lock make it more. Beyond, two cores gain more than hand-overs cost.
+SMALL_US = 2000.0
+
+
+class Turns:
+    """The turns of an event loop: how much work each has had in the loop itself."""
+
+    def __init__(self) -> None:
+        self._spent = 0.0
+
+    def take(self, us: float) -> bool:
+        """True, and that much is spent of this turn, if it has room for work of `us` microseconds."""
+        if self._spent + us > SMALL_US:
+            return False
+        if not self._spent:
+            asyncio.get_running_loop().call_soon(self._begin)
+        self._spent += us
+        return True
+
+    async def pause(self, us: float) -> None:
+        """Begin the next turn, if this one has no room for as much again."""
+        if self._spent + us > SMALL_US:
+            await asyncio.sleep(0)
+
+    def _begin(self) -> None:
+        self._spent = 0.0
 
 
 class Engine(Protocol):
@@ -36,8 +69,10 @@ class Engine(Protocol):
 
     workers: int
 
-    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+    async def call(self, worker: int, kernel: Callable[..., T], *args: Any, us: float = math.inf) -> T:
         """Run `kernel(*args)` in a worker, after every earlier call to that worker.
+
+        `us`: the microseconds that it takes at most, as sizes tell; by default a thread's.
 
         Raises:
             Interrupted: the workers have been closed.
@@ -70,12 +105,12 @@ class InWorkers:
         workers = range(self._engine.workers)
         self._parts = await together(*(self._engine.call(worker, kind, *args) for worker in workers))
 
-    def _on(self, worker: int, method: Callable[..., T], *args: Any) -> Coroutine[Any, Any, T]:
+    def _on(self, worker: int, method: Callable[..., T], *args: Any, us: float = math.inf) -> Coroutine[Any, Any, T]:
         """Call a method of a worker's part."""
-        return self._engine.call(worker, method, self._parts[worker], *args)
+        return self._engine.call(worker, method, self._parts[worker], *args, us=us)
 
-    async def _on_all(self, method: Callable[..., T], *args: Any) -> list[T]:
-        return await together(*(self._on(worker, method, *args) for worker in range(self._engine.workers)))
+    async def _on_all(self, method: Callable[..., T], *args: Any, us: float = math.inf) -> list[T]:
+        return await together(*(self._on(worker, method, *args, us=us) for worker in range(self._engine.workers)))
 
     def _shares(self, items: int, least: int = 1) -> list[tuple[int, int, int]]:
         """Each worker that has a share of some items, its first, and the one behind its last.
@@ -93,7 +128,8 @@ class InProcessEngine:
     def __init__(self, workers: int = 1) -> None:
         self.workers = workers
 
-    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+    async def call(self, worker: int, kernel: Callable[..., T], *args: Any, us: float = math.inf) -> T:
+        del us  # all run at once
         if not 0 <= worker < self.workers:
             raise ValueError(f"there is no worker {worker}")
         return kernel(*args)
@@ -106,9 +142,10 @@ class InProcessEngine:
 
 
 class ThreadEngine:
-    """One thread per worker. `silence_s`: seconds without a finished unit of work after which a kernel hangs.
+    """One thread per worker, for what is not small.
 
-    `hung` is told of it, once and in another thread, by a sentence that names the kernel.
+    `silence_s`: seconds without a finished unit of work after which a kernel hangs. `hung` is told of it, once and in
+    another thread, by a sentence that names the kernel.
     """
 
     def __init__(self, workers: int, silence_s: float, hung: Callable[[str], object]) -> None:
@@ -118,14 +155,20 @@ class ThreadEngine:
         self._threads = [ThreadPoolExecutor(1, f"compute-{worker}", _release_the_lock) for worker in range(workers)]
         self._at_work: dict[int, Callable[..., Any]] = {}  # by the number of its thread
         self._awaited = set[asyncio.Future[Any]]()
+        self._handed = [set[Future[Any]]() for _ in range(workers)]  # calls that threads have not ended
+        self._turns = Turns()
         self._closed = False
         threading.Thread(target=self._watch, name="compute-watch", daemon=True).start()
 
-    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+    async def call(self, worker: int, kernel: Callable[..., T], *args: Any, us: float = math.inf) -> T:
         closed = Interrupted(f"compute worker {worker} has been closed")
         if self._closed:
             raise closed
-        answer = asyncio.wrap_future(self._threads[worker].submit(self._run, kernel, *args))
+        if not self._handed[worker] and self._turns.take(us):
+            result = self._run(kernel, *args)
+            await self._turns.pause(us)
+            return result
+        answer = asyncio.wrap_future(self._hand(worker, kernel, *args))
         self._awaited.add(answer)
         answer.add_done_callback(self._awaited.discard)
         try:
@@ -138,7 +181,7 @@ class ThreadEngine:
 
     def begin(self, worker: int, kernel: Callable[..., Any], *args: Any) -> None:
         if not self._closed:
-            self._threads[worker].submit(self._run, kernel, *args)
+            self._hand(worker, kernel, *args)
 
     async def close(self) -> None:
         self._closed = True
@@ -146,6 +189,12 @@ class ThreadEngine:
             thread.shutdown(wait=False, cancel_futures=True)
         for answer in list(self._awaited):
             answer.cancel()
+
+    def _hand(self, worker: int, kernel: Callable[..., T], *args: Any) -> Future[T]:
+        call = self._threads[worker].submit(self._run, kernel, *args)
+        self._handed[worker].add(call)
+        call.add_done_callback(self._handed[worker].discard)
+        return call
 
     def _run(self, kernel: Callable[..., T], *args: Any) -> T:
         """Run a kernel where the watch sees it."""

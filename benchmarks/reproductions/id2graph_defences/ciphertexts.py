@@ -25,7 +25,7 @@ from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.tables.binned import bin_columns
 from treetap.tables.reading import Table
 from treetap.trees import sampling
-from treetap.trees.grower import CentralTrees
+from treetap.trees.centralised import CentralTrees
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins
 from treetap.trees.withholding import Withholding

@@ -25,8 +25,8 @@ from treetap.lab.experiment.defence_points import measured, repaired
 from treetap.models.own_split import OwnSplit
 from treetap.protocols.registry import training as protocol_of
 from treetap.trees import metrics
+from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import ROOT, Ensemble, Split, route
-from treetap.trees.grower import CentralTrees
 from treetap.trees.withholding import NOTHING, Withholding
 
 #: The length of the keys for which ciphertexts are counted.

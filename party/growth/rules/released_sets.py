@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from treetap.arrays import Ints
+from treetap.arrays import Array, Ints
 from treetap.errors import Refused
+from treetap.models.line_file import Line, plain_lines
 from treetap.models.store import LEAKAGE
 from treetap.party.growth.rule import Draft, Rule
-from treetap.party.growth.stored_trees import SIGNATURES
+from treetap.party.growth.stored_trees import KNOWN, known_sets
 from treetap.party.setup.labelled_table import LabelledTable
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.information import (
@@ -53,6 +54,7 @@ class ReleasedSets(Rule):
     """
 
     _signatures: dict[str, Ints] | None = None
+    _line: Line = {}
 
     def selected(self, data: LabelledTable) -> None:
         self._labels, self._classes = data.labels.values, len(data.labels.classes)
@@ -66,8 +68,7 @@ class ReleasedSets(Rule):
         names, none = list(self.part.spec.feature_parties), np.zeros(len(self._labels), dtype=np.int64)
         if self._signatures is None:
             self._totals = class_counts(self._labels, self._classes)
-            stored = self.part.context.store.load_arrays(SIGNATURES) or {}
-            # those of a tree that is grown again are refined by the same sets, which changes nothing
+            stored = known_sets(self.part.context.store)
             self._signatures = {name: stored.get(name, none) for name in names}
         self._sets = {name: _KnownSets(none + 1) for name in names}
 
@@ -102,7 +103,7 @@ class ReleasedSets(Rule):
             )
 
     def finish(self, tree: int, growing: GrowingTree) -> None:
-        """Refine the signatures by the tree's sets, and store the figures after it."""
+        """Refine the signatures by the tree's sets, and compute the figures after it."""
         del growing
         rows: dict[str, Any] = {}
         context, signatures = self.part.context, self._signatures
@@ -123,11 +124,17 @@ class ReleasedSets(Rule):
             )  # fmt: skip
         entropy = class_entropy(self._totals)
         line = {"tree": tree, "noisy_labels": self.clean is not None, "entropy_nats": entropy, "parties": rows}
-        context.store.lines(LEAKAGE).put(line, tree)
-        context.store.save_arrays(SIGNATURES, signatures)
+        self._line = {LEAKAGE: line}
+
+    def kept(self) -> Line:
+        return self._line
+
+    def arrays(self) -> dict[str, Array]:
+        return {f"{KNOWN}{name}": array for name, array in (self._signatures or {}).items()}
 
     async def publish(self, draft: Draft) -> None:
-        draft.kinds += [LEAKAGE] if self._classes else []
+        if self._classes:
+            draft.files[LEAKAGE] = plain_lines(line[LEAKAGE] for line in draft.lines if LEAKAGE in line)
 
     def _said(self, party: str, labels: Ints) -> dict[str, Any]:
         """The information of a party's signature on labels (N,): plug-in, by chance, their difference over H(Y)."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from treetap.arrays import Ints
 from treetap.errors import ConfigError, DataError
-from treetap.models.line_file import Line
+from treetap.models.line_file import Line, plain_lines
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import CLEAN_METRICS, HIDES_CONSTANTS, REPAIRED, VALUES
 from treetap.party.growth.rule import Draft, Rule
@@ -35,8 +35,7 @@ class CleanMetrics(Rule):
 
     async def publish(self, draft: Draft) -> None:
         content = {"training_metrics": finite(required(draft.state).measured(required(draft.data).known.values))}
-        self.part.context.store.write(CLEAN_METRICS, json.dumps(content, indent=1).encode())
-        draft.kinds.append(CLEAN_METRICS)
+        draft.files[CLEAN_METRICS] = json.dumps(content, indent=1).encode()
 
 
 class Repair(Rule):
@@ -70,16 +69,13 @@ class Repair(Rule):
         self.part.context.store.save_arrays(_name(tree), {"leaves": reached})
 
     async def publish(self, draft: Draft) -> None:
-        """Store the repairs of all trees."""
+        """Add the repairs of all trees."""
         own, context = self.part.config.defences, self.part.context
         used = "_".join(name for name in ("grafting", "refit") if getattr(own, name))
         lines = await context.offload(lambda: self.lines(draft.lines))
-        kept = context.store.lines(REPAIRED)
-        for number, line in enumerate(lines):
-            kept.put(line, number)
+        draft.files[REPAIRED] = plain_lines(lines)
         draft.values = [Tree.from_dict(line[used]) for line in lines]
         draft.entries |= {HIDES_CONSTANTS: True, VALUES: used}
-        draft.kinds.append(REPAIRED)
 
     def lines(self, stored: Sequence[Line]) -> list[Line]:
         """A line of `REPAIRED` for each stored tree; all variants of it are computed.

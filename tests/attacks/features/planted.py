@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from treetap.attacks.features.evidence import FeatureEvidence, RealBottom
+from treetap.attacks.features.evidence import FeatureEvidence, RealBottom, RecordSpace
 from treetap.attacks.features.findings import findings
-from treetap.attacks.features.record_space import RecordSpace
 from treetap.attacks.networks.schema import FeatureSettings, VictimFigures
 from treetap.attacks.registry import Needs, row, rows
 from treetap.neural.architectures import bottom_to_load

@@ -13,8 +13,7 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 from tests.attacks.features.planted import planted, table_of
 from tests.attacks.present import present
 from treetap.attacks.features.attributes import classes_of
-from treetap.attacks.features.evidence import RealBottom
-from treetap.attacks.features.record_space import Records, RecordSpace, columns_of
+from treetap.attacks.features.evidence import RealBottom, Records, RecordSpace, columns_of
 from treetap.attacks.networks.schema import Attribute
 from treetap.neural.architectures import bottom_to_load
 from treetap.neural.inputs import InputScaler

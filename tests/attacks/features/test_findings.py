@@ -13,9 +13,8 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 from tests.attacks.features.planted import QUICK, Planted, figures, linear, planted, table_of
 from tests.attacks.present import present
 from treetap.attacks.features.attributes import AttributeGuess
-from treetap.attacks.features.evidence import SCALES, FeatureEvidence, RealBottom
+from treetap.attacks.features.evidence import SCALES, Column, FeatureEvidence, RealBottom, RecordSpace
 from treetap.attacks.features.findings import _attribute, _compared, findings
-from treetap.attacks.features.record_space import Column, RecordSpace
 from treetap.attacks.networks.schema import Attribute, FeatureSettings, Reconstruction
 from treetap.attacks.registry import Needs, row, rows
 from treetap.errors import BadInput

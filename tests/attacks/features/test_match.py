@@ -10,8 +10,8 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 import torch
 
 from tests.attacks.features.planted import table_of
+from treetap.attacks.features.evidence import Records, RecordSpace
 from treetap.attacks.features.guesses import matched, surrogate
-from treetap.attacks.features.record_space import Records, RecordSpace
 from treetap.attacks.view.received_rows import attack_draws
 from treetap.neural.inputs import ImageScaler, InputScaler
 from treetap.neural.params import Bottom

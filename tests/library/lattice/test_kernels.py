@@ -46,7 +46,7 @@ async def test_a_sum_has_parts_of_no_more_workers_than_it_may():
     taken = []
 
     class Many(InProcessEngine):
-        async def call(self, worker, kernel, *args):
+        async def call(self, worker, kernel, *args, us=0.0):
             taken.append(worker)
 
     member = LatticeMember(Many(2 * PARTIAL_SUMS), PARAMETERS, KEY.public_bytes(), 1)

@@ -18,8 +18,8 @@ from treetap.errors import BadInput
 from treetap.lab.experiment.xgboost_export import Column, feature_names, threshold_of, xgboost_model
 from treetap.models.own_split import OwnSplit
 from treetap.trees import centralised
+from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below, route
-from treetap.trees.grower import CentralTrees
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.shapley import Attributions, attributions
 

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from tests.library.trees.tables import Parties
 from treetap.trees.candidates import column_goes_left
-from treetap.trees.centralised import CentralModel, Tables
+from treetap.trees.centralised import CentralModel, CentralTrees, Tables
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.grower import CentralTrees
 from treetap.trees.paths import candidate_leaves
 
 Bools = npt.NDArray[np.bool_]

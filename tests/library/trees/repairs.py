@@ -28,9 +28,8 @@ from tests.oracle import (
 from tests.oracle import _Tree as BoostedTree
 from treetap.trees import sampling
 from treetap.trees.candidates import Candidate
-from treetap.trees.centralised import train, train_forest
+from treetap.trees.centralised import CentralTrees, Entry, train, train_forest
 from treetap.trees.ensemble import ROOT, Split, Subtree, Tree, route
-from treetap.trees.grower import CentralTrees, Entry
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.repair import NoisyModel, RepairedTree
 from treetap.trees.tree_bins import GlobalBins, NodeBins

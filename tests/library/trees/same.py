@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from tests.oracle import OracleLeaf, OracleModel, OracleSplit
-from treetap.trees.grower import CentralTrees
+from treetap.trees.centralised import CentralTrees
 
 
 def differences(model: CentralTrees, expected: OracleModel, near: float = 1e-7) -> str:

@@ -21,8 +21,7 @@ from tests.library.trees.same import differences
 from tests.library.trees.tables import Case, Parties, cases, drawn_weights, encoded, labels_for, signal, table
 from tests.oracle import OracleModel, _watched, oracle_predict, oracle_train
 from treetap.trees.binning import BinnedTable, bin_table
-from treetap.trees.centralised import train, train_forest
-from treetap.trees.grower import CentralTrees
+from treetap.trees.centralised import CentralTrees, train, train_forest
 from treetap.trees.loss import loss_for
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.withholding import Withholding

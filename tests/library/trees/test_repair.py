@@ -12,8 +12,8 @@ from tests.library.trees.repairs import VARIANTS, Ints, flipped, naive_repair, n
 from tests.library.trees.tables import Parties, labels_for, signal, table
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import Candidate
+from treetap.trees.centralised import Entry
 from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below
-from treetap.trees.grower import Entry
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.trees.paths import reached_values
 from treetap.trees.repair import NoisyModel, RepairedTree, repair, repair_boosting, repair_forest, to_regrow

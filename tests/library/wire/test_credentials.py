@@ -23,11 +23,10 @@ from tests.library.wire.test_revoked import COORDINATOR, PARTY, PEER, Federation
 from treetap.commands.certs.authority import create_authority
 from treetap.commands.certs.requests import revoke
 from treetap.errors import ConfigError, Refused
-from treetap.wire import credentials
+from treetap.wire import tls
 from treetap.wire.certificates import belongs, key_pem, read_certificates, read_key, signed_by
-from treetap.wire.credentials import CredentialSource
 from treetap.wire.ports import Role
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import CredentialSource, TlsFiles
 
 _P256, _UNKNOWN = (bytes.fromhex(f"06082a8648ce3d0301{last}") for last in ("07", "02"))  # object identifiers of curves
 
@@ -52,7 +51,7 @@ def federation(tmp_path: Path) -> Federation:
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     """Stands still unless a test moves it."""
     made = _Clock()
-    monkeypatch.setattr(credentials, "monotonic", made)
+    monkeypatch.setattr(tls, "monotonic", made)
     return made
 
 
@@ -87,11 +86,11 @@ def test_a_list_that_could_not_be_read_is_read_again(
         for _ in range(3):
             assert not _refused(found, coordinator)
         first = len(tries)
-        clock.now += credentials.AGAIN_S
+        clock.now += tls.AGAIN_S
         assert found.unsettled
         assert len(tries) == 2 * first > 0
     assert not _refused(found, coordinator)
-    clock.now += credentials.AGAIN_S
+    clock.now += tls.AGAIN_S
     assert _refused(found, coordinator)
     assert not found.unsettled
     said = [each for each in caplog.records if "stay in force" in each.getMessage()]
@@ -166,7 +165,7 @@ def test_a_list_applies_while_other_files_cannot_be_used(
     now = found.now()
     assert (now.ca, now.certificate, now.key) == (before.ca, before.certificate, before.key)
     assert now.number == before.number + 1  # so that channels to whom it names are closed
-    clock.now += credentials.AGAIN_S
+    clock.now += tls.AGAIN_S
     assert found.now() is now
     assert found.unsettled
     assert any("without the other TLS files" in each.getMessage() for each in caplog.records)

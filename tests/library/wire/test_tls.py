@@ -30,10 +30,9 @@ from treetap.errors import BadInput, ConfigError
 from treetap.process.config import Secret
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import fingerprint, key_pem, read_key
-from treetap.wire.credentials import CredentialSource
 from treetap.wire.ports import Address, Identity, Role
 from treetap.wire.probe import say_hello
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import CredentialSource, TlsFiles
 
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 

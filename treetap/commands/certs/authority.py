@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import NameOID
 
-from treetap.errors import BadInput, ConfigError
+from treetap.errors import BadInput, ConfigError, cannot
 from treetap.models.durable import append, make_ignored_folder, parse_json
 from treetap.names import KINDS, NAME
 from treetap.process.config import Secret, typed
@@ -65,10 +65,8 @@ class Issued:
 def note(folder: Path, one: Issued) -> None:
     """Add a line. Raises BadInput if the disk refuses it: without a line no certificate could be revoked by name."""
     path, plain = folder / ISSUED, {**vars(one), "serial": f"{one.serial:x}", "until": one.until.isoformat()}
-    try:
+    with cannot("be written", path):
         append(path, json.dumps(plain).encode() + b"\n")
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def read_issued(folder: Path) -> list[Issued]:
@@ -304,9 +302,7 @@ def refuse_existing(*paths: Path) -> None:
 
 def write_new(path: Path, content: bytes, mode: int) -> None:
     """Write a new file that has ``mode`` from its first moment on. Raises BadInput."""
-    try:
+    with cannot("be written", path):
         make_ignored_folder(path.parent, 0o777)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be written: {error.strerror}") from None

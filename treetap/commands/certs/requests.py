@@ -42,7 +42,7 @@ from treetap.commands.certs.authority import (
     sign,
     write_new,
 )
-from treetap.errors import BadInput, ConfigError
+from treetap.errors import BadInput, ConfigError, cannot
 from treetap.models.durable import sync_folder, write_whole
 from treetap.process.config import TlsConfig, typed
 from treetap.strict import Strict
@@ -229,10 +229,8 @@ def revoke(ca_folder: Path, whats: Sequence[str] = (), days: int = 365) -> tuple
         entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(moment).build()
         builder = builder.add_revoked_certificate(entry)
     signed = builder.sign(key, hashes.SHA256())
-    try:
+    with cannot("be written", path):
         write_whole(path, signed.public_bytes(serialization.Encoding.PEM), 0o644)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
     return path, [f"{serial:x}" for serial in new], until
 
 

@@ -24,7 +24,7 @@ from google.protobuf.descriptor import Descriptor
 
 from treetap import terminal
 from treetap.commands.options import reading
-from treetap.errors import BadInput, ConfigError, DataError, Malformed, did_you_mean
+from treetap.errors import BadInput, ConfigError, DataError, Malformed, cannot, did_you_mean
 from treetap.models.arrays import Array
 from treetap.models.durable import make_ignored_folder, write_whole
 from treetap.models.own_split import OwnSplit
@@ -224,15 +224,13 @@ CARD_VERSION = 2
 def export(folder: Path, out: Path, *, names: bool) -> list[Path]:
     """Write model.json and model.html below `out`; `BadInput` where that is not possible."""
     content = card(folder, names=names)
-    try:
+    with cannot("be written", f"--out {out}"):
         make_ignored_folder(out, 0o777)
         files = [out / "model.json", out / "model.html"]
         write_whole(files[0], (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), mode=0o644)
         if (told := drawn(files[1], lambda: page(content))) is None:
             return files[:1]
         write_whole(files[1], told.encode(), mode=0o644)
-    except OSError as failure:
-        raise BadInput(f"--out {out}: cannot be written: {failure.strerror}") from None
     return files
 
 

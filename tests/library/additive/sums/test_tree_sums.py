@@ -242,14 +242,14 @@ class CountingEngine(InProcessEngine):
         self.workers = workers
         self.under_way = self.most = self.calls = 0
 
-    async def call(self, worker, kernel, *args):
+    async def call(self, worker, kernel, *args, us=0.0):
         self.under_way += 1
         self.calls += 1
         self.most = max(self.most, self.under_way)
         try:
             for _ in range(3):
                 await asyncio.sleep(0)
-            return await super().call(0, kernel, *args)
+            return await super().call(0, kernel, *args, us=us)
         finally:
             self.under_way -= 1
 

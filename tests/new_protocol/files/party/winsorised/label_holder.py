@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from treetap.party.winsorised.layout import layout
+from treetap.protocols.winsorised import WinsorisedParams
 
 from treetap.arrays import Floats
 from treetap.party.config import PartyConfig
@@ -24,11 +26,9 @@ from treetap.party.runtime.step_order import (
     step,
     steps_of,
 )
-from treetap.party.setup.keys import JobKeys, fitting
-from treetap.party.winsorised.layout import layout
+from treetap.party.setup.steps import JobKeys, fitting
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
-from treetap.protocols.winsorised import WinsorisedParams
 from treetap.tables.labels import Labels
 from treetap.trees import metrics
 from treetap.trees.ensemble import Tree

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from treetap.protocols import papers
+from renderers import papers
+from renderers.papers import Paper
 from treetap.protocols.exclusions import Feature
-from treetap.protocols.papers import Paper
 from treetap.protocols.registry import TRAINING, training
 
 

@@ -100,3 +100,24 @@ PHARMACOGENETICS = Paper(
     2014,
     "USENIX Security",
 )
+
+#: Attack → its name in its paper, and the paper; without those of this project.
+PUBLISHED: dict[str, tuple[str, Paper]] = {
+    "cl": ("CL", ID2GRAPH),
+    "uni": ("UNI", ID2GRAPH),
+    "uni+cl": ("UNI+CL", ID2GRAPH),
+    "id2graph": ("ID2Graph", ID2GRAPH),
+    "id2graph-chunked": ("ID2Graph with chunks (Algorithm 3)", ID2GRAPH),
+    "label_guess": ("guess by leaf weights (Definition 9)", PIVODL),
+    "differential": ("differential attack (Theorem 2)", PIVODL),
+    "norm-scoring": ("norm-based scoring", SPLIT_SCORING),
+    "direction-scoring": ("direction-based scoring", SPLIT_SCORING),
+    "completion": ("passive model completion", LABEL_INFERENCE),
+    "attributes": ("attribute inference (Equation 7)", SENSFL),
+    "decode": ("inverse network (section 4.3)", MODEL_INVERSION),
+    "match": ("reconstruction by a surrogate (Equations 5 and 6)", SENSFL),
+    "match-exact": ("white-box inversion", MODEL_INVERSION),
+    "reverse-sum": ("reverse sum attack", REVERSE_SUM),
+    "membership": ("likelihood ratio attack, LiRA (Algorithm 1)", LIRA),
+    "member-columns": ("model inversion", PHARMACOGENETICS),
+}
