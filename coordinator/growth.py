@@ -12,7 +12,11 @@ from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.trees.ensemble import ROOT
 from treetap.trees.params import TreeParams
-from treetap.wire.v2 import growth_pb2, setup_pb2
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2
+
+#: The answer of the label holder's step that ends a tree's growth.
+FINISHED = "finished_tree"
 
 
 async def grow_tree(
@@ -24,24 +28,35 @@ async def grow_tree(
        the root while messages still arrive.
     2. At each stage the feature parties send the candidate sums of the nodes to build,
     3. the label holder chooses the splits, and sends their owners the winning candidates,
-    4. their owners apply them,
-    5. and the label holder relays the children that may be split.
-    6. The label holder computes the leaf weights;
-    7. then every party stores the tree, the label holder last.
+    4. their owners apply them, the label holder its own
+    5. as it relays the children that may be split. When no node may be, it computes the leaf weights;
+    6. then every party stores the tree, the label holder last.
 
     A stage is a level of the tree. Under `grow_policy = "lossguide"` it is the next split, with those behind it that no
     comparison need precede; nodes of earlier stages may win there.
 
-    A feature party that the tree drops (party-wise dropout) only stores it. With `alone` all do: the label holder has
-    no stages for others, and goes from step 1 to step 6. With `pad_trees` every party applies splits at every stage,
-    and the label holder says neither whose they are nor where.
+    A feature party that the tree drops (party-wise dropout) only stores it. With `alone` all do: the label holder
+    grows the whole tree in step 1. With `pad_trees` every party applies splits at every stage, and the label holder
+    says neither whose they are nor where.
     """
+    label_holder, begin = spec.aggregator, growth_pb2.BeginTree()
+    ended = await (
+        roster.ask(label_holder, "begin_tree", begin, tree) if alone else _by_stages(roster, spec, tree, progress)
+    )
+    finished: growth_pb2.FinishedTree = answered(label_holder, ended, FINISHED)
+    await roster.ask_all(list(spec.feature_parties), "store_tree", growth_pb2.StoreTree(), tree)
+    await roster.ask(label_holder, "store_tree", growth_pb2.StoreTree(), tree)
+    progress.grown(tree + 1)
+    progress.measured(finished.metrics)
+    return finished.stop
+
+
+async def _by_stages(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progress: Progress) -> control_pb2.StepResult:
+    """Steps 1 to 5 of a tree in which others may take part; returns the label holder's answer that has finished it."""
     label_holder, features = spec.aggregator, taking_part(spec, tree)
     padded = params_as(spec, TreeParams).pad_trees  # type: ignore[type-abstract] # of either protocol
-    if alone:
-        await roster.ask(label_holder, "begin_tree", growth_pb2.BeginTree(), tree)
-    build, stage = [] if alone else [ROOT], 0
-    while build:
+    build, stage = [ROOT], 0
+    while True:
         progress.stage(build[0].bit_length() - 1)  # the depth
         sums = roster.ask_all(features, "build_histograms", growth_pb2.BuildHistograms(nodes=build), tree, stage)
         if stage == 0:
@@ -49,21 +64,17 @@ async def grow_tree(
         else:
             await sums
         chosen = await roster.ask(label_holder, "choose_splits", growth_pb2.ChooseSplits(), tree, stage)
+        if name_of(chosen) == FINISHED:
+            return chosen
         decisions = answered(label_holder, chosen, "chosen_splits").decisions
-        owners = list(dict.fromkeys(decision.owner for decision in decisions))
-        if padded:
-            owners = [*features, label_holder]
-        elif not owners:
-            break
-        await roster.ask_all(owners, "apply_splits", growth_pb2.ApplySplits(), tree, stage)
+        owners = dict.fromkeys(decision.owner for decision in decisions if decision.owner != label_holder)
+        applying = features if padded else owners
+        await roster.ask_all(applying, "apply_splits", growth_pb2.ApplySplits(), tree, stage)
         relayed = await roster.ask(label_holder, "relay_children", growth_pb2.RelayChildren(), tree, stage)
+        if name_of(relayed) == FINISHED:
+            return relayed
         build, stage = list(answered(label_holder, relayed, "relayed_children").build), stage + 1
-        if 0 in build:
-            raise Malformed(f"{label_holder} has node 0 of tree {tree} built, but a tree begins with node {ROOT}")
-    ended = await roster.ask(label_holder, "finish_tree", growth_pb2.FinishTree(), tree)
-    finished: growth_pb2.FinishedTree = answered(label_holder, ended, "finished_tree")
-    await roster.ask_all(list(spec.feature_parties), "store_tree", growth_pb2.StoreTree(), tree)
-    await roster.ask(label_holder, "store_tree", growth_pb2.StoreTree(), tree)
-    progress.grown(tree + 1)
-    progress.measured(finished.metrics)
-    return finished.stop
+        if not build or 0 in build:
+            raise Malformed(
+                f"{label_holder} has nodes {build} of tree {tree} built, but a tree begins with node {ROOT}"
+            )

@@ -112,8 +112,8 @@ class LabelHolder:
             await self._encrypted.begin(t, summed.values, rows, parties)
         columns = self._job.split_table.columns_of_tree(t, self._params, permuted=False)
         criterion = BoostingCriterion(scale, self._params)
-        return Outcome(
-            self._growth.plant(t, summed, criterion, columns, state, rules=self._params.expansion, subtract=True)
+        return await self._growth.plant(
+            t, summed, criterion, columns, state, rules=self._params.expansion, subtract=True
         )
 
     def _most_trees(self) -> int:

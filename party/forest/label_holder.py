@@ -131,9 +131,7 @@ class LabelHolder:
             await self._encrypted.begin(t, encrypted, np.arange(len(values)), parties)
         criterion, state = ForestCriterion(aims, params), required(self._state)
         subtract = params.binning == "global"
-        return Outcome(
-            self._growth.plant(t, summed, criterion, columns, state, rules=params.expansion, subtract=subtract)
-        )
+        return await self._growth.plant(t, summed, criterion, columns, state, rules=params.expansion, subtract=subtract)
 
     async def _open_sums(self, offer: Offer) -> Ints:
         """Open candidate sums; the number of records is not sent where it is the sum of the class counts.

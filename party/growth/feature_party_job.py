@@ -307,7 +307,7 @@ class TreeFeatureParty(ABC):
 
     @step(*AFTER_STORING)
     async def store_tree(self, request: control_pb2.StepRequest) -> None:
-        """Step 7 of a tree: store this party's part of it before answering, and release what serves this tree only."""
+        """Step 6 of a tree: store this party's part of it before answering, and release what serves this tree only."""
         await self._growth.store(request.round, self._job.kept(), takes_part=self._job.takes_part(request.round))
         await self._sums.drop()
 

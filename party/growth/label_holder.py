@@ -6,7 +6,7 @@ It begins every tree; the steps after that are those of this class.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from treetap.arrays import Ints
@@ -26,22 +26,21 @@ from treetap.protocols.job_spec import params_as, taking_part
 from treetap.trees.centralised import Entry, finish
 from treetap.trees.ensemble import Tree
 from treetap.trees.expansion import ExpansionRules
-from treetap.trees.growing_tree import GrowingTree, with_zeros
+from treetap.trees.growing_tree import Choice, GrowingTree, with_zeros
 from treetap.trees.noised_sums import Criterion
 from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import left_sums_of
 from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2
 
-OWN_WON = "it won a node itself"
-OTHERS_WON = "other parties won all nodes that split"
-NONE_SPLITS = "no node splits"
 SHARED = "other parties may take part in the tree"
-ALONE = "the label holder grows the tree alone"
+SPLITS = "a node splits"
 SPLITTABLE = "a node may be split"
+ALONE = "the label holder grows the tree alone"
+NONE_SPLITS = "no node splits"
 NONE_SPLITTABLE = "no node may be split"
 
-#: After `begin_tree` of a protocol in which the label holder may grow trees alone.
-AFTER_BEGINNING = (Next("choose_splits", THIS_ROUND, SHARED), Next("finish_tree", THIS_ROUND, ALONE))
+#: After `begin_tree`.
+AFTER_BEGINNING = (Next("choose_splits", THIS_ROUND, SHARED), Next("store_tree", THIS_ROUND, ALONE))
 
 
 #: Encrypts and sends the values of the nodes to build: (tree, stage, the growing tree).
@@ -93,7 +92,7 @@ class LabelHolderGrowth:
         self.shown = ShownSpaces(context, spec, job.rules, of_all=params.withheld)
         self._recorded = RecordedSums(context)
 
-    def plant(
+    async def plant(
         self,
         t: int,
         summed: Summed,
@@ -103,8 +102,8 @@ class LabelHolderGrowth:
         *,
         rules: ExpansionRules,
         subtract: bool,
-    ) -> str:
-        """Begin a tree; returns the outcome of `begin_tree` by `AFTER_BEGINNING`.
+    ) -> Outcome:
+        """Begin a tree, and grow it where that is done alone; returns the outcome of `begin_tree`.
 
         `summed`: of the training's records. `rules`: the order of splits, and their limits. `subtract`: derive the
         candidate sums of a sibling by subtraction from the parent's.
@@ -126,72 +125,61 @@ class LabelHolderGrowth:
             rule.planted(growing, alone=summed.alone)
         offered = OfferedCandidates(self._context, self._job.sizes, self._open_sums, growing)
         self._tree = PlantedTree(t, growing, columns, state, offered)
-        if not summed.alone:
-            self._recorded.values(t, values)
-        return ALONE if summed.alone else SHARED
+        if summed.alone:
+            return await self._finish(t, ALONE)
+        self._recorded.values(t, values)
+        return Outcome(SHARED)
 
-    @step(
-        Next("apply_splits", SAME, OWN_WON),
-        Next("relay_children", SAME, OTHERS_WON),
-        Next("finish_tree", THIS_ROUND, NONE_SPLITS),
-    )
+    @step(Next("relay_children", SAME, SPLITS), Next("store_tree", THIS_ROUND, NONE_SPLITS))
     async def choose_splits(self, request: control_pb2.StepRequest) -> Outcome:
         """Step 3 of a tree.
 
         1. Compute the candidate sums of the own columns, and decrypt those of the feature parties that take part.
         2. Choose the best split of every node that has one.
         3. Send each owner the places of its candidates that won, and partitions of its categories; no other process
-           sees these.
+           sees these. If no node splits, finish the tree.
         """
         t, stage = request.round, request.stage
         tree = self._growing(t)
         growing = tree.growing
-        own = await self._context.offload(
-            lambda: left_sums_of(tree.columns.bins, growing.values, growing.build, growing.summed()),
-            us=RECORD_US * len(growing.values) * (1 + len(tree.columns.candidates.shapes) / 4),
-        )
-        # places of parties are their numbers in ties, so that one that sits the tree out offers none of its own
-        offers, there = [own], taking_part(self._spec, t)
-        for party in self._feature_parties:
-            offers.append(await self._taken(tree, party, stage) if party in there else own[:, :0])
+        there = taking_part(self._spec, t)
+        taken = {party: await tree.offered.take(party, t, stage) for party in self._feature_parties if party in there}
         if stage == 0:
             self._constrain(tree)
-        groups = [tree.columns.candidates.groups, *(tree.offered.groups[party] for party in self._feature_parties)]
-        growing.take_candidates(offers, groups)
-        choices = await self._context.offload(growing.choose, us=SUM_US * sum(offered.size for offered in offers))
+        shapes, (records, slots) = tree.columns.candidates.shapes, growing.values.shape
+        own = slots * len(growing.build) * sum(shape.sums for shape in shapes)
+        count = own + sum(sums.size for sums in taken.values())
+        us = RECORD_US * records * (1 + len(shapes) / 4) + 2 * SUM_US * count
+        offers, choices = await self._context.offload(lambda: self._chosen(tree, taken), us=us)
+        for party, sums in offers.items():
+            self._recorded.offered(t, stage, party, growing.build, sums, [*map(len, tree.offered.groups[party])])
         won = {party: [c for c in choices if self._parties[c.party] == party] for party in self._feature_parties}
         self._recorded.won(t, stage, won)
         padded = growing.padded
         winners = there if padded else [party for party in won if won[party]]
         await together(*(tree.offered.send_won(party, t, stage, won[party]) for party in winners))
+        if not choices and not padded:
+            return await self._finish(t, NONE_SPLITS)
         decisions = [growth_pb2.Decision(node=c.node, owner=self._parties[c.party]) for c in choices if not padded]
-        # the own splits are applied by a step of their own, which the coordinator must not call in vain
-        own_won = padded or any(choice.party == 0 for choice in choices)
-        return Outcome(
-            OWN_WON if own_won else OTHERS_WON if choices else NONE_SPLITS,
-            answer=growth_pb2.ChosenSplits(decisions=decisions),
-        )
+        return Outcome(SPLITS, answer=growth_pb2.ChosenSplits(decisions=decisions))
 
-    @step(Next("relay_children", SAME))
-    async def apply_splits(self, request: control_pb2.StepRequest) -> None:
-        """Step 4 of a tree, for the nodes whose best split is the label holder's own."""
-        tree = self._growing(request.round)
-        for node, choice in tree.growing.choices.items():
-            if choice.party == 0:
-                split, left = tree.columns.split(node, tree.growing.rows[node], choice.candidates, choice.partitions)
-                tree.splits.append(split)
-                tree.growing.split(node, split.handle, left)
-                self._recorded.own_split(request.round, request.stage, split, tree.columns, tree.growing)
-
-    @step(Next("choose_splits", NEXT_STAGE, SPLITTABLE), Next("finish_tree", THIS_ROUND, NONE_SPLITTABLE))
+    @step(Next("choose_splits", NEXT_STAGE, SPLITTABLE), Next("store_tree", THIS_ROUND, NONE_SPLITTABLE))
     async def relay_children(self, request: control_pb2.StepRequest) -> Outcome:
-        """Step 5 of a tree: receive the owners' children, relay splittable ones to the parties that lack them.
+        """Step 5 of a tree.
 
-        Under a lattice, encrypt the values of the nodes to build.
+        1. Split the nodes that the label holder won itself, and receive the children of the others from their owners.
+        2. Relay splittable ones to the parties that lack them. Under a lattice, encrypt the values of the nodes to
+           build. If no node may be split, finish the tree.
         """
         t, stage = request.round, request.stage
         tree = self._growing(t)
         growing, there = tree.growing, taking_part(self._spec, t)
+        for node, choice in growing.choices.items():
+            if choice.party == 0:
+                split, left = tree.columns.split(node, growing.rows[node], choice.candidates, choice.partitions)
+                tree.splits.append(split)
+                growing.split(node, split.handle, left)
+                self._recorded.own_split(t, stage, split, tree.columns, growing)
         for number, party in enumerate(self._feature_parties, start=1):
             expected = {node for node, choice in growing.choices.items() if choice.party == number}
             if not expected and not (growing.padded and party in there):
@@ -207,39 +195,38 @@ class LabelHolderGrowth:
         if self._encrypt is not None and asked:
             await self._encrypt(t, stage + 1, growing)
         await self.shown.show(t, stage + 1, growing, tree.columns.table.training)
-        return Outcome(
-            SPLITTABLE if asked else NONE_SPLITTABLE,
-            answer=growth_pb2.RelayedChildren(frontier=[] if growing.padded else growing.frontier, build=asked),
-        )
+        if not asked:
+            return await self._finish(t, NONE_SPLITTABLE)
+        frontier = [] if growing.padded else growing.frontier
+        return Outcome(SPLITTABLE, answer=growth_pb2.RelayedChildren(frontier=frontier, build=asked))
 
-    @step(Next("store_tree", THIS_ROUND))
-    async def finish_tree(self, request: control_pb2.StepRequest) -> growth_pb2.FinishedTree:
-        """Step 6 of a tree: compute leaves and scores, send each feature party its branches on the leaf paths.
+    async def _finish(self, t: int, why: str) -> Outcome:
+        """Compute a tree's leaves and scores, send each feature party its branches on the leaf paths.
 
         Nodes that are withdrawn from the other parties are leaves to them; the label holder grows these further alone.
         """
-        t = request.round
         tree = self._growing(t)
         growing, state = tree.growing, tree.state
         depth = self._params.max_depth
         leaves = [*range(1 << depth, 2 << depth)] if growing.padded else growing.leaves()
         outputs, own, members = state.outputs(t), tree.columns.bins, self._parties
-        finished, values = await self._context.offload(lambda: finish(growing, t, outputs, members, own, tree.enter))
-        tree.finished = finished
-        state.add(finished, values)
-        await self._context.offload(lambda: self._tell(tree), whole=True)
+
+        def ended() -> None:
+            tree.finished, values = finish(growing, t, outputs, members, own, tree.enter)
+            state.add(tree.finished, values)
+            for rule in self._job.rules:
+                rule.finish(t, growing)
+
+        await self._context.offload(ended, whole=True)
         numbers = {party: number for number, party in enumerate(self._feature_parties, start=1)}
         paths = {party: leaf_paths(growing.made, number, leaves) for party, number in numbers.items()}
         await self._context.outbox.send_each("leaf_paths", paths, t)
-        return growth_pb2.FinishedTree(
-            leaves=len(leaves),
-            metrics=self._job.data.metrics(state.metrics),
-            stop=state.stopped,
-        )
+        metrics = self._job.data.metrics(state.metrics)
+        return Outcome(why, answer=growth_pb2.FinishedTree(leaves=len(leaves), metrics=metrics, stop=state.stopped))
 
     @step(Next("begin_tree", NEXT_ROUND), Next("publish"))
     async def store_tree(self, request: control_pb2.StepRequest) -> None:
-        """Step 7 of a tree: store it and the scores after it before answering; the label holder stores last."""
+        """Step 6 of a tree: store it and the scores after it before answering; the label holder stores last."""
         t = request.round
         tree = self._growing(t)
         own = [split.to_dict() for split in tree.splits]
@@ -260,17 +247,15 @@ class LabelHolderGrowth:
         self._tree = None
         self._context.mailbox.forget(t)
 
-    async def _taken(self, tree: PlantedTree, party: str, stage: int) -> Ints:
-        """The decrypted candidate sums of a feature party at a stage."""
-        sums = await tree.offered.take(party, tree.index, stage)
-        sizes = [*map(len, tree.offered.groups[party])]
-        self._recorded.offered(tree.index, stage, party, tree.growing.build, sums, sizes)
-        return sums
-
-    def _tell(self, tree: PlantedTree) -> None:
-        """Tell the rules that a tree is finished."""
-        for rule in self._job.rules:
-            rule.finish(tree.index, tree.growing)
+    def _chosen(self, tree: PlantedTree, taken: Mapping[str, Ints]) -> tuple[dict[str, Ints], list[Choice]]:
+        """The sums of the nodes to build of each feature party that takes part, and the choices. `taken`: as asked."""
+        growing, parties = tree.growing, self._feature_parties
+        own = left_sums_of(tree.columns.bins, growing.values, growing.build, growing.summed())
+        offers = {party: tree.offered.checked(party, sums) for party, sums in taken.items()}
+        groups = [tree.columns.candidates.groups, *(tree.offered.groups[party] for party in parties)]
+        # places of parties are their numbers in ties, so that one that sits the tree out offers none of its own
+        growing.take_candidates([own, *(offers.get(party, own[:, :0]) for party in parties)], groups)
+        return offers, growing.choose()
 
     def _constrain(self, tree: PlantedTree) -> None:
         """Constrain the weights of a tree if a party that takes part has constraints.

@@ -2,7 +2,7 @@
 
 A step is a method, of a role or of a part that it is composed of, whose name is the step's on the wire:
 
-    @step(Next("choose_splits", NEXT_STAGE, when=SPLITTABLE), Next("finish_tree", THIS_ROUND, when=NONE_SPLITTABLE))
+    @step(Next("choose_splits", NEXT_STAGE, when=SPLITTABLE), Next("store_tree", THIS_ROUND, when=NONE_SPLITTABLE))
     async def relay_children(self, request: control_pb2.StepRequest) -> Outcome: ...
 
 These rows make the table of a role (`@role`, `table_of`), by which `steps_of` checks each step before it runs and moves

@@ -19,7 +19,7 @@ from treetap.protocols.key_options import KeyKind
 from treetap.trees import sampling
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.trees.slots import Slots
-from treetap.wire.frame import filled
+from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import (
     alignment_pb2,
     boosting_pb2,
@@ -52,12 +52,12 @@ class Topology:
             at = found.trees, level
             if step == "choose_splits":
                 found.owners[at] = [(each.node, each.owner) for each in growth.chosen_splits.decisions]
-            elif step == "relay_children":
+            elif step == "relay_children" and name_of(message.result) != "finished_tree":
                 level += 1
                 relayed = growth.relayed_children
                 found.build[found.trees, level] = list(relayed.build)
                 found.frontier[found.trees, level] = list(relayed.frontier)
-            elif step == "finish_tree":
+            if name_of(message.result) == "finished_tree":
                 found.build[found.trees, 0] = [1]
                 found.trees, level = found.trees + 1, 0
         return found

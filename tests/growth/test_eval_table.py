@@ -146,7 +146,7 @@ async def test_early_stopping_watches_the_eval_table_also_in_a_job_that_is_kille
         federation = Federation(tmp_path, here.tables)
 
         def kill(message: Message) -> None:
-            if (message.word, message.to, message.served) == ("finish_tree", HOLDER, False) and len(killed) < 4:
+            if (message.word, message.to, message.served) == ("relay_children", HOLDER, False) and len(killed) < 4:
                 killed.add(message.number)
                 if len(killed) % 2:
                     victim = (HOLDER, B)[len(killed) // 2]

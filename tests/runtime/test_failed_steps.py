@@ -54,7 +54,7 @@ async def test_after_a_failure_the_attempt_is_over_at_that_party(
     with pytest.raises(Malformed) as again:
         await ask(federation, LABEL_HOLDER, choose)
     assert str(again.value) == str(first.value)
-    for name in ("relay_children", "finish_tree", "publish"):
+    for name in ("relay_children", "store_tree", "publish"):
         with pytest.raises(Interrupted) as refused:
             await ask(federation, LABEL_HOLDER, with_word(name))
         assert str(refused.value) == (

@@ -175,6 +175,8 @@ ON_LATTICE = (
 )
 #: What a party with `column_privacy` says of its noise.
 NOISED = MessageRow("noised_sums", from_feature_parties, once, _PRIVACY, step="bin", by_tables=True)
+#: Further steps in which a tree may be finished.
+FINISHING = ("choose_splits", "begin_tree")
 #: Of every training that grows trees, in the order in which they come.
 GROWTH = (
     planned_rounds("bin"),
@@ -225,6 +227,6 @@ GROWTH = (
         when=sets_sent,
     ),
     MessageRow("relayed_children", label_holder_reports, step="relay_children"),
-    MessageRow("leaf_paths", to_feature_parties, each_round, branches_of_leaves, step="finish_tree"),
-    MessageRow("finished_tree", label_holder_reports, step="finish_tree"),
+    MessageRow("leaf_paths", to_feature_parties, each_round, branches_of_leaves, step="relay_children", also=FINISHING),
+    MessageRow("finished_tree", label_holder_reports, step="relay_children", also=FINISHING),
 )

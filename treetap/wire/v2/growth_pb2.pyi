@@ -110,7 +110,6 @@ class GrowthStep(google.protobuf.message.Message):
     CHOOSE_SPLITS_FIELD_NUMBER: builtins.int
     APPLY_SPLITS_FIELD_NUMBER: builtins.int
     RELAY_CHILDREN_FIELD_NUMBER: builtins.int
-    FINISH_TREE_FIELD_NUMBER: builtins.int
     STORE_TREE_FIELD_NUMBER: builtins.int
     @property
     def begin_tree(self) -> Global___BeginTree: ...
@@ -123,8 +122,6 @@ class GrowthStep(google.protobuf.message.Message):
     @property
     def relay_children(self) -> Global___RelayChildren: ...
     @property
-    def finish_tree(self) -> Global___FinishTree: ...
-    @property
     def store_tree(self) -> Global___StoreTree: ...
     def __init__(
         self,
@@ -134,12 +131,11 @@ class GrowthStep(google.protobuf.message.Message):
         choose_splits: Global___ChooseSplits | None = ...,
         apply_splits: Global___ApplySplits | None = ...,
         relay_children: Global___RelayChildren | None = ...,
-        finish_tree: Global___FinishTree | None = ...,
         store_tree: Global___StoreTree | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["apply_splits", b"apply_splits", "begin_tree", b"begin_tree", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "finish_tree", b"finish_tree", "relay_children", b"relay_children", "step", b"step", "store_tree", b"store_tree"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["apply_splits", b"apply_splits", "begin_tree", b"begin_tree", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "finish_tree", b"finish_tree", "relay_children", b"relay_children", "step", b"step", "store_tree", b"store_tree"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "finish_tree", "store_tree"] | None: ...
+    def HasField(self, field_name: typing.Literal["apply_splits", b"apply_splits", "begin_tree", b"begin_tree", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "relay_children", b"relay_children", "step", b"step", "store_tree", b"store_tree"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["apply_splits", b"apply_splits", "begin_tree", b"begin_tree", "build_histograms", b"build_histograms", "choose_splits", b"choose_splits", "relay_children", b"relay_children", "step", b"step", "store_tree", b"store_tree"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["begin_tree", "build_histograms", "choose_splits", "apply_splits", "relay_children", "store_tree"] | None: ...
 
 Global___GrowthStep: typing_extensions.TypeAlias = GrowthStep
 
@@ -207,7 +203,9 @@ Global___BuildHistograms: typing_extensions.TypeAlias = BuildHistograms
 
 @typing.final
 class ChooseSplits(google.protobuf.message.Message):
-    """Label holder: decrypt the candidates' sums, add its own candidates, choose the splits of this stage."""
+    """Label holder: decrypt the candidates' sums, add its own candidates, choose the splits of this stage. If no node splits,
+    finish the tree (FinishedTree).
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -257,8 +255,8 @@ Global___Decision: typing_extensions.TypeAlias = Decision
 
 @typing.final
 class ApplySplits(google.protobuf.message.Message):
-    """Owner of the winning candidates: keep the splits, send the children's instance spaces to the label holder. A feature
-    party has the decisions from the label holder itself.
+    """Feature party that owns winning candidates: keep the splits, send the children's instance spaces to the label holder,
+    from which it has the decisions.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -271,7 +269,9 @@ Global___ApplySplits: typing_extensions.TypeAlias = ApplySplits
 
 @typing.final
 class RelayChildren(google.protobuf.message.Message):
-    """Label holder: receive the children's instance spaces, relay those that may be split to the other feature parties."""
+    """Label holder: keep its own splits, receive the children's instance spaces of others, relay those that may be split to
+    the other feature parties. If no node may be, finish the tree (FinishedTree).
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -306,19 +306,11 @@ class RelayedChildren(google.protobuf.message.Message):
 Global___RelayedChildren: typing_extensions.TypeAlias = RelayedChildren
 
 @typing.final
-class FinishTree(google.protobuf.message.Message):
-    """Label holder: set the leaf weights, update the scores, send each feature party its leaf paths."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-
-Global___FinishTree: typing_extensions.TypeAlias = FinishTree
-
-@typing.final
 class FinishedTree(google.protobuf.message.Message):
+    """In place of an answer above: the label holder has set the leaf weights, updated the scores, and sent each feature party
+    its leaf paths.
+    """
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     LEAVES_FIELD_NUMBER: builtins.int

@@ -113,8 +113,8 @@ class LabelHolder:
         plain, parties = np.hstack([found.values, np.ones_like(found.values)]), list(self._spec.feature_parties)
         await self._keys.stream(plain, "encrypted_targets", winsorised_pb2.EncryptedTargets, parties)
 
-    @step(Next("choose_splits", THIS_ROUND))
-    async def begin_tree(self, request: control_pb2.StepRequest) -> None:
+    @step(*AFTER_BEGINNING)
+    async def begin_tree(self, request: control_pb2.StepRequest) -> Outcome:
         """Step 1 of a tree: draw its records, send the draw, plant the tree."""
         t = request.round
         await self._job.begin_tree(t)
@@ -126,7 +126,7 @@ class LabelHolder:
         values = np.hstack([found.values, np.ones_like(found.values)]) * drawn[:, None]
         criterion, state = ForestCriterion(found, params.of_forest()), required(self._state)
         summed = self._job.summed(t, values, drawn > 0)
-        self._growth.plant(t, summed, criterion, columns, state, rules=params.expansion, subtract=True)
+        return await self._growth.plant(t, summed, criterion, columns, state, rules=params.expansion, subtract=True)
 
     def _slots(self, labels: Labels) -> Slots:
         self._targets_of(labels)
