@@ -4,7 +4,7 @@
 
 Needs TREETAP_DATA (the folder with credit_default.parquet). The models are the centralised trainer's, which the
 federation's equal split for split, dropouts included; predictions without a party are those that the label holder makes
-of the same covers (treetap/trees/missing_party.py). So nothing is encrypted here and the figures are the federation's.
+of the same covers (treetap/trees/paths.py). So nothing is encrypted here and the figures are the federation's.
 
 The label holder has the five columns about the person, `status` the six of repayment status, `amounts` the twelve of
 bills and payments. A fifth of the records, drawn per class and afresh for each seed, is for the test.

@@ -28,8 +28,9 @@ async def grow_tree(
        the root while messages still arrive.
     2. At each stage the feature parties send the candidate sums of the nodes to build,
     3. the label holder chooses the splits, and sends their owners the winning candidates,
-    4. their owners apply them, the label holder its own
-    5. as it relays the children that may be split. When no node may be, it computes the leaf weights;
+    4. their owners apply them,
+    5. and the label holder applies its own, at once where it won all, and relays the children that may be split. When
+       none may be, it computes the leaf weights;
     6. then every party stores the tree, the label holder last.
 
     A stage is a level of the tree. Under `grow_policy = "lossguide"` it is the next split, with those behind it that no
@@ -63,17 +64,16 @@ async def _by_stages(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progres
             await together(roster.ask(label_holder, "begin_tree", growth_pb2.BeginTree(), tree), sums)
         else:
             await sums
-        chosen = await roster.ask(label_holder, "choose_splits", growth_pb2.ChooseSplits(), tree, stage)
-        if name_of(chosen) == FINISHED:
-            return chosen
-        decisions = answered(label_holder, chosen, "chosen_splits").decisions
-        owners = dict.fromkeys(decision.owner for decision in decisions if decision.owner != label_holder)
-        applying = features if padded else owners
-        await roster.ask_all(applying, "apply_splits", growth_pb2.ApplySplits(), tree, stage)
-        relayed = await roster.ask(label_holder, "relay_children", growth_pb2.RelayChildren(), tree, stage)
-        if name_of(relayed) == FINISHED:
-            return relayed
-        build, stage = list(answered(label_holder, relayed, "relayed_children").build), stage + 1
+        answer = await roster.ask(label_holder, "choose_splits", growth_pb2.ChooseSplits(), tree, stage)
+        if name_of(answer) == "chosen_splits":
+            decisions = answered(label_holder, answer, "chosen_splits").decisions
+            owners = dict.fromkeys(decision.owner for decision in decisions if decision.owner != label_holder)
+            applying = features if padded else owners
+            await roster.ask_all(applying, "apply_splits", growth_pb2.ApplySplits(), tree, stage)
+            answer = await roster.ask(label_holder, "relay_children", growth_pb2.RelayChildren(), tree, stage)
+        if name_of(answer) == FINISHED:
+            return answer
+        build, stage = list(answered(label_holder, answer, "relayed_children").build), stage + 1
         if not build or 0 in build:
             raise Malformed(
                 f"{label_holder} has nodes {build} of tree {tree} built, but a tree begins with node {ROOT}"

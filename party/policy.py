@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import field_validator, model_validator
 
 from treetap.errors import Refused, did_you_mean
-from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES
+from treetap.names import ALL, CLIENTS, COORDINATORS, KINDS, NAME, PARTIES
 from treetap.party.policy_tables import (
     PLACES,
     ColumnPolicy,
@@ -27,7 +27,7 @@ from treetap.party.policy_tables import (
 from treetap.protocols.key_options import SCHEMES, KeyKind
 from treetap.protocols.limits import PREVIEWS_PER_DAY, Limits, Partner
 from treetap.protocols.messages import Sent
-from treetap.strict import ALL, ProcessName
+from treetap.strict import ProcessName
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, ValidationError, model_validator
 
 from treetap.errors import Refused
+from treetap.names import ALL, is_location, permits
 from treetap.protocols.alignment import MOST_IDS
 from treetap.protocols.key_options import PAILLIER, SCHEMES
-from treetap.strict import ALL, ProcessName, Reachable, Strict, is_location, permits
+from treetap.strict import ProcessName, Reachable, Strict
 
 #: Values of `preview`; each lets a preview tell what those before it let.
 PREVIEWS = ("off", "count", "records")

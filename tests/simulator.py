@@ -35,7 +35,7 @@ from treetap.protocols.agreement import Request, named
 from treetap.tables.config import Encode, TableConfig
 from treetap.wire.frame import name_of
 from treetap.wire.ports import Address
-from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2, jobs_pb2, setup_pb2
 from treetap.workers.engines import Engine, InProcessEngine, InWorkers
 
 __all__ = ["COORDINATOR", "LIFE", "Deadlock", "Faults", "Federation", "Message", "run"]
@@ -183,6 +183,12 @@ def failed(status: jobs_pb2.JobStatus, *words: str, bad_input: bool | None = Non
     for word in words:
         assert word in status.error
     return status
+
+
+def decisions_in(growth: growth_pb2.GrowthResult) -> list[growth_pb2.Decision]:
+    """The splits of a stage in an answer of the label holder, which is one of these."""
+    answers = (growth.chosen_splits, growth.relayed_children, growth.finished_tree)
+    return [each for answer in answers for each in answer.decisions]
 
 
 class Federation:
@@ -523,7 +529,7 @@ class SimDialer:
             carried.cancel()
         federation.conducted.append(("end", to.name, request))
         if result is not None:
-            nodes = [each.node for each in result.result.growth.chosen_splits.decisions]
+            nodes = [each.node for each in decisions_in(result.result.growth)]
             federation.decided += [(request.round, request.stage, node) for node in nodes]
             yield result
 

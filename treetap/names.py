@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 from urllib.parse import quote
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared with, never bound
@@ -63,13 +64,63 @@ def clash(one: str, other: str) -> bool:
 
 def on_loopback(address: str) -> bool:
     """True if the text of `host:port` names a loopback address."""
+    host = address.rpartition(":")[0].strip("[]")
+    number = address_of(host)
+    return host == "localhost" or (number is not None and number.is_loopback)
+
+
+def address_of(host: str) -> Any:
+    """The `ipaddress` that a host is written as; None of a name."""
     import ipaddress  # every command imports this module
 
-    host = address.rpartition(":")[0].strip("[]")
     try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def in_network(number: Any, entry: str) -> bool:
+    """True if the text is a network that has this address, which is None of a name."""
+    import ipaddress
+
+    try:
+        return number is not None and number in ipaddress.ip_network(entry, strict=False)
     except ValueError:
         return False
+
+
+#: In a policy's table of addresses, all peers that it does not name.
+ALL = "*"
+#: HOST:PORT as it may be dialled: gRPC would take sockets of this host and names of resolvers too.
+_LOCATION = re.compile(r"(?P<host>[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
+_BARE_HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}")
+
+
+def check_reachable(entry: str) -> str:
+    """A network, or a host with or without a port; ValueError for another text."""
+    import ipaddress
+
+    if not (_BARE_HOST.fullmatch(entry) or _LOCATION.fullmatch(entry)):
+        try:
+            ipaddress.ip_network(entry)
+        except ValueError:
+            raise ValueError(
+                "an address of peers is a network, as 10.0.0.0/8 without bits beyond its length, a host, or HOST:PORT"
+            ) from None
+    return entry.lower()
+
+
+def is_location(text: str) -> bool:
+    """True for HOST:PORT, by name or number."""
+    return _LOCATION.fullmatch(text) is not None
+
+
+def permits(entries: Iterable[str], location: str) -> bool:
+    """True if one of the entries covers HOST:PORT. Networks cover numbers alone: what a name stands for may change."""
+    host = location.lower().rpartition(":")[0].strip("[]")
+    number = address_of(host)
+    number = getattr(number, "ipv4_mapped", None) or number  # of IPv6 that stands for IPv4 the latter
+    return any(entry in (location.lower(), host) or in_network(number, entry) for entry in entries)
 
 
 #: In the name of a column of a list, any characters.

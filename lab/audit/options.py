@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from treetap.commands.options import CA, REVOKED, argument, option
 from treetap.errors import BadInput
+from treetap.strict import read_toml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +146,7 @@ class SettingOptions:
         Raises:
             BadInput: the file cannot be read, or an option is no NAME=VALUE.
         """
-        settings = {} if self.settings is None else _table(self.settings)
+        settings = {} if self.settings is None else read_toml(self.settings)
         for text in self.given or []:
             name, equals, value = text.partition("=")
             if not equals or not name.strip():
@@ -155,12 +156,3 @@ class SettingOptions:
             except tomllib.TOMLDecodeError:
                 settings[name.strip()] = value.strip()
         return settings
-
-
-def _table(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as fault:
-        raise BadInput(f"--settings {path}: cannot be read: {fault.strerror or fault}") from None
-    except ValueError as fault:
-        raise BadInput(f"--settings {path}: is no TOML: {fault}") from None

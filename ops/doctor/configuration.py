@@ -58,6 +58,15 @@ CLUSTER = "cluster"
 LIMIT_S = 6.0
 #: Seconds that they may take where a cluster is asked, of which every node starts a process.
 CLUSTER_S = 36.0
+#: Key that tells the kind of a file → the kind; the first one that a file has counts.
+KINDS = {
+    **dict.fromkeys(("parties", "operators"), "coordinator"),
+    "coordinator": "operator",
+    "party_name": "approver",
+    **dict.fromkeys(("state", "tables"), "party"),
+    "party": "gateway",
+    "listen": "relay",
+}
 
 
 def run(path: Path | None, *, as_json: bool) -> None:
@@ -78,19 +87,10 @@ def run(path: Path | None, *, as_json: bool) -> None:
 
 def kind_of(path: Path) -> str:
     """ "party", "coordinator", "operator", "approver", "gateway" or "relay", inferred from the file's keys."""
-    keys = set(read_toml(path))
-    if "parties" in keys or "operators" in keys:
-        return "coordinator"
-    if "coordinator" in keys:
-        return "operator"
-    if "party_name" in keys:
-        return "approver"
-    if "state" in keys or "tables" in keys:
-        return "party"
-    if "party" in keys:
-        return "gateway"
-    if "listen" in keys:
-        return "relay"
+    keys = read_toml(path)
+    for key, kind in KINDS.items():
+        if key in keys:
+            return kind
     raise BadInput(
         f"{path}: is no file of a party (state, tables), a coordinator (parties), an operator (coordinator), an "
         "approver (party_name), a gateway (party) or a relay (listen)"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from treetap.errors import BadInput, ConfigError, DataError, did_you_mean, visible
 from treetap.models.durable import read_json
 from treetap.models.store import MANIFEST
+from treetap.names import ALL
 from treetap.party.defences.budgets import ColumnBudget, LabelBudget
 from treetap.party.prediction.query_counts import counts_of
 from treetap.party.runtime.job_ledger import DAILY, JobLedger
@@ -23,7 +24,6 @@ from treetap.party.runtime.job_store import TRANSCRIPTS
 from treetap.party.runtime.ledger import Charge, Kind, Occasion, ledger_of
 from treetap.party.runtime.steps import disk_faults
 from treetap.privacy.column_privacy import ColumnPrivacy
-from treetap.strict import ALL
 from treetap.wire.v2 import control_pb2, overview_pb2
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ It begins every tree; the steps after that are those of this class.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from treetap.arrays import Ints
@@ -26,18 +26,20 @@ from treetap.protocols.job_spec import params_as, taking_part
 from treetap.trees.centralised import Entry, finish
 from treetap.trees.ensemble import Tree
 from treetap.trees.expansion import ExpansionRules
-from treetap.trees.growing_tree import GrowingTree, with_zeros
+from treetap.trees.growing_tree import Choice, GrowingTree, with_zeros
 from treetap.trees.noised_sums import Criterion
 from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import left_sums_of
 from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2
 
 SHARED = "other parties may take part in the tree"
-SPLITS = "a node splits"
-SPLITTABLE = "a node may be split"
 ALONE = "the label holder grows the tree alone"
-NONE_SPLITS = "no node splits"
+OTHERS_WON = "other parties won nodes"
+SPLITTABLE = "a node may be split"
 NONE_SPLITTABLE = "no node may be split"
+
+#: After the children of a stage are known.
+AFTER_RELAYING = (Next("choose_splits", NEXT_STAGE, SPLITTABLE), Next("store_tree", THIS_ROUND, NONE_SPLITTABLE))
 
 #: After `begin_tree`.
 AFTER_BEGINNING = (Next("choose_splits", THIS_ROUND, SHARED), Next("store_tree", THIS_ROUND, ALONE))
@@ -130,43 +132,43 @@ class LabelHolderGrowth:
         self._recorded.values(t, values)
         return Outcome(SHARED)
 
-    @step(Next("relay_children", SAME, SPLITS), Next("store_tree", THIS_ROUND, NONE_SPLITS))
+    @step(Next("relay_children", SAME, OTHERS_WON), *AFTER_RELAYING)
     async def choose_splits(self, request: control_pb2.StepRequest) -> Outcome:
         """Step 3 of a tree.
 
         1. Compute the candidate sums of the own columns, and decrypt those of the feature parties that take part.
         2. Choose the best split of every node that has one.
         3. Send each owner the places of its candidates that won, and partitions of its categories; no other process
-           sees these. If no node splits, finish the tree.
+           sees these. If there is none, go on with step 5.
         """
         t, stage = request.round, request.stage
         tree = self._growing(t)
         growing = tree.growing
-        own = await self._context.offload(
-            lambda: left_sums_of(tree.columns.bins, growing.values, growing.build, growing.summed()),
-            us=RECORD_US * len(growing.values) * (1 + len(tree.columns.candidates.shapes) / 4),
-        )
-        # places of parties are their numbers in ties, so that one that sits the tree out offers none of its own
-        offers, there = [own], taking_part(self._spec, t)
-        for party in self._feature_parties:
-            offers.append(await self._taken(tree, party, stage) if party in there else own[:, :0])
+        there = taking_part(self._spec, t)
+        taken = {party: await tree.offered.take(party, t, stage) for party in self._feature_parties if party in there}
         if stage == 0:
             self._constrain(tree)
-        groups = [tree.columns.candidates.groups, *(tree.offered.groups[party] for party in self._feature_parties)]
-        growing.take_candidates(offers, groups)
-        choices = await self._context.offload(growing.choose, us=SUM_US * sum(offered.size for offered in offers))
+        shapes, (records, slots) = tree.columns.candidates.shapes, growing.values.shape
+        own = slots * len(growing.build) * sum(shape.sums for shape in shapes)
+        count = own + sum(sums.size for sums in taken.values())
+        us = RECORD_US * records * (1 + len(shapes) / 4) + 2 * SUM_US * count
+        offers, choices = await self._context.offload(lambda: self._chosen(tree, taken), us=us)
+        for party, sums in offers.items():
+            self._recorded.offered(t, stage, party, growing.build, sums, [*map(len, tree.offered.groups[party])])
         won = {party: [c for c in choices if self._parties[c.party] == party] for party in self._feature_parties}
         self._recorded.won(t, stage, won)
         padded = growing.padded
         winners = there if padded else [party for party in won if won[party]]
         await together(*(tree.offered.send_won(party, t, stage, won[party]) for party in winners))
-        if not choices and not padded:
-            return await self._finish(t, NONE_SPLITS)
         decisions = [growth_pb2.Decision(node=c.node, owner=self._parties[c.party]) for c in choices if not padded]
-        return Outcome(SPLITS, answer=growth_pb2.ChosenSplits(decisions=decisions))
+        if winners:
+            return Outcome(OTHERS_WON, answer=growth_pb2.ChosenSplits(decisions=decisions))
+        return await self.relay_children(request, decisions)
 
-    @step(Next("choose_splits", NEXT_STAGE, SPLITTABLE), Next("store_tree", THIS_ROUND, NONE_SPLITTABLE))
-    async def relay_children(self, request: control_pb2.StepRequest) -> Outcome:
+    @step(*AFTER_RELAYING)
+    async def relay_children(
+        self, request: control_pb2.StepRequest, decisions: Sequence[growth_pb2.Decision] = ()
+    ) -> Outcome:
         """Step 5 of a tree.
 
         1. Split the nodes that the label holder won itself, and receive the children of the others from their owners.
@@ -198,11 +200,12 @@ class LabelHolderGrowth:
             await self._encrypt(t, stage + 1, growing)
         await self.shown.show(t, stage + 1, growing, tree.columns.table.training)
         if not asked:
-            return await self._finish(t, NONE_SPLITTABLE)
+            return await self._finish(t, NONE_SPLITTABLE, decisions)
         frontier = [] if growing.padded else growing.frontier
-        return Outcome(SPLITTABLE, answer=growth_pb2.RelayedChildren(frontier=frontier, build=asked))
+        answer = growth_pb2.RelayedChildren(frontier=frontier, build=asked, decisions=decisions)
+        return Outcome(SPLITTABLE, answer=answer)
 
-    async def _finish(self, t: int, why: str) -> Outcome:
+    async def _finish(self, t: int, why: str, decisions: Sequence[growth_pb2.Decision] = ()) -> Outcome:
         """Compute a tree's leaves and scores, send each feature party its branches on the leaf paths.
 
         Nodes that are withdrawn from the other parties are leaves to them; the label holder grows these further alone.
@@ -224,7 +227,8 @@ class LabelHolderGrowth:
         paths = {party: leaf_paths(growing.made, number, leaves) for party, number in numbers.items()}
         await self._context.outbox.send_each("leaf_paths", paths, t)
         metrics = self._job.data.metrics(state.metrics)
-        return Outcome(why, answer=growth_pb2.FinishedTree(leaves=len(leaves), metrics=metrics, stop=state.stopped))
+        told = {"leaves": len(leaves), "metrics": metrics, "stop": state.stopped, "decisions": decisions}
+        return Outcome(why, answer=growth_pb2.FinishedTree(**told))
 
     @step(Next("begin_tree", NEXT_ROUND), Next("publish"))
     async def store_tree(self, request: control_pb2.StepRequest) -> None:
@@ -249,12 +253,15 @@ class LabelHolderGrowth:
         self._tree = None
         self._context.mailbox.forget(t)
 
-    async def _taken(self, tree: PlantedTree, party: str, stage: int) -> Ints:
-        """The decrypted candidate sums of a feature party at a stage."""
-        sums = await tree.offered.take(party, tree.index, stage)
-        sizes = [*map(len, tree.offered.groups[party])]
-        self._recorded.offered(tree.index, stage, party, tree.growing.build, sums, sizes)
-        return sums
+    def _chosen(self, tree: PlantedTree, taken: Mapping[str, Ints]) -> tuple[dict[str, Ints], list[Choice]]:
+        """The sums of the nodes to build of each feature party that takes part, and the choices. `taken`: as asked."""
+        growing, parties = tree.growing, self._feature_parties
+        own = left_sums_of(tree.columns.bins, growing.values, growing.build, growing.summed())
+        offers = {party: tree.offered.checked(party, sums) for party, sums in taken.items()}
+        groups = [tree.columns.candidates.groups, *(tree.offered.groups[party] for party in parties)]
+        # places of parties are their numbers in ties, so that one that sits the tree out offers none of its own
+        growing.take_candidates([own, *(offers.get(party, own[:, :0]) for party in parties)], groups)
+        return offers, growing.choose()
 
     def _constrain(self, tree: PlantedTree) -> None:
         """Constrain the weights of a tree if a party that takes part has constraints.

@@ -116,7 +116,8 @@ class FeatureParty:
                 raise Malformed(f"{label_holder} asks for {wanted} directions, its queries name more records")
             bits[end : end + len(rows)] = self._splits.goes_left(handle, rows)
             above, side = self._above.get(handle, (handle, True))
-            known = np.setdiff1d(rows, self._spent)  # others were answered as if they went right
+            # others were answered as if they went right
+            known = np.setdiff1d(rows, self._spent) if len(self._spent) else rows
             if above != handle and (strayed := int((self._splits.goes_left(above, known) != side).sum())):
                 raise Malformed(
                     f"{label_holder} sent, of split {handle}, {strayed} records that split {above} above it sends to "

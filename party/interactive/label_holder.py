@@ -51,7 +51,7 @@ from treetap.party.runtime.step_order import (
 from treetap.process.together import together
 from treetap.protocols.interactive import InteractiveSizes, asked_stages
 from treetap.trees.ensemble import ROOT, Split, Tree
-from treetap.trees.missing_party import Guesses, Places, Walk
+from treetap.trees.paths import Guesses, Places, Walk
 from treetap.wire import records
 from treetap.wire.records import ChunkCache, most_bytes
 from treetap.wire.v2 import control_pb2, interactive_pb2

@@ -40,8 +40,7 @@ from treetap.protocols.messages import CLASSES_OF_NAMES, LONGEST_NAME, ScoringSi
 from treetap.tables.categories import Category
 from treetap.tables.label_columns import IdColumns
 from treetap.trees.ensemble import Ensemble, Split, Tree
-from treetap.trees.missing_party import expected_guesses
-from treetap.trees.paths import Decide, GoesLeft, candidate_leaves, covering, paths
+from treetap.trees.paths import Decide, GoesLeft, candidate_leaves, covering, expected_guesses, paths
 from treetap.wire.v2 import prediction_pb2
 
 log = logging.getLogger(__name__)

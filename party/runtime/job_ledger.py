@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from treetap.errors import Refused
+from treetap.names import ALL
 from treetap.party.runtime.ledger import DAY_S, Charge, Kind, Ledger, Occasion, utc
-from treetap.strict import ALL
 
 if TYPE_CHECKING:
     from treetap.party.policy import Policy

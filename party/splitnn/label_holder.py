@@ -16,9 +16,8 @@ import torch
 from treetap.arrays import Array, Floats
 from treetap.errors import DataError, Malformed, OutOfOrder, naming
 from treetap.models.store import CLEAN_METRICS, read_history
-from treetap.neural.objective import Objective
 from treetap.neural.params import SplitnnParams
-from treetap.neural.sides import LabelSide
+from treetap.neural.sides import LabelSide, Objective
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import Use
 from treetap.party.runtime.context import Rows, StepContext, required

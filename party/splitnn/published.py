@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from treetap.errors import DataError
 from treetap.neural.inputs import InputScaler
-from treetap.neural.objective import Objective
 from treetap.neural.params import Bottom, Top
-from treetap.neural.sides import TrainedBottom, TrainedTop
+from treetap.neural.sides import Objective, TrainedBottom, TrainedTop
 from treetap.party.prediction.opened_model import OpenedModel
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from google.protobuf.message import Message
 
 from tests.blindness.observed import Crossed
+from tests.simulator import decisions_in
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of, rounded_up
 from treetap.protocols.job_spec import params_of
@@ -50,14 +51,15 @@ class Topology:
             if growth is None:
                 continue
             at = found.trees, level
+            answer = name_of(message.result)
             if step == "choose_splits":
-                found.owners[at] = [(each.node, each.owner) for each in growth.chosen_splits.decisions]
-            elif step == "relay_children" and name_of(message.result) != "finished_tree":
+                found.owners[at] = [(each.node, each.owner) for each in decisions_in(growth)]
+            if answer == "relayed_children":
                 level += 1
                 relayed = growth.relayed_children
                 found.build[found.trees, level] = list(relayed.build)
                 found.frontier[found.trees, level] = list(relayed.frontier)
-            if name_of(message.result) == "finished_tree":
+            if answer == "finished_tree":
                 found.build[found.trees, 0] = [1]
                 found.trees, level = found.trees + 1, 0
         return found

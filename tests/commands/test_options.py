@@ -117,8 +117,8 @@ def test_settings_of_a_file_and_of_options(tmp_path: Path) -> None:
     [
         (["seed"], None, "--set seed: must be NAME=VALUE"),
         (["=1"], None, "--set =1: must be NAME=VALUE"),
-        ([], None, "settings.toml: cannot be read"),
-        ([], "seed = = 1", "settings.toml: is no TOML"),
+        ([], None, "settings.toml: there is no such file"),
+        ([], "seed = = 1", "settings.toml: is not TOML"),
     ],
 )
 def test_settings_that_cannot_be_read_are_refused(

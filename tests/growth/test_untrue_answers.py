@@ -122,7 +122,7 @@ NO_NODES = "build_histograms asks for no nodes, or for one of them twice"
             PARAMS,
             "relayed_children",
             _node_zero,
-            "label-holder has node 0 of tree 0 built, but a tree begins",
+            r"label-holder has nodes \[0\] of tree 0 built, but a tree begins",
         ),
         # it counts as nothing, and is not read as one of zeros
         (PARAMS, "binned", _another_content, "label-holder answered with done, not with binned"),

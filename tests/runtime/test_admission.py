@@ -29,12 +29,13 @@ from treetap.errors import (
     UnknownJob,
     Unreachable,
 )
+from treetap.names import is_location, permits
 from treetap.party.opening import KINDS
 from treetap.party.policy import Policy
 from treetap.party.runtime.context import Outbox
 from treetap.party.runtime.metrics import CostAccount
 from treetap.party.runtime.transcript_recorder import Recorders
-from treetap.strict import is_location, load, permits
+from treetap.strict import load
 from treetap.wire import frame
 from treetap.wire.ports import Address, Timeouts
 from treetap.wire.v2 import control_pb2, exchange_pb2, growth_pb2

@@ -16,7 +16,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 from typer.models import OptionInfo
 
-from treetap.errors import BadInput
+from treetap import logs
+from treetap.errors import BadInput, Conflict, Incompatible, UnknownJob
 from treetap.version import install
 
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
@@ -105,6 +106,16 @@ def needs(extra: str) -> Iterator[None]:
         yield
     except ImportError as missing:
         raise BadInput(f"{missing.name} is not installed: {install(extra)}") from None
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Report what a server says of a job that it has not, or in another state, as bad input."""
+    logs.quiet_grpc()
+    try:
+        yield
+    except (UnknownJob, Conflict, Incompatible) as error:
+        raise BadInput(str(error)) from None
 
 
 @contextmanager

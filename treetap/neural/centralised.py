@@ -22,11 +22,10 @@ from treetap.neural.defences import FeatureDefences, LabelDefences
 from treetap.neural.draws import Draws
 from treetap.neural.inputs import Inputs, InputScaler, has_inputs
 from treetap.neural.numbers import pin
-from treetap.neural.objective import Objective
 from treetap.neural.optimiser import load_weights, weights_of
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
-from treetap.neural.sides import BOTTOM, PIECE, FeatureSide, LabelSide, embedded
+from treetap.neural.sides import BOTTOM, PIECE, FeatureSide, LabelSide, Objective, embedded
 from treetap.tables.reading import Table
 from treetap.trees.loss import outcome_of
 

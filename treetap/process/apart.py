@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from treetap.errors import DataError, TreetapError
 from treetap.process.fork_server import ForkServer
 from treetap.process.limits import leave_out_pandas
-from treetap.tables.arrow_file import checked
+from treetap.tables.files import checked
 from treetap.tables.number_styles import Style
 from treetap.tables.opening import read_here
 from treetap.tables.source import BATCH_ROWS, Source, Trouble, within_memory

@@ -163,7 +163,7 @@ WORDS = MessageRow(
     each_stage,
     words_of_nodes,
     step="begin_tree",
-    also=("relay_children",),
+    also=("relay_children", "choose_splits"),
     when=by_lattice,
 )
 #: What goes before them.
@@ -224,9 +224,10 @@ GROWTH = (
             "The records of each node that may be split and does not come of the receiver's splits.",
         ),
         step="relay_children",
+        also=("choose_splits",),
         when=sets_sent,
     ),
-    MessageRow("relayed_children", label_holder_reports, step="relay_children"),
+    MessageRow("relayed_children", label_holder_reports, step="relay_children", also=("choose_splits",)),
     MessageRow("leaf_paths", to_feature_parties, each_round, branches_of_leaves, step="relay_children", also=FINISHING),
     MessageRow("finished_tree", label_holder_reports, step="relay_children", also=FINISHING),
 )

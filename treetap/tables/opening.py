@@ -23,13 +23,13 @@ import pyarrow.parquet as pq
 
 from treetap.errors import DataError, nearest
 from treetap.names import ANY
-from treetap.tables.arrow_file import ArrowFile
 from treetap.tables.cells import is_tensor, plain_column
 from treetap.tables.csv_file import CsvFile
 from treetap.tables.files import (
     HEAD,
     NAMES,
     SUFFIXES,
+    ArrowFile,
     FileSource,
     TableFile,
     check_number,

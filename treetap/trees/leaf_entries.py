@@ -6,7 +6,7 @@ member from there on could keep one and drop the other. Only their sum matters, 
 the label holder, whose own split separates them. Entry 0 holds the leaves without such branches, of all trees together;
 after the last member only this entry remains, the sum of equation 14 (of equation 10 with one feature party).
 
-Where owners are away a record goes both ways at their splits, by the covers (`treetap.trees.missing_party`): each
+Where owners are away a record goes both ways at their splits, by the covers (`treetap.trees.paths`): each
 leaf's weight is multiplied with the share that reaches it, and leaves that only the absent separate add up.
 
 Leaves that a local subtree replaces (`treetap.trees.paths`) have a value per record. Entries, their numbers and
@@ -24,8 +24,7 @@ import numpy as np
 
 from treetap.arrays import Floats, Ints
 from treetap.trees.ensemble import Ensemble, Tree
-from treetap.trees.missing_party import open_ways, reaching
-from treetap.trees.paths import GoesLeft, ValueTable, candidate_leaves, deciding, paths, spare_bits
+from treetap.trees.paths import GoesLeft, ValueTable, candidate_leaves, deciding, open_ways, paths, reaching, spare_bits
 
 #: Every sum of leaf weights lies below 2^SUM_BITS in fixed point, whatever the model.
 SUM_BITS = 57

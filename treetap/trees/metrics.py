@@ -27,32 +27,12 @@ def auc(score: Array, positive: Array, weights: Array | None = None) -> float:
     `score` (N,) any order-preserving score, `positive` (N,) truth as 0/1 or bool. With weights a pair of records of the
     two classes counts the product of theirs.
     """
-    truth = np.asarray(positive).astype(bool)
-    if weights is not None:
-        of_class = _by_score(score, truth, weights)
-        if of_class is None:
-            return float("nan")
-        ours, others = of_class
-        below = np.cumsum(others) - others
-        return float((ours * (below + others / 2.0)).sum() / (ours.sum() * others.sum()))
-    n_positive = int(truth.sum())
-    n_negative = len(truth) - n_positive
-    if n_positive == 0 or n_negative == 0:
-        return float("nan")
-    _, group, size = np.unique(np.asarray(score, dtype=np.float64), return_inverse=True, return_counts=True)
-    last = np.cumsum(size)
-    rank = (last - (size - 1) / 2.0)[group]
-    return float((rank[truth].sum() - n_positive * (n_positive + 1) / 2.0) / (n_positive * n_negative))
+    return _area(_by_score(score, positive, weights))
 
 
 def ks(score: Array, positive: Array, weights: Array | None = None) -> float:
     """Kolmogorov–Smirnov distance between the scores of the two classes, in [0, 1]. NaN if one class is absent."""
-    truth = np.asarray(positive).astype(bool)
-    of_class = _by_score(score, truth, np.ones(len(truth)) if weights is None else weights)
-    if of_class is None:
-        return float("nan")
-    share_positive, share_negative = (np.cumsum(of_one) / of_one.sum() for of_one in of_class)
-    return float(np.abs(share_positive - share_negative).max())
+    return _distance(_by_score(score, positive, weights))
 
 
 def population_stability(before: Array, now: Array) -> float:
@@ -71,12 +51,35 @@ def population_stability(before: Array, now: Array) -> float:
     return float(((later - earlier) * np.log(later / earlier)).sum())
 
 
-def _by_score(score: Array, truth: Array, weights: Array) -> tuple[Array, Array] | None:
-    """Weights of positive and of negative records by distinct score, ascending; None if a class has none."""
-    _, group = np.unique(np.asarray(score, dtype=np.float64), return_inverse=True)
-    positive = np.bincount(group, weights=weights * truth)
-    negative = np.bincount(group, weights=weights * ~truth)
-    return (positive, negative) if positive.any() and negative.any() else None
+#: Weights of positive and of negative records by distinct score, ascending.
+_Weights = tuple[Array, Array]
+
+
+def _by_score(score: Array, positive: Array, weights: Array | None) -> _Weights | None:
+    """The weights by distinct score; None if a class has none. One sort serves all measures of an order."""
+    order = np.argsort(np.asarray(score, dtype=np.float64))
+    ranked, truth = np.asarray(score, dtype=np.float64)[order], np.asarray(positive).astype(bool)[order]
+    counted = np.ones(len(order)) if weights is None else np.asarray(weights, dtype=np.float64)[order]
+    starts = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1]))
+    if not truth.any() or truth.all():
+        return None
+    ours, others = (np.add.reduceat(counted * of_class, starts) for of_class in (truth, ~truth))
+    return (ours, others) if ours.any() and others.any() else None
+
+
+def _area(of_class: _Weights | None) -> float:
+    if of_class is None:
+        return float("nan")
+    ours, others = of_class
+    below = np.cumsum(others) - others
+    return float((ours * (below + others / 2.0)).sum() / (ours.sum() * others.sum()))
+
+
+def _distance(of_class: _Weights | None) -> float:
+    if of_class is None:
+        return float("nan")
+    share_positive, share_negative = (np.cumsum(of_one) / of_one.sum() for of_one in of_class)
+    return float(np.abs(share_positive - share_negative).max())
 
 
 def accuracy(predicted: Array, labels: Array, weights: Array | None = None) -> float:
@@ -134,9 +137,10 @@ def evaluate(objective: str, prediction: Array, labels: Array, weights: Array | 
             "auc": macro_auc(predicted, labels, weights),
         }
     chance = predicted.reshape(-1)
+    of_class = _by_score(chance, labels, weights)
     return {
-        "auc": auc(chance, labels, weights),
-        "ks": ks(chance, labels, weights),
+        "auc": _area(of_class),
+        "ks": _distance(of_class),
         "accuracy": accuracy((chance > 0.5).astype(np.int64), np.asarray(labels).astype(np.int64), weights),
         "logloss": logloss(chance, labels, weights),
     }

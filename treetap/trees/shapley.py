@@ -47,8 +47,7 @@ from treetap.arrays import Bools, Floats, Ints
 from treetap.errors import DataError
 from treetap.trees.ensemble import Ensemble, Split, Tree, cover_shares, deciding_tree
 from treetap.trees.leaf_entries import binary_places
-from treetap.trees.missing_party import reaching
-from treetap.trees.paths import GoesLeft, candidate_bits, candidate_leaves, deciding, output_bits, paths
+from treetap.trees.paths import GoesLeft, candidate_bits, candidate_leaves, deciding, output_bits, paths, reaching
 
 PlayerOf = Callable[[Split], str]
 #: A set of feature parties whose masks are multiplied, in alphabetical order.

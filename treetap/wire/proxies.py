@@ -7,14 +7,13 @@ of each say where it goes, by the same rule as the diagnosis of a failed call.
 from __future__ import annotations
 
 import base64
-import ipaddress
 import os
 import re
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from treetap.errors import ConfigError
-from treetap.names import on_loopback
+from treetap.names import address_of, in_network, on_loopback
 
 #: Variables that name a proxy, and hosts that need none, the first that is set; small letters go before capitals.
 NAMED = ("grpc_proxy", "https_proxy", "http_proxy")
@@ -126,10 +125,7 @@ def _excepted(location: str) -> bool:
     """True of a host that the environment excepts: by its name, a domain that it is in, its address or a network."""
     variable = _set(EXCEPT)
     host = location.rpartition(":")[0].strip("[]").rstrip(".").lower()
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        address = None
+    address = address_of(host)
     for entry in ("" if variable is None else variable[1]).split(","):
         wanted = entry.strip().lower()
         if wanted == "*" or wanted == location.lower():
@@ -139,10 +135,6 @@ def _excepted(location: str) -> bool:
             domain = wanted.removeprefix("*").lstrip(".")
             if domain and (host == domain or host.endswith(f".{domain}")):
                 return True
-            continue
-        try:
-            if address in ipaddress.ip_network(wanted.strip("[]"), strict=False):
-                return True
-        except ValueError:
-            continue
+        elif in_network(address, wanted.strip("[]")):
+            return True
     return False

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +30,9 @@ Flags = npt.NDArray[np.bool_]
 CHUNK_LIMIT = 262_144  # bytes of one chunk: 2,097,152 records as a bitmap
 _LONGEST = 9  # LEB128 bytes of the largest int64
 _FEW = 24  # positions up to which a loop is quicker than calls of numpy
+_CUT = "records: the list of distances is cut in the middle of a number"
+_LONG = "records: a distance is written with more bytes than it takes"
+_UNORDERED = "records: positions do not ascend"
 
 
 def chunks_of(positions: Positions, total: int, limit: int = CHUNK_LIMIT) -> Iterator[types_pb2.RecordChunk]:
@@ -183,30 +185,47 @@ def _few_leb128(offsets: list[int], at_most: int) -> bytes | None:
 
 def _from_leb128(coded: bytes, span: int) -> Positions:
     """Offsets below ``span`` whose distances ``coded`` holds; the inverse of :func:`_leb128`, checked."""
-    if not coded:
-        return np.zeros(0, dtype=np.int64)
-    if len(coded) <= _FEW and max(coded) < 0x80:  # distances of a byte each
-        if 0 in coded[1:]:
-            raise Malformed("records: positions do not ascend")
-        if sum(coded) >= span:
-            raise Malformed(f"records: a position lies beyond its range of {span}")
-        return np.array(list(accumulate(coded)), dtype=np.int64)
+    if len(coded) <= 2 * _FEW:
+        return _few_from_leb128(coded, span)
     raw = np.frombuffer(coded, dtype=np.uint8)
     if raw[-1] >= 0x80:
-        raise Malformed("records: the list of distances is cut in the middle of a number")
+        raise Malformed(_CUT)
     ends = np.flatnonzero(raw < 0x80)
     starts = np.concatenate(([0], ends[:-1] + 1))
     lengths = ends - starts + 1
     longest = int(lengths.max())
     if longest > _LONGEST or ((raw[ends] == 0) & (lengths > 1)).any():
-        raise Malformed("records: a distance is written with more bytes than it takes")
+        raise Malformed(_LONG)
     values = (raw[starts] & 0x7F).astype(np.int64)
     for k in range(1, longest):
         on = lengths > k
         values[on] |= (raw[starts[on] + k] & 0x7F).astype(np.int64) << np.int64(7 * k)
     if (values[1:] == 0).any():
-        raise Malformed("records: positions do not ascend")
+        raise Malformed(_UNORDERED)
     # The sum in floating point comes first: distances near 2^63 would wrap the exact one.
     if values.sum(dtype=np.float64) > 2.0 * span or (offsets := np.cumsum(values))[-1] >= span:
         raise Malformed(f"records: a position lies beyond its range of {span}")
     return offsets
+
+
+def _few_from_leb128(coded: bytes, span: int) -> Positions:
+    """As `_from_leb128`."""
+    offsets: list[int] = []
+    value = taken = reached = 0
+    for byte in coded:
+        value |= (byte & 0x7F) << 7 * taken
+        taken += 1
+        if byte & 0x80:
+            continue
+        if taken > _LONGEST or (taken > 1 and not byte):
+            raise Malformed(_LONG)
+        if offsets and not value:
+            raise Malformed(_UNORDERED)
+        reached += value
+        offsets.append(reached)
+        value = taken = 0
+    if taken:
+        raise Malformed(_CUT)
+    if reached >= span and offsets:
+        raise Malformed(f"records: a position lies beyond its range of {span}")
+    return np.array(offsets, dtype=np.int64)

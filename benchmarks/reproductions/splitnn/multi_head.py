@@ -17,11 +17,10 @@ from treetap.neural.architectures import bottom_model, top_model
 from treetap.neural.centralised import Party
 from treetap.neural.inputs import Inputs
 from treetap.neural.numbers import pin
-from treetap.neural.objective import Objective
 from treetap.neural.optimiser import Optimiser
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
-from treetap.neural.sides import PIECE
+from treetap.neural.sides import PIECE, Objective
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

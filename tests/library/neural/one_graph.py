@@ -20,11 +20,11 @@ from treetap.neural.defences import FeatureDefences, LabelDefences
 from treetap.neural.gradient_defences import applied, dimip_terms
 from treetap.neural.inputs import Inputs
 from treetap.neural.numbers import rounded
-from treetap.neural.objective import Objective
 from treetap.neural.optimiser import Optimiser, weights_of
 from treetap.neural.own_step import own_gradients
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
+from treetap.neural.sides import Objective
 
 
 class _Cut(torch.autograd.Function):

@@ -14,10 +14,9 @@ from treetap.neural.defences import FeatureDefences, LabelDefences
 from treetap.neural.draws import Draws
 from treetap.neural.inputs import Inputs, InputScaler
 from treetap.neural.numbers import from_bytes, to_bytes
-from treetap.neural.objective import Objective
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
-from treetap.neural.sides import FeatureSide, LabelSide
+from treetap.neural.sides import FeatureSide, LabelSide, Objective
 from treetap.tables.features import Held
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids

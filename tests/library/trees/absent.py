@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from treetap.arrays import Floats
 from treetap.trees.ensemble import Ensemble, Tree
-from treetap.trees.missing_party import Guesses, PlacesLeft, Walk
+from treetap.trees.paths import Guesses, PlacesLeft, Walk
 
 
 def scores_without(ensemble: Ensemble, n: int, goes_left: PlacesLeft, away: Collection[str]) -> tuple[Floats, Floats]:

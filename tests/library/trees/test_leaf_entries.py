@@ -14,8 +14,7 @@ from tests.library.trees.absent import scores_without
 from treetap.arrays import Bools
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, route
 from treetap.trees.leaf_entries import SUM_BITS, LeafEntries, entries_along
-from treetap.trees.missing_party import expected_guesses, open_ways
-from treetap.trees.paths import candidate_leaves, paths
+from treetap.trees.paths import candidate_leaves, expected_guesses, open_ways, paths
 
 HOLDER, *CHAIN = NAMES = ["holder", "b", "c", "d"]
 N = 24

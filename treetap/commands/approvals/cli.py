@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treetap import logs
-from treetap.commands.options import Json, print_json
-from treetap.errors import BadInput, Conflict, Incompatible, UnknownJob
+from treetap.commands.options import Json, answering, print_json
+from treetap.errors import BadInput
 
 if TYPE_CHECKING:
     from treetap.commands.approvals.client import PartyCalls
@@ -119,13 +118,10 @@ def refuse(
 @contextmanager
 def approving(path: Path) -> Iterator[Ask]:
     """What asks the party; a job that is not there, or is another one, is `BadInput`."""
-    logs.quiet_grpc()
-    from treetap.commands.approvals.client import ApproverConfig, ask
+    with answering():
+        from treetap.commands.approvals.client import ApproverConfig, ask
 
-    try:
         yield partial(ask, ApproverConfig.from_file(path))
-    except (UnknownJob, Conflict, Incompatible) as error:
-        raise BadInput(str(error)) from None
 
 
 def _decide(ask: Ask, job: str, digest: str, *, as_json: bool, **how: Any) -> None:

@@ -13,7 +13,6 @@ The first time the files in use move behind such a link, which changes no conten
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import shutil
 import stat
@@ -44,6 +43,7 @@ from treetap.commands.certs.authority import (
 )
 from treetap.errors import BadInput, ConfigError, cannot
 from treetap.models.durable import sync_folder, write_whole
+from treetap.names import address_of
 from treetap.process.config import TlsConfig, typed
 from treetap.strict import Strict
 from treetap.wire.certificates import (
@@ -175,10 +175,7 @@ def _fault(asked: x509.CertificateSigningRequest, identity: Identity, hosts: Seq
 
 def _same(host: str) -> str:
     """A host in one spelling."""
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        return host.lower()
+    return str(address_of(host) or host.lower())
 
 
 def _fingerprint(asked: x509.CertificateSigningRequest) -> str:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from treetap import logs
-from treetap.commands.options import argument, from_dataclasses, option
-from treetap.errors import BadInput, Conflict, Incompatible, Interrupted, TreetapError, UnknownJob
+from treetap.commands.options import answering, argument, from_dataclasses, option
+from treetap.errors import BadInput, Incompatible, Interrupted, TreetapError
 from treetap.protocols.registry import PREDICTION, prediction
 
 if TYPE_CHECKING:
@@ -74,13 +73,10 @@ class ModelOptions:
 @contextmanager
 def operating(path: Path, days: float = DEFAULT_DAYS) -> Iterator[Operator]:
     """Calls to the coordinator; a job that does not exist, or is in another state, or does not fit is `BadInput`."""
-    logs.quiet_grpc()
-    from treetap.commands.jobs.client import Operator, OperatorConfig
+    with answering():
+        from treetap.commands.jobs.client import Operator, OperatorConfig
 
-    try:
         yield Operator(OperatorConfig.from_file(path), days)
-    except (UnknownJob, Conflict, Incompatible) as error:
-        raise BadInput(str(error)) from None
 
 
 #: Seconds of waiting for a coordinator that is unreachable, and between two attempts.

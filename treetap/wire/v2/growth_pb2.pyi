@@ -203,8 +203,8 @@ Global___BuildHistograms: typing_extensions.TypeAlias = BuildHistograms
 
 @typing.final
 class ChooseSplits(google.protobuf.message.Message):
-    """Label holder: decrypt the candidates' sums, add its own candidates, choose the splits of this stage. If no node splits,
-    finish the tree (FinishedTree).
+    """Label holder: decrypt the candidates' sums, add its own candidates, choose the splits of this stage. If no other party
+    has won a node, go on as RelayChildren, with its answer.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -287,6 +287,7 @@ class RelayedChildren(google.protobuf.message.Message):
 
     FRONTIER_FIELD_NUMBER: builtins.int
     BUILD_FIELD_NUMBER: builtins.int
+    DECISIONS_FIELD_NUMBER: builtins.int
     @property
     def frontier(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Children of the splits that may be split themselves; none of padded trees."""
@@ -295,13 +296,18 @@ class RelayedChildren(google.protobuf.message.Message):
     def build(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Nodes whose candidates the feature parties are to build; their siblings follow by subtraction, or are there too."""
 
+    @property
+    def decisions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Decision]:
+        """As in ChosenSplits, in its place: all are the label holder's own."""
+
     def __init__(
         self,
         *,
         frontier: collections.abc.Iterable[builtins.int] | None = ...,
         build: collections.abc.Iterable[builtins.int] | None = ...,
+        decisions: collections.abc.Iterable[Global___Decision] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["build", b"build", "frontier", b"frontier"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["build", b"build", "decisions", b"decisions", "frontier", b"frontier"]) -> None: ...
 
 Global___RelayedChildren: typing_extensions.TypeAlias = RelayedChildren
 
@@ -316,20 +322,26 @@ class FinishedTree(google.protobuf.message.Message):
     LEAVES_FIELD_NUMBER: builtins.int
     METRICS_FIELD_NUMBER: builtins.int
     STOP_FIELD_NUMBER: builtins.int
+    DECISIONS_FIELD_NUMBER: builtins.int
     leaves: builtins.int
     """Of padded trees those of a full one."""
     stop: builtins.bool
     """Early stopping: the tree just finished is the last."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedMetric]: ...
+    @property
+    def decisions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Decision]:
+        """As in RelayedChildren."""
+
     def __init__(
         self,
         *,
         leaves: builtins.int = ...,
         metrics: collections.abc.Iterable[treetap.wire.v2.types_pb2.NamedMetric] | None = ...,
         stop: builtins.bool = ...,
+        decisions: collections.abc.Iterable[Global___Decision] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["leaves", b"leaves", "metrics", b"metrics", "stop", b"stop"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["decisions", b"decisions", "leaves", b"leaves", "metrics", b"metrics", "stop", b"stop"]) -> None: ...
 
 Global___FinishedTree: typing_extensions.TypeAlias = FinishedTree
 

@@ -10,7 +10,7 @@ from treetap.protocols.winsorised import WinsorisedParams
 
 from treetap.arrays import Floats
 from treetap.party.config import PartyConfig
-from treetap.party.growth.label_holder import LabelHolderGrowth
+from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
 from treetap.party.growth.messages import drawn_messages
 from treetap.party.growth.stored_trees import resumed
@@ -19,7 +19,6 @@ from treetap.party.runtime.step_order import (
     ALIGNMENT,
     OPENING,
     RESUMED,
-    THIS_ROUND,
     Next,
     Outcome,
     role,
