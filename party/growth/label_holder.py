@@ -41,7 +41,7 @@ NONE_SPLITTABLE = "no node may be split"
 #: After the children of a stage are known.
 AFTER_RELAYING = (Next("choose_splits", NEXT_STAGE, SPLITTABLE), Next("store_tree", THIS_ROUND, NONE_SPLITTABLE))
 
-#: After `begin_tree`.
+#: After `begin_tree` of a protocol in which the label holder may grow trees alone.
 AFTER_BEGINNING = (Next("choose_splits", THIS_ROUND, SHARED), Next("store_tree", THIS_ROUND, ALONE))
 
 
@@ -227,8 +227,8 @@ class LabelHolderGrowth:
         paths = {party: leaf_paths(growing.made, number, leaves) for party, number in numbers.items()}
         await self._context.outbox.send_each("leaf_paths", paths, t)
         metrics = self._job.data.metrics(state.metrics)
-        told = {"leaves": len(leaves), "metrics": metrics, "stop": state.stopped, "decisions": decisions}
-        return Outcome(why, answer=growth_pb2.FinishedTree(**told))
+        told = growth_pb2.FinishedTree(leaves=len(leaves), metrics=metrics, stop=state.stopped, decisions=decisions)
+        return Outcome(why, answer=told)
 
     @step(Next("begin_tree", NEXT_ROUND), Next("publish"))
     async def store_tree(self, request: control_pb2.StepRequest) -> None:

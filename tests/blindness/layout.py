@@ -235,11 +235,9 @@ class Cost:
     def _words(self, agreed: HistogramParameters, tree: int, level: int, nodes: Sequence[int]) -> None:
         """Words of all records and of a block of zeros for each of these nodes."""
         holder, members, n = self._spec.aggregator, list(self._spec.feature_parties), self._records
-        queries = [
-            growth_pb2.EncryptedWords(node=node, first=first, count=count, ciphertexts=bytes(13 * agreed.words * count))
-            for node in nodes
-            for first, count in ((0, n), (n, 4096))
-        ]
+        count = n + 4096
+        words = bytes(13 * agreed.words * count)
+        queries = [growth_pb2.EncryptedWords(node=node, count=count, ciphertexts=words) for node in nodes]
         self.operations[holder]["encryptions"] += len(nodes) * (n + 4096)
         self.ciphertexts[holder]["encrypted_words"] += len(members) * len(nodes) * (n + 4096)
         for party in members:
@@ -255,18 +253,15 @@ class Cost:
         serves = agreed.nodes_per_secret if self._by_sets else 1
         if not self._once:
             self._words(agreed, tree, level, [node for k, node in enumerate(nodes, asked) if not k % serves])
-        renews = [self._by_sets or not (asked + k) % agreed.queries_per_second_half for k in range(len(nodes))]
-        renewed = sum(renews)
+        renewed = sum(self._by_sets or not (asked + k) % agreed.queries_per_second_half for k in range(len(nodes)))
         for party in self._spec.feature_parties:
             candidates = _candidates(self._shapes[party])
-            firsts = bytes(-(-candidates * agreed.words * agreed.reply_bits // 8))
-            seconds = bytes(candidates * agreed.second_half_bytes)
-            parts = []
-            for renewing in renews:
-                parts.append(growth_pb2.CandidateSums(candidates=candidates, ciphertexts=firsts))
-                parts += [growth_pb2.CandidateSums(candidates=candidates, second_halves=seconds)] * renewing
-            parts[0].nodes.extend(nodes)
-            self._send(party, holder, "candidate_sums", parts, tree, level)
+            firsts = bytes(-(-candidates * agreed.words * agreed.reply_bits // 8) * len(nodes))
+            seconds = bytes(candidates * agreed.second_half_bytes * renewed)
+            sums = growth_pb2.CandidateSums(
+                nodes=nodes, candidates=candidates, ciphertexts=firsts, second_halves=seconds
+            )
+            self._send(party, holder, "candidate_sums", [sums], tree, level)
             self.operations[holder]["openings"] += candidates * len(nodes)
             self.operations[party] += Counter(
                 additions=len(nodes) * n * len(self._shapes[party]),

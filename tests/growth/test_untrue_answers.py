@@ -118,12 +118,7 @@ NO_NODES = "build_histograms asks for no nodes, or for one of them twice"
     ("params", "kind", "change", "error"),
     [
         (PARAMS, "chosen_splits", _stranger, "apply_splits is to be done by 'stranger', which is no party of job job"),
-        (
-            PARAMS,
-            "relayed_children",
-            _node_zero,
-            r"label-holder has nodes \[0\] of tree 0 built, but a tree begins",
-        ),
+        (PARAMS, "relayed_children", _node_zero, "label-holder has nodes [0] of tree 0 built, but a tree begins"),
         # it counts as nothing, and is not read as one of zeros
         (PARAMS, "binned", _another_content, "label-holder answered with done, not with binned"),
         (PARAMS, "build_histograms", _no_nodes, NO_NODES),

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from treetap.party.winsorised.layout import layout
-from treetap.protocols.winsorised import WinsorisedParams
 
 from treetap.arrays import Floats
 from treetap.party.config import PartyConfig
-from treetap.party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
+from treetap.party.growth.label_holder import SHARED, LabelHolderGrowth
 from treetap.party.growth.label_holder_job import LabelHolderJob
 from treetap.party.growth.messages import drawn_messages
 from treetap.party.growth.stored_trees import resumed
@@ -19,6 +17,7 @@ from treetap.party.runtime.step_order import (
     ALIGNMENT,
     OPENING,
     RESUMED,
+    THIS_ROUND,
     Next,
     Outcome,
     role,
@@ -26,8 +25,10 @@ from treetap.party.runtime.step_order import (
     steps_of,
 )
 from treetap.party.setup.steps import JobKeys, fitting
+from treetap.party.winsorised.layout import layout
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
+from treetap.protocols.winsorised import WinsorisedParams
 from treetap.tables.labels import Labels
 from treetap.trees import metrics
 from treetap.trees.ensemble import Tree
@@ -112,7 +113,7 @@ class LabelHolder:
         plain, parties = np.hstack([found.values, np.ones_like(found.values)]), list(self._spec.feature_parties)
         await self._keys.stream(plain, "encrypted_targets", winsorised_pb2.EncryptedTargets, parties)
 
-    @step(*AFTER_BEGINNING)
+    @step(Next("choose_splits", THIS_ROUND, SHARED))
     async def begin_tree(self, request: control_pb2.StepRequest) -> Outcome:
         """Step 1 of a tree: draw its records, send the draw, plant the tree."""
         t = request.round
