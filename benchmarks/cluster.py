@@ -25,6 +25,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import IO
 
@@ -226,7 +227,7 @@ async def opened(party: Party, holder: HistogramKeyHolder, made: list[Halves]) -
     """The sums of all nodes."""
     sums = []
     for firsts, seconds in made:
-        await holder.keep_second_halves("bench", seconds, party.candidates)
+        await holder.keep_second_halves("bench", BytesIO(seconds), party.candidates)
         sums.append(await holder.open("bench", firsts, party.candidates, QUERY))
     return sums
 

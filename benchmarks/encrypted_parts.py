@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -205,9 +206,9 @@ async def _queries(job: Job) -> tuple[Took, Opened, Job]:
                     await sums.add_block(first, some, words)
                     took.sent += len(words)
                 if not asked % agreed.queries_per_second_half:
-                    halves = await sums.renew(order)
+                    halves = b"".join([some async for some in sums.renew(order)])
                     took.returned += len(halves)
-                    await holder.keep_second_halves("party", halves, count)
+                    await holder.keep_second_halves("party", BytesIO(halves), count)
                 asked += 1
                 firsts = await sums.answer(order)
                 took.returned += len(firsts)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -211,7 +212,7 @@ class _Queries:
         shapes = columns.candidates.shapes
         engine, sizes = self._context.engine, (self._parameters, self._seed)
         self._sums = (
-            HistogramSums(engine, *sizes, columns.codes, shapes)
+            HistogramSums(engine, *sizes, columns.codes, shapes, self._context.scratch.halves)
             if self._shards is None
             else self._shards.sums(engine, columns.bins.kept, shapes)
         )
@@ -228,8 +229,11 @@ class _Queries:
             await _take_words(context, self._sender, series, tree.index, node, sums)
             renews = not (self._asked if self._keeps else self._asked % most)
             self._asked += 1
-            second = await sums.renew(order) if renews else b""
-            yield Sums(await sums.answer(order), len(order) * (parameters.words + renews), second)
+            if renews:
+                async with aclosing(sums.renew(order)) as halves:
+                    async for some in halves:
+                        yield Sums(b"", 0, some)
+            yield Sums(await sums.answer(order), len(order) * (parameters.words + renews))
         await _check_end(self._sender, series, tree.index)
         context.costs.operations.update(since(before, sums.operations))
 

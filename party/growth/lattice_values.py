@@ -190,21 +190,27 @@ class WordsOfNodes:
         queries, opened = [self._queries[node] for node in offer.nodes], []
         renewing = self._renewing(offer.party, queries)
         width = first_halves_bytes(holder.parameters, offer.candidates)
-        firsts, seconds = bytearray(), bytearray()
+        firsts, seconds = bytearray(), bytearray()  # that came and are of no node yet
         for query in queries:
-            renews = query in renewing
-            size = offer.candidates * holder.parameters.second_half_bytes if renews else 0
-            while len(firsts) < width or len(seconds) < size:
+            kept = self._context.scratch.halves() if query in renewing else None
+            due = 0 if kept is None else offer.candidates * holder.parameters.second_half_bytes
+            while True:
+                if kept is not None:
+                    written = kept.write(seconds[:due])
+                    due -= written
+                    del seconds[:written]
+                if len(firsts) >= width and not due:
+                    break
                 if (part := await anext(parts, None)) is None:
                     raise _other_sizes(offer)
                 firsts += part[0]
                 seconds += part[1]
-            if renews:
-                await holder.keep_second_halves(offer.party, bytes(seconds[:size]), offer.candidates)
+            if kept is not None:
+                await holder.keep_second_halves(offer.party, kept, offer.candidates)
                 self._kept.add(offer.party)
             opened.append(await holder.open(offer.party, bytes(firsts[:width]), offer.candidates, query.seed))
             query.awaited.discard(offer.party)
-            del firsts[:width], seconds[:size]
+            del firsts[:width]
         async for part in parts:
             firsts += part[0]
             seconds += part[1]

@@ -120,6 +120,10 @@ def required(value: T | None) -> T:
     return value
 
 
+#: Bytes of a lattice's second halves that wait in memory.
+IN_MEMORY = 32 * 1024 * 1024
+
+
 class Scratch:
     """Opens unnamed files, and closes all of them with the session."""
 
@@ -129,10 +133,15 @@ class Scratch:
 
     def file(self) -> IO[bytes]:
         """A new, empty file for reading and writing, without a buffer; its user may close it earlier."""
-        self._files = [file for file in self._files if not file.closed]
-        made = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - closed below
-        self._files.append(made)
-        return made
+        return self._held(tempfile.TemporaryFile(dir=self._folder, buffering=0))
+
+    def halves(self) -> IO[bytes]:
+        """The same in memory, until it has more than `IN_MEMORY` bytes."""
+        return self._held(tempfile.SpooledTemporaryFile(IN_MEMORY, dir=self._folder))
+
+    def _held(self, file: IO[bytes]) -> IO[bytes]:
+        self._files = [*(other for other in self._files if not other.closed), file]
+        return file
 
     def close(self) -> None:
         """Close all files, which deletes them."""

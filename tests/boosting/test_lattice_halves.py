@@ -10,9 +10,11 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from io import BytesIO
+from os import SEEK_END
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -122,9 +124,10 @@ async def test_candidates_are_linked_over_trees_by_kept_halves_alone(
     links: list[tuple[int, int]] = []
     keep, open_halves = HistogramKeyHolder.keep_second_halves, HistogramKeyHolder.open
 
-    async def noted(holder: HistogramKeyHolder, party: str, halves: bytes, candidates: int) -> None:
+    async def noted(holder: HistogramKeyHolder, party: str, halves: IO[bytes], candidates: int) -> None:
         if party == FEATURE:
-            kept.append((halves, candidates))
+            halves.seek(0)
+            kept.append((halves.read(), candidates))
         await keep(holder, party, halves, candidates)
 
     queries: list[bytes] = []
@@ -136,13 +139,13 @@ async def test_candidates_are_linked_over_trees_by_kept_halves_alone(
             width = holder.parameters.second_half_bytes
             first_tree = np.frombuffer(kept[0][0], dtype=np.uint8).reshape(candidates, width)
             for shift in range(candidates):
-                await keep(holder, party, np.roll(first_tree, shift, axis=0).tobytes(), candidates)
+                await keep(holder, party, BytesIO(np.roll(first_tree, shift, axis=0).tobytes()), candidates)
                 try:
                     await open_halves(holder, party, firsts, candidates, query)
                 except Malformed:
                     continue
                 links.append((shift, len(links)))
-            await keep(holder, party, *kept[-1])
+            await keep(holder, party, BytesIO(kept[-1][0]), candidates)
         return opened
 
     params = replace(PARAMS, n_estimators=2, max_depth=1)
@@ -188,8 +191,8 @@ async def test_halves_of_a_node_are_sent_before_the_next_ones_are_made(
         events.append("made")
         return await answer(sets, *given)
 
-    async def kept(holder: HistogramKeyHolder, party: str, halves: bytes, candidates: int) -> None:
-        assert len(halves) == candidates * holder.parameters.second_half_bytes
+    async def kept(holder: HistogramKeyHolder, party: str, halves: IO[bytes], candidates: int) -> None:
+        assert halves.seek(0, SEEK_END) == candidates * holder.parameters.second_half_bytes
         await keep(holder, party, halves, candidates)
 
     class Seen(Halves):

@@ -1,13 +1,17 @@
 """The label holder of encrypted histograms on workers: queries' words, and the opening of what comes back.
 
 A query's secrets come of its seed, which each call brings: nobody remembers them. Blocks of records are dealt out to
-the workers in turn, as many in a call as a message holds words of; their public polynomials are kept.
+the workers in turn, as many in a call as a message holds words of; their public polynomials are kept. Second halves
+stay packed, in the files in which they came, and a few of them are read at a time.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from os import SEEK_END
+from typing import IO
 
 import numpy as np
 
@@ -25,9 +29,11 @@ IN_FLIGHT_PER_WORKER = 2
 BLOCK_BYTES = 3 << 19
 #: Microseconds of the kernels' slowest form, as in `histogram_sums`: a word of a block of records, with its polynomial
 #: and secret; a candidate's second half that is read; a word of a candidate that is opened.
-WORDS_US, READ_US, OPENED_US = 280.0, 25.0, 10.0
+WORDS_US, READ_US, OPENED_US = 280.0, 10.0, 10.0
 #: Candidates that one call opens, some 10 µs each, before a further worker has a share of them.
 CANDIDATES_PER_CALL = 512
+#: Candidates whose second halves are read together, 32 kB each.
+READ_AT_ONCE = 64
 
 
 class HistogramKeyHolder(InWorkers):
@@ -45,8 +51,8 @@ class HistogramKeyHolder(InWorkers):
         self.parameters, self._slots, self._seed = parameters, slots, seed
         self._opener = Opener(parameters, slots)
         self._public: dict[tuple[int, int], Reals] = {}  # polynomials by first block and number of blocks
-        #: By party the number of candidates, and by the first candidate of each share its halves, read when first used.
-        self._second_halves: dict[str, tuple[int, dict[int, bytes | Words]]] = {}
+        self._second_halves: dict[str, tuple[int, IO[bytes]]] = {}  # by party, and their number
+        self._reading = threading.Lock()  # of a place in such a file
 
     async def encrypt(self, values: Ints, query: bytes) -> AsyncIterator[tuple[int, int, bytes]]:
         """The words of all records' values (N, S) under the query of a seed, and of a block of zeros behind them.
@@ -80,20 +86,17 @@ class HistogramKeyHolder(InWorkers):
                     some = min(most, count - at)
                     yield first + at, some, words[at * width : (at + some) * width]
 
-    async def keep_second_halves(self, party: str, halves: bytes, candidates: int) -> None:
-        """Keep a party's second halves for the queries to come.
+    async def keep_second_halves(self, party: str, halves: IO[bytes], candidates: int) -> None:
+        """Keep a file of a party's second halves for the queries to come, and close the one before.
 
         Raises:
             Malformed: they are those of another number of candidates.
         """
-        width = self.parameters.second_half_bytes
-        if len(halves) != candidates * width:
+        if halves.seek(0, SEEK_END) != candidates * self.parameters.second_half_bytes:
             raise Malformed(f"second halves of {candidates} candidates have other sizes")
-        shares = self._shares(candidates, CANDIDATES_PER_CALL)
-        self._second_halves[party] = (
-            candidates,
-            {first: halves[first * width : last * width] for _, first, last in shares},
-        )
+        if party in self._second_halves:
+            self._second_halves[party][1].close()
+        self._second_halves[party] = candidates, halves
 
     async def open(self, party: str, firsts: bytes, candidates: int, query: bytes) -> Ints:
         """Open the first halves of a party's candidates: (candidates, S).
@@ -120,6 +123,8 @@ class HistogramKeyHolder(InWorkers):
 
     async def close(self) -> None:
         """Free what the workers have made."""
+        for _, halves in self._second_halves.values():
+            halves.close()
         self._public, self._second_halves = {}, {}
 
     def _words(self, first: int, values: Ints, size: int, query: bytes) -> bytes:
@@ -143,19 +148,25 @@ class HistogramKeyHolder(InWorkers):
         words, _ = kernels().encrypt(public, block, secrets, query, moduli_of(self.parameters), plain)
         return words.tobytes()
 
-    def _opened(self, kept: dict[int, bytes | Words], first: int, firsts: Words, query: bytes) -> Ints:
-        """A kernel: the sums of some candidates."""
-        agreed = self.parameters
-        if isinstance(seconds := kept[first], bytes):
-            seconds = kept[first] = _read(seconds, (len(firsts), DEGREE), agreed.reply_bits)
+    def _opened(self, kept: IO[bytes], first: int, firsts: Words, query: bytes) -> Ints:
+        """A kernel: the sums of some candidates, of which second halves of `READ_AT_ONCE` are in memory."""
+        agreed, width, residues, largest = self.parameters, self.parameters.second_half_bytes, [], 0.0
         secrets = kernels().secrets(query, agreed.words)
         try:
-            residues, noise = kernels().open(seconds, firsts, secrets, agreed.reply_bits, moduli_of(agreed))
+            for at in range(0, len(firsts), READ_AT_ONCE):
+                some = firsts[at : at + READ_AT_ONCE]
+                with self._reading:
+                    kept.seek((first + at) * width)
+                    read = kept.read(len(some) * width)
+                seconds = _read(read, (len(some), DEGREE), agreed.reply_bits)
+                opened, noise = kernels().open(seconds, some, secrets, agreed.reply_bits, moduli_of(agreed))
+                residues.append(opened)
+                largest = max(largest, noise)
         finally:
             secrets.forget()
-        if noise > agreed.noise_share:
+        if largest > agreed.noise_share:
             raise Malformed("a sum has more noise than sums of words can have")
-        return self._opener.sums(residues)
+        return self._opener.sums(np.concatenate(residues))
 
 
 def _read(data: bytes, shape: tuple[int, ...], bits: int) -> Words:

@@ -28,12 +28,14 @@ from treetap.lattice.histogram_scheme import added, kernels, left_sums, radices
 from treetap.lattice.histogram_sums import (
     ANSWERED_US,
     BYTE_US,
+    CELLS_AT_ONCE,
     HIDDEN_US,
     PRODUCT_US,
     PRODUCTS_PER_CALL,
     Codes,
     ReceivedWords,
     Rows,
+    at_once,
     carried,
     codes_of,
     features_of,
@@ -44,8 +46,6 @@ from treetap.trees.candidates import Shape
 from treetap.workers.engines import Engine
 
 Places = npt.NDArray[np.uint32]
-#: Cells of the columns whose products a worker has at once, unless one column has more.
-CELLS_AT_ONCE = 512
 #: Words' calls that are under way in a worker.
 _AHEAD = 2
 #: Microseconds of a call that keeps what it is given.
@@ -156,7 +156,7 @@ class HistogramSets(ReceivedWords):
         self, worker: int, rows: Rows, columns: Codes, shapes: Sequence[Shape], left: Words
     ) -> list[tuple[Words, bytes]]:
         halves, at = [], 0
-        for features in at_once(shapes):
+        for features in at_once(shapes, CELLS_AT_ONCE):
             some = shapes[features.start : features.stop]
             bins = tuple(radices(some))
             await self._on(worker, NodeSums.begin, bins, us=KEPT_US)
@@ -173,18 +173,6 @@ class HistogramSets(ReceivedWords):
                 halves.append(await self._on(worker, NodeSums.hide_own, number, shape, part, *seeds, us=us))
                 at += shape.sums
         return halves
-
-
-def at_once(shapes: Sequence[Shape]) -> Iterator[range]:
-    """Neighbouring features of some cells together."""
-    first, cells = 0, 0
-    for feature, radix in enumerate(radices(shapes)):
-        if cells and cells + radix > CELLS_AT_ONCE:
-            yield range(first, feature)
-            first, cells = feature, 0
-        cells += radix
-    if cells:
-        yield range(first, len(shapes))
 
 
 def groups_of(rows: Rows) -> Iterator[tuple[list[int], int, int, Places]]:

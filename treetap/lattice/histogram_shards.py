@@ -21,8 +21,17 @@ import numpy as np
 from treetap.arrays import Words
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import kernels, radices
-from treetap.lattice.histogram_sets import HistogramSets, NodeSums, Places, at_once, groups_of
-from treetap.lattice.histogram_sums import Codes, Columns, HistogramSums, Rows, carried, codes_of
+from treetap.lattice.histogram_sets import HistogramSets, NodeSums, Places, groups_of
+from treetap.lattice.histogram_sums import (
+    CELLS_AT_ONCE,
+    Codes,
+    Columns,
+    HistogramSums,
+    Rows,
+    at_once,
+    carried,
+    codes_of,
+)
 from treetap.native.histogram_arrays import SEED_BYTES, WORD_BYTES, Binned
 from treetap.trees.candidates import Shape
 from treetap.workers.cluster.calls import make, on
@@ -107,7 +116,7 @@ class Shards:
 
     async def products(self, shapes: Sequence[Shape]) -> AsyncIterator[Words]:
         """Sums of a·I over the node's records by cell, (cells, 2, DEGREE): those of one feature after the other."""
-        for features in at_once(shapes):
+        for features in at_once(shapes, CELLS_AT_ONCE):
             some = features.start, features.stop
             await self._keep(_Shard.multiply_all, dict.fromkeys(range(len(self._ends)), some), anew=True)
             ends = np.cumsum([0, *radices(shapes[features.start : features.stop])]).tolist()
@@ -141,6 +150,8 @@ class _Sums(HistogramSums):
 
     async def start(self) -> None:
         await self._open(np.zeros((len(self._shapes), 0), dtype=np.uint8))
+        for part in self._parts:
+            part.keeps = True  # the sums of a·I, which the shards make once
         await self._shards.enter(None, self._codes, self._shapes)
 
     async def _take(self, first: int, words: bytes) -> None:
@@ -149,11 +160,14 @@ class _Sums(HistogramSums):
     async def _cells(self) -> Words:
         return await self._shards.words()
 
-    async def _sum_products(self) -> None:
-        own = iter([(worker, self._shapes[f]) for worker, features in enumerate(self._features) for f in features])
-        async for products in self._shards.products(self._shapes):
-            worker, shape = next(own)
-            await self._on(worker, Columns.add, shape, products)
+    async def renew(self, order: Rows) -> AsyncIterator[bytes]:
+        parts, products = list(enumerate(self._parts)), self._shards.products(self._shapes)
+        for worker, group, features in [(at, *group) for at, part in parts for group in enumerate(part.features)]:
+            if group not in self._parts[worker].sums:
+                cells = np.concatenate([await anext(products) for _ in features])
+                await self._on(worker, Columns.add, group, cells)
+        async for halves in super().renew(order):
+            yield halves
 
 
 class _Sets(HistogramSets):

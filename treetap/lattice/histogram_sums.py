@@ -1,20 +1,22 @@
 """A feature party's encrypted histograms on workers: sums of words by cells, and candidates that are hidden.
 
     words       message ──► worker in turn: added to the cells, a pair of words of 52 bits each
-    candidates  range of features ──► worker: sums of a·I of its cells, once for these columns; for a few queries one
-                u_k and second half for each candidate; for each query its first halves
+    candidates  range of features ──► worker: sums of a·I of its cells, of some features at a time; for a few queries
+                one u_k and second half for each candidate; for each query its first halves
 
-A worker holds 64 kB for a candidate and 4 kB for its u_k, and the transforms of 64 blocks at a time. Of few candidates
-one worker has all.
+A worker holds 4 kB for a candidate's u_k, and the transforms of 64 blocks at a time; 64 kB for a candidate's sums of
+a·I, which serve all queries over these columns, unless candidates are many and records few: then these sums are made
+anew with the second halves. Those wait in a file until they are sent. Of few candidates one worker has all.
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from itertools import islice, pairwise
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from io import BytesIO
+from itertools import pairwise
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,15 +39,20 @@ from treetap.native.histogram_arrays import (
 )
 from treetap.process.together import together
 from treetap.trees.candidates import Shape
-from treetap.usage import finish_unit
 from treetap.workers.engines import Engine, InWorkers
 
 T = TypeVar("T")
 Rows = npt.NDArray[np.integer[Any]]
 Codes = npt.NDArray[np.uint8]
-#: Cells times blocks whose products one call adds up, some 12 µs each; candidates that one call hides, 0.1 ms each;
-#: columns whose candidates one call makes.
-PRODUCTS_PER_CALL, CANDIDATES_PER_CALL, COLUMNS_PER_CALL = 8192, 1024, 8
+#: Cells times blocks whose products one call adds up, some 12 µs each.
+PRODUCTS_PER_CALL = 8192
+#: Cells of neighbouring columns whose products a worker has at once, unless one column has more.
+CELLS_AT_ONCE = 512
+#: Candidates whose sums of a·I are kept, 64 kB each. Those of more are made anew with every second half, of fewer cells
+#: at once, up to this number of blocks of records: beyond, that takes longer than the hiding.
+MOST_KEPT, CELLS_ANEW, BLOCKS_ANEW = 2048, 64, 16
+#: Most bytes of second halves that are read together.
+READ_BYTES = 1 << 20
 #: Candidates of which one worker has the first ones alone.
 FEW = 256
 #: Microseconds of the kernels' slowest form on Sapphire Rapids (`benchmarks/lattice_training.py --forms plain`): a
@@ -129,6 +136,18 @@ def features_of(shapes: Sequence[Shape], workers: int) -> list[range]:
     return [range(first, max(first, last)) for first, last in pairwise(cuts)]
 
 
+def at_once(shapes: Sequence[Shape], most: int) -> Iterator[range]:
+    """Neighbouring features of `most` cells together, unless one has more."""
+    first, cells = 0, 0
+    for feature, radix in enumerate(radices(shapes)):
+        if cells and cells + radix > most:
+            yield range(first, feature)
+            first, cells = feature, 0
+        cells += radix
+    if cells:
+        yield range(first, len(shapes))
+
+
 def carried(partial: Sequence[Words], axis: int = -1) -> Words:
     """Sums of workers, of two halves each, added up modulo q: both halves come out below 2^52.
 
@@ -152,6 +171,7 @@ class HistogramSums(ReceivedWords):
         seed: of the public polynomials.
         codes: (N, d) bins, missing = n_bins.
         shapes: those of the features.
+        scratch: opens a file for second halves that are not sent yet.
 
     Raises:
         ValueError: codes and shapes disagree.
@@ -164,12 +184,13 @@ class HistogramSums(ReceivedWords):
         seed: bytes,
         codes: Rows,
         shapes: Sequence[Shape],
+        scratch: Callable[[], IO[bytes]] = BytesIO,
     ) -> None:
         super().__init__(engine, parameters)
-        self._seed, self._codes, self._shapes = seed, codes, list(shapes)
+        self._seed, self._codes, self._shapes, self._scratch = seed, codes, list(shapes), scratch
         workers = max(1, min(engine.workers, sum(shape.sums for shape in shapes) // FEW))
         self._features = features_of(shapes, workers)
-        self._zeros, self._multiplied = b"", False
+        self._zeros = b""
         self._counted = [sum(shapes[f].sums for f in features) for features in self._features]
 
     async def start(self) -> None:
@@ -196,18 +217,19 @@ class HistogramSums(ReceivedWords):
     async def _take_zeros(self, words: bytes) -> None:
         self._zeros += words
 
-    async def renew(self, order: Rows) -> bytes:
-        """Draw new u_k for all candidates; their second halves, candidate `order[k]` at place k."""
-        if not self._multiplied:
-            await self._sum_products()
-            self._multiplied = True
-        parts = await together(
-            *(self._renew(worker, os.urandom(SEED_BYTES), count) for worker, count in enumerate(self._counted))
-        )
-        width = self._parameters.second_half_bytes
-        rows = np.frombuffer(b"".join(parts), dtype=np.uint8).reshape(-1, width)
-        self.operations["hidden"] += len(rows)
-        return rows[order].tobytes()
+    async def renew(self, order: Rows) -> AsyncIterator[bytes]:
+        """Draw new u_k for all candidates; their second halves, candidate `order[k]` at place k, some at a time."""
+        firsts, width = np.cumsum([0, *self._counted]).tolist(), self._parameters.second_half_bytes
+        with self._scratch() as halves:
+            halves.truncate(len(order) * width)  # too many for memory go to disk from the first on
+            await together(*(self._renew(worker, halves, firsts[worker]) for worker in range(len(self._parts))))
+            self.operations["hidden"] += len(order)
+            for at in range(0, len(order), step := READ_BYTES // width):
+                rows = []
+                for candidate in order[at : at + step].tolist():
+                    halves.seek(candidate * width)
+                    rows.append(halves.read(width))
+                yield b"".join(rows)
 
     async def answer(self, order: Rows) -> bytes:
         """The first halves of all candidates under the query whose words have come, in the order of `renew`."""
@@ -229,80 +251,80 @@ class HistogramSums(ReceivedWords):
         """Sums of the words that have come, by cell: (cells, words, 2)."""
         return self._sums
 
-    async def _renew(self, worker: int, seed: bytes, count: int) -> bytes:
-        parts = []
-        for first in range(0, count, CANDIDATES_PER_CALL):
-            some = min(CANDIDATES_PER_CALL, count - first)
-            parts.append(await self._on(worker, Columns.hide, first, some, seed, us=HIDDEN_US * some))
-        return b"".join(parts)
-
-    async def _sum_products(self) -> None:
-        """Sums of a·I for every candidate."""
-        products = blocks_of(self._parameters.records) * sum(radices(self._shapes))
-        us = PRODUCT_US * min(PRODUCTS_PER_CALL, products)
-
-        async def in_worker(worker: int) -> None:
-            while await self._on(worker, Columns.multiply, us=us):
+    async def _renew(self, worker: int, halves: IO[bytes], first: int) -> None:
+        """Write a worker's second halves into a file; `first`: its first candidate."""
+        seed, blocks = os.urandom(SEED_BYTES), blocks_of(self._parameters.records)
+        for group, (cells, candidates) in enumerate(self._parts[worker].groups):
+            us = PRODUCT_US * min(PRODUCTS_PER_CALL, blocks * len(cells))
+            while await self._on(worker, Columns.multiply, group, us=us):
                 pass
-
-        await together(*(in_worker(worker) for worker in range(len(self._parts))))
+            hidden = await self._on(worker, Columns.hide, group, seed, us=HIDDEN_US * len(candidates))
+            halves.seek((first + candidates.start) * self._parameters.second_half_bytes)
+            halves.write(hidden)
 
 
 class Columns:
-    """A worker's part: the products of its features' cells, and their candidates."""
+    """A worker's part: the products of the cells of some of its features at a time, and their candidates.
+
+    `groups`: the cells, and the candidates among the worker's own, of neighbouring features that are made together.
+    """
 
     def __init__(
         self, agreed: HistogramParameters, seed: bytes, binned: Binned, shapes: Sequence[Shape], features: range
     ) -> None:
         self.agreed, self.binned, self._seed = agreed, binned, seed
-        self._own = range(int(self.binned.starts[features.start]), int(self.binned.starts[features.stop]))
         self.zero = kernels().public(seed, ZERO_BLOCK, 1)
-        own = shapes[features.start : features.stop]
-        count, cells, blocks = sum(shape.sums for shape in own), len(self._own), blocks_of(agreed.records)
-        self.candidates: Words = np.empty((count, 2, DEGREE), dtype=np.uint64)
-        self.masks: Small = np.zeros((count, DEGREE), dtype=np.int8)
-        self._made = 0
+        own = self._shapes = shapes[features.start : features.stop]
+        starts = binned.starts[features.start :].tolist()
+        firsts = np.cumsum([0, *(shape.sums for shape in own)]).tolist()
+        self.keeps = firsts[-1] <= MOST_KEPT or blocks_of(agreed.records) > BLOCKS_ANEW
+        #: The features of each group, of the worker's own.
+        self.features = list(at_once(own, CELLS_AT_ONCE if self.keeps else CELLS_ANEW))
+        self.groups = [
+            (range(starts[some.start], starts[some.stop]), range(firsts[some.start], firsts[some.stop]))
+            for some in self.features
+        ]
+        self.masks: Small = np.zeros((firsts[-1], DEGREE), dtype=np.int8)
+        self.sums: dict[int, Words] = {}  # of a·I, of groups' candidates
         self._public: tuple[int, Reals] = (-1, self.zero)
-        self._products = np.zeros((cells, 2, DEGREE), dtype=np.uint64)
-        self._at_once = max(1, PRODUCTS_PER_CALL // min(MOST_BLOCKS, blocks))
-        firsts = [(block, cell) for block in range(0, blocks, MOST_BLOCKS) for cell in range(0, cells, self._at_once)]
-        self._steps = iter(firsts)
-        self._features = zip(own, pairwise(np.cumsum([0, *radices(own)]).tolist()), strict=True)
+        self._products, self._steps = np.zeros((0, 2, DEGREE), dtype=np.uint64), list[tuple[int, int]]()
 
-    def add(self, shape: Shape, products: Words) -> None:
-        """Take the next feature, by the sums of a·I of its cells."""
-        sums = left_sums(products, [shape])
-        self.candidates[self._made : self._made + len(sums)] = sums
-        self._made += len(sums)
+    def add(self, group: int, products: Words) -> None:
+        """Take the sums of a·I of a group's cells."""
+        features = self.features[group]
+        self.sums[group] = left_sums(products, self._shapes[features.start : features.stop])
 
-    def hide(self, first: int, count: int, seed: bytes) -> bytes:
-        """Draw new u_k for some candidates; their second halves."""
-        sums, agreed = self.candidates[first : first + count], self.agreed
-        masks, halves, _ = kernels().hide(sums, self.zero, agreed.reply_bits, seed, first)
-        self.masks[first : first + count] = masks
+    def multiply(self, group: int) -> bool:
+        """Add up the products of some blocks and cells of a group; False once all its sums are here."""
+        if group in self.sums:
+            return False
+        cells, blocks = self.groups[group][0], blocks_of(self.agreed.records)
+        step = max(1, PRODUCTS_PER_CALL // min(MOST_BLOCKS, blocks))
+        if not self._steps:
+            self._products = np.zeros((len(cells), 2, DEGREE), dtype=np.uint64)
+            firsts = range(0, blocks, MOST_BLOCKS)
+            self._steps = [(block, at) for block in firsts for at in range(0, len(cells), step)]
+        block, at = self._steps.pop(0)
+        if self._public[0] != block:
+            self._public = block, kernels().public(self._seed, block, min(MOST_BLOCKS, blocks - block))
+        some, out = cells[at : at + step], self._products[at : at + step]
+        kernels().cells(self._public[1], self.binned, block, some, out)
+        if self._steps:
+            return True
+        self.add(group, self._products)
+        self._products, self._public = np.zeros((0, 2, DEGREE), dtype=np.uint64), (-1, self.zero)
+        return False
+
+    def hide(self, group: int, seed: bytes) -> bytes:
+        """Draw new u_k for a group's candidates, whose sums are here; their second halves."""
+        sums, own, agreed = self.sums[group], self.groups[group][1], self.agreed
+        masks, halves, _ = kernels().hide(sums, self.zero, agreed.reply_bits, seed, own.start)
+        self.masks[own.start : own.stop] = masks
+        if not self.keeps:
+            del self.sums[group]
         return kernels().write(halves, agreed.reply_bits)
 
     def answer(self, left: Words, zeros: bytes, seed: bytes) -> Words:
         """First halves of all candidates under these u_k, by the left sums of words."""
         agreed, zero = self.agreed, kernels().unpack(zeros, self.agreed.words)
         return kernels().answer(left, zero, self.masks, agreed.flood_bits, agreed.reply_bits, seed, 0)
-
-    def multiply(self) -> bool:
-        """Add up the products of some blocks and cells, or make of them some features' candidates; False if all are."""
-        if (step := next(self._steps, None)) is not None:
-            self._add_products(*step)
-            return True
-        for shape, (cell, end) in islice(self._features, COLUMNS_PER_CALL):
-            self.add(shape, self._products[cell:end])
-            finish_unit()
-        if self._made < len(self.candidates):
-            return True
-        self._products, self._public = np.zeros((0, 2, DEGREE), dtype=np.uint64), (-1, self.zero)
-        return False
-
-    def _add_products(self, block: int, cell: int) -> None:
-        blocks = min(MOST_BLOCKS, blocks_of(self.agreed.records) - block)
-        if self._public[0] != block:
-            self._public = block, kernels().public(self._seed, block, blocks)
-        cells = self._own[cell : cell + self._at_once]
-        kernels().cells(self._public[1], self.binned, block, cells, self._products[cell : cell + len(cells)])

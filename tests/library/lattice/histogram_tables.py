@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,11 @@ def sizes(
     ), slots
 
 
+async def second_halves(sums: HistogramSums, order: Ints) -> bytes:
+    """New ones, in this order."""
+    return b"".join([some async for some in sums.renew(order)])
+
+
 class Ends:
     """A label holder and a feature party over a table."""
 
@@ -87,7 +93,7 @@ class Ends:
 
     async def renew(self, order: Ints) -> None:
         """Hand new second halves over."""
-        await self.holder.keep_second_halves("b", await self.sums.renew(order), self.places)
+        await self.holder.keep_second_halves("b", BytesIO(await second_halves(self.sums, order)), self.places)
 
     async def answer(self, order: Ints, query: bytes) -> Ints:
         """The opened sums of what was asked last."""

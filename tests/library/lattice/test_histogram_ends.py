@@ -5,20 +5,31 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Coroutine
+from io import BytesIO
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.library.lattice.histogram_tables import LARGEST, SEED, SHAPES, Ends, drawn, ends, plain_sums, sizes
+from tests.library.lattice.histogram_tables import (
+    LARGEST,
+    SEED,
+    SHAPES,
+    Ends,
+    drawn,
+    ends,
+    plain_sums,
+    second_halves,
+    sizes,
+)
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.lattice import histogram_key_holder, histogram_scheme, histogram_sums
 from treetap.lattice.histogram_key_holder import BLOCK_BYTES, HistogramKeyHolder
 from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import NONCE_BYTES, commitment, first_halves_bytes, radices, seed_of
 from treetap.lattice.histogram_sets import HistogramSets
-from treetap.lattice.histogram_sums import COLUMNS_PER_CALL, HistogramSums
+from treetap.lattice.histogram_sums import HistogramSums
 from treetap.native.histogram_arrays import DEGREE, Binned
 from treetap.native.histograms import WORD_BYTES, Secrets
 from treetap.trees.candidates import Shape
@@ -95,25 +106,30 @@ async def test_sums_over_many_workers_and_bins_are_carried() -> None:
         for at in range(0, count, each):
             await sets.add_block(first + at, each, words[at * width : (at + each) * width])
     firsts, seconds = await sets.answer(np.arange(records), codes, [Shape(bins, False)], order)
-    await holder.keep_second_halves("b", seconds, len(order))
+    await holder.keep_second_halves("b", BytesIO(seconds), len(order))
     opened = await holder.open("b", firsts, len(order), seed(1))
     assert np.array_equal(opened, plain_sums(codes, values, [Shape(bins, False)]))
 
 
-def test_a_worker_has_no_products_once_it_has_candidates() -> None:
-    """A call makes the candidates of some features at most; the last one gives the memory of products back."""
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_worker_has_what_it_needs_of_a_group(keeps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products until the last of its calls; sums of a·I until they are hidden, or for good, where they are few."""
+    monkeypatch.setattr(histogram_sums, "MOST_KEPT", 2048 if keeps else 0)
+    monkeypatch.setattr(histogram_sums, "CELLS_AT_ONCE" if keeps else "CELLS_ANEW", 8)
     codes, _ = drawn(np.random.default_rng(9), 60, SHAPES)
     parameters, _ = sizes(60, SHAPES)
     features = range(len(SHAPES))
     binned = Binned(codes.T.astype(np.uint8), tuple(radices(SHAPES)))
     columns = histogram_sums.Columns(parameters, SEED, binned, SHAPES, features)
-    products = weakref.ref(columns._products)
-    calls = 1
-    while columns.multiply():
-        calls += 1
-    assert calls == 1 + -(-len(SHAPES) // COLUMNS_PER_CALL)
-    assert products() is None
-    assert not columns.multiply()
+    for group in range(len(columns.groups)):
+        calls, products = 1, weakref.ref(columns._products)
+        while columns.multiply(group):
+            calls += 1
+        assert calls == 1
+        assert products() is None
+        assert not columns.multiply(group)
+        columns.hide(group, SEED)
+        assert (group in columns.sums) == keeps
 
 
 @pytest.mark.second_tier
@@ -149,9 +165,9 @@ async def test_a_party_without_columns_answers_nothing() -> None:
     async with ends(codes, []) as both:
         await both.ask(values, seed(1))
         order = np.arange(0)
-        assert await both.sums.renew(order) == b""
+        assert await second_halves(both.sums, order) == b""
         assert await both.sums.answer(order) == b""
-        await both.holder.keep_second_halves("b", b"", 0)
+        await both.holder.keep_second_halves("b", BytesIO(), 0)
         assert (await both.holder.open("b", b"", 0, seed(1))).shape == (0, 3)
 
 
@@ -178,9 +194,9 @@ async def test_answers_and_second_halves_are_drawn_anew() -> None:
         firsts, seconds = [], []
         for _ in range(2):
             await both.ask(values, seed(1))
-            seconds.append(await both.sums.renew(order))
+            seconds.append(await second_halves(both.sums, order))
             firsts.append(await both.sums.answer(order))
-            await both.holder.keep_second_halves("b", seconds[-1], both.places)
+            await both.holder.keep_second_halves("b", BytesIO(seconds[-1]), both.places)
             opened = await both.holder.open("b", firsts[-1], both.places, seed(1))
             assert np.array_equal(opened, plain_sums(codes, values, SMALL))
         assert firsts[0] != firsts[1]
@@ -237,8 +253,8 @@ async def test_halves_that_are_no_sums_are_refused() -> None:
         order = np.arange(both.places)
         holder, places = both.holder, both.places
         await both.ask(values, seed(1))
-        seconds, firsts = await both.sums.renew(order), await both.sums.answer(order)
-        await holder.keep_second_halves("b", seconds, places)
+        seconds, firsts = await second_halves(both.sums, order), await both.sums.answer(order)
+        await holder.keep_second_halves("b", BytesIO(seconds), places)
         noisy = "more noise than sums|bits left above the last slot"
         for data, message in (
             (firsts[:-1], "candidates have other sizes"),
@@ -251,16 +267,16 @@ async def test_halves_that_are_no_sums_are_refused() -> None:
         with pytest.raises(Malformed, match=noisy):
             await holder.open("b", firsts, places, seed(2))
         turned = np.frombuffer(seconds, dtype=np.uint8).reshape(places, -1)[::-1].tobytes()
-        await holder.keep_second_halves("b", turned, places)
+        await holder.keep_second_halves("b", BytesIO(turned), places)
         with pytest.raises(Malformed, match=noisy):
             await holder.open("b", firsts, places, seed(1))
         for short in (seconds[:-1], seconds + b"\0", b""):
             with pytest.raises(Malformed, match="second halves of 6 candidates have other sizes"):
-                await holder.keep_second_halves("b", short, places)
+                await holder.keep_second_halves("b", BytesIO(short), places)
         fewer = bytes(first_halves_bytes(holder.parameters, places - 1))
         with pytest.raises(Malformed, match="not of as many candidates as the second ones"):
             await holder.open("b", fewer, places - 1, seed(1))
-        await holder.keep_second_halves("b", seconds, places)
+        await holder.keep_second_halves("b", BytesIO(seconds), places)
         assert np.array_equal(await holder.open("b", firsts, places, seed(1)), plain_sums(codes, values, SMALL))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ class _Ends:
         self, rows: Ints, codes: Ints, shapes: Sequence[Shape], order: Ints, noise: Ints | None = None
     ) -> Ints:
         firsts, seconds = await self.sets.answer(rows, codes, shapes, order, noise)
-        await self.holder.keep_second_halves("b", seconds, len(order))
+        await self.holder.keep_second_halves("b", BytesIO(seconds), len(order))
         return await self.holder.open("b", firsts, len(order), QUERY)
 
 
@@ -149,7 +150,7 @@ def test_products_come_in_calls_of_some_cells() -> None:
     assert calls == 100 // 15 + 1
     assert {int(cell) for cell in np.flatnonzero(job.products.any(axis=(1, 2)))} == {0, 39, 41, 99}
     shapes = [Shape(cells, False) for cells in (500, 12, 1, 600, 255, 257, 1)]
-    parts = [list(part) for part in histogram_sets.at_once(shapes)]
+    parts = [list(part) for part in histogram_sets.at_once(shapes, 512)]
     assert parts == [[0, 1], [2], [3], [4, 5], [6]]
 
 
@@ -220,7 +221,7 @@ async def test_halves_of_another_node_are_no_sums() -> None:
         await both.send(values)
         firsts, _ = await both.sets.answer(rows, codes, SMALL, order)
         _, seconds = await both.sets.answer(rows, codes, SMALL, order)
-        await both.holder.keep_second_halves("b", seconds, 6)
+        await both.holder.keep_second_halves("b", BytesIO(seconds), 6)
         with pytest.raises(Malformed, match=r"more noise than sums|bits left above the last slot"):
             await both.holder.open("b", firsts, 6, QUERY)
 
