@@ -161,7 +161,7 @@ ROWS: tuple[Attack, ...] = (
         "cl",
         "CL",
         "k-means on the attacker's own features: what it knows without the protocol",
-        _later("treetap.attacks.id2graph.attack", "cl"),
+        _later("treetap.attacks.id2graph.grouping", "cl"),
         needs=Needs.COLUMNS,
         reads=KMEANS,
     ),
@@ -169,20 +169,20 @@ ROWS: tuple[Attack, ...] = (
         "uni",
         "UNI",
         "union–find: records that a chain of the attacker's leaves joins share a label",
-        _later("treetap.attacks.id2graph.attack", "uni"),
+        _later("treetap.attacks.id2graph.grouping", "uni"),
     ),
     _grouping(
         "uni+cl",
         "UNI+CL",
         "k-means on own features and the groups of uni",
-        _later("treetap.attacks.id2graph.attack", "uni_cl"),
+        _later("treetap.attacks.id2graph.grouping", "uni_cl"),
         reads=("alpha", *KMEANS),
     ),
     _grouping(
         "id2graph",
         "ID2Graph",
         "communities of the graph of records that share leaves, then k-means; memory grows with N²",
-        _later("treetap.attacks.id2graph.attack", "id2graph"),
+        _later("treetap.attacks.id2graph.grouping", "id2graph"),
         reads=(*LOUVAIN, "max_entries"),
         limit="its V-measure, and those of its other forms",
         usual_up_to=EXACT_UP_TO,
@@ -191,7 +191,7 @@ ROWS: tuple[Attack, ...] = (
         "id2graph-chunked",
         "ID2Graph, chunked",
         "the same on leaves cut into chunks of chunk_size records, as the paper does for large N",
-        _later("treetap.attacks.id2graph.attack", "id2graph_chunked"),
+        _later("treetap.attacks.id2graph.grouping", "id2graph_chunked"),
         reads=(*LOUVAIN, *CHUNKS),
         usual_up_to=0,
     ),
@@ -199,14 +199,14 @@ ROWS: tuple[Attack, ...] = (
         "id2graph-quotient",
         "ID2Graph, quotient",
         "the same as id2graph with records in the same leaves merged: same modularity, any N",
-        _later("treetap.attacks.id2graph.attack", "id2graph_quotient"),
+        _later("treetap.attacks.id2graph.grouping", "id2graph_quotient"),
         reads=LOUVAIN,
     ),
     _grouping(
         OWN_CUTS,
         "Own winning splits",
         "k-means on the sides of the party's own splits, of all trees, for records that may lie in their nodes",
-        _later("treetap.attacks.id2graph.attack", "own_cuts"),
+        _later("treetap.attacks.id2graph.grouping", "own_cuts"),
         reads=("discount", "max_entries", *KMEANS[1:]),
     ),
     _by_known_labels(
@@ -437,7 +437,7 @@ def attack(
     """
     if name not in GROUPING:
         raise BadInput(f"attack {name!r}: unknown; known are {', '.join(GROUPING)}")
-    from treetap.attacks.id2graph.attack import GroupEvidence
+    from treetap.attacks.id2graph.grouping import GroupEvidence
 
     evidence = GroupEvidence(leaves, records, features, clusters, settings or Settings(), cuts)
     outcome: Outcome = row(name).run(evidence)

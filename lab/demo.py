@@ -10,7 +10,7 @@ import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from treetap import terminal
+from treetap.attacks.verdict import OTHERS, Verdict
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends_line
 from treetap.errors import BadInput
@@ -41,9 +42,6 @@ from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
 from treetap.version import install
 from treetap.wire.transcript import summarise
-
-if TYPE_CHECKING:
-    from treetap.attacks.verdict import Verdict
 
 LABEL = "benign"
 #: What was measured of each nucleus, and the columns of a measure: its mean, standard error and worst value.
@@ -266,7 +264,6 @@ def conclude(run: RunResult, audit: dict[str, Any] | None, params: JobParams) ->
 def learned_table(verdicts: Sequence[Verdict]) -> Table:
     """Table of guesses before the training and after it: a line a party and direction, its worst verdict."""
     from treetap.attacks.report.verdict import TITLE, bar, lines
-    from treetap.attacks.verdict import OTHERS
 
     title = f"{TITLE}: share guessed or explained, before → after the training"
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), title=title, min_width=len(title))

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from treetap.errors import BadInput, Refused, TreetapError, naming
 from treetap.party.approvals.ledger import Approvals
 from treetap.party.approvals.openings import admit, would_wait
 from treetap.party.config import PartyConfig, check_members
 from treetap.party.defences.checks import check_own
+from treetap.party.policy import Policy
 from treetap.party.protocols import role_for_prediction, role_for_training
 from treetap.party.runtime.attempts import SUBMISSIONS, Attempts, Session
 from treetap.party.runtime.context import Offload, Outbox, Role, Scratch, StepContext, Untried
@@ -40,9 +41,6 @@ from treetap.protocols.registry import prediction, prediction_name, training, tr
 from treetap.wire.frame import Opening, content_of, filled
 from treetap.wire.ports import Address, Dialer, Timeouts
 from treetap.wire.v2 import alignment_pb2, control_pb2, prediction_pb2, setup_pb2
-
-if TYPE_CHECKING:
-    from treetap.party.policy import Policy
 
 log = logging.getLogger(__name__)
 

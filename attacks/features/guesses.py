@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,7 +20,15 @@ from torch import nn
 
 from treetap.arrays import Bools, Ints
 from treetap.attacks.features.attributes import AttributeGuess, batches_of, decoded, falling, fit_of, fitted, guessed
-from treetap.attacks.features.evidence import SCALES, FeatureEvidence, Records, RecordSpace, Scaling, columns_of
+from treetap.attacks.features.evidence import (
+    SCALES,
+    FeatureEvidence,
+    RealBottom,
+    Records,
+    RecordSpace,
+    Scaling,
+    columns_of,
+)
 from treetap.attacks.networks.schema import Scale
 from treetap.attacks.view.received_rows import attack_draws, some_of
 from treetap.errors import DataError
@@ -30,9 +37,6 @@ from treetap.neural.draws import Draws
 from treetap.neural.inputs import Inputs, InputScaler
 from treetap.neural.optimiser import GradientDescent
 from treetap.neural.params import Bottom
-
-if TYPE_CHECKING:
-    from treetap.attacks.features.evidence import RealBottom
 
 #: Records that the fit of a surrogate passes over, and its least rate: a weight can go about 1 in all steps.
 _PASSED, _RATE = 20_000, 3e-3

@@ -227,7 +227,7 @@ def weighed(cuts: OwnCuts, records: int, discount: float) -> list[tuple[float, O
     return [(weights[key], first[key]) for key in sorted(weights, key=lambda key: -weights[key])]
 
 
-def cut_signatures(cuts: OwnCuts, records: int, discount: float, most: int) -> Floats:
+def signatures(cuts: OwnCuts, records: int, discount: float, most: int) -> Floats:
     """Signatures (N, splits) times the roots of their weights: distances are weighted Hamming distances.
 
     `most`: entries of the matrix; of more the splits with the largest weights are kept. Raises as `weighed` does.
@@ -239,7 +239,7 @@ def cut_signatures(cuts: OwnCuts, records: int, discount: float, most: int) -> F
 
 
 def left_out(cuts: OwnCuts, records: int, most: int) -> str:
-    """What `cut_signatures` leaves out, as a clause; empty if nothing."""
+    """What `signatures` leaves out, as a clause; empty if nothing."""
     kept = _kept(records, most)
     if sum(map(len, cuts)) <= kept:
         return ""

@@ -51,7 +51,7 @@ class EpochClusters(Findings):
     accuracy: float | None
 
 
-class ClusterFigures(Findings):
+class ClusterFigures(EpochClusters):
     """k-means on the directions of gradients, without a label. The scores have the meaning of those of ID2Graph.
 
     All figures but the lists are those of `epoch` (null: all side by side), which has the largest V-measure, the first
@@ -60,18 +60,12 @@ class ClusterFigures(Findings):
     beyond the most records of the settings. `by_epoch` ends with all epochs side by side, where they are.
     """
 
-    epoch: Count | None
-    outcome: Literal["clusters", "one direction", "no gradients"]
-    records: Count
     left_out: Count
-    clusters: Count
     chosen_by: Literal["labels", "classes", "silhouette"]
-    v_measure: float | None
     homogeneity: float | None
     completeness: float | None
     ari: float | None
     nmi: float | None
-    accuracy: float | None
     named_accuracy: float | None
     by_epoch: list[EpochClusters]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from treetap.arrays import Floats, Ints
 from treetap.attacks.view.known_trees import TreeView
-from treetap.attacks.view.tree_replay import TreeReplay
+from treetap.attacks.view.received_rows import TreeReplay
 from treetap.errors import Malformed
 from treetap.trees.candidates import Shape
 from treetap.trees.ensemble import ROOT

@@ -17,7 +17,7 @@ from treetap.arrays import Ints
 from treetap.attacks.view.kept_messages import MemoryBudget, NetworkMessages
 from treetap.attacks.view.opened_sums import ENTRIES
 from treetap.attacks.view.pivodl_view import OF_TREES, SENT, SHARED, SharedParts
-from treetap.attacks.view.tree_replay import Messages, TreeReplay
+from treetap.attacks.view.received_rows import Messages, TreeReplay
 from treetap.errors import BadInput, Malformed
 from treetap.models.keyed_ids import HashedIds
 from treetap.privacy.column_privacy import ColumnPrivacy

@@ -22,9 +22,8 @@ from treetap.attacks.view.kept_messages import EMBEDDINGS, NetworkMessages, loca
 from treetap.attacks.view.known_trees import TreeView
 from treetap.attacks.view.opened_sums import OpenedSums, Room, opened_sums, room_of, room_opened
 from treetap.attacks.view.pivodl_view import PivodlView, pivodl_view
-from treetap.attacks.view.received_rows import EmbeddingsView, ReceivedRows, lost_batches
+from treetap.attacks.view.received_rows import EmbeddingsView, ReceivedRows, TreeReplay, lost_batches
 from treetap.attacks.view.replay import TranscriptReplay, feature_party, label_holder, read_replay
-from treetap.attacks.view.tree_replay import TreeReplay
 from treetap.errors import BadInput, ConfigError, Malformed
 from treetap.models.keyed_ids import HashedIds
 from treetap.neural.params import SplitnnParams

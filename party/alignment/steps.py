@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from treetap.errors import ConfigError, DataError, Malformed
-from treetap.party.alignment.lists import RaisedLists, own_steps
-from treetap.party.alignment.proofs import ListProofs
+from treetap.party.alignment.lists import ListProofs, RaisedLists, own_steps
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.runtime.ledger import Kind
 from treetap.party.runtime.step_order import StepId, step

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Iterable
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,12 +21,9 @@ from treetap.arrays import Bools, Ints
 from treetap.errors import DataError, Refused
 from treetap.models.keyed_ids import KEY_BYTES, Hashes, hashes
 from treetap.models.line_file import LineFile
-from treetap.party.runtime.context import Rows
+from treetap.party.runtime.context import Rows, StepContext
 from treetap.party.runtime.job_store import QUERIES
 from treetap.tables.record_ids import Ids
-
-if TYPE_CHECKING:
-    from treetap.party.runtime.context import StepContext
 
 #: Lines of a file that are merged into one.
 MOST_LINES = 1024

@@ -8,8 +8,8 @@ import pytest
 
 from tests.attacks.present import present
 from tests.attacks.worlds import ids, planted, random_trees
-from treetap.attacks.id2graph.attack import Outcome
 from treetap.attacks.id2graph.clustering import Ints
+from treetap.attacks.id2graph.grouping import Outcome
 from treetap.attacks.id2graph.schema import Settings
 from treetap.attacks.registry import GROUPING, OWN_CUTS, attack
 from treetap.attacks.scores import score

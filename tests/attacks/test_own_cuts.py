@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from treetap.attacks.id2graph.clustering import OwnCut, cut_signatures, left_out
+from treetap.attacks.id2graph.clustering import OwnCut, left_out, signatures
 from treetap.attacks.id2graph.schema import Settings
 from treetap.attacks.registry import OWN_CUTS, attack
 from treetap.attacks.scores import score
@@ -43,10 +43,10 @@ def test_weights_fall_by_tree_and_depth_and_equal_splits_are_one() -> None:
     """Discount to the power of the tree times a half to that of the depth; a record outside of the node has 0."""
     half = np.array([True, True, False, False])
     first, again, part = halved(half, 1), halved(half, 2), OwnCut(3, np.array([2]), np.array([3]))
-    points = cut_signatures([[first], [again, part]], 4, 0.6, 100)
+    points = signatures([[first], [again, part]], 4, 0.6, 100)
     weights = [1 + 0.6 / 2, 0.6 / 2]
     assert points == pytest.approx(np.array([[-1, 0], [-1, 0], [1, -1], [1, 1]]) * np.sqrt(weights))
-    assert cut_signatures([[first], [again, part]], 4, 0.6, 4).shape == (4, 1)  # the heaviest fits
+    assert signatures([[first], [again, part]], 4, 0.6, 4).shape == (4, 1)  # the heaviest fits
     assert left_out([[first], [again, part]], 4, 4) == "uses the 1 heaviest of 2 own splits: max_entries allows 4"
     assert left_out([[first], [again, part]], 4, 8) == ""
 
@@ -55,4 +55,4 @@ def test_what_cannot_be_used_is_refused() -> None:
     """A record that does not exist; without any split all records are one group."""
     assert set(attack(OWN_CUTS, [], 9, None, 2).clusters) == {0}
     with pytest.raises(BadInput, match=r"node 6: names a record outside 0\.\.3"):
-        cut_signatures([[OwnCut(6, np.array([4]), np.array([1]))]], 4, 1.0, 100)
+        signatures([[OwnCut(6, np.array([4]), np.array([1]))]], 4, 1.0, 100)

@@ -37,7 +37,7 @@ NOT_TO_SERVE = {
 #: Libraries that the demo needs after its training alone.
 NOT_TO_TRAIN = {
     "treetap.attacks.audit",
-    "treetap.attacks.id2graph.attack",
+    "treetap.attacks.id2graph.grouping",
     "jinja2",
     "networkx",
     "pandas",

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from textwrap import shorten
 from typing import TypeAlias
 
 from treetap.errors import ConfigError, did_you_mean
+from treetap.pages.page import render
 from treetap.party.alignment.steps import Alignment
 from treetap.party.prediction.steps import NAMES, table_for
 from treetap.party.prediction.tree_model import NamesSent, NamesTaken
@@ -43,20 +43,16 @@ from treetap.protocols.exclusions import Feature
 from treetap.protocols.libraries import require_library
 from treetap.protocols.messages import Members, MessageRow, always, classes_of
 from treetap.protocols.registry import prediction, training
-from treetap.wire.disclosure import CLASSES, DisclosureClass
+from treetap.wire.disclosure import CLASSES
 
 #: Pixels: of the margin with the bands' names, a lane, a step's box, an arrow's line, and the head with actors' names.
 _MARGIN, _LANE, _BOX, _LINE, _HEAD = 110, 260, 34, 22, 44
-_BOX_WIDTH = 150
 #: Colours of classes by kind, in the order of the legend; the last is of all further ones.
 _COLOURS = {
     "open": ("#b42318", "#bf6a02", "#a40e6f", "#7a4b00", "#d1242f", "#953800"),
     "sealed": ("#1f6feb", "#8250df", "#0a7ea4", "#5a32a3"),
     "plain": ("#8c959f", "#57606a", "#4d7358", "#6b6347", "#41616b"),
 }
-_TEXT = 'font-family="Helvetica, Arial, sans-serif" font-size="12"'
-
-
 #: A step, its actors, how often it comes, and the messages that it sends, each from one lane to another.
 Row: TypeAlias = "tuple[str, Sequence[str], str, Sequence[tuple[ShownMessage, tuple[str, str]]]]"
 
@@ -72,76 +68,31 @@ def picture(title: str, lanes: Sequence[str], rows: Sequence[Row]) -> str:
         colours |= {name: palette[min(k, len(palette) - 1)] for k, name in enumerate(names)}
     centres = {lane: _MARGIN + _LANE * k + _LANE // 2 for k, lane in enumerate(lanes)}
     heights = [_BOX + _LINE * len(arrows) + (8 if arrows else 0) for *_, arrows in rows]
-    bottom = 2 * _HEAD + sum(heights)
-    width, height = _MARGIN + _LANE * len(lanes) + 60, bottom + 20 + 18 * len(told)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        f'<text x="12" y="24" {_TEXT} font-weight="bold">{escape(title)}</text>',
-        *_bands(rows, heights, width),
-    ]
-    for lane, x in centres.items():
-        parts += [
-            f'<text x="{x}" y="{_HEAD + 12}" text-anchor="middle" {_TEXT} font-weight="bold">{escape(lane)}</text>',
-            f'<line x1="{x}" y1="{_HEAD + 22}" x2="{x}" y2="{bottom}" stroke="#d0d7de"/>',
-        ]
-    y = 2 * _HEAD
-    for (step, actors, _, arrows), tall in zip(rows, heights, strict=True):
-        parts += [
-            f'<rect x="{centres[actor] - _BOX_WIDTH // 2}" y="{y}" width="{_BOX_WIDTH}" height="24" rx="4" '
-            f'fill="#ffffff" stroke="#57606a"/><text x="{centres[actor]}" y="{y + 16}" text-anchor="middle" '
-            f"{_TEXT}>{escape(step)}</text>"
-            for actor in actors
-        ]
-        for k, (message, (sender, receiver)) in enumerate(arrows):
-            ends, both = (centres[sender], centres[receiver]), (receiver, sender) in message.pairs
-            parts += _arrow(message, ends, y + _BOX + _LINE * k + 12, colours[_telling(message)], both=both)
-        y += tall
-    parts += _legend(told, colours, bottom + 20)
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _bands(rows: Sequence[Row], heights: Sequence[int], width: int) -> Iterator[str]:
-    """A band behind the steps that come once, in each round or in each stage, with these words at its left."""
-    y = 2 * _HEAD
-    for often, group in groupby(zip(rows, heights, strict=True), key=lambda pair: pair[0][2]):
-        tall = sum(height for _, height in group)
-        fill = {"each round": "#f6f8fa", "each stage": "#eaeef2"}.get(often, "#ffffff")
-        yield f'<rect x="0" y="{y - 4}" width="{width}" height="{tall}" fill="{fill}"/>'
-        yield f'<text x="12" y="{y + 16}" {_TEXT} fill="#57606a">{often}</text>'
-        y += tall
-
-
-def _arrow(shown: ShownMessage, ends: tuple[int, int], y: int, colour: str, *, both: bool) -> Iterator[str]:
-    """A line with a head, at both ends if it goes both ways, its message above it; from a lane to itself, a loop."""
-    start, end = ends
-    said = escape(f"{shown.message} ({shown.only})" if shown.only else shown.message)
-    if start == end:
-        yield f'<path d="M {start} {y - 5} h 26 v 8 h -20" fill="none" stroke="{colour}" stroke-width="1.5"/>'
-        yield _point(start, y + 3, -1, colour)
-        yield f'<text x="{start + 32}" y="{y + 3}" {_TEXT} fill="{colour}">{escape(shown.message)}</text>'
-        return
-    to = 1 if end > start else -1
-    if both:
-        yield _point(start, y + 2, -to, colour)
-    begins, ends_at = start + 6 * to * both, end - 6 * to
-    yield f'<line x1="{begins}" y1="{y + 2}" x2="{ends_at}" y2="{y + 2}" stroke="{colour}" stroke-width="1.5"/>'
-    yield _point(end, y + 2, to, colour)
-    middle = start + to * _LANE // 2
-    yield f'<text x="{middle}" y="{y - 2}" text-anchor="middle" {_TEXT} fill="{colour}">{said}</text>'
-
-
-def _point(x: int, y: int, to: int, colour: str) -> str:
-    return f'<polygon points="{x},{y} {x - 8 * to},{y - 4} {x - 8 * to},{y + 4}" fill="{colour}"/>'
-
-
-def _legend(told: Sequence[DisclosureClass], colours: dict[str, str], y: int) -> Iterator[str]:
-    for k, one in enumerate(told):
-        colour = colours[one.name]
-        yield f'<rect x="12" y="{y + 18 * k - 9}" width="10" height="10" fill="{colour}"/>'
-        said = shorten(f"{one.name} ({one.kind}): {one.tells}", 130, placeholder=" …")
-        yield f'<text x="30" y="{y + 18 * k}" {_TEXT}>{escape(said)}</text>'
+    tops = list(accumulate(heights, initial=2 * _HEAD))
+    placed = list(zip(rows, tops, tops[1:], strict=False))
+    grouped = [[*group] for _, group in groupby(placed, key=lambda it: it[0][2])]
+    bands = [(group[0][0][2], group[0][1], group[-1][2]) for group in grouped]
+    return (
+        render(
+            __package__,
+            "protocol.svg.j2",
+            title=title,
+            centres=centres,
+            bands=bands,
+            rows=placed,
+            told=told,
+            colours=colours,
+            telling=_telling,
+            shorten=shorten,
+            bottom=tops[-1],
+            margin=_MARGIN,
+            lane=_LANE,
+            box=_BOX,
+            line=_LINE,
+            head=_HEAD,
+        )
+        + "\n"
+    )
 
 
 #: Names in a table that are no steps: as what was done, as what may come.

@@ -175,7 +175,7 @@ def _sums(points: bytes, roots: bytes, signs: bytes, numbers: bytes, first: int)
 def _curve() -> Curve:
     """The compiled arithmetic of this process."""
     points = group()
-    assert isinstance(points, Curve)  # as `treetap.party.alignment.proofs` has checked
+    assert isinstance(points, Curve)  # as `treetap.party.alignment.lists` has checked
     return points
 
 

@@ -43,7 +43,7 @@ def damage(path: Path, group: int, column: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("source", "opening", "arrow_file"):
+    for module in ("source", "opening", "files"):
         monkeypatch.setattr(f"treetap.tables.{module}.BATCH_ROWS", 64)
 
 

@@ -59,7 +59,7 @@ FEATURES = [name for name in columns() if name not in ("id", "label", "weight")]
 @pytest.fixture(autouse=True)
 def _stream_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treetap.tables.streamed_reading.STREAMED", 0)
-    for module in ("source", "opening", "arrow_file"):
+    for module in ("source", "opening", "files"):
         monkeypatch.setattr(f"treetap.tables.{module}.BATCH_ROWS", 64)
     monkeypatch.setattr("treetap.tables.binned.BLOCK", 32)
 

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from treetap.attacks.id2graph.attack import GroupEvidence, Outcome
+from treetap.attacks.id2graph.grouping import GroupEvidence, Outcome
 
 
 def first_tree(evidence: GroupEvidence) -> Outcome:
