@@ -79,6 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Raises:
         UsageError: pytest-xdist would spread a group, whose tests build on each other, over its workers.
     """
+    gc.disable()
     config.pluginmanager.register(SecondsByFolder(), "seconds-by-folder")
     from treetap.native import arithmetic
 
@@ -96,6 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_configure_node(node: WorkerController) -> None:
     """Name the fork server to a worker of pytest-xdist; it is started for the first."""
+    gc.enable()  # this process collects no tests
     node.workerinput["forks"] = forks.start_server()
 
 
@@ -149,9 +151,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector the modules and tests, which stay to the end."""
-    gc.collect()
+    """Spare the garbage collector the modules and tests, which stay to the end; none was looked for until now."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

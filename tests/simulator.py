@@ -352,7 +352,9 @@ class Federation:
     def remembered(self, name: str) -> list[Any]:
         """What the workers of a party hold."""
         engine, _ = self.node(name)._workers.lease()
-        holders = (each for each in gc.get_objects() if issubclass(type(each), InWorkers))
+        objects = gc.get_objects()
+        kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, InWorkers)}  # few, of a million objects
+        holders = [each for each in objects if type(each) in kinds]
         return [part for holder in holders if holder._engine is engine for part in holder._parts]
 
     def state(self, name: str) -> Path:

@@ -78,31 +78,27 @@ async def test_winning_places_say_nothing_of_candidates(tmp_path: Path) -> None:
     assert any(len({place for _, place in found}) > 1 for found in several)
 
 
-class Workers:
-    """What the parties' engines hold at a message, by party."""
-
-    def __init__(self, federation: Federation) -> None:
-        self.federation = federation
-
-    def held(self, party: str) -> set[str]:
-        """Kinds of what is held in the only worker: a key, or a tree's ciphertexts."""
-        return {type(part).__name__ for part in self.federation.remembered(party)}
+def _held(federation: Federation, party: str) -> set[str]:
+    """Kinds of what a party's only worker holds: a key, or a tree's ciphertexts."""
+    return {type(part).__name__ for part in federation.remembered(party)}
 
 
 async def test_workers_hold_keys_and_ciphertexts_only_while_a_job_needs_them(tmp_path: Path) -> None:
     """They are there while trees grow; the key is gone when the model is, ciphertexts when their tree is stored."""
     seen: dict[str, dict[str, set[str]]] = defaultdict(dict)
-
     federation = Federation(tmp_path, SMALL.tables)
-    workers = Workers(federation)
 
     def look(message: Message) -> None:
-        if message.to in PARTIES and (message.word != "store_tree" or message.served):
-            seen[message.word][message.to] = workers.held(message.to)
+        if (
+            message.word in ("choose_splits", "leaf_paths", "store_tree", "publish")
+            and message.to in PARTIES
+            and (message.word != "store_tree" or message.served)
+        ):
+            seen[message.word][message.to] = _held(federation, message.to)
 
     federation.hook = look
     assert (await federation.train(spec(PARAMS, obfuscation="standard"))).state == "finished"
-    assert [workers.held(party) for party in PARTIES] == [set()] * 3
+    assert [_held(federation, party) for party in PARTIES] == [set()] * 3
     await federation.close()
     assert seen["choose_splits"] == {LABEL_HOLDER: {"SecretKey"}}
     assert seen["leaf_paths"] == {party: {"HeldTree"} for party in PARTIES[1:]}
@@ -114,13 +110,12 @@ async def test_workers_hold_keys_and_ciphertexts_only_while_a_job_needs_them(tmp
 async def test_workers_forget_a_job_that_does_not_finish(end: str, tmp_path: Path) -> None:
     """A peer that dies, or a cancel, in the midst of a tree: nobody keeps a key or a ciphertext in memory."""
     federation = Federation(tmp_path, SMALL.tables)
-    workers = Workers(federation)
     during: list[set[str]] = []
     cancelling: list[asyncio.Task[Any]] = []
 
     def stop(message: Message) -> None:
         if message.word == "relay_children" and message.served and not during:
-            during.extend(workers.held(party) for party in PARTIES)
+            during.extend(_held(federation, party) for party in PARTIES)
             if end == "interrupted":
                 federation.kill(PARTIES[2])
             else:
@@ -131,7 +126,7 @@ async def test_workers_forget_a_job_that_does_not_finish(end: str, tmp_path: Pat
     await asyncio.gather(*cancelling)
     assert during == [{"SecretKey"}, {"HeldTree"}, {"HeldTree"}]
     assert status.state == end
-    assert [workers.held(party) for party in PARTIES[:2]] == [set()] * 2
+    assert [_held(federation, party) for party in PARTIES[:2]] == [set()] * 2
 
 
 async def _trained(folder: Path, here: Any, params: BoostingParams) -> list[tuple[str, PeerMessage]]:
