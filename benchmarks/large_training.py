@@ -2,12 +2,13 @@
 
     python benchmarks/large_training.py [--records 1000000] [--columns 50] [--parties 2] [--trees 5] [--depth 3]
                                         [--scheme NAME] [--key-bits 2048] [--workers 2] [--alignment sorted-ids]
-                                        [--arithmetic auto] [--seed 0] [--folder FOLDER] [--json]
+                                        [--arithmetic auto] [--line "1 Gbit/s"] [--seed 0] [--folder FOLDER] [--json]
 
 Linux only: memory is VmHWM of /proc. Tables are generated from the seed (`generated_tables.py`) and written as
 Parquet, with the columns spread evenly over the parties: 25 of the label holder and 25 of the feature party unless
-told. 32 bins, learning rate 0.3, λ 1, `short-exponent`. Wall: prepare, bin, train, publish; CPU: all processes, the
-whole job. The mean load of the machine stands beside them: above 2 on two cores, others used it and wall says little.
+told. 32 bins, learning rate 0.3, λ 1, `short-exponent`. `--line`: what a job on a lattice states of it, which chooses
+the way of its sums. Wall: prepare, bin, train, publish; CPU: all processes, the whole job. The mean load of the machine
+stands beside them: above 2 on two cores, others used it and wall says little.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from treetap.errors import Interrupted
 from treetap.lab.experiment.joint_model import traffic
 from treetap.lab.local_federation import LocalFederation
 from treetap.native import arithmetic, library
-from treetap.protocols.key_options import LATTICE, PAILLIER, SCHEMES
+from treetap.protocols.key_options import LATTICE, LINE_KEY, PAILLIER, SCHEMES
 from treetap.wire.v2 import jobs_pb2
 
 
@@ -50,6 +51,7 @@ class Training:
     workers: int = 2
     alignment: str = "sorted-ids"
     arithmetic: str = "auto"
+    line: str = LINE_KEY
 
     def job(self) -> JobTable:
         """The job's parameters."""
@@ -61,7 +63,11 @@ class Training:
                 "learning_rate": 0.3,
                 "reg_lambda": 1.0,
                 "scheme": self.scheme,
-                **({} if self.scheme == LATTICE else {"key_bits": self.key_bits, "obfuscation": "short-exponent"}),
+                **(
+                    {"line": self.line}
+                    if self.scheme == LATTICE
+                    else {"key_bits": self.key_bits, "obfuscation": "short-exponent"}
+                ),
                 "alignment": self.alignment,
             }
         )
@@ -165,6 +171,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--alignment", default="sorted-ids")
     parser.add_argument("--arithmetic", choices=arithmetic.CHOICES, default="auto")
+    parser.add_argument("--line", default=LINE_KEY)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="where tables and states go, kept; by default a temporary folder")
     parser.add_argument("--json", action="store_true", dest="as_json")
@@ -179,6 +186,7 @@ def main() -> None:
         given.workers,
         given.alignment,
         given.arithmetic,
+        given.line,
     )
     with tempfile.TemporaryDirectory(prefix="treetap-bench-") as held, progress_view.live("training") as show:
         found = run(training, given.folder or Path(held), show)

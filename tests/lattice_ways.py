@@ -28,7 +28,7 @@ def take_way(patch: pytest.MonkeyPatch, way: Way) -> list[Way]:
     """Have all parties choose this way, unless nodes have bins of their own; returns what they choose."""
     chosen: list[Way] = []
 
-    def way_of(_: HistogramParameters, __: int, needs: Needs) -> Way:
+    def way_of(_: HistogramParameters, __: int, needs: Needs, ___: int) -> Way:
         chosen.append(Way.SETS if needs.both_children else way)
         return chosen[-1]
 

@@ -52,8 +52,8 @@ class Progress:
         self.touch()
 
     def planned(self, traffic: setup_pb2.PlannedTraffic) -> None:
-        """Set the most bytes of words and sums that an attempt takes on a lattice."""
-        self.status.planned_bytes = min(traffic.words + traffic.sums, MOST)
+        """Set the most bytes of words and sums that an attempt takes on a lattice, and the MiB that a party holds."""
+        self.status.planned_bytes, self.status.planned_mib = min(traffic.words + traffic.sums, MOST), traffic.mib
         self.touch()
 
     def grown(self, trees: int) -> None:

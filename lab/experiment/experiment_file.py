@@ -396,7 +396,7 @@ class ExperimentFile(Strict):
         if self.job.seed + max(self.data.seeds) >= 1 << 63:
             raise ValueError("data.seed and job.seed add up to more than 2^63 - 1")
         try:
-            self.spec(self.job)
+            self.job.drafts(self.spec)
         except ConfigError as refusal:  # what excludes each other in the job itself
             raise ValueError("; ".join(str(refusal).splitlines())) from None
         if self.defence:

@@ -20,6 +20,8 @@ from typing import Any, Literal, TypeVar
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
+from treetap import terminal
+from treetap.commands.jobs.planned_costs import planned
 from treetap.errors import BadInput, cannot
 from treetap.lab.experiment.baselines import check
 from treetap.lab.experiment.experiment_file import ExperimentFile, Trainer, TrainingResult, TrainingResults
@@ -246,6 +248,11 @@ def opened(
         given, left_out = with_usual(with_classes(given, labels), joined.num_rows)
         # a fault in the last split is reported before the first run
         splits = [(run, split(given, joined, run.seed, run.fold)) for run in given.runs]
+        sizes = len(splits[0][1].train), [len(splits[0][1].columns[party]) for party in given.in_order[1:]]
+        jobs, said = planned(given.job, given.job.drafts(given.spec), *sizes, len(labels.classes))
+        for sentence in said:
+            terminal.err.print(terminal.text(sentence), soft_wrap=True)
+        given = given.model_copy(update={"job": jobs[0]})
         refuse_constant(given, joined, splits)
         defended = [given] if given.defended else []
         defended += [given.planned(plan) for plan in (given.plans if given.defence else ())]

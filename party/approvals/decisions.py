@@ -34,7 +34,7 @@ from pydantic import Field, ValidationError
 
 from treetap.errors import BadInput, Malformed
 from treetap.protocols.agreement import plain_parameters
-from treetap.protocols.key_options import KEY_BITS, PAILLIER, Obfuscation
+from treetap.protocols.key_options import KEY_BITS, LINE, PAILLIER, Obfuscation
 from treetap.protocols.registry import prediction, training
 from treetap.strict import Name, ProcessName, Strict, faults_of
 from treetap.wire.ports import Role
@@ -168,6 +168,7 @@ _USUAL: Mapping[str, tuple[Any, ...]] = {
     "scheme": ("", PAILLIER),
     "key_bits": (0, KEY_BITS),
     "obfuscation": ("", get_args(Obfuscation)[0]),
+    "line": (0, LINE),
     "alignment": ("psi",),
     "away_policy": ("fail",),
     "answer": ("count",),

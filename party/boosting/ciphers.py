@@ -13,7 +13,7 @@ from treetap.party.growth.feature_party_job import SummedValues
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.runtime.context import Rows, required
 from treetap.privacy.column_privacy import ColumnPrivacy
-from treetap.trees.loss import check_sums, record_bounds
+from treetap.trees.loss import check_sums
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots, width_for
@@ -31,8 +31,7 @@ def layout(
         ConfigError: such sums need wider slots than there are.
     """
     check_sums(params.objective, records, params.largest_factor)
-    g_max, h_max = record_bounds(params.objective, params.largest_factor)
-    widths = widths_of(records, [g_max] * outputs + [h_max] * outputs + [1], noises)
+    widths = widths_of(records, params.slot_bounds(outputs), noises)
     widths += [width_for(records, 1)] * classes
     return Slots(tuple(widths))
 

@@ -14,7 +14,6 @@ from treetap.party.growth.feature_party import OwnTree, Sums, since
 from treetap.party.growth.feature_party_job import FeaturePartyJob, SummedValues
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.privacy.column_privacy import ColumnPrivacy, most_draws
-from treetap.trees.loss import UNIT
 from treetap.trees.noised_sums import SumNoise
 from treetap.trees.params import ForestParams
 from treetap.trees.slots import Slots, width_for
@@ -33,8 +32,7 @@ def layout(
         PlaintextOverflow: such sums need wider slots than there are.
         ConfigError: with noise they do.
     """
-    bounds = [1] * outputs if params.criterion == "gini" else [UNIT, 1]
-    return Slots((*widths_of(records, bounds, noises), *[width_for(records, 1)] * classes))
+    return Slots((*widths_of(records, params.slot_bounds(outputs), noises), *[width_for(records, 1)] * classes))
 
 
 class ForestLayout(NamedTuple):

@@ -29,7 +29,7 @@ from treetap.party.growth.feature_party_job import FeaturePartyJob, SummedValues
 from treetap.party.growth.split_table import TreeColumns
 from treetap.party.runtime.context import Rows, StepContext, required
 from treetap.party.setup.steps import draw_joint_seed
-from treetap.protocols.key_options import LATTICE, PAILLIER
+from treetap.protocols.key_options import LATTICE, LINE, PAILLIER
 from treetap.trees.ensemble import ROOT
 from treetap.trees.tree_bins import GlobalBins
 from treetap.wire.v2 import exchange_pb2, setup_pb2
@@ -54,7 +54,7 @@ class SumsOfWords(SummedValues):
     ) -> None:
         """`once`: values of records are those of all trees, unless a plaintext has slots for the class of a record."""
         super().__init__(context, spec, job, noise)
-        self._once, self._parties = once, [spec.aggregator, *spec.feature_parties]
+        self._once, self._line, self._parties = once, spec.line or LINE, [spec.aggregator, *spec.feature_parties]
         self._parameters: HistogramParameters | None = None
         self._shards: Shards | None = None
         self._way: _Queries | _Sets | None = None
@@ -102,7 +102,8 @@ class SumsOfWords(SummedValues):
         self._once = self._once and not key.label_slots
         merged, kept = key.merges_bins, key.keeps_second_halves
         needs = Needs.of(params, merged=merged, kept=kept, once=self._once, noised=self._noise.inexact)
-        way, self._once = way_of(agreed, built_nodes(params, needs), needs), once_an_attempt(agreed, needs)
+        way = way_of(agreed, built_nodes(params, needs), needs, self._line)
+        self._once = once_an_attempt(agreed, needs)
         job.sizes.words, job.sizes.nodes_per_query = agreed.words, way.nodes_per_query(agreed)
         self._parameters, seed = agreed, await draw_joint_seed(context, self._parties)
         if context.shards is not None:

@@ -25,7 +25,7 @@ from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice.histogram_key_holder import HistogramKeyHolder
 from treetap.lattice.histogram_parameters import HIDING, MOST, HistogramParameters
 from treetap.lattice.histogram_scheme import first_halves_bytes, parameters_of, rounded_up
-from treetap.lattice.histogram_ways import Needs, Way, built_nodes, bytes_of_tree, once_an_attempt, way_of
+from treetap.lattice.histogram_ways import Needs, Way, built_nodes, once_an_attempt, planned_costs, way_of
 from treetap.native.histogram_arrays import DEGREE, SEED_BYTES
 from treetap.party.growth.offered_candidates import Offer
 from treetap.party.runtime.context import CiphertextBody, Rows, StepContext, required
@@ -33,7 +33,7 @@ from treetap.party.setup.steps import draw_joint_seed, fitting
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.job_spec import taking_part
-from treetap.protocols.key_options import LATTICE, KeyKind
+from treetap.protocols.key_options import LATTICE, LINE, KeyKind
 from treetap.tables.labels import Labels
 from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree, with_zeros
@@ -109,7 +109,7 @@ class WordsOfNodes:
         candidates = rounded_up(max(sizes.announced.values()))
         parameters = self._parameters(slots, sizes.records, candidates, needs, hiding)
         self._way, self._once = (
-            way_of(parameters, built_nodes(sizes.params, needs), needs),
+            way_of(parameters, built_nodes(sizes.params, needs), needs, self._spec.line or LINE),
             once_an_attempt(parameters, needs),
         )
         log.info(
@@ -268,15 +268,12 @@ class WordsOfNodes:
     def _planned(self, parameters: HistogramParameters, needs: Needs) -> setup_pb2.PlannedTraffic:
         """The most bytes of the attempt's trees between this party and all others."""
         counts, trees, built = self._sizes().announced, self._trees(), built_nodes(self._sizes().params, needs)
-        words, halves = bytes_of_tree(self._way, parameters, built, needs)
-        firsts = built * sum(first_halves_bytes(parameters, count) for count in counts.values())
-        seconds = halves * sum(counts.values()) // parameters.candidates
-        planned = setup_pb2.PlannedTraffic(words=trees * words * len(counts), sums=trees * (firsts + seconds))
+        words, sums, mib = planned_costs(self._way, parameters, built, needs, trees, [*counts.values()])
         log.info(
-            "job %s: its %d trees take at most %d bytes of words and %d of sums",
-            *(self._context.job, trees, planned.words, planned.sums),
+            "job %s: its %d trees take at most %d bytes of words and %d of sums, and a party holds some %d MiB",
+            *(self._context.job, trees, words, sums, mib),
         )
-        return planned
+        return setup_pb2.PlannedTraffic(words=words, sums=sums, mib=mib)
 
     def _parameters(
         self, slots: Slots, records: int, candidates: int, needs: Needs, hiding: int

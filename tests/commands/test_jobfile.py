@@ -31,6 +31,7 @@ from treetap.wire.v2 import eini_pb2, protocols_pb2
 
 TLS = {"ca": "ca.crt", "certificate": "p.crt", "key": "p.key"}
 JOB: dict[str, Any] = {"label_holder": "bank", "feature_parties": ["telco"]}
+SIZES: dict[str, Any] = {"records": 9, "columns": {"telco": 5}}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,23 @@ def test_train_says_what_the_noise_covers(tmp_path: Path) -> None:
         *(
             (({} if "parties" in change else JOB) | change, re.escape(fault))
             for change, fault in [
-                ({"scheme": "elgamal"}, "job.scheme: Input should be 'paillier' or 'lattice'"),
+                ({"scheme": "elgamal"}, "job.scheme: Input should be 'paillier', 'lattice' or 'auto'"),
+                *(
+                    ({"scheme": "lattice", "line": line}, "job.line: write a number and bit/s, kbit/s, Mbit/s, Gbit/s")
+                    for line in ("fast", "1 Gbit", "1Gbit/s", "0 bit/s", "-1 Mbit/s", "1001 Gbit/s", "\u0661 bit/s")
+                ),
+                ({"line": "1 Gbit/s"}, "job: line: is of scheme 'lattice' alone; leave it out"),
+                ({"protocol": "splitnn", "line": "1 Gbit/s"}, "job: line: is of scheme 'lattice' alone; leave it out"),
+                (
+                    {"scheme": "auto"},
+                    "records, columns: give both, of every feature party; scheme = 'auto' decides by them",
+                ),
+                ({"columns": {"telco": 5}}, "records, columns: give both"),
+                ({"records": 9, "columns": {"bank": 5}}, "records, columns: give both, of every"),
+                ({**SIZES, "records": 0}, "job.records: Input should be greater than or equal to 1"),
+                ({**SIZES, "columns": {"telco": 0}}, "job.columns.telco: Input should be greater than or equal to 1"),
+                ({**SIZES, "scheme": "auto", "protocol": "splitnn"}, "scheme and a network do not go together"),
+                ({**SIZES, "scheme": "auto", "n_estimators": 0}, "n_estimators"),
                 ({"scheme": "lattice", "key_bits": 2048}, "job: key_bits: scheme 'lattice' has none; leave it out"),
                 (
                     {"scheme": "lattice", "obfuscation": "short-exponent"},
@@ -337,6 +354,7 @@ def test_the_scheme_of_a_job(tmp_path: Path) -> None:
         job = JOB if scheme == "paillier" else {**JOB, "scheme": scheme}
         spec = load(write(tmp_path / "job.toml", {"job": job}), JobFile).to_spec()
         assert (spec.scheme, spec.key_bits, spec.obfuscation) == (scheme, *key)
+        assert spec.line == (10**9 if scheme == "lattice" else 0)
     of_experiment = load(_experiment(tmp_path, job={"scheme": scheme}), ExperimentFile).job
     assert of_experiment.scheme == scheme
     assert of_experiment.key_by_name == {"scheme": scheme}

@@ -38,6 +38,7 @@ from tests.worlds import (
     world,
 )
 from treetap.errors import Malformed
+from treetap.lattice.histogram_ways import MIB
 from treetap.models.store import read_leakage, read_model
 from treetap.party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
 from treetap.party.growth.messages import child_messages
@@ -408,6 +409,7 @@ def test_bytes_are_named_before_the_first_tree(tmp_path: Path) -> None:
         rows = [row for each in status.accounts for row in each.account.traffic]
         data = ("CIPHERTEXT", "CANDIDATE_SUM")
         sent = (row.bytes for row in rows if row.step in WITH_DATA and row.disclosure in data)
+        assert status.planned_mib > MIB[0][0]  # what a party holds at least
         return status.planned_bytes, sum(sent)
 
     planned, sent = run(main(PADDED, tmp_path / "padded"))

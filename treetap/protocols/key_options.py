@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal, Protocol, get_args
 
 from treetap.removed import removed
@@ -20,6 +22,9 @@ BREAKABLE_BITS = 512
 KEY_BITS = 2048
 #: The fields of a job about its keys.
 KEY_FIELDS = ("scheme", "key_bits", "obfuscation")
+#: The line between two parties if a job names none, in bit/s and as a file has it; the units of its speed.
+LINE, LINE_KEY = 10**9, "1 Gbit/s"
+UNITS = {"bit/s": 1, "kbit/s": 10**3, "Mbit/s": 10**6, "Gbit/s": 10**9}
 #: Rounds of the proof of a key's form.
 PROOF_ROUNDS = 128
 #: On a lattice: bits of a signed plaintext; most bins of a column that is summed, beside that of missing values.
@@ -74,6 +79,19 @@ class KeyKind:
     def breakable(self) -> bool:
         """True for a length that can be broken."""
         return self.bits == BREAKABLE_BITS
+
+
+def bits_per_second(line: str) -> int:
+    """The speed of a line as a file has it, such as "100 Mbit/s".
+
+    Raises:
+        ValueError: it is none, or below 1 bit/s or above 1,000 Gbit/s.
+    """
+    read = re.fullmatch(rf"([0-9]{{1,12}}(?:\.[0-9]{{1,9}})?) ({'|'.join(UNITS)})", line)
+    speed = int(Decimal(read[1]) * UNITS[read[2]]) if read else 0
+    if not 1 <= speed <= 1000 * UNITS["Gbit/s"]:
+        raise ValueError(f"write a number and {', '.join(UNITS)}, up to 1000 Gbit/s, such as {LINE_KEY!r}")
+    return speed
 
 
 def bin_faults(scheme: str, max_bin: int) -> list[str]:

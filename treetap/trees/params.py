@@ -293,6 +293,11 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
     def trees_per_round(self, classes: int) -> int:
         return self.outputs(classes) // self.outputs_per_tree(classes)
 
+    def slot_bounds(self, outputs: int) -> list[int]:
+        """The largest size of a record's number in each slot of a plaintext, of trees with so many outputs."""
+        g, h = record_bounds(self.objective, self.largest_factor)
+        return [g] * outputs + [h] * outputs + [1]
+
 
 CRITERIA = ("gini", "squared_error")
 BINNINGS = ("global", "per-node")
@@ -350,6 +355,10 @@ class ForestParams(TreeParams):
     def outputs(self, classes: int) -> int:
         """Numbers that a leaf holds: a frequency for each class, or the mean."""
         return classes if self.criterion == "gini" else 1
+
+    def slot_bounds(self, outputs: int) -> list[int]:
+        """As in boosting: of a count of each class, or of a target and a number of draws."""
+        return [1] * outputs if self.criterion == "gini" else [UNIT, 1]
 
     def drawn(self, tree: int, records: int) -> Ints:
         return sampling.drawn(self.seed, tree, records, self.subsample, bootstrap=self.bootstrap)

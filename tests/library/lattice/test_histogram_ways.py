@@ -1,4 +1,4 @@
-"""The way to sum nodes on a lattice: by bytes, which follow from layout, and by what settings need."""
+"""The way to sum nodes on a lattice: by time, which follows from layout and the line, and by what settings need."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from treetap.lattice.histogram_parameters import HistogramParameters
 from treetap.lattice.histogram_scheme import parameters_of, rounded_up
 from treetap.lattice.histogram_ways import Needs, Way, built_nodes, once_an_attempt, way_of
 from treetap.party.boosting.ciphers import layout
+from treetap.protocols.key_options import LINE
 from treetap.trees.params import BoostingParams, ForestParams
 
 PARAMS = BoostingParams(n_estimators=5, max_depth=3, max_bin=32)
+#: A line on which bytes alone count, and one on which they count next to nothing.
+SLOW, FAST = 1, 10**12
 
 
 def _agreed(records: int, columns: int, params: BoostingParams, needs: Needs) -> tuple[HistogramParameters, int]:
@@ -23,8 +26,14 @@ def _agreed(records: int, columns: int, params: BoostingParams, needs: Needs) ->
     return parameters_of(records, layout(params, records, 1), params.max_bin, *sizes, 1), built
 
 
-def _way(records: int, columns: int, params: BoostingParams = PARAMS, needs: Needs = Needs()) -> Way:  # noqa: B008
-    return way_of(*_agreed(records, columns, params, needs), needs)
+def _way(
+    records: int,
+    columns: int,
+    params: BoostingParams = PARAMS,
+    needs: Needs = Needs(),  # noqa: B008
+    line: int = SLOW,
+) -> Way:
+    return way_of(*_agreed(records, columns, params, needs), needs, line)
 
 
 def test_the_way_of_fewer_bytes() -> None:
@@ -37,13 +46,31 @@ def test_the_way_of_fewer_bytes() -> None:
     assert _way(100, 1, replace(PARAMS, max_bin=2)) is Way.SETS
 
 
+def test_the_way_of_less_time() -> None:
+    """Sets send fewer bytes of a million records and take more transforms: what the line is decides."""
+    assert [_way(1_000_000, 25, line=line) for line in (SLOW, 10**8, LINE, FAST)] == [
+        *(Way.SETS, Way.SETS),
+        *(Way.QUERIES, Way.QUERIES),
+    ]
+    assert {_way(30_000, 11, line=line) for line in (SLOW, LINE, FAST)} == {Way.QUERIES}
+
+
+def test_transforms_of_columns_that_every_tree_draws_are_counted_anew() -> None:
+    """By queries they serve all trees of the same columns; by sets those of every node are made in any case."""
+    needs, often = Needs(), Needs.of(replace(PARAMS, colsample_bytree=0.5))
+    assert often == Needs(redrawn=True)
+    line = next(bits for bits in range(10**8, 10**10, 10**7) if _way(600_000, 10, line=bits) is Way.QUERIES)
+    assert _way(600_000, 10, needs=needs, line=line - 10**7) is Way.SETS
+    assert _way(600_000, 10, needs=often, line=line) is Way.SETS
+
+
 def test_bytes_are_counted_as_they_are_sent() -> None:
     """Queries are taken if both ways cost the same; with one candidate's half less, sets are."""
     agreed, built = _agreed(1_000_000, 25, PARAMS, Needs())
     halves = agreed.candidates * agreed.second_half_bytes
     assert agreed.queries_per_second_half == built == 4
     # 4 queries and the halves once against one query and the halves four times
-    assert (way_of(agreed, 4, Needs()) is Way.SETS) == (3 * halves < 3 * agreed.query_bytes)
+    assert (way_of(agreed, 4, Needs(), SLOW) is Way.SETS) == (3 * halves < 3 * agreed.query_bytes)
     assert agreed.query_bytes > halves
 
 
@@ -70,7 +97,7 @@ def test_words_that_come_anew_are_counted() -> None:
     for built in (served, served + 1, 32):
         sets = -(-built // served) * agreed.query_bytes + built * halves
         queries = built * agreed.query_bytes + -(-built // agreed.queries_per_second_half) * halves
-        assert (way_of(agreed, built, Needs()) is Way.SETS) == (sets < queries)
+        assert (way_of(agreed, built, Needs(), SLOW) is Way.SETS) == (sets < queries)
 
 
 def test_settings_go_before_bytes() -> None:
@@ -79,7 +106,7 @@ def test_settings_go_before_bytes() -> None:
         assert _way(30_000, 11, needs=needs) is Way.SETS
         assert built_nodes(PARAMS, needs) == 1 + 2 + 4
         with pytest.raises(BadInput, match="bins of a node follow from records that it is not to know"):
-            way_of(*_agreed(1_000, 2, PARAMS, needs), replace(needs, withheld=True))
+            way_of(*_agreed(1_000, 2, PARAMS, needs), replace(needs, withheld=True), SLOW)
     assert built_nodes(PARAMS, Needs()) == 1 + 1 + 2
     assert built_nodes(replace(PARAMS, grow_policy="lossguide", max_leaves=5), Needs(merged=True)) == 1 + 3 * 2
     assert built_nodes(ForestParams(max_depth=4), Needs()) == 1 + 1 + 2 + 4

@@ -55,18 +55,33 @@ def train(
     if check and detach:
         raise BadInput("--check, --detach: a check begins no job that could go on: give one of them")
     job = load(file, JobFile)
-    asked = jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec())
-    if check:
-        with operating(operator) as client:
-            parties = [asked.spec.aggregator, *asked.spec.feature_parties]
-            _print_checked(client.check(asked), parties, as_json=as_json)
-        return
-    if not as_json:
+    drafts, said = job.job.drafts(job.to_spec), list[str]()
+    if job.job.records is not None and job.job.columns is not None:
+        from treetap.commands.jobs.planned_costs import planned
+
+        drafts, said = planned(job.job, drafts, job.job.records, [*job.job.columns.values()])
+    for sentence in said:
+        typer.echo(sentence, err=True)
+    requests = [jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec(draft)) for draft in drafts]
+    if not (check or as_json):
         for sentence in training(job.job.protocol).privacy(job.job.params()):
             typer.echo(sentence)
     with operating(operator, days) as client:
+        asked = _permitted(client, requests)
+        if check:
+            parties = [asked.spec.aggregator, *asked.spec.feature_parties]
+            _print_checked(client.check(asked), parties, as_json=as_json)
+            return
         name = client.submit(asked)
         _follow(client, name, detach=detach, as_json=as_json)
+
+
+def _permitted(client: Operator, requests: Sequence[jobs_pb2.SubmitRequest]) -> jobs_pb2.SubmitRequest:
+    """The first of these that all parties would begin, or else the last: its refusal comes with the job."""
+    asked = next((it for it in requests[:-1] if not any(answer.error for answer in client.check(it))), requests[-1])
+    if asked != requests[0]:
+        typer.echo(f"scheme = {asked.spec.scheme!r}: a party would not begin the cheaper one", err=True)
+    return asked
 
 
 def _print_checked(answers: Sequence[jobs_pb2.Checked], parties: Sequence[str], *, as_json: bool) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import UnionType
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from pydantic import create_model, model_validator
+from pydantic import AfterValidator, Field, ValidationError, create_model, model_validator
 
-from treetap.errors import BadInput
+from treetap.errors import BadInput, ConfigError
 from treetap.names import NAME, NAME_RULE
 from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
 from treetap.protocols.job_spec import ALIGNMENTS, check_spec, put_params
@@ -20,15 +20,17 @@ from treetap.protocols.key_options import (
     KEY_FIELDS,
     KEY_LENGTHS,
     LATTICE,
+    LINE_KEY,
     PAILLIER,
     SCHEMES,
     KeyKind,
     Obfuscation,
     bin_faults,
+    bits_per_second,
     key_faults,
 )
 from treetap.protocols.registry import TRAINING, training
-from treetap.strict import Name, Strict
+from treetap.strict import WHOLE, Name, Strict, faults_of
 from treetap.trees.job_params import JobParams
 from treetap.wire.v2 import setup_pb2
 
@@ -81,15 +83,20 @@ def _table(kind: type) -> type[ParameterTable]:
     return table
 
 
+#: The scheme of a draft: the cheaper one, decided before the job is signed.
+AUTO = "auto"
+
+
 class JobOptions(Strict):
     """The fields of every training job, whatever its protocol."""
 
     protocol: Literal[tuple(TRAINING)] = next(iter(TRAINING))  # type: ignore[valid-type] # the registry is the one list
     """Kind of training: "boosting", "forest", "pivodl" (labels spread over the parties) or "splitnn" (a split network).
     """
-    scheme: Literal[SCHEMES] = PAILLIER  # type: ignore[valid-type]
+    scheme: Literal[*SCHEMES, AUTO] = PAILLIER  # type: ignore[valid-type]
     """Scheme of the sums: "paillier" or "lattice" (many times as fast, a construction of its own; boosting and forest,
-    native kernels at every party). Every policy must name it.
+    native kernels at every party). Every policy must name it. "auto": of those that the policies name the cheaper, by
+    bytes and processor time that follow from layout; decided, and said, before the job is signed.
     """
     key_bits: Literal[BREAKABLE_BITS, *KEY_LENGTHS] = 2048  # type: ignore[valid-type]
     """Bits of the modulus: 2048 or 3072; 1024 for tests. 512 can be broken and repeats published measurements.
@@ -97,6 +104,10 @@ class JobOptions(Strict):
     """
     obfuscation: Obfuscation = "short-exponent"
     """Randomness of the label holder's ciphertexts; "lattice" and "splitnn" have none."""
+    line: Annotated[str, AfterValidator(lambda line: bits_per_second(line) and line)] = LINE_KEY
+    """Of "lattice": speed of the slowest line between two parties, a number and bit/s, kbit/s, Mbit/s or Gbit/s. All
+    parties choose the way of sums by it that takes less time, processors' and the line's together.
+    """
     alignment: Literal[ALIGNMENTS] = ALIGNMENTS[0]  # type: ignore[valid-type]
     """Private set intersection, or tables in which all parties hold the same ids; digests of these are compared."""
     base_model: Name | None = None
@@ -140,6 +151,12 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
 
     @model_validator(mode="after")
     def _in_range(self) -> JobTable:
+        if self.scheme == AUTO:
+            try:
+                self.drafts(JobTable.params)
+            except ConfigError as refusal:
+                raise ValueError(str(refusal)) from None
+            return self
         given, protocol = self._given(), training(self.protocol)
         used = {Feature.LATTICE} if self.scheme == LATTICE else set[Feature]()
         key = self.key
@@ -147,6 +164,8 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
         # a network has no key: whoever gives one is told so, and not that it is too short
         if not protocol.grows_trees:
             used, faults = {Feature.NETWORK, *map(Feature, self.model_fields_set.intersection(KEY_FIELDS))}, []
+        if "line" in self.model_fields_set and self.scheme != LATTICE:
+            faults.append(f"line: is of scheme {LATTICE!r} alone; leave it out")
         faults += map(str, broken(TRAININGS, used, self.protocol, protocol.capabilities))
         if faults:
             raise ValueError("; ".join(faults))
@@ -162,6 +181,27 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
         if faults := bin_faults(self.scheme, getattr(self.params(), "max_bin", 0)):
             raise ValueError("; ".join(faults))
         return self
+
+    def drafts(self, check: Callable[[Self], object]) -> list[Self]:
+        """The jobs that this one may become before it is signed: itself or, of "auto", one for each scheme.
+
+        `check`: raises `BadInput` for what cannot be; a scheme's is raised where no other can.
+        """
+        made, faults = list[Self](), list[str]()
+        for scheme in SCHEMES if self.scheme == AUTO else (str(self.scheme),):
+            of_others = {"line"} if scheme == PAILLIER else {"key_bits", "obfuscation"}
+            given = self.model_dump(exclude_unset=True, exclude=of_others)
+            try:
+                job = type(self).model_validate({**given, "scheme": scheme}) if self.scheme == AUTO else self
+                check(job)
+                made.append(job)
+            except ValidationError as fault:
+                faults.append("; ".join(it.removeprefix(f"{WHOLE}: ") for it in faults_of(fault, type(self))))
+            except BadInput as refusal:
+                faults.append(str(refusal))
+        if not made:
+            raise ConfigError(faults[0])
+        return made
 
     def params(self) -> JobParams:
         """The model's parameters."""
@@ -179,6 +219,7 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
         )
         if training(self.protocol).grows_trees:
             spec.scheme, spec.key_bits, spec.obfuscation = self.scheme, self.key.bits, self._obfuscation
+            spec.line = bits_per_second(self.line) if self.scheme == LATTICE else 0
         put_params(spec, self.params())
         check_spec(spec)
         return spec
@@ -218,6 +259,12 @@ class JobTableOfFederation(JobTable):
     """PIVODL, required: all parties, 2 to 10, in the order in which ties go to them."""
     table: str = "train"
     """The name under which every party's file lists the table."""
+    records: Annotated[int, Field(ge=1)] | None = None
+    """With `columns`: how many records the tables have in common, about. Then the command says what a job of trees that
+    is large will cost; scheme = "auto" needs both.
+    """
+    columns: dict[Name, Annotated[int, Field(ge=1)]] | None = None
+    """Feature party = number of its columns, about."""
     eval_table: str | None = None
     """Boosting and forest: table of further records that are scored after every round, with a label at the label
     holder; early stopping then watches it. Not with label_dp or base_model.
@@ -240,6 +287,9 @@ class JobTableOfFederation(JobTable):
                 faults.append(f"{key} = {name!r} is no name of a table: {NAME_RULE}")
         if self.eval_table == "":
             faults.append("eval_table names no table; remove it, or name one that every party has")
+        counted = self.records is not None and {*(self.columns or {})} == {*(self.feature_parties or [])}
+        if not counted and (self.scheme == AUTO or self.records is not None or self.columns is not None):
+            faults.append("records, columns: give both, of every feature party; scheme = 'auto' decides by them")
         # keys that are given, not defaults, say which features a person asks for
         used = named_in({name: vars(self)[name] for name in self.model_fields_set})
         faults += map(str, broken(TRAININGS, used, self.protocol, training(self.protocol).capabilities))
@@ -263,10 +313,11 @@ class JobFile(Strict):
     job: JobTableOfFederation
     """The parties, the table and the parameters."""
 
-    def to_spec(self) -> setup_pb2.JobSpec:
-        """The job as it is sent to the coordinator."""
-        first, *others = self.job.in_order or [""]
-        return self.job.spec(first, others, self.job.table, self.job.eval_table or "")
+    def to_spec(self, job: JobTableOfFederation | None = None) -> setup_pb2.JobSpec:
+        """The job as it is sent to the coordinator; `job`: one that its own may become."""
+        job = self.job if job is None else job
+        first, *others = job.in_order or [""]
+        return job.spec(first, others, job.table, job.eval_table or "")
 
 
 #: Other names of parameters → what to write.

@@ -24,6 +24,8 @@ from treetap.wire.v2 import jobs_pb2, serving_pb2, setup_pb2
 _NOISY = f" (by noisy labels; by clean ones: {CLEAN_METRICS} at the label holder)"
 #: Seconds between two updates of a notebook's line: each is a message to the page.
 PAUSE_S = 0.2
+#: A job that sends more bytes, or has a party that holds more MiB, says so before its first tree.
+LARGE_BYTES, LARGE_MIB = 10**9, 2048
 #: Given the share that is done, None where it is not known, and what is going on.
 Show = Callable[[float | None, str], None]
 
@@ -65,10 +67,12 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 
 def saying_changes(job: str, update: Callable[[jobs_pb2.JobStatus], None]) -> Callable[[jobs_pb2.JobStatus], None]:
     """The same, with a line on standard error, terminal or not, where a job's state changes, or what it waits for."""
-    said = ""
+    said, sends = "", ""
 
     def say(status: jobs_pb2.JobStatus) -> None:
-        nonlocal said
+        nonlocal said, sends
+        if not sends and (sends := much("in an attempt", status.planned_bytes, status.planned_mib)):
+            terminal.err.print(text(f"{job}: {sends}"), soft_wrap=True)
         now = (status.error if status.state == "waiting" else "") or status.state
         if now not in (said, "finished"):  # of which a table is printed
             said = now
@@ -97,8 +101,7 @@ def _described(status: jobs_pb2.JobStatus, began: list[tuple[float, int]]) -> tu
         where = f"turn {status.round}/{status.rounds}, {done}/{total} identifiers"
     metrics = [m for m in status.metrics if m.name.endswith(("auc", "rmse", "logloss"))]
     shown = [f"{m.name} {m.value:.4f}{' (noisy labels)' if m.noisy else ''}" for m in metrics]
-    sent = [size(status.bytes), *([f"at most {planned}"] if (planned := planned_bytes(status)) else [])]
-    return done, total, visible(where), visible(", ".join([*sent, *shown[:2]]))
+    return done, total, visible(where), visible(", ".join([size(status.bytes), *shown[:2]]))
 
 
 @contextmanager
@@ -167,9 +170,10 @@ def counted(unknown_cells: int, empty_columns: int) -> str:
     return " and ".join(filter(None, parts))
 
 
-def planned_bytes(status: jobs_pb2.JobStatus) -> str:
-    """The most bytes of a training's words and sums, in words; empty of another job, and before sizes are known."""
-    return f"{size(status.planned_bytes)} of words and sums" if status.planned_bytes else ""
+def much(how: str, sent: int, mib: int) -> str:
+    """A sentence about a job that will send or hold much; empty of any other."""
+    said = f"{how} at most {size(sent)} will be sent, and a party holds some {mib / 1024:.1f} GiB"
+    return said if sent > LARGE_BYTES or mib > LARGE_MIB else ""
 
 
 def common_records(status: jobs_pb2.JobStatus) -> str:
@@ -287,7 +291,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
             unlike,
             withheld,
             without,
-            planned_bytes(status) and f"at most {planned_bytes(status)} in an attempt",
+            f"at most {size(status.planned_bytes)} of words and sums in an attempt" if status.planned_bytes else "",
             computed,
             status.error if errors else "",
         ):

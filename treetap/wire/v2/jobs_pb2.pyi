@@ -410,6 +410,7 @@ class JobStatus(google.protobuf.message.Message):
     COMMON_FIELD_NUMBER: builtins.int
     ROWS_FIELD_NUMBER: builtins.int
     PLANNED_BYTES_FIELD_NUMBER: builtins.int
+    PLANNED_MIB_FIELD_NUMBER: builtins.int
     RELEASED_FIELD_NUMBER: builtins.int
     SCHEME_FIELD_NUMBER: builtins.int
     job: builtins.str
@@ -456,6 +457,8 @@ class JobStatus(google.protobuf.message.Message):
     """Of a prediction with evaluate: the path of the evaluation on the label holder's disk."""
     planned_bytes: builtins.int
     """Of a training on a lattice, once sizes are agreed on: the most bytes of words and sums in this attempt, without frames."""
+    planned_mib: builtins.int
+    """Beside it: MiB that the larger party will hold."""
     released: builtins.bool
     """Of a failed job: every party has discarded it, and its name is free."""
     scheme: builtins.str
@@ -535,11 +538,12 @@ class JobStatus(google.protobuf.message.Message):
         common: treetap.wire.v2.types_pb2.CommonCount | None = ...,
         rows: collections.abc.Iterable[Global___PartyRows] | None = ...,
         planned_bytes: builtins.int = ...,
+        planned_mib: builtins.int = ...,
         released: builtins.bool = ...,
         scheme: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["common", b"common", "serving", b"serving"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "arithmetic", b"arithmetic", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "cells", b"cells", "common", b"common", "error", b"error", "evaluation", b"evaluation", "explanations", b"explanations", "history", b"history", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "planned_bytes", b"planned_bytes", "predictions", b"predictions", "protocol", b"protocol", "records", b"records", "released", b"released", "round", b"round", "rounds", b"rounds", "rows", b"rows", "scheme", b"scheme", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "arithmetic", b"arithmetic", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "cells", b"cells", "common", b"common", "error", b"error", "evaluation", b"evaluation", "explanations", b"explanations", "history", b"history", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "planned_bytes", b"planned_bytes", "planned_mib", b"planned_mib", "predictions", b"predictions", "protocol", b"protocol", "records", b"records", "released", b"released", "round", b"round", "rounds", b"rounds", "rows", b"rows", "scheme", b"scheme", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
 

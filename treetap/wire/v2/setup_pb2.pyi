@@ -40,6 +40,7 @@ class JobSpec(google.protobuf.message.Message):
     BASE_MODEL_FIELD_NUMBER: builtins.int
     EVAL_TABLE_FIELD_NUMBER: builtins.int
     BASE_SUBMISSION_FIELD_NUMBER: builtins.int
+    LINE_FIELD_NUMBER: builtins.int
     table: builtins.str
     """The name under which each party keeps the table it trains on."""
     aggregator: builtins.str
@@ -59,6 +60,10 @@ class JobSpec(google.protobuf.message.Message):
     """
     base_submission: builtins.str
     """Nonce of the submission that trained it; the coordinator writes it."""
+    line: builtins.int
+    """Speed of the line between two parties, in bit/s, by which all of them choose the way of sums on a lattice alike; 0, in
+    jobs of before there was a choice: 1 Gbit/s.
+    """
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -79,9 +84,10 @@ class JobSpec(google.protobuf.message.Message):
         base_model: builtins.str = ...,
         eval_table: builtins.str = ...,
         base_submission: builtins.str = ...,
+        line: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["aggregator", b"aggregator", "alignment", b"alignment", "base_model", b"base_model", "base_submission", b"base_submission", "eval_table", b"eval_table", "feature_parties", b"feature_parties", "key_bits", b"key_bits", "obfuscation", b"obfuscation", "parameters", b"parameters", "scheme", b"scheme", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["aggregator", b"aggregator", "alignment", b"alignment", "base_model", b"base_model", "base_submission", b"base_submission", "eval_table", b"eval_table", "feature_parties", b"feature_parties", "key_bits", b"key_bits", "line", b"line", "obfuscation", b"obfuscation", "parameters", b"parameters", "scheme", b"scheme", "table", b"table"]) -> None: ...
 
 Global___JobSpec: typing_extensions.TypeAlias = JobSpec
 
@@ -190,17 +196,21 @@ class PlannedTraffic(google.protobuf.message.Message):
 
     WORDS_FIELD_NUMBER: builtins.int
     SUMS_FIELD_NUMBER: builtins.int
+    MIB_FIELD_NUMBER: builtins.int
     words: builtins.int
     """Words of values, from the label holder."""
     sums: builtins.int
     """Sums of candidates, to it."""
+    mib: builtins.int
+    """MiB that the larger party will hold."""
     def __init__(
         self,
         *,
         words: builtins.int = ...,
         sums: builtins.int = ...,
+        mib: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["sums", b"sums", "words", b"words"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["mib", b"mib", "sums", b"sums", "words", b"words"]) -> None: ...
 
 Global___PlannedTraffic: typing_extensions.TypeAlias = PlannedTraffic
 
