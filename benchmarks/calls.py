@@ -1,9 +1,10 @@
-"""Calls of a warm training: messages and steps over gRPC, kernels, work handed to threads, fsyncs, bytes, by process.
+"""Calls of a warm training: messages and steps over gRPC, kernels and other work, fsyncs, bytes, by process.
 
     python benchmarks/calls.py [--scheme lattice paillier] [--trees 5] [--names] [--json]
 
 The job of credit.py, after one of one tree on a hundredth of the records, by real processes (`counted_party.py`) whose
 package is that of PYTHONPATH. Counts are exact, and those of two runs are equal but for what repeats after a failure.
+Of kernels and other work, "loop" is done where it is asked for; what is left is handed to threads.
 --names: calls by the name of the message, step, kernel or function, besides. Needs TREETAP_DATA.
 """
 

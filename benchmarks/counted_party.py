@@ -24,7 +24,7 @@ from treetap.workers import engines
 FOLDER = "TREETAP_BENCH_COUNTS"
 #: What is counted: kind → name → number.
 COUNTS: dict[str, Counter[str]] = {
-    kind: Counter() for kind in ("deliver", "bytes", "step", "kernel", "thread", "fsync")
+    kind: Counter() for kind in ("deliver", "bytes", "step", "kernel", "work", "loop", "fsync")
 }
 
 
@@ -52,11 +52,15 @@ def substitute() -> None:
     """Put counters in the place of what sends, computes, hands to threads and writes."""
     _counted(os, "fsync", "fsync", lambda _: "fsync")
     _counted(GrpcDialer, "deliver", "deliver", _delivered)
-    _counted(Threads, "__call__", "thread", lambda _, work: _named(work))
+    _counted(Threads, "__call__", "work", lambda _, work: _named(work))
     for engine in (engines.InProcessEngine, engines.ThreadEngine):
         for name in ("call", "begin"):
             _counted(engine, name, "kernel", lambda *args: _named(args[2]))
-    step = GrpcDialer.step
+    take, step = engines.Turns.take, GrpcDialer.step
+
+    def taken(turns: engines.Turns, us: float) -> bool:
+        COUNTS["loop"]["taken"] += (has_room := take(turns, us))
+        return has_room
 
     async def stepped(dialer: GrpcDialer, to: Any, request: Any) -> AsyncIterator[Any]:
         COUNTS["step"][name_of(request)] += 1
@@ -65,6 +69,7 @@ def substitute() -> None:
             COUNTS["bytes"]["step"] += event.ByteSize()
             yield event
 
+    engines.Turns.take = taken  # type: ignore[method-assign, assignment]
     GrpcDialer.step = stepped  # type: ignore[method-assign, assignment]
 
 

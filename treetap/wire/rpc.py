@@ -48,7 +48,7 @@ EXCHANGE, DELIVER = "treetap.wire.v2.Exchange", "Deliver"
 #: Service and method of what a party's people are shown, which few parties are asked for.
 OVERVIEW, SHOW = "treetap.wire.v2.Overview", "Show"
 Deliver = Callable[[tuple[exchange_pb2.PeerMessage, bytes], Any], Awaitable[exchange_pb2.Receipt]]
-#: Most bytes of a message: parties send parts of about 1 MiB, and of columns that are masked up to 2.
+#: Most bytes of a message: parties send parts of 1 to 2 MiB.
 MESSAGE_LIMIT = 2 * 1024 * 1024
 #: Bytes of a message that come before it is read.
 WINDOW = 16 * 1024
