@@ -137,7 +137,7 @@ class Scratch:
 
     def halves(self) -> IO[bytes]:
         """The same in memory, until it has more than `IN_MEMORY` bytes."""
-        return self._held(tempfile.SpooledTemporaryFile(IN_MEMORY, dir=self._folder))
+        return self._held(tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(self._folder)))
 
     def _held(self, file: IO[bytes]) -> IO[bytes]:
         self._files = [*(other for other in self._files if not other.closed), file]
