@@ -45,7 +45,7 @@ from treetap.wire.v2 import exchange_pb2, growth_pb2
 COLUMNS, BLOCK = 8, 256
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("params", "scheme"),
     [(PARAMS, PAILLIER), (FOREST, PAILLIER), (PARAMS, LATTICE), (FOREST, LATTICE)],
