@@ -256,7 +256,9 @@ def setting(settings: Mapping[str, Any]) -> str:
     """Settings for a reader: a table by party by its value alone."""
     shown = {key: max(value.values()) if isinstance(value, Mapping) else value for key, value in settings.items()}
     return ", ".join(
-        f"{SYMBOLS.get(key, key)} {_value(value)}" for key, value in shown.items() if USUAL.get(key) != value
+        f"{SYMBOLS.get(key, key)} {value:{'g' if isinstance(value, float) else ''}}"
+        for key, value in shown.items()
+        if USUAL.get(key) != value
     )
 
 
@@ -279,10 +281,6 @@ def ranged(defence: str, several: Sequence[Mapping[str, Any]]) -> str:
     if len(ends) < 2 or defence == "job":
         return named(defence, several[0])
     return f"{DEFENCES[defence][0]}, {ends[0]} to {ends[-1].split()[-1]}"
-
-
-def _value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def of_network(defences: Mapping[str, Any]) -> tuple[str, str]:

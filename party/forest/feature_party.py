@@ -36,19 +36,16 @@ class FeatureParty(TreeFeatureParty):
         params = self._params = params_as(spec, ForestParams)
         layout = ForestLayout(params, KeyKind.of(spec).on_lattice)
         super().__init__(config, context, spec, params, params.n_estimators, layout)
-        of_shared, once = partial(SumsOfShared, draw=self._draw), not params.bootstrap
+        self._drawn: Rows  # how often the current tree draws each record
+        self._sums_of_all = False  # whether it asks for sums over all records
+        of_shared = partial(SumsOfShared, draw=lambda: (self._drawn, self._sums_of_all))
+        once = not params.bootstrap
         self._sums = summed_values(of_shared, context, spec, self._job, self._noise, once=once)
-        self._drawn: Rows
-        self._sums_of_all = False  # of the current tree
 
     @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT))
     async def take_labels(self) -> None:
         """Receive what serves all trees: a ciphertext of the label of each of the training's records, or its words."""
         await self._sums.take_shared()
-
-    def _draw(self) -> tuple[Rows, bool]:
-        """How often the current tree draws each record, and True if sums over all records are asked for."""
-        return self._drawn, self._sums_of_all
 
     def _check_noised(self, t: int) -> None:
         """Refuse a tree beyond those of the job, or with sums of classes: noise has no bound for it."""

@@ -402,7 +402,7 @@ async def test_predictions_have_proofs_too(tmp_path: Path) -> None:
 IN_RING = [[*COMMON, *(f"{place}-{number}" for number in range(4 + place))] for place in range(4)]
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("parties", [3, 4])
 @pytest.mark.parametrize("asking", [(), (0,), (1, 2), (0, 1, 2)], ids=str)
 def test_a_ring_proves_to_those_who_ask(parties: int, asking: tuple[int, ...], tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def _limited(folder: Path, story: str, key: str, value: Any) -> Federation:
     return federation
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("key", Partner.model_fields)
 def test_a_partners_limit_at_its_edge_and_over_two_jobs(key: str, tmp_path: Path) -> None:
     """One job keeps it; the second, or one with the next value, is refused before anything of value leaves."""

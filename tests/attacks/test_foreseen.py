@@ -72,7 +72,7 @@ def _all(tree: TreeView) -> Any:
     )
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("case", CASES)
 def test_a_foreseen_view_is_the_transcripts(case: str, tmp_path: Path) -> None:
     """Both feature parties: the same nodes with the same records, sources, own splits and draws."""

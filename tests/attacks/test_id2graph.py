@@ -73,7 +73,7 @@ def test_features_that_separate_give_cl_the_labels() -> None:
     assert found.groups is None
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("seed", "records"), [(0, 120), (1, 160), (2, 200)])
 def test_exact_and_quotient_forms_reach_the_same_modularity(seed: int, records: int) -> None:
     """On the leaves of boosted trees; chunks as large as the leaves change nothing either."""

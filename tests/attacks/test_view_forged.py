@@ -79,7 +79,7 @@ def _forged(chance: random.Random, records: list[TranscriptRecord]) -> list[Tran
     return records
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_forged_transcript_is_read_or_refused(seed: int, sound: Path, tmp_path: Path) -> None:
     """Every section that the audit makes of a view ends, within the memory that sets of a few records take."""

@@ -278,7 +278,7 @@ def _fields(parcel: exchange_pb2.PeerMessage) -> list[bytes]:
     return [data for name in names if len(data := getattr(content, name, b"")) >= 16]
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("victim", "way"), [(victim, way) for victim in (LABEL_HOLDER, FEATURE) for way in Way])
 async def test_every_attempt_draws_all_anew(victim: str, way: Way, tmp_path: Path) -> None:
     """Killed in a tree: no nonce, word or half of the first attempt comes again in the second, nor a half of a tree."""

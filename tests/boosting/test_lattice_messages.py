@@ -248,7 +248,7 @@ class Line:
         return parcel
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("case", "way"), [(case, way) for case in FALSE for way in Way if (case, way) != HARMLESS])
 async def test_false_contents_are_named_and_not_kept(
     case: str, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -283,7 +283,7 @@ async def test_transforms_that_are_not_exact_enough_end_the_attempt_by_name(
     await resumes(federation)
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("way", Way)
 @pytest.mark.parametrize("kind", ["encrypted_words", "candidate_sums"])
 async def test_contents_of_another_time_are_no_sums(

@@ -272,7 +272,7 @@ OF_SUMS: list[tuple[Callable[[Patch], None], dict[str, Any], int]] = [
 ]
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("plant", "job", "runs"), OF_SUMS)
 def test_mistakes_in_the_noise_of_sums_are_found(
     plant: Callable[[Patch], None], job: dict[str, Any], runs: int, tmp_path: Path, monkeypatch: Patch

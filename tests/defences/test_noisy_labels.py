@@ -270,7 +270,7 @@ def _flipped(table: pa.Table, place: int) -> pa.Table:
     return table.set_column(table.column_names.index("y"), "y", pa.array(y))
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("policy", "noisy", "leaves"),
     [

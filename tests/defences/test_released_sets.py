@@ -253,7 +253,7 @@ def _certain(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("setting", "params", "defences"), CASES.values(), ids=CASES)
 async def test_the_federation_finds_the_oracles_trees_and_shows_no_more(
     setting: dict[str, Any], params: TreeParams, defences: dict[str, Any], tmp_path: Path

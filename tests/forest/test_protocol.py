@@ -173,7 +173,7 @@ async def test_measures_are_those_of_the_mean_of_the_trees(tmp_path: Path) -> No
     )
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.campaign(but=42)  # all shapes and binnings with one target, and one of every target
 @pytest.mark.parametrize(("target", "shape", "binning", "way"), [(*each, way) for each in WORLDS for way in Way])
 async def test_the_federation_finds_the_oracles_forest(
@@ -286,7 +286,7 @@ async def test_layouts_that_a_forest_does_not_have(change: Callable[[Any], None]
     assert not any(message.word == "encrypted_words" for message in federation.log)
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("part", "change", "says"),
     [

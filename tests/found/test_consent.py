@@ -138,8 +138,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, control_pb2.StepRequest
     return seen
 
 
-@pytest.mark.parametrize("is_signed", [True, False])
-@pytest.mark.parametrize("end", ["cancelled", "finished"])
+@pytest.mark.second_tier(but=2)
+@pytest.mark.parametrize(
+    ("end", "is_signed"), [("cancelled", True), ("finished", False), ("cancelled", False), ("finished", True)]
+)
 async def test_a_training_that_has_ended_opens_nowhere_again(
     end: str,
     is_signed: bool,
@@ -168,8 +170,10 @@ async def test_a_training_that_has_ended_opens_nowhere_again(
         assert "job job has ended here; submit a new job" in await _ask(federation, party, opened[party], days)
 
 
-@pytest.mark.parametrize("fault", ["killed", "away"])
-@pytest.mark.parametrize("end", ["cancelled", "finished"])
+@pytest.mark.second_tier(but=2)
+@pytest.mark.parametrize(
+    ("end", "fault"), [("cancelled", "killed"), ("finished", "away"), ("cancelled", "away"), ("finished", "killed")]
+)
 async def test_an_end_that_was_not_heard_is_told_at_the_next_start(
     end: str, fault: str, tmp_path: Path, certificates: dict[str, TlsFiles], caplog: pytest.LogCaptureFixture
 ) -> None:

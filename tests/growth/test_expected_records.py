@@ -216,7 +216,7 @@ async def _told(lie: str, params: TreeParams, folder: Path) -> tuple[str, bool]:
     return status.error, line.answered
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("lie", "job"), TOLD)
 async def test_a_lie_is_named_and_not_answered(
     lie: str, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -274,7 +274,7 @@ async def _honest(folder: Path, here: World, job: Any, defences: Mapping[str, De
         finished(await Federation(folder, here.tables, defences=dict(defences)).train(job))
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("sampler", "defence"), HONEST)
 async def test_honest_jobs_pass(sampler: str, defence: str, tmp_path: Path) -> None:
     """Whatever draws the records, and whatever a defence withholds, merges or adds."""

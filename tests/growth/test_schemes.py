@@ -234,7 +234,7 @@ def test_a_forest_of_numbers_has_sums_of_either_sign() -> None:
 COLUMNS, BLOCK = 8, 256
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("params", "scheme"),
     [(PARAMS, PAILLIER), (FOREST, PAILLIER), (PARAMS, LATTICE), (FOREST, LATTICE)],

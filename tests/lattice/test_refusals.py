@@ -68,7 +68,7 @@ async def test_paths_enough_to_hide(tmp_path: Path) -> None:
     assert "takes no part" in paillier.error
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("party", [LABEL_HOLDER, LAST])
 @pytest.mark.parametrize(
     ("policy", "said"),

@@ -284,7 +284,7 @@ async def test_a_leafs_noise_is_drawn_once_whatever_the_coordinator_says(tmp_pat
 # ---- what has left a party before it knows its peers' job
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("story", [*TRAININGS, *PREDICTIONS, *PREVIEWS])
 async def test_nothing_but_hidden_ids_leaves_before_jobs_are_compared(story: str, tmp_path: Path) -> None:
     """A party knows a peer's job by a message of it, or of one that knew it: each has compared the digests.

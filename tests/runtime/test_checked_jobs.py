@@ -56,7 +56,7 @@ JOBS: dict[str, tuple[Any, setup_pb2.JobSpec, dict[str, dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("name", JOBS)
 async def test_a_job_that_could_begin_leaves_no_trace(name: str, tmp_path: Path) -> None:
     """No file, session or transcript at any process, no message between parties; the job itself then runs."""

@@ -309,7 +309,7 @@ async def test_trees_of_a_base_model_are_counted(most: int, tmp_path: Path) -> N
 CLASSES = replace(PARAMS, objective="multi:softprob", n_estimators=2)
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("who", "most"), [(FEATURE, 5), (LABEL_HOLDER, 5), (FEATURE, 6), (FEATURE, 3)])
 async def test_a_tree_of_each_class_counts(who: str, most: int, tmp_path: Path) -> None:
     """The label holder knows the classes, and refuses before the alignment; a feature party, the first tree beyond."""

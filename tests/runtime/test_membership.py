@@ -88,7 +88,7 @@ async def test_a_stolen_coordinator_key_and_a_second_certificate_open_no_table(s
     assert list((federation.state(FEATURE) / "jobs").iterdir()) == []
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("party", PARTIES)
 @pytest.mark.parametrize("kind", ["training", "prediction"])
 async def test_a_party_that_names_nobody_refuses_every_job_with_the_lines_to_add(

@@ -102,7 +102,7 @@ def _pivodl(folder: Path) -> tuple[Federation, setup_pb2.JobSpec]:
 CASES = [(begin, alter) for begin in (_boosting, _pivodl, _forest) for alter in ALTERED]
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(("begin", "alter"), [*CASES[:6], (_pivodl, _of_another_party), *CASES[6:]])
 async def test_no_training_uses_a_key_without_its_proof(begin: Any, alter: Any, tmp_path: Path) -> None:
     """The receiver names the sender; nothing encrypted has been sent, and on an honest line the job ends well."""

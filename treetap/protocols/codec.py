@@ -51,14 +51,16 @@ def params_in(message: Message, kind: type[Fields]) -> Fields:
 
 @cache
 def _dataclasses_in(kind: type) -> dict[str, type | None]:
-    """Each field of a dataclass, and the dataclass in its type; kept, as types of texts are compiled."""
+    """Each field of a dataclass, and the dataclass that its type is, or maps names to; kept, as types are compiled.
+
+    None for plain values.
+    """
     hints = get_type_hints(kind)
-    return {field.name: _dataclass_in(hints[field.name]) for field in fields(kind)}
-
-
-def _dataclass_in(hint: Any) -> type | None:
-    """The dataclass that a field's type is, or maps names to; None for plain values."""
-    return next((kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and is_dataclass(kind)), None)
+    within = {field.name: (hints[field.name], *get_args(hints[field.name])) for field in fields(kind)}
+    return {
+        name: next((it for it in types if isinstance(it, type) and is_dataclass(it)), None)
+        for name, types in within.items()
+    }
 
 
 def _plain(value: Any, kind: type | None) -> Any:

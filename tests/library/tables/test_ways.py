@@ -48,7 +48,7 @@ def _sqlite() -> None:
     needs_libraries("adbc_driver_sqlite", extra="sql")
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("ids", "column"), [*itertools.product(["whole"], COLUMNS), *itertools.product(list(IDS)[1:], ["decimal", "text"])]
 )

@@ -140,7 +140,7 @@ def _distinct(draw: random.Random, count: int) -> set[int]:
 MODULI = _moduli()
 
 
-@pytest.mark.second_tier(but=2)
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("name", MODULI)
 def test_no_other_modulus_has_a_proof(name: str) -> None:
     """Refused though its maker does what it can; by the figure too, but for the size of factors, which is ours."""
