@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from treetap.errors import BadInput, PlaintextOverflow
 from treetap.lattice.histogram_scheme import kernels, parameters_of, rounded_up
 from treetap.lattice.histogram_ways import Needs, built_nodes, planned_costs, way_of
 from treetap.protocols.key_options import LATTICE, LINE, PAILLIER, bits_per_second
+from treetap.protocols.registry import training
 from treetap.terminal import size
-from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.params import BoostingParams
 from treetap.trees.slots import Slots, width_for
 
 #: Scheme → CPU s: once; by 1,000 records of all trees, 10⁶ records × candidates of all trees, 10⁶ records × nodes, and
@@ -43,21 +44,21 @@ class Cost(NamedTuple):
 
 
 def cost_of(job: JobTable, records: int, columns: Sequence[int], classes: int = 2, line: int = LINE) -> Cost:
-    """The cost of a job of trees; `columns`: the number of each feature party's; `line`: its bits a second.
+    """The cost of a job of trees that a label holder grows.
+
+    `columns`: the number of each feature party's; `line`: its bits a second.
 
     Raises:
-        BadInput, PlaintextOverflow: its scheme does not take such sums, or no formula is of its protocol.
+        BadInput, PlaintextOverflow: its scheme does not take such sums.
     """
-    params = job.params()
-    if not isinstance(params, BoostingParams | ForestParams):
-        raise BadInput(f"protocol {job.protocol!r} has no formula of its costs")
+    params: Any = job.params()  # of trees, with slots for the values of a record
     counts, each_round = [own * (params.max_bin - 1) for own in columns], params.trees_per_round(classes)
     bounds = params.slot_bounds(params.outputs(classes) // each_round)
     slots, needs = Slots(tuple(width_for(records, bound) for bound in bounds)), Needs.of(params)
     built, summed, trees = built_nodes(params, needs), sum(counts), params.n_estimators * each_round
     nodes = trees * built
-    # a forest's ciphertexts serve all trees
-    drawn = records if isinstance(params, ForestParams) and job.scheme == PAILLIER else trees * records
+    # ciphertexts serve all trees where the values of a record do not change
+    drawn = trees * records if isinstance(params, BoostingParams) or job.scheme == LATTICE else records
     if job.scheme == LATTICE:
         agreed = parameters_of(records, slots, params.max_bin, rounded_up(max(counts)), rounded_up(nodes), 1)
         words, sums, mib = planned_costs(way_of(agreed, built, needs, line), agreed, built, needs, trees, counts)
@@ -84,8 +85,8 @@ def planned(
     A scheme that does not take such sums is left out, and of "auto" a lattice where this machine has no kernels, unless
     it is the only one: its own refusal comes with the job.
     """
-    costs = list[tuple[Cost, JobTable]]()
-    for draft in drafts:
+    costs, kind = list[tuple[Cost, JobTable]](), training(job.protocol)
+    for draft in drafts if kind.grows_trees and not kind.one_role else ():
         with suppress(BadInput, PlaintextOverflow):
             if job.scheme == AUTO and draft.scheme == LATTICE:
                 kernels()
