@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,9 @@ from treetap.errors import BadInput
 from treetap.native import arithmetic, library
 
 PAIR = ("gmpy2", "auto")
+# What a benchmark starts keeps its byte code, as on a machine that nothing has been set on.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def add_arithmetic(parser: argparse.ArgumentParser, default: Sequence[str] = PAIR) -> None:

@@ -6,9 +6,9 @@ The job of credit.py: three parties and a coordinator, real processes and socket
 key by size. Products of ciphertexts are sums of small numbers (`false_residues`), so that next to nothing is left of
 the arithmetic; what is left is messages, pipes, copies, plans, checks and accounts. The model is the true one: sums
 come back right. Seconds are those of the job and its prediction. What a process does once is apart: its start-up, and
-a first small training and prediction, which import what jobs need. A run beforehand leaves the byte code of modules.
+a first small training and prediction. A run beforehand leaves the byte code of modules.
 
-Needs TREETAP_DATA (the folder with credit_default.parquet). This is the only way to such processes: they are started
+Needs TREETAP_DATA (the folder with credit_default.parquet). This is the only way to such processes: they are forked
 with `false_party` in treetap's place, which no party's file can ask for.
 """
 
@@ -18,14 +18,13 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import IO, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
+import false_party
 from credit import experiment
 from measured_trainings import forced
 from rich.table import Table
@@ -39,33 +38,11 @@ from treetap.lab.experiment.joined_table import read_table
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2
 
-FORKS = "fork servers"
 #: Kinds of processes, in the order of the table.
-KINDS = (
-    "label holder, main process",
-    "feature parties, main processes",
-    "coordinator",
-    "label holder, workers",
-    "feature parties, workers",
-    FORKS,
-)
+KINDS = "label holder", "feature parties", "coordinator"
 #: Figure → title of its column.
 SHOWN = {"cpu_s": "job", "started_cpu_s": "start-up", "first_cpu_s": "first small job"}
-ALL, ALL_MAIN = "all", "of these main processes"
-
-
-def begin(words: Sequence[str], log: IO[bytes], byte_code: Path) -> subprocess.Popen[bytes]:
-    """Start a process of `local_federation` whose cipher is false."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return subprocess.Popen(
-        [sys.executable, "-c", "import false_party; false_party.serve()", *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        env={**kept, "PYTHONPATH": str(Path(__file__).parent), "PYTHONPYCACHEPREFIX": str(byte_code)},
-        start_new_session=True,
-        umask=0o077,
-    )
+ALL = "all"
 
 
 class Federation(local_federation.LocalFederation):
@@ -100,19 +77,11 @@ def _unseen(_: jobs_pb2.JobStatus) -> None:
 
 
 def by_kind(seconds: Mapping[str, float], holder: str) -> dict[str, float]:
-    """Processor seconds by kind of process, and sums. `seconds`: by process, as accounts name them."""
+    """Processor seconds by kind of process, and their sum. `seconds`: by process, as accounts name them."""
     sums = dict.fromkeys(KINDS, 0.0)
-    for process, used in seconds.items():
-        name, _, below = process.partition(" ")
-        if name == "coordinator":
-            kind = name
-        elif below == "fork server":
-            kind = FORKS
-        else:
-            whose = "label holder" if name == holder else "feature parties"
-            kind = f"{whose}, {'workers' if below else 'main process' if name == holder else 'main processes'}"
-        sums[kind] += used
-    return {**sums, ALL: sum(sums.values()), ALL_MAIN: sum(sums[kind] for kind in KINDS[:3])}
+    for name, used in seconds.items():
+        sums[name if name in KINDS else "label holder" if name == holder else "feature parties"] += used
+    return {**sums, ALL: sum(sums.values())}
 
 
 def measured(key_bits: int) -> dict[str, Any]:
@@ -143,7 +112,7 @@ def report(runs: Sequence[Mapping[str, Any]]) -> None:
         return f"{statistics.median(run[figure][kind] for run in runs):.2f}"
 
     table = Table("CPU s", *SHOWN.values(), title=f"a false cipher, medians of {len(runs)}")
-    for kind in (*KINDS, ALL, ALL_MAIN):
+    for kind in (*KINDS, ALL):
         table.add_row(kind, *(median(figure, kind) for figure in SHOWN))
     terminal.out.print(table)
     terminal.out.print({name: runs[-1][name] for name in ("auc", "bytes", "messages")})
@@ -158,10 +127,9 @@ def main() -> None:
     given = parser.parse_args()
     if "TREETAP_DATA" not in os.environ:
         sys.exit("false_cipher: set TREETAP_DATA to the folder with credit_default.parquet")
-    with tempfile.TemporaryDirectory(prefix="treetap-bench-") as byte_code:
-        local_federation.begin = partial(begin, byte_code=Path(byte_code))
-        run.LocalFederation = Federation  # type: ignore[attr-defined] # the name is another module's
-        runs = [measured(given.key_bits) for _ in range(1 + given.repeat)][1:]
+    local_federation.serve = false_party.serve
+    run.LocalFederation = Federation  # type: ignore[attr-defined] # the name is another module's
+    runs = [measured(given.key_bits) for _ in range(1 + given.repeat)][1:]
     if given.as_json:
         print(json.dumps({"runs": runs}, indent=1))
     else:

@@ -1,18 +1,20 @@
 """A process of a federation whose cipher is false; only `false_cipher.py` starts any.
 
-Importing this module puts `false_residues` into a process. No file of a party, no variable and no option of treetap
-leads here.
+No file of a party, no variable and no option of treetap leads here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
 from false_residues import substitute
 
-substitute()
+from treetap.lab import local_federation
 
 
-def serve() -> None:
-    """Run `treetap WORDS` of this process's arguments."""
-    from treetap.commands.cli import main
-
-    main()
+def serve(pipe: Connection, words: Sequence[str], name: str, log: Path) -> None:
+    """As `local_federation.serve`."""
+    substitute()
+    local_federation.serve(pipe, words, name, log)

@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from gmpy2 import mpz
 
-from treetap.additive.paillier import key_proof, public_key, secret_key
+from treetap.additive.paillier import public_key, secret_key
 from treetap.additive.residues.batches import Batch, Cells, Digits, Places, Powers, Residues
+from treetap.party.setup import steps
 from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.usage import finish_unit
 
@@ -220,7 +221,7 @@ def substitute() -> None:
         module.residues = arithmetic  # type: ignore[attr-defined]
     secret_key._blum_prime = _no_prime  # noqa: SLF001 - no name of its own, on purpose
     secret_key.SecretKey.prove = _no_proof  # type: ignore[method-assign, assignment]
-    key_proof.check = _no_check
+    steps.check_proof = _no_check  # type: ignore[attr-defined] # imported there by this name
 
 
 def _no_proof(secret: secret_key.SecretKey, bound_to: bytes) -> bytes:

@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from watched_processes import started_by
 
 from treetap.commands.jobs.job_file import JobTable
 from treetap.lab.local_federation import LocalFederation
@@ -69,13 +68,8 @@ def settings_of(path: Path, place: int, given: argparse.Namespace) -> dict[str, 
 
 
 def peaks(federation: LocalFederation) -> dict[str, float]:
-    """The largest memory of every process so far, workers included, in MiB."""
-    found = {}
-    for name in (*PARTIES, "coordinator"):
-        pid = federation.pid(name)
-        found[name] = measure_process(pid).peak_rss_mb
-        found |= {who: measure_process(child).peak_rss_mb for who, child in started_by(name, pid).items()}
-    return {name: amount for name, amount in found.items() if amount}
+    """The largest memory of every process so far, in MiB."""
+    return {name: measure_process(federation.pid(name)).peak_rss_mb for name in (*PARTIES, "coordinator")}
 
 
 def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:

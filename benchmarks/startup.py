@@ -27,6 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from backends import print_machine
 from rich.table import Table
 
 from treetap import terminal
@@ -117,7 +118,6 @@ def cpu_of(checkout: Path, what: str, errors: IO[bytes]) -> float:
     """User and system seconds of one run of a checkout's code; `errors` gets what it writes to standard error."""
     _, words, event = RUNS[what]
     environment = {**os.environ, "PYTHONPATH": str(checkout), "COLUMNS": "100"}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(prefix="treetap-startup-") as name:
         folder = Path(name).resolve()
         if what == "party":
@@ -220,6 +220,7 @@ def main() -> None:
     if given.as_json:
         print(json.dumps({"runs": taken, "least": rows}, indent=1))
         return
+    print_machine(["auto"])
     table = Table("CPU s, least of " + str(given.repeat), *checkouts, *(["own ÷ base"] if len(checkouts) > 1 else []))
     for what, row in rows.items():
         table.add_row(RUNS[what][0], *(f"{value:.3f}" for value in row.values()))

@@ -11,6 +11,7 @@ import typer
 from treetap import logs
 from treetap.commands.options import Json, needs, reading
 from treetap.errors import BadInput
+from treetap.lab import servers
 from treetap.process.limits import import_numpy, leave_out_pandas
 
 
@@ -36,8 +37,10 @@ def demo(
     """A whole federation on this machine: one process per party, mutual TLS, breast cancer data split by columns.
 
     Trains, predicts, and says what federating gains and what each party learned of the others' labels and columns.
+    `ps -e` shows each process by its party's name.
     """
     logs.quiet_grpc()
+    servers.begin()
     leave_out_pandas()
     import_numpy()
     with needs("demo"):
@@ -74,6 +77,7 @@ def experiment(
 ) -> None:
     """Split one table between parties and run the federation on it, once per seed and fold; keep the results."""
     logs.quiet_grpc()
+    servers.begin()
     from treetap.lab.experiment.command import run_file
 
     run_file(

@@ -1,24 +1,24 @@
 """A whole federation on loopback: real processes, real certificates, free ports.
 
 Demo, experiment, tests and benchmarks start federations with this module. Every process runs the
-command that a person would type; none of them outlives the process that started it.
+command that a person would type; none of them outlives the process that started it. They are forked from a server that
+has imported what they need (`treetap.process.fork_server`), and has neither a key nor a table.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import selectors
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,10 +27,13 @@ from treetap.attacks.advice.names import toml, toml_key
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.ending import ENDED, as_ctrl_c, undisturbed
 from treetap.commands.jobs.client import Operator, OperatorConfig
-from treetap.errors import BadInput, Interrupted
+from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.lab import servers
 from treetap.models.durable import is_used, make_folder, make_ignored_folder, write_whole, writing_whole
 from treetap.party.policy import merged
 from treetap.process.config import TlsConfig
+from treetap.process.fork_server import FORKS, Child
+from treetap.process.limits import heed_signals, name_process
 from treetap.wire.ports import Role
 
 #: Seconds that a process may take until it serves.
@@ -114,9 +117,10 @@ class LocalFederation:
         self._coordinator, self._options = dict(coordinator or {}), tuple(options)
         self.folder = folder.resolve()
         self._parties = dict(parties)
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, Child] = {}
         self.addresses: dict[str, str] = {}
         self.serving: dict[str, str] = {}  #: party → its address for clients, where it has one
+        servers.begin()
 
     def __enter__(self) -> Self:
         try:
@@ -150,7 +154,7 @@ class LocalFederation:
         """
         own = str(self._parties[party]["serve"]["gateway"])
         name = f"{party}/{own}"
-        if name in self._processes and self._processes[name].poll() is None:
+        if name in self._processes and not self._processes[name].ended():
             return self.addresses[name]
         if not (self.folder / "certs" / f"{own}.crt").exists():
             self._certify({own: Role.GATEWAY})
@@ -175,7 +179,7 @@ class LocalFederation:
     @property
     def alive(self) -> bool:
         """True while all processes run."""
-        return bool(self._processes) and all(process.poll() is None for process in self._processes.values())
+        return bool(self._processes) and not any(process.ended() for process in self._processes.values())
 
     def pid(self, name: str) -> int:
         """A process's id."""
@@ -183,8 +187,7 @@ class LocalFederation:
 
     def kill(self, name: str) -> None:
         """SIGKILL: the process sends and writes nothing more."""
-        self._processes[name].kill()
-        self._processes[name].wait(STOP_S)
+        self._processes[name].end()
 
     def restart(self, name: str) -> None:
         """Start a party or the coordinator again on its state and its ports."""
@@ -201,18 +204,11 @@ class LocalFederation:
     def stop(self) -> None:
         """SIGTERM to all processes, SIGKILL to those that do not end."""
         for process in self._processes.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
+            process.send(signal.SIGTERM)
         deadline = time.monotonic() + STOP_S
         for process in self._processes.values():
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(STOP_S)
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
+            process.ended(max(0.1, deadline - time.monotonic()))
+            process.end()
 
     def _certify(self, roles: Mapping[str, Role]) -> None:
         certs = self.folder / "certs"
@@ -246,51 +242,68 @@ class LocalFederation:
     def _spawn(self, name: str, kind: str) -> None:
         option = [] if kind == "gateway" else ["--config"]
         words = [kind, *option, str(self.folder / name / "config.toml"), "--until-stdin-closes", *self._options]
-        path = self.folder / name / "log.txt"
-        with open(path, "ab", opener=lambda at, flags: os.open(at, flags, 0o600)) as log, undisturbed():
-            self._processes[name] = begin(words, log)
+        os.close(_opened(self._log(name)))  # what is wrong with it is said here
+        with undisturbed():
+            self._processes[name] = FORKS.fork(serve, (words, name, self._log(name)), asking=True)
+
+    def _log(self, name: str) -> Path:
+        return self.folder / name / "log.txt"
 
     def _await_address(self, name: str) -> str:
         """The address from the JSON line that a process prints when it serves."""
         process = self._processes[name]
-        assert process.stdout is not None
         deadline = time.monotonic() + START_S
         line = b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while not line.endswith(b"\n"):
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise Interrupted(
-                        f"{name} did not serve within {START_S:g} s; see {self.folder / name / 'log.txt'}"
-                    )
-                byte = os.read(process.stdout.fileno(), 4096)
-                if not byte:
-                    code = process.wait(STOP_S)
-                    tail = (self.folder / name / "log.txt").read_text(errors="replace").strip().splitlines()[-3:]
-                    message = f"{name} ended with status {code}: {' / '.join(tail)}"
-                    raise BadInput(message) if code == 2 else Interrupted(message)
-                line += byte
+        while not line.endswith(b"\n"):
+            if not process.pipe.poll(max(0.0, deadline - time.monotonic())):
+                raise Interrupted(f"{name} did not serve within {START_S:g} s; see {self._log(name)}")
+            said = b""
+            with suppress(ConnectionError):  # it has ended without reading what it is given
+                said = os.read(process.pipe.fileno(), 4096)
+            if not said:
+                raise self._failed(name, process)
+            line += said
         told = json.loads(line)
         if "predict_grpc" in told:
             self.serving[name] = told["predict_grpc"]
         return str(told["address"])
 
+    def _failed(self, name: str, process: Child) -> TreetapError:
+        """The error of a process that has ended before it served."""
+        process.ended(STOP_S)
+        if process.fate:
+            return BadInput(process.refusal) if process.refusal else Interrupted(f"{name} was lost: {process.fate}")
+        tail = self._log(name).read_text(errors="replace").strip().splitlines()[-3:]
+        message = f"{name} ended with status {process.exitcode}: {' / '.join(tail)}"
+        return BadInput(message) if process.exitcode == 2 else Interrupted(message)
 
-def begin(words: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start `treetap WORDS` in a session of its own, with pipes for input and output; `log`: its standard error.
+
+def serve(pipe: Connection, words: Sequence[str], name: str, log: Path) -> None:
+    """Be `treetap WORDS` in a session of its own, with the pipe for input and output; `log`: for its standard error.
 
     What it writes is for its own user. gRPC, which `treetap.logs.quiet_grpc` keeps off this screen, writes to that log.
     """
-    quiet = ("GRPC_VERBOSITY", "NONE")
-    return subprocess.Popen(  # noqa: S603 - our own command
-        [sys.executable, "-m", "treetap", *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        env=dict(variable for variable in os.environ.items() if variable != quiet),
-        start_new_session=True,
-        umask=0o077,
-    )
+    os.setsid()
+    os.umask(0o077)
+    heed_signals()
+    name_process(name)
+    with pipe:
+        error = _opened(log)
+        for number, given in enumerate((pipe.fileno(), pipe.fileno(), error)):
+            os.dup2(given, number)
+        os.close(error)
+    streams = (os.fdopen(number, way, 1, errors="backslashreplace") for number, way in enumerate("rww"))
+    sys.stdin, sys.stdout, sys.stderr = streams
+    if os.environ.get("GRPC_VERBOSITY") == "NONE":
+        del os.environ["GRPC_VERBOSITY"]
+    sys.argv = ["treetap", *words]
+    from treetap.commands.cli import main
+
+    main()
+
+
+def _opened(log: Path) -> int:
+    return os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
 def keep_table(table: pa.Table, path: Path) -> None:

@@ -75,9 +75,7 @@ class PartyNode:
         recorders: Recorders,
         offload: Offload,
         metrics: PartyMetrics | None = None,
-        loaded: asyncio.Event | None = None,
     ) -> None:
-        """`loaded`: set when what jobs need is imported, if that goes on while this party serves."""
         self._metrics = metrics or PartyMetrics(config.name)
         self.config = config
         self._workers = workers
@@ -90,7 +88,6 @@ class PartyNode:
         # No opening or leaving of a job may run between the old session's end and the new one.
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.tasks: set[asyncio.Task[Any]] = set()  #: work that outlives its caller
-        self._loaded = loaded
         self._checking = False  # a job
 
     @cached_property
@@ -145,12 +142,11 @@ class PartyNode:
         self.served_models.go_by(config)
 
     def watch_limits(self) -> None:
-        """Keep the metrics of limits and approvals up to date until the party closes, once `loaded` is set."""
+        """Keep the metrics of limits and approvals up to date until the party closes."""
         from treetap.party.approvals.watched import Watched  # most parties have no metrics
 
-        assert self._loaded is not None
         watched = Watched(self._metrics, lambda: self.config, lambda: self.approvals)
-        self._own(watched.follow(self._offload, self._loaded), "metrics of limits")
+        self._own(watched.follow(self._offload), "metrics of limits")
 
     async def step(self, caller: str, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
         """Do one step; yields progress, then the result."""
@@ -275,8 +271,6 @@ class PartyNode:
     async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
         """Open a session for a new attempt; a repeated opening returns the session that it opened."""
         submission = SUBMISSIONS[kind](request)
-        if self._loaded is not None:
-            await self._loaded.wait()  # an import here would keep all other callers waiting
         async with self._one_at_a_time(request.job), self._transcript_closed_without_session(request.job):
             opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
             current = self._sessions.get(request.job)
@@ -317,16 +311,12 @@ class PartyNode:
     async def _ask(self, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Return if a job may open by this party's policy and its people; no session opens and no table is read."""
         kind = name_of(request)
-        if self._loaded is not None:
-            await self._loaded.wait()
         with disk_faults(self.config.name, kind):
             self._opener.admitted(caller, request, kind)
         return result(setup_pb2.Done())
 
     async def _check(self, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Check a job and keep nothing of it; one at a time, and none while this party has no room for a job."""
-        if self._loaded is not None:
-            await self._loaded.wait()
         if (current := self._sessions.get(request.job)) is not None:
             current.check_same(caller, "")
         self._check_room()

@@ -13,15 +13,16 @@ import shutil
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
 from tests import forks
 from treetap import logs
+from treetap.process import fork_server, forking
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from tests.replay import Conducted
 
 pytest_plugins = ["tests.tiers"]
-#: Starts a server process by its words; its log.
-Begin = Callable[[Sequence[str], IO[bytes]], Any]
 #: Free bytes that the memory file system must have before temporary folders are put there.
 ROOM = 2 * 2**30
 MEMORY = Path("/dev/shm")
@@ -157,26 +156,19 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _typed(request: pytest.FixtureRequest) -> Iterator[Begin]:
-    """Fork the processes of federations, whose imports would take most of their time; yields what starts them else."""
-    from treetap.lab import local_federation
-
-    if (worker := getattr(request.config, "workerinput", None)) is not None:
-        forks.use_server(worker["forks"])
-    typed = local_federation.begin
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_federation, "begin", forks.begin)
-        yield typed
+def _forks(request: pytest.FixtureRequest) -> None:
+    """Fork processes from one that has imported what all need, for the whole run."""
+    worker = getattr(request.config, "workerinput", None)
+    forks.use_server(forks.start_server() if worker is None else worker["forks"])
 
 
 @pytest.fixture(scope="module")
-def as_typed(_typed: Begin) -> Iterator[None]:
-    """Start the processes of federations by the command that a person types: for tests of how they begin and end."""
-    from treetap.lab import local_federation
-
+def own_server(_forks: None) -> Iterator[None]:
+    """Fork processes from a server of this process, as a person's command does: for tests of how they begin and end."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_federation, "begin", _typed)
+        patch.setattr(forking, "above", None)
         yield
+        fork_server.FORKS.close()
 
 
 @pytest.fixture(autouse=True, scope="module")

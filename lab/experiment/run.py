@@ -123,8 +123,6 @@ def _libraries(experiment: ExperimentFile) -> Iterator[None]:
     by_graphs = attacks is None or any(name.startswith("id2graph") for name in attacks)
 
     def load() -> None:
-        if any(map(experiment.record_sums, experiment.party)):
-            import_module("treetap.attacks.columns_apart").begin()
         before = gc.get_threshold()
         gc.set_threshold(IMPORTED)
         for name in (*_OF_AUDIT, *(_OF_GRAPHS if by_graphs else ())):

@@ -49,9 +49,8 @@ class Watched:
         self._waiting = metrics.gauge("treetap_approvals_waiting", "Jobs that wait for this party's people.")
         self._shown: dict[Gauge, set[tuple[str, str]]] = {self._spent: set(), self._most: set()}
 
-    async def follow(self, offload: Offload, loaded: asyncio.Event) -> None:
-        """Read them once a minute until this is cancelled. `loaded`: set once what reads the files is imported."""
-        await loaded.wait()
+    async def follow(self, offload: Offload) -> None:
+        """Read them once a minute until this is cancelled."""
         while True:
             await self.read(offload)
             await asyncio.sleep(PERIOD_S)

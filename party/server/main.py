@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import importlib
 import logging
 import os
 import warnings
@@ -23,7 +24,7 @@ from treetap.party.runtime.transcript_recorder import Recorders
 from treetap.party.runtime.workers import PartyWorkers
 from treetap.party.server.services import ScoringServer, Threads, register, register_for_approvers
 from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
-from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
+from treetap.process.limits import collect_rarely, import_numpy, leave_out_pandas, raise_descriptors, share_heaps
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.ports import Role, Timeouts
@@ -97,8 +98,9 @@ WORKER_SHARE = 0.8
 HUNG = 3
 #: What workers on a cluster run.
 ON_CLUSTER = "treetap.lattice.histogram_shards"
-#: What this process imports once it serves: jobs open by it, and it comes with what reads tables.
+#: What this process imports before it serves: jobs open by it, with what reads tables; and the roles of most of them.
 OF_JOBS = ("treetap.party.opening",)
+OF_BOOSTING = ("treetap.party.boosting.label_holder", "treetap.party.boosting.feature_party")
 
 
 def run(config_path: Path, *, until_stdin_closes: bool, in_terminal: bool = False) -> None:
@@ -114,6 +116,9 @@ def run(config_path: Path, *, until_stdin_closes: bool, in_terminal: bool = Fals
     backend = choose_arithmetic(config, config_path)
     raise_descriptors()
     share_heaps()
+    import_numpy()
+    for module in (*OF_JOBS, *OF_BOOSTING):
+        importlib.import_module(module)
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
         workers = start_workers(config)
@@ -152,8 +157,7 @@ async def _serve(
     dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
     recorders = Recorders(config.state / TRANSCRIPTS, config.policy.people.record, config.transport())
     metrics, measured = _metrics(config)
-    loaded = asyncio.Event()
-    node = PartyNode(config, workers, dialer, recorders, Threads(config.silence_s), metrics, loaded)
+    node = PartyNode(config, workers, dialer, recorders, Threads(config.silence_s), metrics)
     callers = Callers(config.name, config.transport(), node.served_models.own_paths)
     server, credentials = rpc.server(callers)
     register(server, callers, node)
@@ -172,6 +176,7 @@ async def _serve(
     try:
         await workers.ready()
         await front.open(config, node.served_models)  # before a job can need the address
+        collect_rarely()
         await server.start()
         await status.set("", health_pb2.HealthCheckResponse.SERVING)
         log.info("workers: %s", count_workers(config, workers, metrics))
@@ -187,8 +192,6 @@ async def _serve(
             "party",
             where,
             until_stdin_closes=until_stdin_closes,
-            of_jobs=OF_JOBS,
-            loaded=loaded,
             reread=again,
             in_terminal=in_terminal,
         )

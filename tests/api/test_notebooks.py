@@ -22,7 +22,7 @@ NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 def _forked() -> nbformat.NotebookNode:
     """A cell after which the kernel forks the processes of its federations."""
     forked = f"import sys; sys.path.append({str(ROOT)!r})\nfrom tests import forks\n"
-    return nbformat.v4.new_code_cell(f"{forked}forks.fork_federations({forks.start_server()!r})")
+    return nbformat.v4.new_code_cell(f"{forked}forks.use_server({forks.start_server()!r})")
 
 
 def test_there_are_three() -> None:

@@ -161,8 +161,8 @@ def _sigterm(here: Sockets) -> float:
     here.faults += 1
     process = here.federation._processes[PARTIES[1]]
     begun = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    process.wait(60)
+    process.send(signal.SIGTERM)
+    process.ended(60)
     took = round(time.monotonic() - begun, 2)
     if took > MARGIN_S:
         here.findings.append(f"SIGTERM took {took} s")

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests import forks, prepared
+from tests import prepared
 from treetap import terminal
 from treetap.commands import cli
 from treetap.lab.local_federation import to_toml
+from treetap.process.fork_server import FORKS
 from treetap.wire.tls import TlsFiles
 
 #: Seconds that a command may take.
@@ -83,13 +84,12 @@ def _forked(
         out.touch()
         err.touch()
         about = ([str(word) for word in words], str(folder or Path.cwd()), environment, str(out), str(err))
-        process = forks.CONTEXT.Process(target=target, args=about)
-        process.start()
-        process.join(seconds)
-        if process.exitcode is None:
-            process.kill()
-            process.join()
+        process = FORKS.fork(target, about, asking=True)
+        ended = process.ended(seconds)
+        process.end()
+        if not ended:
             raise subprocess.TimeoutExpired(about[0], seconds)
+        assert process.exitcode is not None, process.fate
         return Outcome(process.exitcode, out.read_text(), err.read_text())
 
 

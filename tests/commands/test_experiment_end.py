@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,12 @@ import pytest
 from tests.commands.command import end
 from tests.commands.experiment_documents import run
 from treetap.errors import Interrupted, TreetapError
-from treetap.lab import local_federation
 from treetap.lab.experiment import all_runs, command
 from treetap.lab.experiment import run as one_run
 from treetap.lab.experiment.experiment_file import ExperimentFile
 from treetap.lab.experiment.results import Results, RunResult
 from treetap.lab.local_federation import LocalFederation, clean_end
+from treetap.process.fork_server import FORKS, Child
 
 pytestmark = pytest.mark.second_tier
 
@@ -170,46 +171,45 @@ def test_sigterm_leaves_neither_folder_nor_process(word: str, file: Path, tmp_pa
         *([str(file), "--discard"] if word == "experiment" else []),
         "--json",
     ]
-    process = subprocess.Popen(
-        words, env=os.environ | {"TMPDIR": str(temporary)}, text=True, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1
-    )
+    # processes that it starts have the places of modules in their command line
+    own = {"TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join((os.getcwd(), str(temporary)))}
+    process = subprocess.Popen(words, env=os.environ | own, text=True, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1)
     deadline = time.monotonic() + 60
     while not list(temporary.glob("**/coordinator/log.txt")):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.05)
+    assert len(_commands(temporary)) >= len(["the fork server", "a party", "another"])
     process.send_signal(signal.SIGTERM)
     outcome = end(process)
     assert (outcome.status, outcome.out, outcome.err) == (143, "", "")
     assert list(temporary.glob("treetap-*")) == []
-    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
-    assert [each for each in commands if str(temporary).encode() in each] == []
+    assert _commands(temporary) == []
 
 
-@pytest.mark.usefixtures("as_typed")
+@pytest.mark.usefixtures("own_server")
 def test_a_process_that_starts_as_the_signal_comes_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGTERM between the start of a party's process and its entry in the federation's books ends that party too."""
-    started = []
+    started, fork = [], FORKS.fork
 
-    class Late(subprocess.Popen[bytes]):
-        """Comes to life, and is known a while after."""
+    def late(*args: Any, **more: Any) -> Child:
+        """A process that comes to life, and is known a while after."""
+        started.append(fork(*args, **more))
+        os.kill(os.getpid(), signal.SIGTERM)
+        started[0].pipe.poll(30)
+        return started[0]
 
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            started.append(self)
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.3)
-
-    monkeypatch.setattr(local_federation.subprocess, "Popen", Late)
+    monkeypatch.setattr(FORKS, "fork", late)
     with pytest.raises(SystemExit) as raised, clean_end(), LocalFederation(tmp_path, {"clinic": {}, "lab": {}}):
         pytest.fail("nobody ended the federation")
     assert raised.value.code == 128 + signal.SIGTERM
-    assert [process.returncode is not None for process in started] == [True]
+    assert [process.exitcode for process in started] == [0]
 
 
-def _readable(path: Path) -> bool:
-    try:
-        path.read_bytes()
-    except OSError:
-        return False
-    return True
+def _commands(part: Path) -> list[bytes]:
+    """The command lines of processes that have a path in it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has just ended
+            found.append(path.read_bytes())
+    return [each for each in found if str(part).encode() in each]

@@ -144,7 +144,7 @@ def test_no_process_leaves_its_memory_behind() -> None:
         "from treetap.process.fork_server import ForkServer",
         "from tests.library.test_limits import dumpable, tell",
         "if __name__ == '__main__':",
-        "    forks = ForkServer([])",
+        "    forks = ForkServer()",
         "    print(forks.fork(tell, ()).pipe.recv())",
         "    forks.close()",
         "    options()",

@@ -1,4 +1,4 @@
-"""Imports at a start: a help, and a party that begins to serve, load a few libraries and no others.
+"""Imports at a start: a help, and a party that reads its file, load a few libraries and no others.
 
 Of both tiers: where a library is not installed, an import that fails quietly is not seen.
 """
@@ -20,7 +20,7 @@ NOT_FOR_HELP = {
     *("aiohttp", "asyncio", "cryptography", "google", "grpc", "jinja2", "multiprocessing", "nacl", "networkx", "numpy"),
     *("prometheus_client", "pyarrow", "pydantic", "scipy", "sklearn", "torch", "zstandard"),
 }
-#: Libraries that no party needs before its first job, and modules of its own that come with them.
+#: Libraries that no party needs to read its file, and modules of its own that come with them.
 NOT_TO_SERVE = {
     *("aiohttp", "jinja2", "nacl", "networkx", "numpy", "pyarrow", "ray", "rich", "scipy", "sklearn", "torch"),
     *(
@@ -44,7 +44,7 @@ NOT_TO_TRAIN = {
     "scipy",
     "sklearn",
 }
-#: Own modules, and of these generated ones, of a party that begins to serve: a figure may fall and not rise.
+#: Own modules, and of these generated ones, of a party that reads its file: a figure may fall and not rise.
 OWN, GENERATED = 130, 26
 PRINTS = "print(*sorted(sys.modules))"
 
@@ -75,8 +75,8 @@ def test_a_list_of_commands_imports_none_of_them() -> None:
 
 
 @pytest.mark.second_tier(but=1)
-def test_a_party_serves_before_it_imports_what_jobs_need() -> None:
-    """Tables and the opening of jobs are not loaded; both are once `OF_JOBS` are, as they are when a job comes."""
+def test_a_party_reads_its_file_before_it_imports_what_jobs_need() -> None:
+    """Tables and the opening of jobs are not loaded; both are once `OF_JOBS` are, as they are when it serves."""
     modules = loaded("import treetap.commands.cli, treetap.party.server.main")
     assert not modules & NOT_TO_SERVE
     own = {name for name in modules if name.partition(".")[0] == "treetap"}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,8 @@ from typing import Any, Self
 
 from tests.system.federations import until
 from treetap.commands.certs.authority import issue
-from treetap.lab.local_federation import LocalFederation, begin, to_toml
+from treetap.lab.local_federation import LocalFederation, serve, to_toml
+from treetap.process.fork_server import FORKS, Child
 from treetap.wire.ports import Role
 
 _REGISTERED = re.compile(r"(\w+ '[\w-]+') registers, from")
@@ -54,7 +55,7 @@ class RelayedFederation:
             folder, own, {"relay": self.address, **coordinator}, reached=lambda _: reached(self.address)
         )
         self.folder, self._starts, self.metrics = folder, 0, ""
-        self._relay: subprocess.Popen[bytes] | None = None
+        self._relay: Child | None = None
 
     def __enter__(self) -> Self:
         self.federation.__enter__()
@@ -97,10 +98,10 @@ class RelayedFederation:
         path = self.folder / "relay.toml"
         path.write_text(to_toml(content))
         self._starts += 1
-        with self.log.open("wb") as log:
-            self._relay = begin(["relay", str(path), "--until-stdin-closes", "--log-level", "debug"], log)
-        assert self._relay.stdout is not None
-        said = json.loads(self._relay.stdout.readline())
+        words = ["relay", str(path), "--until-stdin-closes", "--log-level", "debug"]
+        self._relay = FORKS.fork(serve, (words, "relay", self.log), asking=True)
+        with os.fdopen(os.dup(self._relay.pipe.fileno())) as lines:
+            said = json.loads(lines.readline())
         assert (said["serving"], said["address"]) == ("relay", self.address)
         self.metrics = said.get("metrics", "")
 
@@ -108,9 +109,5 @@ class RelayedFederation:
         """SIGKILL to the relay."""
         if self._relay is None:
             return
-        self._relay.kill()
-        self._relay.wait(10)
-        for stream in (self._relay.stdin, self._relay.stdout):
-            if stream is not None:
-                stream.close()
+        self._relay.end()
         self._relay = None

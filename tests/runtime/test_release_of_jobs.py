@@ -115,19 +115,6 @@ def test_the_role_of_an_ended_job_is_let_go(tmp_path: Path, monkeypatch: pytest.
         gc.enable()
 
 
-async def test_a_job_waits_for_what_it_needs(tmp_path: Path) -> None:
-    """No session is opened while its modules are imported: the import would stop the loop, the freeze keep the role."""
-    federation = Federation(tmp_path, HERE.tables)
-    loaded = asyncio.Event()
-    federation.node(PARTIES[0])._loaded = loaded
-    job = asyncio.ensure_future(federation.train(JOB))
-    await asyncio.sleep(5)
-    assert not federation.node(PARTIES[0])._sessions
-    assert not job.done()
-    loaded.set()
-    assert (await job).state == "finished"
-
-
 @pytest.mark.second_tier
 async def test_many_jobs_leave_nothing_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained, predicted, refused, interrupted, cancelled: the fourth round of jobs leaves as much as the first.

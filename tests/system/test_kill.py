@@ -29,7 +29,7 @@ from treetap.wire.tls import TlsFiles
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import jobs_pb2
 
-pytestmark = [pytest.mark.xdist_group("kill"), pytest.mark.usefixtures("as_typed")]
+pytestmark = [pytest.mark.xdist_group("kill"), pytest.mark.usefixtures("own_server")]
 
 HERE = world(120, (2, 2, 1), seed=8, missing=0.1)
 PARAMS = BoostingParams(n_estimators=12, max_depth=3, max_bin=8, subsample=0.9)
@@ -178,7 +178,8 @@ def test_sigterm_in_the_middle_of_training(name: str, federation: LocalFederatio
     _wait_for_tree(federation, job, 1)
     process = federation._processes[name]
     os.kill(process.pid, signal.SIGTERM)
-    assert process.wait(10) == 0
+    assert process.ended(10)
+    assert process.exitcode == 0
     federation.restart(name)
     assert ended(federation, job).state == "interrupted"
     federation.operator.cancel(job)
@@ -226,7 +227,7 @@ def test_the_coordinators_death_is_told(federation: LocalFederation) -> None:
     _wait_for_tree(federation, "gone", 1)
 
     def kill(_: jobs_pb2.JobStatus) -> None:
-        if federation._processes["coordinator"].poll() is None:
+        if not federation._processes["coordinator"].ended():
             federation.kill("coordinator")
 
     with pytest.raises(Interrupted, match=r"connection refused.*treetap resume gone"):

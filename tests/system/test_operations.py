@@ -29,7 +29,7 @@ from treetap.wire.ports import Address
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import control_pb2, jobs_pb2, setup_pb2
 
-pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("operations"), pytest.mark.usefixtures("as_typed")]
+pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("operations"), pytest.mark.usefixtures("own_server")]
 
 HERE = world(20, (1, 1, 1))
 SPEC = spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2))

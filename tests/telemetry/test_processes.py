@@ -16,7 +16,7 @@ from treetap.lab.local_federation import LocalFederation
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import jobs_pb2
 
-pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("telemetry"), pytest.mark.usefixtures("as_typed")]
+pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("telemetry"), pytest.mark.usefixtures("own_server")]
 
 HERE = world(16, (1, 1, 1))
 PROCESSES = ("coordinator", *PARTIES)

@@ -7,10 +7,9 @@ answers requests of JSON by JSON, columns by Arrow's stream format, and is not b
 from __future__ import annotations
 
 import json
-import os
 import signal
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from multiprocessing.connection import Connection
@@ -20,7 +19,7 @@ import pyarrow as pa
 from pydantic import TypeAdapter
 
 from treetap.errors import DataError, TreetapError
-from treetap.process.fork_server import ForkServer
+from treetap.process.fork_server import FORKS
 from treetap.process.limits import leave_out_pandas
 from treetap.tables.files import checked
 from treetap.tables.number_styles import Style
@@ -33,7 +32,6 @@ T = TypeVar("T")
 #: Seconds within which a reader answers, beside those that a database is given.
 ANSWER_S = 600.0
 _PART = 32 << 20  # bytes of columns that are sent at once, if a row has fewer
-_FORKS = ForkServer([__name__])
 _VALUE, _COLUMNS, _END, _FAULT = b"v", b"c", b".", b"!"
 
 
@@ -151,7 +149,7 @@ class _Reader:
 
     def __init__(self, keys: SourceKeys) -> None:
         self._title, self._answer_s = keys.title, ANSWER_S + (keys.deadline_s if keys.uri else 0)
-        self._process = _FORKS.fork(_serve, (keys, dict(os.environ)))
+        self._process = FORKS.fork(_serve, (keys,))
         self._late = False
 
     def asked(self, what: str, given: tuple[object, ...]) -> tuple[bytes, bytes]:
@@ -198,10 +196,9 @@ class _Reader:
         return DataError(f"{self._title}: the reader of this table ended {how}: the file is damaged")
 
 
-def _serve(pipe: Connection, keys: SourceKeys, environment: Mapping[str, str]) -> None:
+def _serve(pipe: Connection, keys: SourceKeys) -> None:
     """A reader's life: answer requests in order until the pipe ends."""
     leave_out_pandas()
-    os.environ.update(environment)
     source: Source | None = None
     while True:
         try:

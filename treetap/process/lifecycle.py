@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import importlib
 import json
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 from treetap.errors import BadInput
 from treetap.models.durable import make_folder
 from treetap.names import asked_at
-from treetap.process.limits import collect_rarely, give_memory_back, has_terminal, import_numpy
+from treetap.process.limits import give_memory_back, has_terminal
 from treetap.wire.tls import Insecure
 
 if TYPE_CHECKING:
@@ -58,18 +57,13 @@ async def serve_until_stopped(
     where: Mapping[str, str],
     *,
     until_stdin_closes: bool,
-    of_jobs: Sequence[str] = (),
-    loaded: asyncio.Event | None = None,
     reread: Callable[[], Awaitable[None]] | None = None,
     in_terminal: bool = False,
 ) -> None:
     """Print one JSON line, then wait for SIGTERM, SIGINT or the end of standard input.
 
-    `where`: name, address and, where they are served, metrics. `of_jobs`: modules that the first job needs; they are
-    imported after that line, by another thread, so that the start does not wait for them. `loaded` is set when they
-    are there: no job may begin before. Without it, jobs may be under way, and the caller has called `collect_rarely`.
-    `reread`: is called after SIGHUP, once `of_jobs` are there, also after one that `hold_hangup` held back. A closed
-    terminal stops this process all the same; `in_terminal`: what `hold_hangup` said.
+    `where`: name, address and, where they are served, metrics. `reread`: is called after SIGHUP, also after one that
+    `hold_hangup` held back. A closed terminal stops this process all the same; `in_terminal`: what `hold_hangup` said.
     """
     loop = asyncio.get_running_loop()
     stop, hangup = asyncio.Event(), asyncio.Event()
@@ -89,10 +83,6 @@ async def serve_until_stopped(
         watcher.add_done_callback(lambda _: stop.set())
     print(json.dumps({"serving": kind, **where}), flush=True)
     log.info("%s %s serves at %s", kind, where["name"], where["address"])
-    await asyncio.to_thread(_import, of_jobs)
-    if loaded is not None:
-        collect_rarely()
-        loaded.set()
     beside = [asyncio.ensure_future(give_memory_back())]
     if reread is not None:
         beside.append(asyncio.ensure_future(_after_each(hangup, reread)))
@@ -111,10 +101,3 @@ async def _after_each(hangup: asyncio.Event, reread: Callable[[], Awaitable[None
             await reread()
         except Exception:
             log.exception("SIGHUP: a defect; what this process goes by may be as before")
-
-
-def _import(modules: Sequence[str]) -> None:
-    if modules:
-        import_numpy()
-    for module in modules:
-        importlib.import_module(module)

@@ -33,7 +33,7 @@ _BEFORE = gc.get_threshold()
 LET_GO_S = 1.0
 #: Signals to a process that its children leave to it, by which they end too: Ctrl-C, and a party's reading anew.
 OF_PARENT = (signal.SIGINT, signal.SIGHUP)
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # <linux/prctl.h>
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME = 1, 4, 15  # <linux/prctl.h>
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 
 
@@ -58,6 +58,19 @@ def leave_to_parent() -> None:
     """Ignore the signals of `OF_PARENT` in this process and its children: a whole process group may get them."""
     for number in OF_PARENT:
         signal.signal(number, signal.SIG_IGN)
+
+
+def heed_signals() -> None:
+    """Take the signals of `OF_PARENT` as a program that has been started does, in a process of a parent's."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_PARENT)
+
+
+def name_process(name: str) -> None:
+    """Have `ps -e` and `top` show the first 15 bytes of a name for this process (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def hold_hangup() -> bool:

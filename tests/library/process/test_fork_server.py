@@ -18,24 +18,26 @@ from typing import Any
 import pytest
 
 from tests import drawing
-from tests.fork_targets import descriptors, echo, fail
+from tests.fork_targets import ask, descriptors, echo, end, fail
 from tests.memory import forms_of, held_in
 from treetap.additive.paillier.secret_key import SecretKey
+from treetap.lab import servers
 from treetap.process import fork_server, forking
 from treetap.process.fork_server import ONE_THREAD, Child, ForkServer
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, pytest.mark.usefixtures("own_server")]
 
 ROOT = Path(__file__).parents[3]
-#: What servers of parties import.
-MODULES = ["treetap.process.apart", "treetap.workers.cluster.engine"]
+#: What servers import.
+MODULES = ["treetap.process.apart", "treetap.workers.cluster.engine", *servers.MODULES]
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked at in /proc")
 
 
 @contextmanager
 def server(*modules: str) -> Iterator[ForkServer]:
     """A fork server that is closed at the end."""
-    forks = ForkServer(modules)
+    forks = ForkServer()
+    forks.begin(["treetap.process.forking", *modules])
     try:
         yield forks
     finally:
@@ -43,8 +45,8 @@ def server(*modules: str) -> Iterator[ForkServer]:
 
 
 def pid_of(forks: ForkServer) -> int:
-    assert forks._process is not None
-    return forks._process.pid
+    assert forks._server is not None
+    return forks._server[0].pid
 
 
 def received(child: Child) -> Any:
@@ -83,9 +85,9 @@ def test_every_child_draws_values_of_its_own() -> None:
 
 
 def test_the_server_draws_nothing() -> None:
-    """Importing what children need draws nothing and starts no thread; numpy's generators are not even imported.
+    """Importing what children need draws nothing, starts no thread, and does not initialise gRPC.
 
-    Of what libraries ask the system for meanwhile, a child draws its own again.
+    numpy's generators are not even imported. Of what libraries ask the system for, a child draws its own again.
     """
     code = (
         "import os, sys; asked = []; real = os.urandom",
@@ -95,10 +97,11 @@ def test_the_server_draws_nothing() -> None:
         f"forking.preload({MODULES!r})",
         "import gmpy2, nacl.bindings, numpy",
         "print(asked, random.getstate()[1][-1], 'numpy.random' in sys.modules, [forking.why_unfit()])",
+        "import grpc; print('imported', file=sys.stderr, flush=True); grpc.insecure_channel('127.0.0.1:1').close()",
     )
     said = subprocess.run(
         [sys.executable, "-c", "\n".join(code)],
-        env={**os.environ, **ONE_THREAD},
+        env={**os.environ, **ONE_THREAD, "GRPC_VERBOSITY": "DEBUG", "GRPC_TRACE": "api"},
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -107,6 +110,7 @@ def test_the_server_draws_nothing() -> None:
     )
     # 624: Python's generator has been seeded, and has given no value
     assert said.stdout == "['multiprocessing.process'] 624 False ['']\n"
+    assert ["grpc_init" in part for part in said.stderr.split("imported")] == [False, True]
 
 
 @on_linux
@@ -175,7 +179,6 @@ def test_the_end_of_the_server_is_named() -> None:
 def test_interrupts_are_left_to_the_party(number: int) -> None:
     """Ctrl-C reaches a whole process group, SIGHUP may; servers and children ignore both, even while they boot."""
     with server() as forks:
-        forks.begin()
         os.kill(pid_of(forks), number)  # still booting
         child = forks.fork(echo, (1,))
         os.kill(received(child)[0], number)
@@ -211,27 +214,20 @@ def test_no_key_is_in_the_server_or_its_children() -> None:
 
 
 def test_a_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A child that it has not forked in time is given up; whoever asks next has one of another server.
-
-    Its other children run on until the end.
-    """
+    """It is killed with its children; one that it has not forked in time says why. The next is another server's."""
     with server() as forks:
         first = forks.fork(echo, (1,))
         pid, _ = received(first)
         hung = pid_of(forks)
         os.kill(hung, signal.SIGSTOP)
-        with monkeypatch.context() as patch:
-            patch.setattr(fork_server, "BOOT_S", 0.2)
-            waits = forks.fork(echo, (2,))
-            assert not waits.ended(0.3)
+        waits = forks.fork(echo, (2,))
         monkeypatch.setattr(forks, "_asked", [(since - fork_server.BOOT_S, child) for since, child in forks._asked])
         assert received(forks.fork(echo, (3,)))[1] == 3
         assert pid_of(forks) != hung
         assert waits.ended(5)
         assert waits.fate == f"it could not be forked: the fork server ({hung}) has not answered for 30 s"
         assert f"({hung}) has not answered for 30 s: another one is started" in caplog.text
-        assert not first.ended(0.2)
-    assert gone(hung, pid)
+        assert gone(hung, pid)
 
 
 def test_a_fork_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +243,7 @@ def test_a_fork_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     requests, _ = socket.socketpair()
     with requests, told, far, subprocess.Popen([sys.executable, "-c", ""]) as process:
         inside = forking._Server(requests)
-        inside._answer(os.dup(told.fileno()), os.dup(far.fileno()))
+        inside._answer(requests.fileno(), os.dup(told.fileno()), os.dup(far.fileno()), asking=True)
         child = Child(process, near, status)
         assert child.ended(5)
         assert child.fate == "it could not be forked: Resource temporarily unavailable"
@@ -290,6 +286,36 @@ def test_a_child_that_is_given_up_ends() -> None:
 
 
 @on_linux
+@pytest.mark.parametrize("way", ["client", "child"])
+def test_children_of_children(way: str) -> None:
+    """A child that may ask has children of the same server, with its environment; they end with it, and with all."""
+    with server() as forks:
+        os.environ["OF_THE_CLIENT"] = "known"
+        try:
+            child = forks.fork(ask, (), asking=True)
+        finally:
+            del os.environ["OF_THE_CLIENT"]
+        pid, parent, known = received(child)
+        assert (parent, known) == (pid_of(forks), "known")
+        assert _runs(pid)
+        if way == "child":
+            child.kill()
+            assert gone(pid, child.pid)
+            assert received(forks.fork(echo, (1,)))[1] == 1
+    assert gone(pid, child.pid)
+
+
+@pytest.mark.parametrize(("code", "status"), [(None, 0), (2, 2), ("a reason", 1)])
+def test_a_child_ends_as_a_program(code: object, status: int, tmp_path: Path) -> None:
+    """Its status is that of `sys.exit`, and what it registered for its end is done, after its threads."""
+    with server() as forks:
+        child = forks.fork(end, (code, tmp_path / "order"))
+        assert child.ended(30)
+        assert child.exitcode == status
+    assert (tmp_path / "order").read_text() == "thread, atexit"
+
+
+@on_linux
 def test_children_of_a_script_and_its_interpreter(tmp_path: Path) -> None:
     """`python -O` and a path that a script has set hold in children; after a SIGKILL of the script none is left."""
     (tmp_path / "own").mkdir()
@@ -297,12 +323,12 @@ def test_children_of_a_script_and_its_interpreter(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         f"import sys; sys.path[:0] = [{str(ROOT)!r}]\n"
         "from treetap.process.fork_server import ForkServer\n"
-        "forks = ForkServer([])\n"
+        "forks = ForkServer()\n"
         f"sys.path.insert(0, {str(tmp_path / 'own')!r})\n"
         "import own_targets\n"
         "children = [forks.fork(own_targets.interpreter, ()) for _ in range(2)]\n"
         "said = [child.pipe.recv() for child in children]\n"
-        "print([level for _, level in said], forks._process.pid, *(pid for pid, _ in said), sep='|', flush=True)\n"
+        "print([level for _, level in said], forks._server[0].pid, *(pid for pid, _ in said), sep='|', flush=True)\n"
         "children[0].pipe.recv()\n"
     )
     with subprocess.Popen(

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.native import arithmetic
-from treetap.process.fork_server import BOOT_S, ForkServer
+from treetap.process.fork_server import BOOT_S, FORKS
 from treetap.process.limits import share_heaps
 from treetap.usage import LOOKS, SilenceWatch, Usage, finish_unit, finished_units, measure_process
 from treetap.version import install
@@ -40,9 +40,9 @@ class DriverProcess:
     One that is at work and finishes no unit for `silence_s` hangs: it is killed, and the call ends as when it has died.
     """
 
-    def __init__(self, forks: ForkServer, plan: Plan) -> None:
+    def __init__(self, plan: Plan) -> None:
         self._name, self._silence_s = f"the connection to the cluster {plan.config.address}", plan.silence_s
-        self._child = forks.fork(_serve, (plan.beat_s,))
+        self._child = FORKS.fork(_serve, (plan.beat_s,))
         self._thread = ThreadPoolExecutor(1, "cluster-driver")
         self._signs = 0  # of life that it has given
         self._closed = self._hangs = False
@@ -173,8 +173,7 @@ class ClusterHost:
             if fault := exposed(host, unencrypted=config.unencrypted):
                 raise BadInput(fault)
         self.plan = Plan(config, silence_s, arithmetic.in_use(), modules)
-        self._forks = ForkServer([__name__])
-        self.driver = DriverProcess(self._forks, self.plan)
+        self.driver = DriverProcess(self.plan)
         self.nodes: list[str] = []
         self.used = [(0.0, 0.0)] * config.workers
         self.traffic: Callable[[int, int], None] = lambda _sent, _received: None
@@ -183,7 +182,7 @@ class ClusterHost:
         """The workers for one attempt, which does not outlive the connection; one that was lost is begun anew."""
         if not self.driver.alive():
             self.driver.close()
-            self.driver = DriverProcess(self._forks, self.plan)
+            self.driver = DriverProcess(self.plan)
         return Cluster(self, self.driver)
 
     def usage(self) -> dict[str, Usage]:
@@ -194,7 +193,6 @@ class ClusterHost:
     async def close(self) -> None:
         """End the driver, and with it the workers."""
         await asyncio.to_thread(self.driver.close)
-        await asyncio.to_thread(self._forks.close)
 
 
 class Cluster:
