@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 
+from tests.heavy_libraries import HEAVY
 from treetap import logs
 from treetap.additive.residues import fixed_base
 from treetap.commands import cli
@@ -40,12 +41,16 @@ _MORE = ("pyarrow.parquet", "sklearn.cluster", "sklearn.ensemble", "sklearn.metr
 
 
 def preload() -> None:
-    """Import all modules of commands, attacks and servers, with what they need."""
+    """Import all modules of commands, attacks and servers, with what they need, but those of a hidden library."""
     os.environ.update(ENVIRONMENT)
     logs.quiet_grpc()  # as commands do before they import gRPC
     for name in _PACKAGES:
         for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
-            importlib.import_module(module.name)
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as missing:
+                if missing.name not in HEAVY:
+                    raise
     for name in _MORE:
         importlib.import_module(name)
     fixed_base.WINDOWS = SMALL_WINDOWS
