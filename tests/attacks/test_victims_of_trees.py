@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +12,9 @@ from tests.attacks.recorded import federated, laid_out
 from tests.commands.command import treetap_here
 from tests.trainings import fitting, jobs_of, policies
 from tests.worlds import PARTIES, spec, world
-from treetap.attacks import audit_file, columns_apart
+from treetap.attacks import audit_file
 from treetap.attacks.audit import audit
-from treetap.attacks.document import Document, parse
+from treetap.attacks.document import parse
 from treetap.attacks.label_holder_audit import label_holder, read_holder
 from treetap.attacks.registry import Needs
 from treetap.errors import BadInput
@@ -71,7 +68,10 @@ def test_the_label_holders_view_has_the_sums_alone(folder: Path) -> None:
 
 def test_feature_parties_are_audited_beside_it(folder: Path) -> None:
     """The attacks on labels are theirs; labels are no reason to read the label holder's."""
-    document = _both_sides(folder)
+    parties = [{"name": name, "transcript": name, "table": f"{name}.parquet"} for name in (B, HOLDER)]
+    label = {"path": f"{HOLDER}.parquet", "column": "y"}
+    file = _file(folder, _victim(C), party=parties, label=label, attacks=["uni"])
+    document = audit(file, by_tree=False, progress=lambda *_: None)
     assert document.parties[B].attacks.keys() == {"uni"}
     assert document.parties[HOLDER].attacks == {}
     assert document.parties[HOLDER].columns_read is not None
@@ -79,59 +79,6 @@ def test_feature_parties_are_audited_beside_it(folder: Path) -> None:
     assert document.advice is not None
     assert document.labelled
     assert document.trees == PARAMS.n_estimators
-
-
-def _both_sides(folder: Path) -> Document:
-    """An audit of labels and columns."""
-    parties = [{"name": name, "transcript": name, "table": f"{name}.parquet"} for name in (B, HOLDER)]
-    label = {"path": f"{HOLDER}.parquet", "column": "y"}
-    file = _file(folder, _victim(C), party=parties, label=label, attacks=["uni"])
-    return audit(file, by_tree=False, progress=lambda *_: None)
-
-
-def _timeless(plain: Any) -> Any:
-    """Without what differs from run to run."""
-    if isinstance(plain, dict):
-        return {key: _timeless(value) for key, value in plain.items() if key not in ("seconds", "created")}
-    return [_timeless(value) for value in plain] if isinstance(plain, list) else plain
-
-
-@pytest.fixture
-def forks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A server for the attack on columns, as an experiment begins one."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    columns_apart.begin()
-    yield
-    columns_apart._FORKS.close()
-
-
-@pytest.mark.second_tier
-def test_columns_read_in_a_process_of_their_own_are_the_same(
-    folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The document is that of an audit in one process; here nothing reads columns."""
-    alone = _timeless(_both_sides(folder).plain())
-    request.getfixturevalue("forks")
-    monkeypatch.setattr("treetap.attacks.audit.columns_read", None)
-    assert _timeless(_both_sides(folder).plain()) == alone
-
-
-@pytest.mark.second_tier
-@pytest.mark.parametrize("target", [os._exit, time.sleep])
-def test_a_process_that_reads_no_columns_is_done_without(
-    target: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, forks: None, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One that ends, and one that does not answer: the audit says so, and reads them by itself."""
-    monkeypatch.setattr(columns_apart, "PATIENCE_S", 60.0 if target is os._exit else 1.0)
-    fork = columns_apart._FORKS.fork
-    monkeypatch.setattr(columns_apart._FORKS, "fork", lambda *_: fork(_idle, (target,)))
-    document = _both_sides(folder)
-    assert document.columns_read.keys() == {C}
-    assert ("status 7" if target is os._exit else "not ended after 1 s") in caplog.text
-
-
-def _idle(_: Any, target: Any) -> None:
-    target(7 if target is os._exit else 60)
 
 
 def test_an_audit_of_columns_judged_by_a_limit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
