@@ -30,7 +30,6 @@ from treetap.attacks.case import (
     scored_predictions,
     shared_labels,
 )
-from treetap.attacks.columns_apart import figures_of, reading
 from treetap.attacks.document import Document
 from treetap.attacks.label_holder_audit import attacked, columns_read, label_holder, read_holder
 from treetap.attacks.networks.schema import GainFigures, VictimFigures
@@ -41,7 +40,6 @@ from treetap.attacks.sums.schema import ColumnFigures
 from treetap.attacks.verdict import OTHERS, Verdict, best_of, judged, unbalanced
 from treetap.attacks.view.view import View, read_view
 from treetap.errors import BadInput
-from treetap.process.fork_server import Child
 from treetap.protocols.registry import training
 from treetap.version import package_version
 
@@ -136,12 +134,10 @@ def audit(file: AuditFile, *, by_tree: ByTree, progress: Progress) -> Document:
             number of classes is not given.
         Malformed: a transcript was changed.
     """
-    holder = label_holder(file)
-    with reading(file, holder) as child:
-        cases = _cases(file, holder)
-        first = cases[0].view
-        frontier = None if file.frontier is None else given(file.frontier, first.protocol, file.data_digest)
-        parties = _parties(cases, child, by_tree=by_tree, progress=progress)
+    cases = _cases(file, label_holder(file))
+    first = cases[0].view
+    frontier = None if file.frontier is None else given(file.frontier, first.protocol, file.data_digest)
+    parties = _parties(cases, by_tree=by_tree, progress=progress)
     predictions = scored_predictions(file, partial(progress, len(cases), len(cases)))
     progress(len(cases), len(cases), "")
     classes = _classes(cases)
@@ -175,8 +171,8 @@ def audit(file: AuditFile, *, by_tree: ByTree, progress: Progress) -> Document:
     )
 
 
-def _parties(cases: list[Case], child: Child | None, *, by_tree: ByTree, progress: Progress) -> dict[str, Any]:
-    """The sections of each party, and the findings on what it received; `child` reads columns."""
+def _parties(cases: list[Case], *, by_tree: ByTree, progress: Progress) -> dict[str, Any]:
+    """The sections of each party, and the findings on what it received."""
     parties = {}
     for number, case in enumerate(cases):
 
@@ -184,7 +180,7 @@ def _parties(cases: list[Case], child: Child | None, *, by_tree: ByTree, progres
             progress(number, len(cases), f"{name}: {part}")
 
         with threadpool_limits(1):  # most fits are small: threads would wait for each other
-            parties[case.party.name] = _of_view(case) | _attacked(case, say, child, by_tree=by_tree)
+            parties[case.party.name] = _of_view(case) | _attacked(case, say, by_tree=by_tree)
     return parties
 
 
@@ -230,7 +226,7 @@ def _cases(file: AuditFile, holder: str | None) -> list[Case]:
     return cases
 
 
-def _attacked(case: Case, say: Say, child: Child | None, *, by_tree: ByTree) -> dict[str, Any]:
+def _attacked(case: Case, say: Say, *, by_tree: ByTree) -> dict[str, Any]:
     """The findings of all attacks whose view this one is, under the fields of the document that hold them."""
     fields: dict[str, Any] = {"attacks": grouped(case, case.grouping(), say, by_tree=by_tree)}
     fields["reasons"] = case.reasons or None
@@ -247,8 +243,7 @@ def _attacked(case: Case, say: Say, child: Child | None, *, by_tree: ByTree) -> 
         fields["victims"] = attacked(case.file, case.party, case.view, say)
     if Needs.SUMS.given_by(case.view):
         say("columns")
-        apart = None if child is None else figures_of(child)
-        fields |= apart or columns_read(case.file, case.party, case.view, say)
+        fields |= columns_read(case.file, case.party, case.view, say)
     return fields
 
 
