@@ -11,7 +11,7 @@ from treetap.arrays import Array, Bools, Floats, Ints
 from treetap.errors import BadInput
 from treetap.tables.labels import Labels
 from treetap.trees import metrics as measures
-from treetap.trees.information import class_entropy, numbered
+from treetap.trees.information import class_entropy, mutual_information, numbered
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,10 @@ def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
     Raises:
         BadInput: not two one-dimensional arrays of the same length, or empty ones.
     """
-    from sklearn.metrics.cluster import contingency_matrix, mutual_info_score
-
     truth, guess = _numbers(labels, "labels"), _numbers(clusters, "clusters")
     if len(truth) != len(guess):
         raise BadInput(f"{len(truth)} labels but {len(guess)} clusters: score the same records")
-    table = contingency_matrix(truth, guess, sparse=True)  # the same for all measures
-    shared = float(mutual_info_score(None, None, contingency=table))
+    shared, both = mutual_information(truth, guess), numbered(truth * (guess.max() + 1) + guess)[1]
     entropies = [class_entropy(np.bincount(it)) for it in (truth, guess)]
     homogeneity, completeness = (shared / it if it else 1.0 for it in entropies)
     mean = sum(entropies) / 2
@@ -77,7 +74,7 @@ def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
         v_measure=v_measure,
         homogeneity=homogeneity,
         completeness=completeness,
-        ari=_adjusted_rand(_pairs(table.data), _pairs(np.bincount(truth)), _pairs(np.bincount(guess)), len(truth)),
+        ari=_adjusted_rand(_pairs(both), _pairs(np.bincount(truth)), _pairs(np.bincount(guess)), len(truth)),
         nmi=v_measure,
         accuracy=float(_matched(truth, guess).mean()),
         named_accuracy=_named_by_sizes(truth, guess),
@@ -111,13 +108,54 @@ def matched(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Bools:
 
 
 def _matched(truth: Ints, guess: Ints) -> Bools:
-    from scipy.optimize import linear_sum_assignment
-
     table, kept = _rivals(truth, guess)
-    kinds, groups = linear_sum_assignment(table, maximize=True)
-    named = np.full(int(guess.max()) + 1, UNKNOWN, dtype=np.int64)
-    named[kept[groups]] = kinds
+    taken, named = assigned(-table.astype(np.float64)), np.full(int(guess.max()) + 1, UNKNOWN, dtype=np.int64)
+    named[kept[taken[taken >= 0]]] = np.flatnonzero(taken >= 0)
     return np.asarray(named[guess] == truth)
+
+
+def assigned(cost: Floats) -> Ints:
+    """The column (n,) of each row at the least sum of costs (n, m), no column twice; −1 of a row beyond m.
+
+    By shortest augmenting paths (Crouse 2016, "On implementing 2D rectangular assignment algorithms"); of equal ones
+    that which scipy's linear_sum_assignment takes.
+    """
+    if cost.shape[0] > cost.shape[1]:
+        rows, columns = np.full(len(cost), -1), assigned(cost.T)
+        rows[columns] = np.arange(len(columns))
+        return rows
+    of_row, of_column = np.full(len(cost), -1), np.full(cost.shape[1], -1)
+    lower, price = np.zeros(len(cost)), np.zeros(cost.shape[1])
+    for start in range(len(cost)):
+        length, before = np.full(cost.shape[1], np.inf), np.full(cost.shape[1], -1)
+        left, row, reached, column = np.arange(cost.shape[1])[::-1].copy(), start, 0.0, -1
+        while row >= 0:
+            further = reached + cost[row, left] - lower[row] - price[left]
+            nearer = further < length[left]
+            before[left[nearer]], length[left[nearer]] = row, further[nearer]
+            reached = float(length[left].min())
+            tied = np.flatnonzero(length[left] == reached)
+            free = tied[of_column[left[tied]] < 0]
+            place = free[-1] if len(free) else tied[0]
+            column, left[place], left = int(left[place]), left[-1], left[:-1]
+            row = int(of_column[column])
+        done = np.setdiff1d(np.arange(cost.shape[1]), left)
+        passed = done[done != column]
+        lower[start] += reached
+        lower[of_column[passed]] += reached - length[passed]
+        price[done] -= reached - length[done]
+        while row != start:
+            row = int(before[column])
+            of_column[column], of_row[row], column = row, column, int(of_row[row])
+    return of_row
+
+
+def midranks(values: Array) -> Floats:
+    """Ranks (n,) of values, from ½, equal ones the same; NaN of NaN."""
+    ranks, here = np.full(len(values), np.nan), ~np.isnan(values)
+    value, counts = np.unique(values[here], return_inverse=True, return_counts=True)[1:]
+    ranks[here] = (np.cumsum(counts) - counts / 2)[value]
+    return ranks
 
 
 def _named_by_sizes(truth: Ints, guess: Ints) -> float:

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
 from treetap.arrays import Ints
 from treetap.attacks.view.known_trees import TreeView
 from treetap.attacks.view.view import View
 from treetap.protocols.registry import training
 from treetap.tables.labels import Labels
-from treetap.trees.information import class_counts, class_entropy, mutual_information, node_bounds
+from treetap.trees.information import class_counts, class_entropy, mutual_information, node_bounds, numbered
 
 
 def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
@@ -131,4 +130,16 @@ def chance_information(labels: Ints, groups: Ints) -> float:
     """
     if not labels.size:
         return 0.0
-    return max(0.0, float(expected_mutual_information(contingency_matrix(labels, groups, sparse=True), len(labels))))
+    records, mean = len(labels), 0.0
+    # ln n!, in whose differences no digit that is printed is lost
+    factorial = np.cumsum(np.log(np.maximum(1, np.arange(records + 1, dtype=np.longdouble))))
+    sizes, groups_of = np.unique(numbered(groups)[1], return_counts=True)
+    for a in numbered(labels)[1]:
+        first, last = np.maximum(1, a + sizes - records), np.minimum(a, sizes)
+        at = np.repeat(np.arange(len(sizes)), last - first + 1)
+        n, b = np.arange(len(at)) - np.searchsorted(at, at) + first[at], sizes[at]
+        chances = factorial[a] + factorial[b] + factorial[records - a] + factorial[records - b]
+        chances -= factorial[records] + factorial[n] + factorial[a - n] + factorial[b - n]
+        chances = np.exp((chances - factorial[records - a - b + n]).astype(np.float64))
+        mean += float((groups_of[at] * chances * (n / records) * np.log(n * (records / (a * b)))).sum())
+    return max(0.0, mean)

@@ -32,7 +32,6 @@ _MARKS = re.compile(r"^pytestmark = (\[$.*?^\]|.*?$)", re.M | re.S)
 _TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.M)
 #: Distribution → the name by which it is imported, where that is another one.
 IMPORTED = {
-    "python-louvain": "community",
     "scikit-learn": "sklearn",
     "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
     "xgboost-cpu": "xgboost",

@@ -16,47 +16,43 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse import csgraph
 
 from treetap.arrays import Floats, Ints
-from treetap.attacks.id2graph.clustering import Leaves, checked, incidence, tree_weights
+from treetap.attacks.id2graph.clustering import Leaves, checked, tree_weights
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RecordGraph:
-    """`held` (V, L): records of vertex v in leaf l. `weights` (L,). `extra` (V, V): symmetric further edges, a
-    self-loop of weight w being 2w on the diagonal, so that rows sum to degrees."""
+    """Vertices, their leaves and further edges.
 
-    held: sparse.csr_array
+    Attributes:
+        vertices: their number, V.
+        at, leaf, count: (E,) each, by vertex and leaf in ascending order: the vertex has `count` records in the leaf.
+        weights: (L,) of leaves.
+        ends, extra: (2, F) vertices and (F,) weights of further edges, each in both directions, a self-loop of weight w
+            being 2w once, so that sums by vertex are degrees.
+    """
+
+    vertices: int
+    at: Ints
+    leaf: Ints
+    count: Floats
     weights: Floats
-    extra: sparse.csr_array
-
-    @property
-    def vertices(self) -> int:
-        """The number of vertices, V."""
-        return int(self.held.shape[0])
+    ends: Ints
+    extra: Floats
 
     @cached_property
     def degrees(self) -> Floats:
         """Row sums of A: (V,)."""
-        totals = np.asarray(self.held.sum(axis=0)).ravel()
-        return np.asarray(self.held @ (self.weights * (totals - 1)) + np.asarray(self.extra.sum(axis=1)).ravel())
+        totals = np.bincount(self.leaf, self.count, len(self.weights))
+        others = self.weights[self.leaf] * self.count * (totals[self.leaf] - 1)
+        degrees: Floats = np.bincount(self.at, others, self.vertices).astype(np.float64)
+        return degrees + np.bincount(self.ends[0], self.extra, self.vertices)
 
     @cached_property
     def pairs(self) -> int:
-        """An upper bound on the entries of A, diagonal included, that `adjacency` may store."""
-        vertices_of = np.diff(self.held.tocsc().indptr).astype(np.int64)
-        return int(min(self.vertices**2, (vertices_of**2).sum() + self.extra.nnz))
-
-    def adjacency(self) -> sparse.csr_array:
-        """A (V, V), symmetric; a self-loop is twice its weight. Its size is bounded by `pairs`."""
-        weighted = self.held * self.weights
-        whole = sparse.csr_array(weighted @ self.held.T) + self.extra
-        own = sparse.diags_array(np.asarray(weighted.sum(axis=1)).ravel())
-        matrix = sparse.csr_array(whole - own)
-        matrix.eliminate_zeros()
-        return matrix
+        """An upper bound on the entries of A, diagonal included."""
+        return int(min(self.vertices**2, (np.bincount(self.leaf) ** 2).sum() + len(self.extra)))
 
     def modularity(self, communities: Ints) -> float:
         """Q of equation 2 (the standard 2m, A symmetric) for a partition (V,), without forming A; 0 without edges."""
@@ -64,21 +60,34 @@ class RecordGraph:
         if total <= 0:
             return 0.0
         together = self.merged(communities)
-        ones = float(np.asarray(self.held.sum(axis=0)).ravel() @ self.weights)
-        inside = float((together.held.power(2) @ self.weights).sum()) - ones + float(together.extra.diagonal().sum())
-        return inside / total - float(((together.degrees / total) ** 2).sum())
+        inside = (together.count**2) @ self.weights[together.leaf] - self.count @ self.weights[self.leaf]
+        inside += together.extra[together.ends[0] == together.ends[1]].sum()
+        return float(inside / total - ((together.degrees / total) ** 2).sum())
 
     def merged(self, communities: Ints) -> RecordGraph:
         """The graph whose vertex k merges all v with communities[v] = k; communities (V,) from 0 without gaps."""
-        n, width = len(communities), int(communities.max(initial=-1)) + 1
-        into = sparse.csr_array((np.ones(n), communities, np.arange(n + 1)), shape=(n, width)).T
-        return RecordGraph(
-            sparse.csr_array(into @ self.held), self.weights, sparse.csr_array(into @ self.extra @ into.T)
-        )
+        many = int(communities.max(initial=-1)) + 1
+        held, counts = _summed(communities[self.at] * len(self.weights) + self.leaf, self.count)
+        edges, extra = _summed(communities[self.ends[0]] * many + communities[self.ends[1]], self.extra)
+        ends = np.stack(np.divmod(edges, max(1, many)))
+        return RecordGraph(many, *np.divmod(held, max(1, len(self.weights))), counts, self.weights, ends, extra)
 
-    def part(self, vertices: Ints) -> RecordGraph:
-        """The induced subgraph on the vertices with these numbers (K,)."""
-        return RecordGraph(self.held[vertices], self.weights, self.extra[vertices][:, vertices])
+
+def _summed(numbers: Ints, values: Floats) -> tuple[Ints, Floats]:
+    """Different numbers, ascending, and the sums of their values."""
+    different, place = np.unique(numbers, return_inverse=True)
+    sums: Floats = np.bincount(place, values, len(different)).astype(np.float64)
+    return different, sums
+
+
+def _graph(trees: list[list[Ints]], records: int, discount: float, ends: Ints, extra: Floats) -> RecordGraph:
+    """A vertex per record, and its leaves."""
+    every = [leaf for tree in trees for leaf in tree]
+    weights = np.repeat(tree_weights(len(trees), discount), [len(tree) for tree in trees])
+    at = np.concatenate([np.zeros(0, dtype=np.int64), *every])
+    leaf = np.repeat(np.arange(len(every)), [len(some) for some in every])
+    order = np.argsort(at, kind="stable")
+    return RecordGraph(records, at[order], leaf[order], np.ones(len(at)), weights, ends, extra)
 
 
 def exact(leaves: Leaves, records: int, discount: float) -> RecordGraph:
@@ -88,8 +97,7 @@ def exact(leaves: Leaves, records: int, discount: float) -> RecordGraph:
         BadInput: a leaf is malformed; names tree and leaf.
     """
     trees = checked(leaves, records)
-    weights = np.repeat(tree_weights(len(trees), discount), [len(tree) for tree in trees])
-    return RecordGraph(incidence(trees, records), weights, sparse.csr_array((records, records)))
+    return _graph(trees, records, discount, np.zeros((2, 0), dtype=np.int64), np.zeros(0))
 
 
 def union(leaves: Leaves, records: int) -> Ints:
@@ -107,11 +115,12 @@ def union(leaves: Leaves, records: int) -> Ints:
         unknown[leaf] = False
     if unknown.any():
         every.append(np.flatnonzero(unknown))
-    none = np.zeros(0, dtype=np.int64)
-    one = np.concatenate([none, *(np.full(len(leaf) - 1, leaf[0]) for leaf in every)])
-    other = np.concatenate([none, *(leaf[1:] for leaf in every)])
-    joined = sparse.coo_array((np.ones(len(one), dtype=np.int8), (one, other)), shape=(records, records))
-    _, parts = csgraph.connected_components(joined, directed=False)
+    parts, before = np.arange(records), np.full(records, -1)
+    while (parts != before).any():  # each part has the least number that a leaf joins to it
+        before = parts.copy()
+        for leaf in every:
+            parts[leaf] = parts[leaf].min()
+        parts = parts[parts]
     return np.unique(parts, return_inverse=True)[1].astype(np.int64)
 
 
@@ -126,18 +135,16 @@ def signatures(graph: RecordGraph, first: int | None = None) -> Ints:
     A vertex with an extra edge, or in no leaf, has a number of its own. With `first` only the first `first` leaves of a
     vertex count, in order of trees, and extra edges do not: a coarser partition.
     """
-    held = graph.held
-    held.sort_indices()
-    width = np.diff(held.indptr)
-    columns = int(width.max(initial=0)) if first is None else min(first, int(width.max(initial=0)))
+    width = np.bincount(graph.at, minlength=graph.vertices)
+    starts, deepest = np.cumsum(width) - width, int(width.max(initial=0))
     numbers = np.zeros(graph.vertices, dtype=np.int64)
-    for j in range(columns):
-        leaf = np.zeros(graph.vertices, dtype=np.int64)
+    for j in range(deepest if first is None else min(first, deepest)):
         deep = width > j
-        leaf[deep] = held.indices[held.indptr[:-1][deep] + j] + 1
-        numbers = np.unique(numbers * (held.shape[1] + 1) + leaf, return_inverse=True)[1].astype(np.int64)
+        leaf = np.zeros(graph.vertices, dtype=np.int64)
+        leaf[deep] = graph.leaf[starts[deep] + j] + 1
+        numbers = np.unique(numbers * (len(graph.weights) + 1) + leaf, return_inverse=True)[1].astype(np.int64)
     if first is None:
-        apart = np.flatnonzero((np.diff(graph.extra.indptr) > 0) | (width == 0))
+        apart = np.union1d(graph.ends[0], np.flatnonzero(width == 0))
         numbers[apart] = numbers.max(initial=-1) + 1 + np.arange(len(apart))
         numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
     return numbers
@@ -169,8 +176,9 @@ def chunked(
             cut += [leaf[s : s + chunk_size] for s in starts]
             ends.append(np.stack([leaf[starts[1:] - 1], leaf[starts[1:]]], axis=1))
         pieces.append(cut)
-    weights = np.repeat(tree_weights(len(pieces), discount), [len(cut) for cut in pieces])
     before, first = np.concatenate(ends).T
     one, other = (first, first) if chunk_edges == "paper" else (before, first)
-    edges = sparse.coo_array((np.full(len(one), chunk_weight), (one, other)), shape=(records, records))
-    return RecordGraph(incidence(pieces, records), weights, sparse.csr_array(edges + edges.T))
+    edges, extra = _summed(
+        np.concatenate([one * records + other, other * records + one]), np.full(2 * len(one), chunk_weight)
+    )
+    return _graph(pieces, records, discount, np.stack(np.divmod(edges, records)), extra)

@@ -6,39 +6,32 @@
 
 Beyond the paper records that the graph cannot tell apart are merged first, which changes no modularity.
 
-Communities of the graph of records by the Louvain method (Blondel et al. 2008), from maintained libraries.
-
-`python-louvain` is the reference, `networkit` the engine for graphs of millions of edges (compressed rows, one thread,
-so that a seed repeats a run). Louvain depends on the order in which it visits vertices: each engine runs from several
-seeds and the partition with the highest modularity counts.
-
-The engines' partition is improved by moving single vertices and joining communities in turn, while modularity grows.
-A graph that may have more than `largest` entries is not stored as a matrix: the engines then start from coarser
-super-vertices, which agree on their first leaves (the trees of highest weight), and single moves refine the result.
-Memory grows with the vertices' leaves instead of with their pairs.
+Communities of the graph of records by the Louvain method (Blondel et al. 2008): single vertices are moved and
+communities joined in turn, while modularity grows. The result depends on the order in which vertices are visited: it
+runs from several seeds and the partition with the highest modularity counts. Vertices in the same leaves move together
+first; where these are too many it starts from coarser super-vertices, which agree on their first leaves (the trees of
+highest weight). Memory grows with the vertices' leaves and not with their pairs.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from treetap.arrays import Array, Floats, Ints
+from treetap.arrays import Array, Ints
 from treetap.attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
-from treetap.attacks.id2graph.clustering import Leaves, library
+from treetap.attacks.id2graph.clustering import Leaves
 from treetap.attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 from treetap.trees import sampling
 
-#: Most entries of an adjacency matrix that is stored, at some 60 bytes each.
-LARGEST = 4_000_000
-#: Most entries for which `auto` runs the reference besides networkit: it takes a second for some 100,000.
-SMALL = 40_000
+#: Most numbers of records of a community in a leaf that are kept: 128 MB.
+LARGEST = 16_000_000
+#: A vertex stays where another community gains less than this share of all weight.
+_TIED = 1e-12
 
 
 @dataclass(frozen=True)
@@ -67,44 +60,33 @@ class Outcome:
 
 
 def louvain(
-    graph: RecordGraph,
-    seed: int,
-    runs: int,
-    engine: str = "auto",
-    passes: int = 100,
-    tolerance: float = 1e-6,
-    largest: int = LARGEST,
+    graph: RecordGraph, seed: int, runs: int, passes: int = 100, tolerance: float = 1e-6, largest: int = LARGEST
 ) -> Outcome:
-    """The best partition of `runs` seeded runs per engine, at most `passes` passes over the vertices of a level.
+    """The best partition of `runs` seeded runs, at most `passes` passes over the vertices of a level.
 
-    `tolerance` is the least gain of modularity that continues the moves. The libraries differ: python-louvain stops
-    below 1e-7 and has no limit of passes, networkit stops when no vertex moves.
+    `tolerance` is the least gain of modularity that continues the moves.
 
     Raises:
-        BadInput: the engine's library is not installed, or even the coarsest start has more than `largest` entries.
+        BadInput: even of the coarsest start more than `largest` numbers would be kept.
     """
-    labels = np.arange(graph.vertices, dtype=np.int64)
-    joined = np.flatnonzero(graph.degrees > 0)
-    if len(joined):
-        inner = graph if len(joined) == graph.vertices else graph.part(joined)
-        labels[joined] = graph.vertices + _partition(inner, seed, runs, engine, passes, tolerance, largest)
-    labels = _by_size(labels)
-    alone, modularity = graph.vertices - len(joined), graph.modularity(labels)
-    return Outcome(labels, {}, labels, alone, modularity, graph.vertices, graph.pairs)
-
-
-def _partition(
-    graph: RecordGraph, seed: int, runs: int, engine: str, passes: int, tolerance: float, largest: int
-) -> Ints:
-    """Run Louvain from the finest start that can be stored, then moves and joins in turn."""
     cells = _start(graph, largest)
-    labels = _best(graph.merged(cells), seed, runs, engine, passes)[cells]
+    coarse = graph.merged(cells)
+    partitions = (_partition(coarse, seed + run, passes, tolerance) for run in range(runs))
+    best = max(partitions, key=coarse.modularity)[cells]
+    labels, alone = _partition(graph, seed, passes, tolerance, best), np.flatnonzero(graph.degrees == 0)
+    labels[alone] = graph.vertices + np.arange(len(alone))
+    labels = _by_size(labels)
+    return Outcome(labels, {}, labels, len(alone), graph.modularity(labels), graph.vertices, graph.pairs)
+
+
+def _partition(graph: RecordGraph, seed: int, passes: int, tolerance: float, labels: Ints | None = None) -> Ints:
+    """Moves of vertices and joins of communities in turn, from a partition (V,), or from single vertices."""
+    labels = np.arange(graph.vertices, dtype=np.int64) if labels is None else labels
     reached = graph.modularity(labels)
     for turn in range(passes):
         labels = settle(graph, labels, seed + turn, passes, tolerance)
         between = graph.merged(labels)
-        if between.pairs <= largest:
-            labels = max(labels, _best(between, seed, runs, engine, passes)[labels], key=graph.modularity)
+        labels = settle(between, np.arange(between.vertices, dtype=np.int64), seed + turn, passes, tolerance)[labels]
         before, reached = reached, graph.modularity(labels)
         if reached - before < tolerance:
             break
@@ -112,79 +94,16 @@ def _partition(
 
 
 def _start(graph: RecordGraph, largest: int) -> Ints:
-    """The vertices themselves, or the finest partition by first leaves whose graph can be stored."""
-    if graph.pairs <= largest:
-        return np.arange(graph.vertices, dtype=np.int64)
-    pairs = graph.pairs
-    for kept in range(int(np.diff(graph.held.indptr).max(initial=0)), 0, -1):
+    """The vertices in the same leaves as one; of too many the finest partition by first leaves."""
+    leaves, cells = max(1, len(graph.weights)), np.zeros(0, dtype=np.int64)
+    for kept in (None, *range(int(np.bincount(graph.at).max(initial=0)), 0, -1)):
         cells = signatures(graph, kept)
-        pairs = graph.merged(cells).pairs
-        if pairs <= largest:
+        if (int(cells.max(initial=-1)) + 1) * leaves <= largest:
             return cells
     raise BadInput(
-        f"the graph has {graph.vertices:,} vertices, and {pairs:,} entries even if only a record's first leaf "
+        f"the graph has {graph.vertices:,} vertices and {leaves:,} leaves, too many even if only a record's first leaf "
         "counts: take larger chunks (chunk_size), or id2graph-quotient"
     )
-
-
-def _best(graph: RecordGraph, seed: int, runs: int, engine: str, passes: int) -> Ints:
-    """The best partition of all Louvain runs on the adjacency matrix."""
-    adjacency = graph.adjacency()
-    engines = [_networkit] if engine != "python-louvain" else [_python_louvain]
-    if engine == "auto" and adjacency.nnz <= SMALL:
-        engines.append(_python_louvain)
-    partitions = [part for run in engines for part in run(adjacency, seed, runs, passes)]
-    return max(partitions, key=graph.modularity)
-
-
-def _networkit(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -> list[Ints]:
-    """Partitions found by networkit's Louvain (PLM), in order of vertices and in `runs` random orders."""
-    graph, networkit = as_networkit(adjacency), library("networkit", "networkit")
-    threads = networkit.getMaxNumberOfThreads()
-    networkit.setNumberOfThreads(1)  # the order of moves in several threads is not repeatable
-    partitions = []
-    try:
-        for run in range(-1, runs):
-            networkit.setSeed(max(0, seed + run), False)
-            order = "none" if run < 0 else "none randomized"
-            method = networkit.community.PLM(graph, refine=True, par=order, maxIter=passes)
-            partitions.append(np.array(method.run().getPartition().getVector(), dtype=np.int64))
-    finally:
-        networkit.setNumberOfThreads(threads)
-    return [np.unique(part, return_inverse=True)[1].astype(np.int64) for part in partitions]
-
-
-def as_networkit(adjacency: sparse.csr_array) -> Any:
-    """The graph for networkit. Raises BadInput if it is not installed."""
-    networkit, upper = library("networkit", "networkit"), sparse.triu(adjacency, format="coo")
-    # Row numbers must have 64 bits: networkit reads narrower arrays beyond their end.
-    ends = (upper.row.astype(np.uint64), upper.col.astype(np.uint64))
-    return networkit.GraphFromCoo((_edge_weights(upper), ends), n=upper.shape[0], weighted=True, directed=False)
-
-
-def _python_louvain(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -> list[Ints]:  # noqa: ARG001
-    """Partitions found by python-louvain in `runs` random orders; it has no limit of passes to set."""
-    graph, community = as_networkx(adjacency), library("community", "python-louvain")
-    partitions = []
-    for run in range(runs):
-        best: dict[int, int] = community.best_partition(graph, random_state=seed + run)
-        partitions.append(np.array([best[v] for v in range(len(best))], dtype=np.int64))
-    return partitions
-
-
-def as_networkx(adjacency: sparse.csr_array) -> Any:
-    """The graph for networkx, weights under `weight`. Raises BadInput if it is not installed."""
-    networkx, upper = library("networkx", "networkx"), sparse.triu(adjacency, format="coo")
-    edges = zip(upper.row.tolist(), upper.col.tolist(), _edge_weights(upper).tolist(), strict=True)
-    graph = networkx.Graph()
-    graph.add_nodes_from(range(adjacency.shape[0]))
-    graph.add_weighted_edges_from(edges)
-    return graph
-
-
-def _edge_weights(upper: sparse.coo_array) -> Floats:
-    """Edge weights for the libraries: they count a self-loop twice in a degree, the matrix holds it doubled."""
-    return np.asarray(np.where(upper.row == upper.col, upper.data / 2, upper.data))
 
 
 def _by_size(labels: Array) -> Ints:
@@ -201,68 +120,34 @@ def settle(graph: RecordGraph, communities: Ints, seed: int, passes: int, tolera
     A pass visits every vertex with an edge, in a seeded order, and moves it to the community of highest gain. The moves
     end after `passes`, or after a pass that gains less than `tolerance`.
     """
-    state = _Moving(graph, communities)
+    labels, degrees, total = communities, graph.degrees.tolist(), float(graph.degrees.sum())
     visited = np.flatnonzero(graph.degrees > 0)
+    of_leaves, of_edges = (np.searchsorted(it, np.arange(graph.vertices + 1)) for it in (graph.at, graph.ends[0]))
+    weighed = graph.weights[graph.leaf] * graph.count
     for number in range(passes):
-        order = sampling.generator(seed, "moves", number).permutation(visited).tolist()
-        if sum(state.move(v) for v in order) < tolerance:
+        labels, gained = np.unique(labels, return_inverse=True)[1].astype(np.int64), 0.0
+        together = graph.merged(labels)
+        inside, mass = np.zeros((len(graph.weights), together.vertices)), together.degrees.copy()
+        inside[together.leaf, together.at] = together.count
+        for v in sampling.generator(seed, "moves", number).permutation(visited).tolist():
+            here, leaves = labels[v], graph.leaf[some := slice(of_leaves[v], of_leaves[v + 1])]
+            inside[leaves, here] -= graph.count[some]
+            mass[here] -= degrees[v]
+            # k_vc - d_v K_c / 2m of each community c: the weight of edges into it, less that by chance, without v
+            pull = weighed[some] @ inside[leaves] - degrees[v] / total * mass
+            if of_edges[v] < of_edges[v + 1]:
+                edges = slice(of_edges[v], of_edges[v + 1])
+                others = graph.ends[1, edges] != v
+                np.add.at(pull, labels[graph.ends[1, edges][others]], graph.extra[edges][others])
+            there = int(pull.argmax())
+            if (more := float(pull[there] - pull[here])) > _TIED * total:
+                gained += 2 * more / total
+                labels[v] = here = there
+            inside[leaves, here] += graph.count[some]
+            mass[here] += degrees[v]
+        if gained < tolerance:
             break
-    return np.unique(np.array(state.labels, dtype=np.int64), return_inverse=True)[1].astype(np.int64)
-
-
-class _Moving:
-    """State of the moves. `inside[l][c]`: records of community c in leaf l; `mass[c]`: K_c, its degrees' sum."""
-
-    def __init__(self, graph: RecordGraph, communities: Ints) -> None:
-        self.labels: list[int] = communities.tolist()
-        self.degrees: list[float] = graph.degrees.tolist()
-        self.total = float(graph.degrees.sum())
-        self.mass: list[float] = np.bincount(communities, weights=graph.degrees).tolist()
-        self.weights: list[float] = graph.weights.tolist()
-        self.held, self.extra = _rows(graph.held), _rows(graph.extra)
-        self.inside: list[dict[int, float]] = [{} for _ in self.weights]
-        for v in range(graph.vertices):
-            self._enter(v, self.labels[v])
-
-    def move(self, v: int) -> float:
-        """Move v to the c of largest k_vc − d_v·K_c/2m (without v), or stay on a tie; return the gain of modularity."""
-        here = self.labels[v]
-        for leaf, count in self.held[v]:
-            left = self.inside[leaf].pop(here) - count
-            if left > 0:
-                self.inside[leaf][here] = left
-        self.mass[here] -= self.degrees[v]
-        pull = self.degrees[v] / self.total
-        toward = self._edges(v)
-        stay = toward.get(here, 0.0) - pull * self.mass[here]
-        best, there = max(((k - pull * self.mass[c], -c) for c, k in toward.items()), default=(stay, -here))
-        to = -there if best > stay + 1e-12 * self.total else here
-        self.labels[v] = to
-        self.mass[to] += self.degrees[v]
-        self._enter(v, to)
-        return 2 * (best - stay) / self.total if to != here else 0.0
-
-    def _edges(self, v: int) -> dict[int, float]:
-        """k_vc: the weight of v's edges into each community."""
-        toward: dict[int, float] = {}
-        for leaf, count in self.held[v]:
-            factor = self.weights[leaf] * count
-            for c, records in self.inside[leaf].items():
-                toward[c] = toward.get(c, 0.0) + factor * records
-        for u, weight in self.extra[v]:
-            if u != v:
-                toward[self.labels[u]] = toward.get(self.labels[u], 0.0) + weight
-        return toward
-
-    def _enter(self, v: int, community: int) -> None:
-        for leaf, count in self.held[v]:
-            self.inside[leaf][community] = self.inside[leaf].get(community, 0.0) + count
-
-
-def _rows(matrix: sparse.csr_array) -> list[list[tuple[int, float]]]:
-    """(column, value) of every entry, row by row."""
-    columns, values, starts = matrix.indices.tolist(), matrix.data.tolist(), matrix.indptr.tolist()
-    return [list(zip(columns[a:b], values[a:b], strict=True)) for a, b in pairwise(starts)]
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
 def whole(leaves: Leaves, records: int, settings: Settings) -> Outcome:
@@ -275,7 +160,7 @@ def whole(leaves: Leaves, records: int, settings: Settings) -> Outcome:
     graph = exact(leaves, records, settings.discount)
     if graph.pairs > settings.max_entries:
         raise BadInput(
-            f"the adjacency matrix may have {graph.pairs:,} entries at some 60 bytes each, and max_entries allows "
+            f"the adjacency matrix may have {graph.pairs:,} entries, and max_entries allows "
             f"{settings.max_entries:,}: use id2graph-quotient, which has exactly its modularity, or id2graph-chunked"
         )
     return _grouped(graph, None, settings, max(LARGEST, settings.max_entries), start)
@@ -305,7 +190,7 @@ def _grouped(graph: RecordGraph, merged: Ints | None, settings: Settings, larges
     if merged is not None:
         graph = graph.merged(merged)
     built = time.perf_counter()
-    best = louvain(graph, settings.seed, settings.runs, settings.engine, settings.passes, settings.tolerance, largest)
+    best = louvain(graph, settings.seed, settings.runs, settings.passes, settings.tolerance, largest)
     seconds = {"graph": built - start, "communities": time.perf_counter() - built}
     of_records = best.clusters if merged is None else best.clusters[merged]
     return replace(best, clusters=of_records, groups=of_records, seconds=seconds)

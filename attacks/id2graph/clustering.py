@@ -7,27 +7,14 @@ a party's own winning splits.
 from __future__ import annotations
 
 import hashlib
-import importlib
-import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from treetap.arrays import Array, Floats, Ints
 from treetap.errors import BadInput
-from treetap.version import install
-
-
-def library(module: str, name: str) -> Any:
-    """A module of a library that the attacks need. Raises BadInput where it is not installed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise BadInput(f"the attacks need {name}: {install('audit')}") from None
-
 
 # The attacker's leaves: per tree, the known instance spaces without known children.
 #
@@ -77,17 +64,8 @@ def tree_weights(trees: int, discount: float) -> Floats:
     return np.asarray(discount ** np.arange(trees, dtype=np.float64))
 
 
-def incidence(leaves: Sequence[Sequence[Ints]], records: int) -> sparse.csr_array:
-    """The incidence matrix (records, leaves of all trees) of 0 and 1, leaves in order of trees."""
-    every = [leaf for tree in leaves for leaf in tree]
-    starts = np.concatenate([[0], np.cumsum([len(leaf) for leaf in every], dtype=np.int64)])
-    rows = np.concatenate([np.zeros(0, dtype=np.int64), *every])
-    held = sparse.csc_array((np.ones(len(rows)), rows, starts), shape=(records, len(every)))
-    return sparse.csr_array(held)
-
-
-#: Least number of columns from which the one-hot part is stored sparsely: each isolated record adds a column.
-WIDE = 256
+#: Squared distances are 0 up to this share of the largest squared length.
+_ROUNDED = 1e-12
 
 
 def normalised(features: npt.ArrayLike, records: int) -> Floats:
@@ -123,26 +101,62 @@ def normalised(features: npt.ArrayLike, records: int) -> Floats:
     return table
 
 
-def design(features: Floats | None, groups: Ints | None, alpha: float) -> Any:
-    """[X̄, α·Ω] (N, d + groups), dense, or sparse from `WIDE` groups on.
+class Points(NamedTuple):
+    """Points [X̄, α·Ω] (N, d + groups), of which Ω, one-hot by group, is not stored.
 
-    Raises:
-        BadInput: neither features nor groups.
+    Attributes:
+        own: X̄ (N, d), each column with mean 0.
+        groups: (N,) numbers from 0.
+        alpha: 0 without groups.
+        width: the number of groups; 0 without any.
     """
-    parts: list[Any] = [] if features is None else [features]
-    if groups is not None:
-        width = int(groups.max(initial=-1)) + 1
-        n = len(groups)
-        hot = sparse.csr_array((np.full(n, alpha), groups, np.arange(n + 1)), shape=(n, width))
-        if width >= WIDE:
-            wide = sparse.hstack([*(sparse.csr_array(part) for part in parts), hot], format="csr")
-            # scikit-learn takes 32-bit indices only; a table that needs more does not fit into memory anyway.
-            wide.indices, wide.indptr = wide.indices.astype(np.int32), wide.indptr.astype(np.int32)
-            return wide
-        parts.append(hot.toarray())
-    if not parts or not sum(part.shape[1] for part in parts):
-        raise BadInput("there is nothing to cluster: give features, or an attack that finds groups")
-    return np.hstack(parts) if len(parts) > 1 else parts[0]
+
+    own: Floats
+    groups: Ints
+    alpha: float
+    width: int
+
+    @classmethod
+    def of(cls, features: Floats | None, groups: Ints | None, alpha: float) -> Points:
+        """The points. Raises BadInput where there are neither features nor groups."""
+        if groups is not None:
+            own = np.empty((len(groups), 0)) if features is None else np.asarray(features, dtype=np.float64)
+            return cls(np.asfortranarray(own - own.mean(axis=0)), groups, alpha, int(groups.max(initial=-1)) + 1)
+        if features is None or not features.shape[1]:
+            raise BadInput("there is nothing to cluster: give features, or an attack that finds groups")
+        own = np.asarray(features, dtype=np.float64)
+        return cls(np.asfortranarray(own - own.mean(axis=0)), np.zeros(len(own), dtype=np.int64), 0.0, 0)
+
+    def at(self, places: Ints) -> Floats:
+        """Some of the points (n, d + groups)."""
+        return np.hstack([self.own[places], self.alpha * (self.groups[places, None] == np.arange(self.width))])
+
+    def variance(self) -> float:
+        """The mean variance of all coordinates."""
+        shares = np.bincount(self.groups) / len(self.own)
+        total = self.own.var(axis=0).sum() + self.alpha**2 * (shares * (1 - shares)).sum()
+        return float(total / (self.own.shape[1] + self.width))
+
+    def sums(self, labels: Ints, clusters: int) -> Floats:
+        """The sums of the points of each cluster (clusters, d + groups); labels: (N,)."""
+        sums: Floats = (labels == np.arange(clusters)[:, None]).astype(np.float64) @ self.own
+        if not self.width:
+            return sums
+        cells = np.bincount(labels * self.width + self.groups, minlength=clusters * self.width)
+        return np.hstack([sums, self.alpha * cells.reshape(clusters, -1)])
+
+    def distances(self, centres: Floats) -> Floats:
+        """Squared distances (c, N) to centres (c, d + groups), less the squared length of each point."""
+        split = self.own.shape[1]
+        products: Floats = (-2 * centres[:, :split]) @ self.own.T
+        products += (centres**2).sum(axis=1)[:, None]
+        if self.width:
+            products -= 2 * self.alpha * centres[:, split:][:, self.groups]
+        return products
+
+    def lengths(self) -> Floats:
+        """The squared length (N,) of each point."""
+        return np.asarray(np.einsum("nd,nd->n", self.own, self.own) + self.alpha**2)
 
 
 def k_means(
@@ -156,32 +170,91 @@ def k_means(
     seed: int = 0,
     fitted: int | None = None,
 ) -> Ints:
-    """Clusters (N,) of scikit-learn's KMeans on `design`; `tolerance` is relative, as there.
+    """Clusters (N,) of `Points` by k-means (Lloyd 1982) from the best of several starts by k-means++.
 
-    If there are fewer than `clusters` distinct points, each of them is a cluster. `fitted`: the centres are those of
-    that many points, drawn; None: of all.
+    Draws, rules and results are those of scikit-learn's KMeans; `tolerance` is relative, as there. If there are fewer
+    than `clusters` distinct points, each of them is a cluster. `fitted`: the centres are those of that many points,
+    drawn; None: of all.
 
     Raises:
-        BadInput: nothing to cluster, or scikit-learn is not installed.
+        BadInput: nothing to cluster.
     """
-    library("sklearn.cluster", "scikit-learn")
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
+    every = fit = Points.of(features, groups, alpha)
+    if fitted is not None and fitted < len(every.own):
+        drawn = np.random.default_rng(seed).choice(len(every.own), fitted, replace=False)
+        fit = every._replace(own=every.own[drawn], groups=every.groups[drawn])
+    draw, lengths, least = np.random.RandomState(seed), fit.lengths(), tolerance * fit.variance()
+    best: tuple[float, Ints, Floats] | None = None
+    for _ in range(starts):
+        labels, centres = _settled(fit, _begun(fit, lengths, clusters, draw), lengths, iterations, least)
+        spread = float((lengths + fit.distances(centres)[labels, np.arange(len(labels))]).sum())
+        if best is None or (spread < best[0] and not _same(labels, best[1])):
+            best = spread, labels, centres
+    assert best is not None  # there is a start
+    return best[1] if fit is every else _least(every.distances(best[2]))
 
-    points = design(features, groups, alpha)
-    method = KMeans(
-        clusters, n_init=starts, max_iter=iterations, tol=tolerance, random_state=seed, copy_x=False, algorithm="lloyd"
-    )
-    # One thread: several threads sum the centres in an order that differs between runs.
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        if fitted is None or fitted >= len(points):
-            labels: Ints = method.fit_predict(points).astype(np.int64)
-        else:
-            drawn = np.random.default_rng(seed).choice(len(points), fitted, replace=False)
-            labels = method.fit(points[drawn]).predict(points).astype(np.int64)
-    return labels
+
+def _same(labels: Ints, others: Ints) -> bool:
+    """True if both (N,) are the same clusters, whatever their numbers."""
+    numberings = labels * (others.max() + 1) + others, labels, others
+    return len({np.count_nonzero(np.bincount(numbers)) for numbers in numberings}) == 1
+
+
+def _least(values: Floats) -> Ints:
+    """The first row (N,) in which each column of few rows (c, N) is least, faster than argmin."""
+    rows, least = np.zeros(values.shape[1], dtype=np.int64), values[0]
+    for number, row in enumerate(values[1:], start=1):
+        rows[row < least] = number
+        least = np.minimum(row, least)
+    return rows
+
+
+def _begun(points: Points, lengths: Floats, clusters: int, draw: np.random.RandomState) -> Floats:
+    """Centres (clusters, ·): points that are drawn far from each other, each the best of some tries.
+
+    k-means++ (Arthur, Vassilvitskii 2007).
+    """
+    many = len(lengths)
+
+    def squares(places: Ints) -> Floats:
+        return np.asarray(np.maximum(0.0, points.distances(points.at(places)) + lengths))
+
+    chosen = [int(draw.choice(many, p=np.full(many, 1 / many)))]
+    nearest = squares(np.array(chosen))[0]
+    for _ in range(1, clusters):
+        wanted = draw.uniform(size=2 + int(np.log(clusters))) * nearest.sum()
+        tried = np.minimum(np.searchsorted(np.cumsum(nearest), wanted), many - 1)
+        left = np.minimum(nearest, squares(tried))
+        best = int(left.sum(axis=1).argmin())
+        chosen.append(int(tried[best]))
+        nearest = left[best]
+    return points.at(np.array(chosen))
+
+
+def _settled(points: Points, centres: Floats, lengths: Floats, iterations: int, least: float) -> tuple[Ints, Floats]:
+    """Labels (N,) and centres where no label changes any more, or centres move less than `least` in all."""
+    before = np.full(len(lengths), -1)
+    for _ in range(iterations):
+        far = points.distances(centres)
+        labels = _least(far)
+        counts, sums = np.bincount(labels, minlength=len(centres)), points.sums(labels, len(centres))
+        if len(empty := np.flatnonzero(counts == 0)):  # the farthest points begin new clusters
+            beyond = lengths + far[labels, np.arange(len(labels))]
+            for cluster, place in zip(empty, np.argsort(-beyond, kind="stable")[: len(empty)], strict=True):
+                if beyond[place] > _ROUNDED * max(1.0, lengths.max()):
+                    moved, counts[cluster] = points.at(np.array([place]))[0], 1
+                    sums[labels[place]], sums[cluster] = sums[labels[place]] - moved, moved
+                    counts[labels[place]] -= 1
+        following = sums / np.maximum(counts, 1)[:, None]
+        following[counts == 0] = following[counts.argmax()]
+        moved = float(((following - centres) ** 2).sum())
+        centres = following
+        if (labels == before).all():
+            return labels, centres
+        if moved <= least:
+            break
+        before = labels
+    return _least(points.distances(centres)), centres
 
 
 # Groups of records by the signature of a party's own winning splits: no received set is needed, and no leaf.

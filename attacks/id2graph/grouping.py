@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -99,7 +97,6 @@ def own_cuts(evidence: GroupEvidence) -> Outcome:
 def _by_graph(graph: Callable[[Leaves, int, Settings], Outcome], evidence: GroupEvidence) -> Outcome:
     """Communities of a graph, then k-means on own features and communities."""
     own = evidence.own()
-    _load("sklearn.cluster", "networkit", "community")
     return _clustered(evidence, own, graph(evidence.leaves, evidence.records, evidence.settings))
 
 
@@ -113,7 +110,6 @@ id2graph_quotient = partial(_by_graph, quotient)
 
 def _clustered(evidence: GroupEvidence, own: Array | None, before: Outcome) -> Outcome:
     """The clusters of k-means on own features, the groups of `before`, or both."""
-    _load("sklearn.cluster")
     start, chosen = time.perf_counter(), evidence.settings
     clusters = k_means(
         own,
@@ -126,10 +122,3 @@ def _clustered(evidence: GroupEvidence, own: Array | None, before: Outcome) -> O
         chosen.seed,
     )
     return replace(before, clusters=clusters, seconds={**before.seconds, "clustering": time.perf_counter() - start})
-
-
-def _load(*names: str) -> None:
-    """Import libraries before a timer starts; a missing one is reported where it is used."""
-    for name in names:
-        with suppress(ImportError):
-            importlib.import_module(name)

@@ -21,10 +21,9 @@ INDEPENDENT_DISCOUNT = 1.0
 SEQUENTIAL_DISCOUNT = 0.6
 #: The readings of the edge between chunks: as printed, and as the text says.
 CHUNK_EDGES = ("paper", "linked")
-ENGINES = ("auto", "python-louvain", "networkit")
 #: Settings that an attack reads: of k-means, of Louvain, of leaves in chunks.
 KMEANS = ("columns", "starts", "iterations", "kmeans_tolerance", "seed")
-LOUVAIN = ("alpha", "discount", "engine", "runs", "passes", "tolerance", *KMEANS)
+LOUVAIN = ("alpha", "discount", "runs", "passes", "tolerance", *KMEANS)
 CHUNKS = ("chunk_size", "chunk_weight", "chunk_edges")
 
 
@@ -47,7 +46,7 @@ class Settings(RangedSettings):
         "kmeans_tolerance": Range(0, 1),
         "seed": Range(0, 2**31 - 1, integer=True),
     }
-    CHOICES: ClassVar = {"chunk_edges": CHUNK_EDGES, "engine": ENGINES}
+    CHOICES: ClassVar = {"chunk_edges": CHUNK_EDGES}
 
     discount: float = INDEPENDENT_DISCOUNT
     """Weight of each further tree, as a factor: 0.6 for trees in sequence, 1 for independent ones."""
@@ -61,10 +60,8 @@ class Settings(RangedSettings):
     """The reading of algorithm 3: edges as printed, or as its text says."""
     columns: tuple[int, ...] | None = None
     """Numbers, from 0, of the features to cluster on; by default all."""
-    engine: str = "auto"
-    """Library of the Louvain method."""
     runs: int = 5
-    """Runs of Louvain in each engine, of which the best counts."""
+    """Runs of Louvain, of which the best counts."""
     passes: int = 100
     """Most passes of Louvain."""
     tolerance: float = 1e-6

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,65 +22,23 @@ from treetap.arrays import Floats, Ints
 from treetap.attacks.id2graph.clustering import OwnCut
 from treetap.attacks.id2graph.schema import DrawnLabels, KnownSettings
 from treetap.attacks.known_labels.names import KnownLabels, Named, compared
-from treetap.attacks.scores import majority
+from treetap.attacks.known_labels.rows import Members, Rows
+from treetap.attacks.scores import majority, midranks
 from treetap.attacks.verdict import Compared, FirstNamed
 from treetap.attacks.view.known_trees import TreeView
 from treetap.attacks.view.received_rows import attack_draws, some_of
+from treetap.trees.binning import bin_table
+from treetap.trees.centralised import train
 from treetap.trees.ensemble import ROOT
+from treetap.trees.loss import outcome_of
+from treetap.trees.params import BoostingParams
 
 #: Memberships of records in nodes that are in memory at most.
 _MOST_MEMBERSHIPS = 20_000_000
 #: Records between which the control exchanges labels, and parts of the records, each judged by a model of the others.
 _EXCHANGED, _PARTS = 20, 2
-
-
-class Rows(NamedTuple):
-    """Rows by which records are told apart, as sparse ones that few records share beside dense ones.
-
-    Attributes:
-        every: (n, ·) dense or sparse, of all records.
-        alike: (n,) the number of the set of equal rows that each is in, below u.
-        lengths: (u, 1) squared.
-        shared: (s, ·) the first columns of unlike rows; sparse.
-        which: (u,) the shared row of each unlike one.
-        own: (u, ·) the other columns.
-    """
-
-    every: Any
-    alike: Ints
-    lengths: Floats
-    shared: Any
-    which: Ints
-    own: Floats
-
-    @classmethod
-    def of(cls, shared: Any, own: Floats) -> Rows:
-        """The rows (n, ·) of a sparse and a dense matrix side by side, either of which may have no column."""
-        from scipy import sparse
-
-        every = own if not shared.shape[1] else sparse.hstack([shared, own], format="csr") if own.shape[1] else shared
-        first, alike = _alike(every)
-        some, which = _alike(shared[first])
-        unlike = every[first]
-        squares = unlike.multiply(unlike) if hasattr(unlike, "multiply") else unlike**2
-        lengths = np.asarray(squares.sum(axis=1)).reshape(-1, 1)
-        return cls(every, alike, lengths, shared[first[some]], which, own[first])
-
-    def times(self, weights: Floats, together: int) -> Iterator[tuple[slice, Floats]]:
-        """The products with weights (·, k) of `together` unlike rows at a time, and which these are."""
-        split = self.shared.shape[1]
-        of_shared = self.shared @ weights[:split]
-        for start in range(0, len(self.which), together):
-            some = slice(start, start + together)
-            products = of_shared[self.which[some]]
-            products += self.own[some] @ weights[split:]
-            yield some, products
-
-
-def _alike(rows: Any) -> tuple[Ints, Ints]:
-    """One of each set of equal rows (n, ·), and the number (n,) of each row's set."""
-    told = rows @ np.random.default_rng(0).random(rows.shape[1])  # equal rows have equal sums, and others do not
-    return np.unique(told, return_index=True, return_inverse=True)[1:]
+#: By which own columns foretell a class.
+_BOOSTED = BoostingParams(n_estimators=10, max_depth=4, max_bin=32)
 
 
 @dataclass(frozen=True)
@@ -151,25 +109,17 @@ class SignatureEvidence:
         return pairs
 
     @cached_property
-    def memberships(self) -> Any:
-        """Sparse (n, nodes): rows of length 1, in which a node weighs √ln(N ÷ its records) before.
+    def memberships(self) -> Members:
+        """Nodes that records (n,) are in: rows of length 1, in which a node weighs √ln(N ÷ its records) before.
 
         The squared distance of two rows is thus a weighted Hamming distance, in which small nodes count most.
         """
-        from sklearn.preprocessing import normalize
-
         weights = np.sqrt(np.log(len(self.known.truth) / np.array([len(records) for records in self.nodes])))
-        return normalize(self.inside(self.nodes, weights), copy=False)
+        return self.inside(self.nodes, weights, unit=True)
 
-    def inside(self, sets: Sequence[Ints], weights: npt.ArrayLike) -> Any:
-        """Sparse (n, sets): the set's weight where a record that takes part is in it."""
-        from scipy import sparse
-
-        rows = [self._placed(records) for records in sets]
-        ends = np.concatenate([[0], np.cumsum([len(some) for some in rows])])
-        data = np.repeat(np.asarray(weights, dtype=np.float32), np.diff(ends))
-        of_all = np.concatenate([np.zeros(0, dtype=np.int32), *rows])
-        return sparse.csc_matrix((data, of_all, ends), shape=(len(self.places), len(sets))).tocsr()
+    def inside(self, sets: Sequence[Ints], weights: npt.ArrayLike, *, unit: bool = False) -> Members:
+        """The sets, with these weights, of the records that take part."""
+        return Members.of([self._placed(records) for records in sets], weights, len(self.places), unit=unit)
 
     @cached_property
     def leaves(self) -> list[tuple[int, Ints]]:
@@ -215,21 +165,16 @@ class SignatureEvidence:
     @cached_property
     def ranks(self) -> Floats | None:
         """The same as ranks."""
-        from scipy.stats import rankdata
-
         if self.columns is None or not self.columns.shape[1]:
             return None
-        return standardised(rankdata(self.columns[self.places], axis=0, nan_policy="omit"))
+        return standardised(np.stack([midranks(column) for column in self.columns[self.places].T], axis=1))
 
     @cached_property
     def rows(self) -> dict[str, Rows]:
         """Kind → rows by which records are named; without own columns the nodes alone."""
-        from scipy import sparse
-
-        nodes, records = self.memberships, len(self.places)
-        rows = {"nodes": Rows.of(nodes, np.empty((records, 0), dtype=nodes.dtype))}
+        rows = {"nodes": Rows.of(self.memberships, np.empty((len(self.places), 0), dtype=np.float32))}
         if (own := self.standardised) is not None:
-            rows |= {"columns": Rows.of(sparse.csr_matrix((records, 0)), own), "both": Rows.of(nodes, own)}
+            rows |= {"columns": Rows.of(None, own), "both": Rows.of(self.memberships, own)}
         return rows
 
     @cached_property
@@ -312,19 +257,20 @@ def standardised(columns: Floats | None) -> Floats | None:
 
 def _by_others(columns: Floats, truth: Ints, classes: int, draw: np.random.Generator) -> Floats:
     """Chances (n, classes) of each record's class by its columns, from trees that were boosted on the other half."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    chances = np.zeros((len(truth), classes))
-    part = draw.permutation(len(truth)) % _PARTS
+    chances, part = np.zeros((len(truth), classes)), draw.permutation(len(truth)) % _PARTS
+    names = [str(number) for number in range(columns.shape[1])]
+    table = bin_table(columns, names, _BOOSTED.max_bin, may_be_constant=names)
     for number in range(_PARTS):
         fitted, judged = part != number, part == number
-        present = np.unique(truth[fitted])
+        present, labels = np.unique(truth[fitted], return_inverse=True)
         if len(present) < 2:
             chances[np.ix_(judged, present)] = 1.0
             continue
-        model = HistGradientBoostingClassifier(max_iter=30, max_leaf_nodes=15, random_state=0)
-        model.fit(columns[fitted], truth[fitted])
-        chances[np.ix_(judged, present)] = model.predict_proba(columns[judged])
+        params = replace(_BOOSTED, objective="binary:logistic" if len(present) == 2 else "multi:softprob")
+        model = train([("", replace(table, codes=table.codes[fitted]))], labels, params, len(present))
+        scores = model.predict([("", replace(table, codes=table.codes[judged]))])
+        likely = outcome_of(params.objective, len(present), scores)
+        chances[np.ix_(judged, present)] = likely if len(present) > 2 else np.stack([1 - likely, likely], axis=1)
     return chances
 
 

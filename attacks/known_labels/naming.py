@@ -27,12 +27,15 @@ from treetap.attacks.id2graph.schema import (
     RankedBy,
     RankedResult,
 )
-from treetap.attacks.known_labels.evidence import Rows, SignatureEvidence
+from treetap.attacks.known_labels.evidence import SignatureEvidence
 from treetap.attacks.known_labels.names import Named, macro_auc, named_by, precision_first
+from treetap.attacks.known_labels.rows import Members, Rows
 from treetap.attacks.scores import auc, v_measure
 
 #: Inverse strength of the penalty on weights, of rows of length 1.
 _INVERSE_PENALTY = 10.0
+#: Newton steps at most, and the largest part of a gradient at which they end.
+_STEPS, _FLAT = 50, 1e-8
 #: Squared distances are 0 up to this many units in the last place of what they are the difference of.
 _ROUNDED = 16
 #: Records whose distances are computed together: few enough for them to stay in a processor's cache.
@@ -40,7 +43,7 @@ _TOGETHER = 2000
 #: Draws of the control, which a verdict does not need.
 _CONTROLS = 5
 #: Names chances (u, classes) of unlike rows, by settings, known rows, all rows, and classes of the known ones.
-Way = Callable[[KnownSettings, Any, Rows, Ints], tuple[Ints, Floats]]
+Way = Callable[[KnownSettings, Floats, Rows, Ints], tuple[Ints, Floats]]
 
 
 def named_by_rows(evidence: SignatureEvidence, name: str) -> dict[str, Naming]:
@@ -81,7 +84,7 @@ def _named(
     """
     drawn = []
     for known, named in evidence.drawn[:draws]:
-        classes, chances = way(evidence.settings, rows.every[known], rows, truth[known])
+        classes, chances = way(evidence.settings, rows.of_records(known), rows, truth[known])
         every = np.zeros((len(chances), len(evidence.known.classes)))
         every[:, classes] = chances
         drawn.append((named, every, rows.alike[named]))
@@ -91,10 +94,9 @@ def _named(
     return Naming(auc=auc, precision=precision, accuracy=accuracy), result
 
 
-def _nearest(settings: KnownSettings, known: Any, rows: Rows, labels: Ints) -> tuple[Ints, Floats]:
+def _nearest(settings: KnownSettings, known: Floats, rows: Rows, labels: Ints) -> tuple[Ints, Floats]:
     """The vote of the nearest known rows (k, ·) on each unlike one, by inverse distance; of equal ones alone."""
     classes, of_known = np.unique(labels, return_inverse=True)
-    known = known.toarray() if hasattr(known, "toarray") else known
     lengths, chances = (known**2).sum(axis=1), np.empty((len(classes), len(rows.lengths)), dtype=known.dtype)
     for some, products in rows.times(-2 * known.T, _TOGETHER):
         squares, both = products, rows.lengths[some] + lengths
@@ -122,35 +124,56 @@ def _smallest(values: Floats, count: int) -> Ints:
     return np.ascontiguousarray(places.reshape(-1, count).T)
 
 
-def regressed(known: Any, rows: Rows, labels: Ints) -> tuple[Ints, Floats]:
-    """The chances of unlike rows by a logistic regression; certainty of the only class that is known.
+def regressed(known: Floats, rows: Rows, labels: Ints) -> tuple[Ints, Floats]:
+    """The chances (u, classes) of unlike rows by a logistic regression; certainty of the only class that is known.
 
-    The steps are those of scikit-learn's solver, whose checks of its input take longer than so small a fit.
+    By Newton steps, solved by conjugate gradients, within the space that the known rows (k, ·) span.
     """
-    from scipy.optimize import minimize
-
     classes, of_known = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         return classes, np.ones((len(rows.which), 1))
-    beside_one = np.hstack([known.toarray() if hasattr(known, "toarray") else known, np.ones((len(labels), 1))])
-    # of two classes the first one's weights are 0
-    truth, free = np.eye(len(classes))[of_known], slice(int(len(classes) == 2), None)
-    penalty = 1 / (_INVERSE_PENALTY * len(labels))
-    weights = np.zeros((len(classes), beside_one.shape[1]))
+    basis, corner = np.linalg.qr(known.T.astype(np.float64))
+    points, many = np.hstack([corner.T, np.ones((len(labels), 1))]), len(labels)
+    truth, weights = np.eye(len(classes))[of_known], np.zeros((points.shape[1], len(classes)))
+    # of two classes the weights of one are those of the other with the other sign, and count twice
+    penalty = np.full((len(weights), 1), (1 + (len(classes) == 2)) / (_INVERSE_PENALTY * many))
+    penalty[-1] = 0
 
-    def loss(flat: Floats) -> tuple[float, Floats]:
-        weights[free] = flat.reshape(-1, beside_one.shape[1])
-        chances, logarithms = _chances(beside_one @ weights.T)
-        unlike = -logarithms[truth > 0].mean()
-        gradient = (chances - truth)[:, free].T @ beside_one / len(beside_one)
-        gradient[:, :-1] += penalty * weights[free, :-1]
-        return float(unlike + penalty / 2 * (weights[:, :-1] ** 2).sum()), gradient.ravel()
+    def loss(at: Floats) -> tuple[float, Floats]:
+        chances, logarithms = _chances(points @ at)
+        return float((penalty * at**2).sum() / 2 - logarithms[truth > 0].mean()), chances
 
-    options = {"maxiter": 1000, "maxls": 50, "gtol": 1e-4, "ftol": 64 * np.finfo(np.float64).eps}
-    fitted = minimize(loss, weights[free].ravel(), method="L-BFGS-B", jac=True, options=options)
-    weights[free] = fitted.x.reshape(-1, beside_one.shape[1])
-    products = np.concatenate([some for _, some in rows.times(weights[:, :-1].T, _TOGETHER)])
-    return classes, _chances(products + weights[:, -1])[0]
+    value, chances = loss(weights)
+    for _ in range(_STEPS):
+        gradient = points.T @ (chances - truth) / many + penalty * weights
+        if np.abs(gradient).max() < _FLAT:
+            break
+        step = _newton(points, chances, penalty, gradient)
+        reached, chances = loss(weights + step)
+        while reached > value and np.abs(step).max() > _FLAT:
+            step /= 2
+            reached, chances = loss(weights + step)
+        value, weights = reached, weights + step
+    products = np.concatenate([some for _, some in rows.times(basis @ weights[:-1], _TOGETHER)])
+    return classes, _chances(products + weights[-1])[0]
+
+
+def _newton(points: Floats, chances: Floats, penalty: Floats, gradient: Floats) -> Floats:
+    """The step (d, classes) to where a quadratic of the loss is least, by conjugate gradients."""
+    step, left = np.zeros_like(gradient), -gradient
+    direction, length = left, float((left**2).sum())
+    enough = length * min(0.01, length)
+    for _ in range(gradient.size):
+        moved = chances * (points @ direction)
+        moved -= chances * moved.sum(axis=1, keepdims=True)
+        bent = points.T @ moved / len(points) + penalty * direction
+        along = length / float((direction * bent).sum())
+        step, left = step + along * direction, left - along * bent
+        before, length = length, float((left**2).sum())
+        if length <= enough:
+            break
+        direction = left + length / before * direction
+    return step
 
 
 def _chances(margins: Floats) -> tuple[Floats, Floats]:
@@ -227,19 +250,24 @@ def turned(points: Array, to: int) -> Floats:
     return np.asarray(np.sign(centred[:, to] @ centred).astype(np.float64))
 
 
-def principal(points: Any, count: int) -> Floats:
-    """Records (n, ≤ count) on the first principal components of points (n, k), a dense or sparse matrix.
+def principal(points: Array | Members, count: int) -> Floats:
+    """Records (n, ≤ count) on the first principal components of points (n, k), dense or by sets.
 
     By subspace iteration (Halko, Martinsson, Tropp 2011, "Finding structure with randomness", algorithm 4.4).
     """
-    records, many = points.shape
-    mean = np.asarray(points.mean(axis=0), dtype=points.dtype).ravel()
-    basis = np.random.default_rng(0).normal(size=(many, min(many, count + _SPARE))).astype(points.dtype)
+    if isinstance(points, Members):
+        alike, width, blocks = points.alike, points.width, points.blocks
+    else:
+        alike, width, blocks = np.arange(len(points)), points.shape[1], partial(iter, [(slice(None), points)])
+    counts = np.bincount(alike)[:, None].astype(np.float32)
+    mean = np.sum([counts[some, 0] @ block for some, block in blocks()], axis=0) / len(alike)
+    basis = np.random.default_rng(0).normal(size=(width, min(width, count + _SPARE))).astype(mean.dtype)
     for _ in range(_ROUNDS):
-        basis = np.linalg.qr(points.T @ (points @ basis) - records * np.outer(mean, mean @ basis))[0]
-    scores = np.asarray(points @ basis - mean @ basis, dtype=np.float64)
-    directions = np.linalg.eigh(scores.T @ scores)[1]  # ascending by variance
-    return np.asarray(scores @ directions[:, ::-1][:, :count])
+        moved = sum(block.T @ (counts[some] * (block @ basis)) for some, block in blocks())
+        basis = np.linalg.qr(moved - len(alike) * np.outer(mean, mean @ basis))[0]
+    scores = np.concatenate([block @ basis for _, block in blocks()]).astype(np.float64) - mean @ basis
+    directions = np.linalg.eigh(scores.T @ (counts * scores))[1]  # ascending by variance
+    return np.asarray((scores @ directions[:, ::-1][:, :count])[alike])
 
 
 def _components(evidence: SignatureEvidence) -> Iterator[tuple[RankedBy, Points]]:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from scipy.sparse import csr_matrix
 from torch import nn
 
 from treetap.arrays import Bools, Ints
 from treetap.attacks.files import AuditedParty, LabelTable
-from treetap.attacks.known_labels.evidence import Rows, standardised
+from treetap.attacks.known_labels.evidence import standardised
 from treetap.attacks.known_labels.names import KnownLabels, Named, compared, labels_at_hand, named_by, numbered
 from treetap.attacks.known_labels.naming import regressed
+from treetap.attacks.known_labels.rows import Rows
 from treetap.attacks.networks.schema import CompletionFigures, Measured, NetworkFigures, NetworkSettings
 from treetap.attacks.scores import UNKNOWN
 from treetap.attacks.verdict import MOST_FREQUENT, Compared, compared_right
@@ -370,7 +370,7 @@ def _inferred(evidence: Evidence, columns: Any) -> Iterator[Compared]:
         chances[np.arange(len(named)), labels[scored]] = 1.0
         drawn.append((named, chances))
         if own is not None:
-            rows = Rows.of(csr_matrix((len(named), 0)), own[named])
+            rows = Rows.of(None, own[named])
             classes, likely = regressed(own[places], rows, truth[places])
             chances = np.zeros_like(chances)
             chances[:, classes] = likely[rows.alike]

@@ -24,7 +24,7 @@ from treetap.attacks.pivodl.schema import (
     SourceFigures,
 )
 from treetap.attacks.pivodl.solved_gains import InvertedTree, SolvedGains, closed
-from treetap.attacks.scores import UNKNOWN
+from treetap.attacks.scores import UNKNOWN, midranks
 from treetap.attacks.verdict import Compared, compared_cells, compared_places
 from treetap.attacks.view.pivodl_view import PivodlTree, PivodlView
 from treetap.errors import DataError
@@ -328,11 +328,9 @@ def best_column(expected: Floats, true: Ints) -> tuple[int | None, float | None]
 
     None where no column differs between records, in truth or as expected.
     """
-    from scipy.stats import rankdata
-
     ranks = {}
     for column in range(true.shape[1]):
-        one, other = rankdata(expected[:, column]), rankdata(true[:, column])
+        one, other = midranks(expected[:, column]), midranks(true[:, column])
         if len(one) and one.std() > 0 and other.std() > 0:
             ranks[column] = float(np.corrcoef(one, other)[0, 1])
     best = max(ranks, key=ranks.__getitem__, default=None)

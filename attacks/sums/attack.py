@@ -17,7 +17,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from treetap.arrays import Bools, Floats, Ints, Singles
 from treetap.attacks.sums.least_squares import SURE, LearnedCuts, even, learned_cuts, shares
@@ -102,11 +101,6 @@ def read_columns(evidence: SumsEvidence) -> ColumnFigures:
     Raises:
         BadInput: the table is not the one that the party trained on.
     """
-    with threadpool_limits(1):  # the products are small: threads would wait for each other
-        return _read_columns(evidence)
-
-
-def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     begun, opened, say = time.process_time(), evidence.opened, evidence.say
     params, records, columns = opened.params, opened.records, evidence.truth
     trees = sums_of(evidence.party, opened.trees, lambda tree: params.drawn(tree, records))

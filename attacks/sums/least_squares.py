@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
 
 from treetap.arrays import Bools, Floats, Ints, Singles
 from treetap.attacks.sums.propagation import Knowledge, Linked, node_groups
@@ -42,7 +41,7 @@ class _Equations(NamedTuple):
     single cells.
     """
 
-    matrix: csr_array
+    matrix: Any
     sums: Singles
     used: Bools
     groups: Ints | None
@@ -130,12 +129,18 @@ def _solve(
 
 def _equations(linked: Linked, first: Ints) -> _Equations:
     """All equations of a job; of a chain those of trees that offer all its candidates."""
+    from scipy.sparse import csr_array, vstack
+
     matrices, sums, used = [], [], []
     size = sum(len(tree.equations.nodes) for tree in linked.trees), int(first[-1])
     groups = np.arange(np.prod(size)).reshape(size) if any(tree.least for tree in linked.trees) else None
     before = 0
     for number, tree in enumerate(linked.trees):
-        matrix, lefts, _ = tree.equations
+        layers, lefts, _ = tree.equations
+        here = [np.flatnonzero(row >= 0) for row, _ in layers]
+        entries = np.concatenate([value[some] for (_, value), some in zip(layers, here, strict=True)])
+        rows = np.concatenate([row[some] for (row, _), some in zip(layers, here, strict=True)])
+        matrix = csr_array((entries, (rows, np.concatenate(here))), shape=(len(lefts), linked.records))
         whole = matrix @ np.ones(linked.records)
         of_tree = np.zeros((len(whole), int(first[-1])), dtype=np.float32)
         there = np.zeros(len(linked.chains), dtype=bool)
@@ -170,7 +175,7 @@ def even(possible: Bools, first: Ints) -> Singles:
     return np.asarray(possible / np.repeat(counts, np.diff(first), axis=1))
 
 
-def _norm(matrix: csr_array, transposed: csr_array) -> float:
+def _norm(matrix: Any, transposed: Any) -> float:
     """The largest eigenvalue of AᵀA, a little more than power iteration finds."""
     vector: Floats = np.random.default_rng(0).normal(size=matrix.shape[1])
     length = 0.0

@@ -22,12 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.sparse import csr_array, hstack
 
 from treetap.arrays import Bools, Floats, Ints, Singles
+from treetap.attacks.scores import assigned
 from treetap.attacks.sums.propagation import Linked
 from treetap.attacks.sums.schema import SumsSettings
 from treetap.attacks.sums.sketches import PartySums
@@ -164,7 +164,7 @@ class _Search:
             for column in np.flatnonzero(self.widths == len(between)):
                 far[number, column] = ((between - self.cells[column, : len(between)]) ** 2).mean()
         by_column: list[Path | None] = [None] * len(self.widths)
-        for number, column in zip(*linear_sum_assignment(far), strict=True):
+        for number, column in enumerate(assigned(far)):
             by_column[column] = linked[number], float(far[number, column])
         return by_column
 
@@ -205,7 +205,7 @@ class NoisedCells:
         counts: (cells,) records by the roots, as far as their noise tells.
     """
 
-    values: csr_array = field(repr=False)
+    values: Any = field(repr=False)
     sums: Singles = field(repr=False)
     offered: Bools = field(repr=False)
     first: Ints
@@ -214,6 +214,8 @@ class NoisedCells:
     @classmethod
     def of(cls, linked: Linked, noises: Sequence[SumNoise]) -> NoisedCells:
         """Those of linked trees; `noises`: of each tree."""
+        from scipy.sparse import csr_array, hstack
+
         first = np.cumsum([0, *(len(chain) + 1 for chain in linked.chains)], dtype=np.int64)
         values, sums, offered = [], list[Floats](), list[Bools]()
         counts, noised, roots = (np.zeros(int(first[-1])) for _ in range(3))

@@ -17,7 +17,6 @@ import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from treetap.arrays import Bools, Ints
 from treetap.attacks.sums.attack import SumsEvidence, unread
@@ -90,11 +89,6 @@ def read_marks(evidence: SumsEvidence) -> MarkedCells:
     Raises:
         BadInput: the table is not the one that the party trained on.
     """
-    with threadpool_limits(1):  # the products are small: threads would wait for each other
-        return _read_marks(evidence)
-
-
-def _read_marks(evidence: SumsEvidence) -> MarkedCells:
     begun, opened, columns = time.process_time(), evidence.opened, evidence.truth
     trees = sums_of(evidence.party, opened.trees, lambda tree: opened.params.drawn(tree, opened.records))
     marks = [Marked.of(tree) for tree in trees]

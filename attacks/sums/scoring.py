@@ -14,6 +14,7 @@ import numpy as np
 
 from treetap.arrays import Bools, Floats, Ints
 from treetap.attacks.networks.schema import png_url
+from treetap.attacks.scores import midranks
 from treetap.attacks.sums.noised import cuts_of_columns
 from treetap.attacks.sums.propagation import Keys, Linked, keys_of
 from treetap.attacks.sums.schema import CellsRead, ColumnPicture
@@ -358,15 +359,13 @@ def best_column(
 
     `positions`: of each chain (N,) the expected place of each record.
     """
-    from scipy.stats import rankdata
-
     best: tuple[float, int, Floats] | None = None
     for place, chain in zip(positions, chains, strict=True):
         values = columns.values[:, chain.column]
         here = ~np.isnan(values)
         if (chain.sets >= 0).sum() < 2 or here.sum() < 2 or np.ptp(values[here]) == 0 or np.ptp(place[here]) == 0:
             continue
-        ranked = np.stack([rankdata(place[here]), rankdata(values[here])], axis=1)
+        ranked = np.stack([midranks(place[here]), midranks(values[here])], axis=1)
         correlation = float(np.asarray(np.corrcoef(ranked, rowvar=False))[1, 0])
         if best is None or correlation > best[0]:
             best = correlation, chain.column, place

@@ -18,20 +18,45 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.sparse import csr_array, vstack
 
 from treetap.arrays import Bools, Floats, Ints
+from treetap.attacks.scores import assigned
 from treetap.attacks.view.opened_sums import OpenedTree, WonSplit
 from treetap.errors import BadInput
 
 
 class TreeEquations(NamedTuple):
-    """Equations `matrix` (M, N) · x = `sums` (M, candidates); each is of the node with its number in `nodes` (M,)."""
+    """Equations A · x = `sums` (M, candidates); each is of the node with its number in `nodes` (M,).
 
-    matrix: csr_array
+    `layers`: A as rows (N,) below M, or −1, of which each record is in one of a layer at most, and its values (N,).
+    """
+
+    layers: list[tuple[Ints, Floats]]
     sums: Floats
     nodes: Ints
+
+    def times(self, other: TreeEquations) -> Floats:
+        """A · A'ᵀ (M, M') with those of another tree."""
+        wide = len(other.sums)
+        products = np.zeros(len(self.sums) * wide)
+        for row, value in self.layers:
+            for column, factor in other.layers:
+                both = np.flatnonzero((row >= 0) & (column >= 0))
+                products += np.bincount(
+                    row[both] * wide + column[both], value[both] * factor[both], minlength=len(products)
+                )
+        return products.reshape(-1, wide)
+
+    def strongest(self) -> TreeEquations:
+        """Those of the largest groups."""
+        if len(self.sums) <= MOST_EQUATIONS:
+            return self
+        sizes = sum(np.bincount(row + 1, minlength=len(self.sums) + 1)[1:] for row, _ in self.layers)
+        largest = np.sort(np.argsort(-np.asarray(sizes), kind="stable")[:MOST_EQUATIONS])
+        place = np.full(len(self.sums) + 1, -1)  # the last one is of no row
+        place[largest] = np.arange(len(largest))
+        layers = [(place[row], value) for row, value in self.layers]
+        return TreeEquations(layers, self.sums[largest], self.nodes[largest])
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,27 +131,21 @@ class PartySums:
         the sets are those of a node, and the groups all nodes.
         """
         groups, rest = (self.drawn, self.lefts.astype(np.float64)) if self.least else self._finest()
-        rows, columns, entries = list[Ints](), list[Ints](), list[Floats]()
-        sums, nodes = list[Floats](), list[int]()
+        layers, sums, nodes = dict[tuple[int, int], tuple[Ints, Floats]](), list[Floats](), list[int]()
         for number, records in enumerate(groups):
             if not len(records):
                 continue
             values = self.values[records] / self.scale
             lengths = np.linalg.norm(values, axis=0)
-            for slot in np.flatnonzero(lengths):
-                rows.append(np.full(len(records), len(sums)))
-                columns.append(records)
+            level = self.nodes[number].bit_length() if self.least else 0  # nodes of a level have no record in common
+            for slot in np.flatnonzero(lengths).tolist():
+                empty = np.full(len(self.draws), -1), np.zeros(len(self.draws))
+                row, value = layers.setdefault((level, slot), empty)
+                row[records], value[records] = len(sums), values[:, slot] / lengths[slot]
                 nodes.append(number)
-                entries.append(values[:, slot] / lengths[slot])
                 sums.append(rest[number, :, slot] / (self.scale[slot] * lengths[slot]))
-        if not sums:
-            return TreeEquations(
-                csr_array((0, len(self.draws))), np.zeros((0, self.candidates)), np.zeros(0, dtype=int)
-            )
-        at = (np.concatenate(rows), np.concatenate(columns))
-        shape = (len(sums), len(self.draws))
-        matrix = csr_array((np.concatenate(entries), at), shape=shape)
-        return TreeEquations(matrix, np.array(sums), np.array(nodes))
+        every = np.array(sums).reshape(-1, self.candidates)
+        return TreeEquations(list(layers.values()), every, np.array(nodes, dtype=np.int64))
 
     def _finest(self) -> tuple[list[Ints], Floats]:
         """Of each node the records that are in no deeper one with sums, and the sums over these."""
@@ -229,11 +248,9 @@ def _taken(trees: Sequence[PartySums], rows: list[Ints], number: int, count: int
             [trees[before] for before in there], [known[before, candidates] for before in there], trees[number]
         )
     finite = np.minimum(cost, 1e12)
-    lines, columns = linear_sum_assignment(finite)
-    taken = np.full(count, -1, dtype=np.int64)
-    near = finite[lines, columns] <= farthest**2
-    taken[lines[near]] = columns[near]
-    return taken
+    taken = assigned(finite)
+    far = finite[np.arange(count), taken] > farthest**2
+    return np.where(far, -1, taken)
 
 
 def _padded(rows: Sequence[Ints], count: int) -> Ints:
@@ -246,32 +263,22 @@ def _padded(rows: Sequence[Ints], count: int) -> Ints:
 
 def _distance(before: Sequence[PartySums], places: Sequence[Ints], tree: PartySums) -> Floats:
     """Squared distances (candidates, candidates of `tree`), in variances of a sum over a random set of records."""
-    strongest = [_strongest(earlier) for earlier in before]
-    known = vstack([matrix for matrix, _ in strongest]).tocsr()
-    sums = [of_tree[:, here] for (_, of_tree), here in zip(strongest, places, strict=True)]
-    target, wanted = _strongest(tree)
-    gram = (known @ known.T).toarray()
+    strongest = [earlier.equations.strongest() for earlier in before]
+    sums = [of_tree.sums[:, here] for of_tree, here in zip(strongest, places, strict=True)]
+    target = tree.equations.strongest()
+    gram = np.block([[one.times(other) for other in strongest] for one in strongest])
     gram[np.diag_indices_from(gram)] += _RIDGE * max(np.trace(gram), 1.0) / max(len(gram), 1)
-    cross = (target @ known.T).toarray()
+    cross = np.hstack([target.times(other) for other in strongest])
     weights = np.linalg.solve(gram, cross.T).T
-    rest = (target @ target.T).toarray() - weights @ cross.T
+    rest = target.times(target) - weights @ cross.T
     sizes, axes = np.linalg.eigh((rest + rest.T) / 2)
     axes /= np.sqrt(np.maximum(sizes, sizes.max(initial=0.0) * _RIDGE + 1e-30))
-    foretold, offered = (weights @ np.concatenate(sums)).T @ axes, wanted.T @ axes
+    foretold, offered = (weights @ np.concatenate(sums)).T @ axes, target.sums.T @ axes
     square = (foretold**2).sum(axis=1)[:, None] + (offered**2).sum(axis=1)[None] - 2 * foretold @ offered.T
     # of the records counted at the root each candidate sends this share left
     share = tree.counts[0] / max(int(tree.totals[0, tree.counting].sum()), 1)
     spread = np.maximum(share * (1 - share), 1 / max(int((tree.draws > 0).sum()), 1))
-    return np.asarray(np.maximum(square, 0.0) / (max(len(wanted), 1) * spread[None]))
-
-
-def _strongest(tree: PartySums) -> tuple[csr_array, Floats]:
-    """The equations of a tree's largest groups."""
-    matrix, sums, _ = tree.equations
-    if len(sums) <= MOST_EQUATIONS:
-        return matrix, sums
-    largest = np.sort(np.argsort(-np.diff(matrix.indptr), kind="stable")[:MOST_EQUATIONS])
-    return matrix[largest], sums[largest]
+    return np.asarray(np.maximum(square, 0.0) / (max(len(target.sums), 1) * spread[None]))
 
 
 def chains(trees: Sequence[PartySums], places: Ints) -> list[Ints]:
@@ -317,7 +324,7 @@ def _covered(nested: Bools, more: Floats) -> list[Ints]:
     count = len(nested)
     none = max(float(more[nested].max(initial=0.0)), 1.0) * 2
     cost = np.hstack([np.where(nested, more, none * count), np.full((count, count), none)])
-    lower = linear_sum_assignment(cost)[1]
+    lower = assigned(cost)
     above = {int(low): upper for upper, low in enumerate(lower) if low < count and nested[upper, low]}
     first = [k for k in range(count) if lower[k] >= count or not nested[k, lower[k]]]
     result = []

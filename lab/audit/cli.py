@@ -139,8 +139,7 @@ def attack(
     chunk_weight      w', weight of the edge between chunks; 100
     chunk_edges       paper (as printed: a chunk's edge joins it to itself) or linked; paper
     columns           numbers of the columns to cluster on, as [0, 2]; all
-    engine            of Louvain: auto, python-louvain or networkit; auto
-    runs, passes      of Louvain: runs per engine, passes at most; 5, 100
+    runs, passes      of Louvain: runs, and passes at most; 5, 100
     tolerance         of Louvain: gain of modularity that ends it; 1e-6
     max_entries       largest matrix of id2graph; 15000000
     starts            of k-means; 10

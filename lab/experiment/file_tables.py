@@ -146,13 +146,9 @@ class DataTable(SourceKeys, Constrained):
         return self.seed if isinstance(self.seed, list) else [self.seed]
 
 
-#: Libraries of every audit, which imports them after the training.
-_OF_AUDIT = ("scipy", "sklearn")
-
-
 def lacking() -> str | None:
-    """The library that an audit needs and this machine lacks."""
-    return next((name for name in _OF_AUDIT if find_spec(name) is None), None)
+    """The library that every audit needs, if this machine lacks it."""
+    return "threadpoolctl" if find_spec("threadpoolctl") is None else None
 
 
 class AuditTable(Strict):

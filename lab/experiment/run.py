@@ -6,15 +6,12 @@ compare with labels; the processes it starts hold their own columns only.
 
 from __future__ import annotations
 
-import gc
 import json
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +34,6 @@ from treetap.lab.local_federation import LocalFederation
 from treetap.models.durable import write_whole
 from treetap.models.store import CONTINUATION, read_arrays_of, read_history, read_leakage, read_manifest
 from treetap.names import of_class
-from treetap.process.limits import IMPORTED
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import training
 from treetap.tables.label_columns import named_type, typed
@@ -51,17 +47,6 @@ from treetap.wire.v2 import jobs_pb2
 
 #: The end of an error that advises to resume a job: an experiment's federation has ended by then.
 _ADVICE = re.compile(r";[^;]*\btreetap (?:resume|status) \S+")
-
-#: Modules that the audit of trees imports, of which the first ones import most others.
-_OF_AUDIT = (
-    "treetap.lab.experiment.audited",
-    "sklearn.cluster",
-    "sklearn.neighbors",
-    "sklearn.linear_model",
-    "sklearn.ensemble",
-)
-#: Those of its attacks by graphs.
-_OF_GRAPHS = ("networkit", "community")
 
 #: Shows progress: given a title, a context whose function takes statuses of jobs.
 Live = Callable[[str], AbstractContextManager[Callable[[jobs_pb2.JobStatus], None]]]
@@ -89,7 +74,7 @@ def run_seed(
     try:
         settings = write_tables(experiment, table, drawn, folder)
         started = time.monotonic()
-        with _libraries(experiment), live(title or planned.title) as update:
+        with live(title or planned.title) as update:
             run, done, outcome = _run(
                 experiment, table, planned, drawn, LocalFederation(folder, settings), started, update
             )
@@ -113,31 +98,6 @@ def run_seed(
         raise type(failure)(_ADVICE.sub("", str(failure))) from failure
     except OSError as failure:
         raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
-
-
-@contextmanager
-def _libraries(experiment: ExperimentFile) -> Iterator[None]:
-    """Load what the audit needs beside the training, in which this process waits for the parties'."""
-
-    attacks = None if experiment.audit is None else experiment.audit.attacks
-    by_graphs = attacks is None or any(name.startswith("id2graph") for name in attacks)
-
-    def load() -> None:
-        before = gc.get_threshold()
-        gc.set_threshold(IMPORTED)
-        for name in (*_OF_AUDIT, *(_OF_GRAPHS if by_graphs else ())):
-            with suppress(ImportError):  # the audit says what it lacks
-                import_module(name)
-        gc.set_threshold(*before)
-
-    loading = threading.Thread(target=load, name="libraries of the audit")
-    if experiment.audited and training(experiment.job.protocol).grows_trees:
-        loading.start()
-    try:
-        yield
-    finally:
-        if loading.ident is not None:
-            loading.join()
 
 
 def _limited(experiment: ExperimentFile, drawn: Split, seed: int) -> Split:

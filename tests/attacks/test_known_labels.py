@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
@@ -26,9 +26,10 @@ from treetap.attacks.audit_file import AuditFile
 from treetap.attacks.document import Document, parse
 from treetap.attacks.files import LabelTable
 from treetap.attacks.id2graph.schema import KnownLabelResult, KnownSettings
-from treetap.attacks.known_labels.evidence import Rows, SignatureEvidence, of_others
+from treetap.attacks.known_labels.evidence import SignatureEvidence, of_others
 from treetap.attacks.known_labels.names import macro_auc, precision_first
 from treetap.attacks.known_labels.naming import known_neighbours, known_regression, regressed
+from treetap.attacks.known_labels.rows import Members, Rows
 from treetap.attacks.limits import exceeded
 from treetap.attacks.registry import Needs, rows
 from treetap.attacks.report import html
@@ -165,19 +166,20 @@ def test_figures_by_hand() -> None:
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_figures_are_those_of_scikit_learn(classes: int) -> None:
-    """The AUC with ties, of records that share rows; and the regression on sparse and dense columns side by side."""
+    """The AUC with ties, of records that share rows; and the regression on sets and columns side by side."""
     draw = np.random.default_rng(classes)
     row, truth = draw.integers(0, 30, 300), draw.integers(0, classes, 300)
     chances = draw.integers(0, 9, (30, classes)) / 9
     expected = [roc_auc_score(truth == number, chances[row, number]) for number in range(classes)]
     assert macro_auc(chances, truth, row)[0] == pytest.approx(np.mean(expected), abs=1e-12)
 
-    nodes, own = sparse.csr_matrix(draw.integers(0, 2, (300, 3)) * 0.5), draw.random((300, 2)).round(1)
-    every, known = np.hstack([nodes.toarray(), own]), np.arange(40)
-    rows = Rows.of(nodes, own)
-    found = regressed(rows.every[known], rows, truth[known])[1][rows.alike]
-    model = LogisticRegression(C=10, max_iter=1000).fit(every[known], truth[known])
-    assert found == pytest.approx(model.predict_proba(every), abs=1e-8)
+    inside, own = draw.integers(0, 2, (300, 3)), draw.random((300, 2)).round(1)
+    every, known = np.hstack([inside * 0.5, own]), np.arange(40)
+    rows = Rows.of(Members.of(list(map(np.flatnonzero, inside.T)), 0.5, 300), own)
+    assert rows.of_records(np.arange(300)) == pytest.approx(every)
+    found = regressed(rows.of_records(known), rows, truth[known])[1][rows.alike]
+    model = LogisticRegression(C=10, max_iter=1000, tol=1e-9).fit(every[known], truth[known])
+    assert found == pytest.approx(model.predict_proba(every), abs=1e-6)
 
 
 def _file(folder: Path, here: World, params: BoostingParams) -> AuditFile:
@@ -223,6 +225,17 @@ def test_the_document_and_both_reports_have_the_figures(document: Document) -> N
     assert "own columns, reassigned" in section
     assert "Few known labels; 40 in each of 20 draws" in shown
     assert "Few known labels" not in html(made())
+
+
+@pytest.mark.second_tier
+def test_the_usual_audit_needs_no_large_library(
+    document: Document, file: AuditFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same verdicts where neither scikit-learn nor scipy nor networkx can be imported."""
+    for name in {"networkx", "scipy", "sklearn", *sys.modules}:
+        if name.partition(".")[0] in ("networkx", "scipy", "sklearn"):
+            monkeypatch.setitem(sys.modules, name, None)
+    assert audit(file, by_tree=False, progress=lambda *_: None).verdicts == document.verdicts
 
 
 @pytest.mark.second_tier

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 from tests.attacks.present import present
 from tests.attacks.worlds import evidence as evidence_of
@@ -16,6 +15,7 @@ from treetap.attacks.id2graph.schema import RankedResult
 from treetap.attacks.known_labels import naming
 from treetap.attacks.known_labels.evidence import SignatureEvidence, compared_names, of_others
 from treetap.attacks.known_labels.naming import extreme_end, principal, turned
+from treetap.attacks.known_labels.rows import Members
 from treetap.attacks.registry import Needs, row, rows
 from treetap.attacks.report.verdict import lines
 from treetap.attacks.verdict import Compared, best_of, half_width, judged
@@ -192,17 +192,19 @@ def test_what_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert line.beside.endswith(compared.floor)
 
 
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
-def test_principal_components_are_those_of_the_covariance(kind: type) -> None:
-    """Of a dense and a sparse matrix, beside numpy's eigenvectors; of one column the column itself."""
+def test_principal_components_are_those_of_the_covariance() -> None:
+    """Of a dense matrix and of sets, beside numpy's eigenvectors; of one column the column itself."""
     draw = np.random.default_rng(0)
-    points = draw.normal(size=(300, 30)) * np.linspace(0.2, 4, 30) ** 2 + 3
-    values = np.linalg.eigh(np.cov(points.T))[1][:, ::-1]
-    found = principal(kind(points), 2)
-    for place in range(2):
-        exact = (points - points.mean(axis=0)) @ values[:, place]
-        assert abs(np.corrcoef(found[:, place], exact)[0, 1]) > 0.999
-    assert abs(np.corrcoef(principal(kind(points[:, :1]), 2)[:, 0], points[:, 0])[0, 1]) > 0.999
+    dense = draw.normal(size=(300, 30)) * np.linspace(0.2, 4, 30) ** 2 + 3
+    inside, weights = draw.random((300, 30)) < np.linspace(0.1, 0.9, 30), np.linspace(0.2, 4, 30) ** 2
+    members = Members.of(list(map(np.flatnonzero, inside.T)), weights, 300)
+    for points, given in ((dense, dense), (inside * weights, members)):
+        values = np.linalg.eigh(np.cov(points.T))[1][:, ::-1]
+        found = principal(given, 2)
+        for place in range(2):
+            exact = (points - points.mean(axis=0)) @ values[:, place]
+            assert abs(np.corrcoef(found[:, place], exact)[0, 1]) > 0.999
+    assert abs(np.corrcoef(principal(dense[:, :1], 2)[:, 0], dense[:, 0])[0, 1]) > 0.999
 
 
 def test_points_are_turned_and_ends_told_by_hand() -> None:

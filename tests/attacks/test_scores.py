@@ -5,9 +5,12 @@ from itertools import pairwise, permutations
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy import optimize, stats
 from sklearn import metrics
 
-from treetap.attacks.scores import score, v_measure
+from treetap.attacks.scores import assigned, midranks, score, v_measure
+from treetap.attacks.sections import chance_information
+from treetap.attacks.verdict import MISSED, drawn_error
 from treetap.errors import BadInput
 
 
@@ -86,3 +89,22 @@ def test_what_cannot_be_scored_is_refused(labels: list[int], clusters: list[int]
     """Lengths that differ, nothing at all, tables."""
     with pytest.raises(BadInput, match=complaint):
         score(labels, clusters)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_statistics_are_those_of_scipy_and_scikit_learn(seed: int) -> None:
+    """Assignments, of equal costs too; ranks with ties; information by chance; the quantile of Student's t."""
+    draw = np.random.default_rng(seed)
+    for cost in (draw.normal(size=(12, 9 + seed)), draw.integers(0, 4, (12, 9 + seed)).astype(float)):
+        rows, columns = optimize.linear_sum_assignment(cost)
+        found = assigned(cost)
+        assert np.flatnonzero(found >= 0).tolist() == rows.tolist()
+        assert found[rows].tolist() == columns.tolist()
+    values = np.append(draw.integers(0, 9, 60).astype(float), np.nan)
+    assert midranks(values) + 0.5 == pytest.approx(stats.rankdata(values, nan_policy="omit"), nan_ok=True)
+    labels, groups = draw.integers(0, 3, 500), draw.integers(0, 1 + 90 * seed, 500)
+    table = metrics.cluster.contingency_matrix(labels, groups, sparse=True)
+    assert chance_information(labels, groups) == pytest.approx(metrics.cluster.expected_mutual_information(table, 500))
+    by_draw = draw.normal(size=2 + 3 * seed).tolist()
+    wider = stats.t.ppf(1 - MISSED / 2, len(by_draw) - 1) / stats.norm.ppf(1 - MISSED / 2)
+    assert drawn_error(by_draw) == pytest.approx(wider * stats.sem(by_draw))

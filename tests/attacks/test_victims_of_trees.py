@@ -14,7 +14,7 @@ from tests.trainings import fitting, jobs_of, policies
 from tests.worlds import PARTIES, spec, world
 from treetap.attacks import audit_file
 from treetap.attacks.audit import audit
-from treetap.attacks.document import Document, parse
+from treetap.attacks.document import parse
 from treetap.attacks.label_holder_audit import label_holder, read_holder
 from treetap.attacks.registry import Needs
 from treetap.errors import BadInput
@@ -68,7 +68,10 @@ def test_the_label_holders_view_has_the_sums_alone(folder: Path) -> None:
 
 def test_feature_parties_are_audited_beside_it(folder: Path) -> None:
     """The attacks on labels are theirs; labels are no reason to read the label holder's."""
-    document = _both_sides(folder)
+    parties = [{"name": name, "transcript": name, "table": f"{name}.parquet"} for name in (B, HOLDER)]
+    label = {"path": f"{HOLDER}.parquet", "column": "y"}
+    file = _file(folder, _victim(C), party=parties, label=label, attacks=["uni"])
+    document = audit(file, by_tree=False, progress=lambda *_: None)
     assert document.parties[B].attacks.keys() == {"uni"}
     assert document.parties[HOLDER].attacks == {}
     assert document.parties[HOLDER].columns_read is not None
@@ -76,14 +79,6 @@ def test_feature_parties_are_audited_beside_it(folder: Path) -> None:
     assert document.advice is not None
     assert document.labelled
     assert document.trees == PARAMS.n_estimators
-
-
-def _both_sides(folder: Path) -> Document:
-    """An audit of labels and columns."""
-    parties = [{"name": name, "transcript": name, "table": f"{name}.parquet"} for name in (B, HOLDER)]
-    label = {"path": f"{HOLDER}.parquet", "column": "y"}
-    file = _file(folder, _victim(C), party=parties, label=label, attacks=["uni"])
-    return audit(file, by_tree=False, progress=lambda *_: None)
 
 
 def test_an_audit_of_columns_judged_by_a_limit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

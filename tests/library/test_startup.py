@@ -44,7 +44,9 @@ NOT_TO_TRAIN = {
     "scipy",
     "sklearn",
 }
-#: Own modules, and of these generated ones, of a party that reads its file: a figure may fall and not rise.
+#: Libraries that take longer to import than the usual attacks to run.
+HEAVY = {"networkx", "pandas", "scipy", "sklearn"}
+#: Own modules, and of these generated ones, of a party that begins to serve: a figure may fall and not rise.
 OWN, GENERATED = 130, 26
 PRINTS = "print(*sorted(sys.modules))"
 
@@ -112,6 +114,11 @@ with tempfile.TemporaryDirectory() as name:
     names = demo.write_breast_cancer(folder / 'breast_cancer.parquet')
     demo.read_table(demo.federation_of(folder, names, 'boosting', {}), folder)
 """
+#: What an experiment runs unless its file says otherwise; other attacks import their libraries where they run.
+AUDIT = """
+import treetap.lab.experiment.audited, treetap.lab.experiment.run, treetap.attacks.id2graph.grouping
+import treetap.attacks.known_labels.naming, treetap.attacks.report, treetap.attacks.sums.attack
+"""
 NUMPY = """
 import os
 os.environ.pop('OPENBLAS_NUM_THREADS', None)
@@ -145,6 +152,7 @@ OF_A_PARTY = {"treetap.party", "treetap.coordinator", "numpy"}
         ),
         # the demo's table is read, and its settings of attacks checked, without what attacks and reports need
         pytest.param(DEMO, NOT_TO_TRAIN, set(), id="demo"),
+        pytest.param(AUDIT, HEAVY, {"numpy"}, id="audit"),
         # numpy's linear algebra has one thread, and what is imported later finds the environment as it was
         pytest.param(NUMPY, set(), {"numpy"}, id="numpy"),
     ],
