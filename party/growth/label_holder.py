@@ -145,16 +145,15 @@ class LabelHolderGrowth:
         tree = self._growing(t)
         growing = tree.growing
         there = taking_part(self._spec, t)
-        taken = {party: await tree.offered.take(party, t, stage) for party in self._feature_parties if party in there}
+        # one after the other: once sums are refused, those of no further party are opened
+        taken = {party: await self._taken(tree, party, stage) for party in self._feature_parties if party in there}
         if stage == 0:
             self._constrain(tree)
         shapes, (records, slots) = tree.columns.candidates.shapes, growing.values.shape
         own = slots * len(growing.build) * sum(shape.sums for shape in shapes)
         count = own + sum(sums.size for sums in taken.values())
         us = RECORD_US * records * (1 + len(shapes) / 4) + 2 * SUM_US * count
-        offers, choices = await self._context.offload(lambda: self._chosen(tree, taken), us=us)
-        for party, sums in offers.items():
-            self._recorded.offered(t, stage, party, growing.build, sums, [*map(len, tree.offered.groups[party])])
+        choices = await self._context.offload(lambda: self._chosen(tree, taken), us=us)
         won = {party: [c for c in choices if self._parties[c.party] == party] for party in self._feature_parties}
         self._recorded.won(t, stage, won)
         padded = growing.padded
@@ -253,15 +252,21 @@ class LabelHolderGrowth:
         self._tree = None
         self._context.mailbox.forget(t)
 
-    def _chosen(self, tree: PlantedTree, taken: Mapping[str, Ints]) -> tuple[dict[str, Ints], list[Choice]]:
-        """The sums of the nodes to build of each feature party that takes part, and the choices. `taken`: as asked."""
+    async def _taken(self, tree: PlantedTree, party: str, stage: int) -> Ints:
+        """The decrypted candidate sums of a feature party at a stage."""
+        sums = await tree.offered.take(party, tree.index, stage)
+        sizes = [*map(len, tree.offered.groups[party])]
+        self._recorded.offered(tree.index, stage, party, tree.growing.build, sums, sizes)
+        return sums
+
+    def _chosen(self, tree: PlantedTree, taken: Mapping[str, Ints]) -> list[Choice]:
+        """The choices of a stage. `taken`: the sums of the feature parties that take part."""
         growing, parties = tree.growing, self._feature_parties
         own = left_sums_of(tree.columns.bins, growing.values, growing.build, growing.summed())
-        offers = {party: tree.offered.checked(party, sums) for party, sums in taken.items()}
         groups = [tree.columns.candidates.groups, *(tree.offered.groups[party] for party in parties)]
         # places of parties are their numbers in ties, so that one that sits the tree out offers none of its own
-        growing.take_candidates([own, *(offers.get(party, own[:, :0]) for party in parties)], groups)
-        return offers, growing.choose()
+        growing.take_candidates([own, *(taken.get(party, own[:, :0]) for party in parties)], groups)
+        return growing.choose()
 
     def _constrain(self, tree: PlantedTree) -> None:
         """Constrain the weights of a tree if a party that takes part has constraints.

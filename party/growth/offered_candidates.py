@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -27,7 +26,7 @@ from treetap.models.store import CELLS
 from treetap.party.defences.checks import refuse_classes
 from treetap.party.growth.messages import partition_messages, won_messages
 from treetap.party.growth.split_table import TreeColumns
-from treetap.party.runtime.context import StepContext
+from treetap.party.runtime.context import SUM_US, StepContext
 from treetap.process.together import together
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import TreeSizes
@@ -142,15 +141,6 @@ async def _halves(
         yield body.ciphertexts, body.second_halves
 
 
-@contextmanager
-def _no_sums(party: str) -> Iterator[None]:
-    """Say whose sums are malformed."""
-    try:
-        yield
-    except Malformed as failure:
-        raise Malformed(f"{party} has offered what is no sum over its columns: {failure}") from None
-
-
 class OfferedCandidates:
     """The offers of all feature parties in the tree under construction.
 
@@ -166,7 +156,7 @@ class OfferedCandidates:
         self.cells: dict[str, int] = {}
 
     async def take(self, party: str, t: int, stage: int) -> Ints:
-        """The decrypted candidate sums of one feature party at a stage: (nodes, candidates, slots) int64, unchecked."""
+        """The decrypted candidate sums of one feature party at a stage: (nodes, candidates, slots) int64."""
         build = self._growing.asked
         series = self._context.mailbox.series(party, "candidate_sums", t, stage)
         first = (await anext(series)).growth.candidate_sums
@@ -187,24 +177,19 @@ class OfferedCandidates:
         if first.partitioned:
             self._take_groups(party, t, stage, list(first.partitioned), candidates)
         halves = _halves(first, series)
-        with _no_sums(party):
+        try:
             if self._sizes.words:
                 offer = Offer(party, t, stage, nodes, candidates, b"", halves)
             else:
                 packed = b"".join([part async for part, _ in halves])
                 offer = Offer(party, t, stage, nodes, candidates, packed)
             sums = await self._open_sums(offer)
-        return sums.reshape(len(nodes), candidates, sums.shape[1])
-
-    def checked(self, party: str, sums: Ints) -> Ints:
-        """The sums of the nodes to build, by those that were asked for.
-
-        Raises:
-            Malformed: they can be none of records.
-        """
-        with _no_sums(party):
-            self._growing.check_offered(sums, 1 + self._sizes.members.feature_parties.index(party))
-        return self._growing.take_asked(sums)
+            offered = sums.reshape(len(nodes), candidates, sums.shape[1])
+            number = 1 + self._sizes.members.feature_parties.index(party)
+            await self._context.offload(lambda: self._growing.check_offered(offered, number), us=SUM_US * offered.size)
+        except Malformed as failure:
+            raise Malformed(f"{party} has offered what is no sum over its columns: {failure}") from None
+        return self._growing.take_asked(offered)
 
     def kept(self) -> dict[str, dict[str, int]]:
         """What the parties say of the tree's sums, as it is stored beside the tree."""
