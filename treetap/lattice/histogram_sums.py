@@ -55,7 +55,7 @@ MOST_KEPT, CELLS_ANEW, BLOCKS_ANEW = 2048, 64, 16
 READ_BYTES = 1 << 20
 #: Candidates of which one worker has the first ones alone.
 FEW = 256
-#: Microseconds of the kernels' slowest form on Sapphire Rapids (`benchmarks/lattice_training.py --forms plain`): a
+#: Microseconds of the kernels' slowest form on an EPYC (`benchmarks/lattice_training.py --forms plain`): a
 #: product, with its share of its polynomial's transform; a candidate that is hidden; half a word of one that is
 #: answered; a byte that is written or read.
 PRODUCT_US, HIDDEN_US, ANSWERED_US, BYTE_US = 50.0, 170.0, 2.5, 0.001

@@ -35,7 +35,7 @@ from treetap.usage import FINISHED, LOOKS, finish_unit
 
 T = TypeVar("T")
 #: Most microseconds of kernels between two looks of an event loop at its sockets. To hand a kernel to a thread and back
-#: takes 45 µs of processor time where nothing else runs (Sapphire Rapids, `benchmarks/empty_call.py`), a fortieth of
+#: takes 45 µs of processor time where nothing else runs (EPYC, `benchmarks/empty_call.py`), a fortieth of
 #: this; threads that wait for the interpreter's lock make it more. Beyond, two cores gain more than hand-overs cost.
 SMALL_US = 2000.0
 
