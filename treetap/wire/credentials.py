@@ -55,13 +55,14 @@ class Credentials:
         Raises:
             Refused: it names no process, is out of its dates, revoked, or not of an authority that is trusted now.
         """
-        known = self._known.get(certificate)
-        if known is None or lists.now() >= known[1]:
-            known = self._examine(certificate, needed)
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            self._known[certificate] = known
-        return known[0]
+        known, until = self._known.get(certificate, (None, None))
+        if known is not None and until is not None and lists.now() < until:
+            return known
+        known, until = self._examine(certificate, needed)
+        if len(self._known) >= _KEPT:
+            self._known.clear()
+        self._known[certificate] = known, until
+        return known
 
     def _examine(self, certificate: bytes, needed: Role | None) -> tuple[Identity, datetime]:
         """The caller, and until when it need not be looked at again."""
