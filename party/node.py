@@ -90,7 +90,9 @@ class PartyNode:
         # No opening or leaving of a job may run between the old session's end and the new one.
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.tasks: set[asyncio.Task[Any]] = set()  #: work that outlives its caller
-        self._loaded = loaded
+        self._loaded = loaded or asyncio.Event()
+        if loaded is None:
+            self._loaded.set()
         self._checking = False  # a job
 
     @cached_property
@@ -148,7 +150,6 @@ class PartyNode:
         """Keep the metrics of limits and approvals up to date until the party closes, once `loaded` is set."""
         from treetap.party.approvals.watched import Watched  # most parties have no metrics
 
-        assert self._loaded is not None
         watched = Watched(self._metrics, lambda: self.config, lambda: self.approvals)
         self._own(watched.follow(self._offload, self._loaded), "metrics of limits")
 
@@ -275,8 +276,7 @@ class PartyNode:
     async def _open(self, caller: str, request: control_pb2.StepRequest, kind: str) -> Session:
         """Open a session for a new attempt; a repeated opening returns the session that it opened."""
         submission = SUBMISSIONS[kind](request)
-        if self._loaded is not None:
-            await self._loaded.wait()  # an import here would keep all other callers waiting
+        await self._loaded.wait()  # an import here would keep all other callers waiting
         async with self._one_at_a_time(request.job), self._transcript_closed_without_session(request.job):
             opening = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
             current = self._sessions.get(request.job)
@@ -317,16 +317,14 @@ class PartyNode:
     async def _ask(self, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Return if a job may open by this party's policy and its people; no session opens and no table is read."""
         kind = name_of(request)
-        if self._loaded is not None:
-            await self._loaded.wait()
+        await self._loaded.wait()
         with disk_faults(self.config.name, kind):
             self._opener.admitted(caller, request, kind)
         return result(setup_pb2.Done())
 
     async def _check(self, caller: str, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Check a job and keep nothing of it; one at a time, and none while this party has no room for a job."""
-        if self._loaded is not None:
-            await self._loaded.wait()
+        await self._loaded.wait()
         if (current := self._sessions.get(request.job)) is not None:
             current.check_same(caller, "")
         self._check_room()

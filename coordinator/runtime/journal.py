@@ -140,7 +140,7 @@ class Journal:
         """The error about a job that is not there, with the one that was probably meant."""
         return UnknownJob(f"there is no job {job!r}{did_you_mean(job, self.jobs())}")
 
-    def read(self, job: str) -> list[Event]:
+    def read(self, job: str) -> tuple[Event, ...]:
         """All whole lines of a job.
 
         Raises:
@@ -148,7 +148,10 @@ class Journal:
             DataError: the file is damaged.
             Interrupted: the file cannot be read.
         """
-        return list(self._events(job))
+        record = self._hold(job)
+        if record is None:
+            raise self.unknown(job)
+        return record.events
 
     def cut_off(self, *kinds: str) -> list[str]:
         """Jobs of these kinds whose last attempt has no end: they ran when the coordinator stopped."""
@@ -183,7 +186,7 @@ class Journal:
 
     def submitted(self, job: str) -> Submitted:
         """The submission of a job; raises as `read` does."""
-        return submission_of(job, self._events(job))
+        return submission_of(job, self.read(job))
 
     def write_submitted(
         self,
@@ -213,7 +216,7 @@ class Journal:
     def status(self, job: str) -> jobs_pb2.JobStatus:
         """The status of a job that does not run, damaged ones included; otherwise raises as `read` does."""
         try:
-            return status_of(job, self._events(job))
+            return status_of(job, self.read(job))
         except DataError as damage:
             return _damaged(job, damage)
 
@@ -234,12 +237,6 @@ class Journal:
         except OSError as failure:
             where = failure.filename or self._folder
             raise Interrupted(f"the coordinator cannot delete {where}: {failure.strerror}") from failure
-
-    def _events(self, job: str) -> tuple[Event, ...]:
-        record = self._hold(job)
-        if record is None:
-            raise self.unknown(job)
-        return record.events
 
     def _entries(self) -> list[tuple[str, _Entry]]:
         """All jobs, in the order of their submission; reads the files that have changed since the last time."""

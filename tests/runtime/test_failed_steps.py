@@ -124,8 +124,9 @@ async def test_a_disk_that_refuses_an_fsync(party: str, file: str, code: int, tm
         status = await federation.train(JOB)
     path = federation.state(party) / "jobs" / "job" / file
     assert status.state == "interrupted"
-    said = rf"{party}: [a-z_ 0-9,]*: {os.strerror(code)}: {path}; then: treetap resume job"
-    assert re.fullmatch(said, status.error), status.error
+    assert re.fullmatch(
+        rf"{party}: [a-z_ 0-9,]*: {os.strerror(code)}: {path}; then: treetap resume job", status.error
+    ), status.error
     assert (await federation.resume()).state == "finished"
     assert_oracles_model(federation.states, ORACLE)
 

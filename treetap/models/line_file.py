@@ -91,11 +91,6 @@ class LineFile:
             self._bodies()
         return len(self._ends)
 
-    @property
-    def size(self) -> int:
-        """The bytes of the stored lines when they were last read or written."""
-        return self._ends[-1] if self._ends else 0
-
     def digest(self, lines: int) -> str:
         """The checksum of the first `lines` lines, hexadecimal; `IndexError` where there are fewer."""
         stored = self.count()
