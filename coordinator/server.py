@@ -15,12 +15,11 @@ from treetap.coordinator.jobs import Jobs
 from treetap.coordinator.retention import keep_for
 from treetap.coordinator.runtime.journal import Journal
 from treetap.coordinator.runtime.metrics import CoordinatorMetrics
-from treetap.errors import Refused
 from treetap.process.lifecycle import forwarder_of, serve_until_stopped, sole_user
 from treetap.process.limits import collect_rarely, leave_out_pandas, raise_descriptors, share_heaps
 from treetap.protocols.agreement import Request
 from treetap.wire import rpc
-from treetap.wire.callers import CALLER, Callers, answering, refuse_other_versions
+from treetap.wire.callers import CALLER, Callers, refuse_other_versions
 from treetap.wire.ports import Role, Timeouts
 from treetap.wire.probe import serve_health
 from treetap.wire.status_parts import pages, parts
@@ -53,10 +52,10 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
         jobs.count()  # before a scrape, which would see no job and then all of them
     measured = metrics.serve(config.metrics)
     metrics.certificates(config.transport())
-    callers = Callers("the coordinator", config.transport())
+    callers = Callers("the coordinator", config.transport(), operators=config.operators)
     server, credentials = rpc.server(callers)
-    register(server, callers, jobs, config.operators)
-    status = serve_health(server, callers)
+    register(server, callers, jobs)
+    status = serve_health(server)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     forwarder = forwarder_of(config, address)
@@ -86,64 +85,44 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
 
 
 class JobsService(jobs_pb2_grpc.JobsServicer):
-    """Operator to coordinator; callers that the configuration does not name as operators are refused."""
+    """Operator to coordinator."""
 
-    def __init__(self, callers: Callers, jobs: Jobs, operators: list[str]) -> None:
+    def __init__(self, callers: Callers, jobs: Jobs) -> None:
         self._callers, self._jobs = callers, jobs
-        self._operators = frozenset(operators)
 
     async def Submit(self, request: Request, context: Context) -> jobs_pb2.JobAccepted:
-        async with answering(context, self._callers):
-            return jobs_pb2.JobAccepted(job=self._jobs.submit(request, self._admit()))
+        del context
+        return jobs_pb2.JobAccepted(job=self._jobs.submit(request, CALLER.get()))
 
     Predict = Align = Submit
 
-    async def Draft(self, request: jobs_pb2.DraftRequest, context: Context) -> jobs_pb2.Drafted:
-        async with answering(context, self._callers):
-            self._admit()
-            return self._jobs.submissions.draft(request)
+    async def Draft(self, request: jobs_pb2.DraftRequest, _context: Context) -> jobs_pb2.Drafted:
+        return self._jobs.submissions.draft(request)
 
-    async def Check(self, request: jobs_pb2.SubmitRequest, context: Context) -> AsyncIterator[jobs_pb2.CheckReply]:
-        async with answering(context, self._callers):
-            self._admit()
-            async for answer in self._jobs.submissions.check(request):
-                yield answer
+    async def Check(self, request: jobs_pb2.SubmitRequest, _context: Context) -> AsyncIterator[jobs_pb2.CheckReply]:
+        async for answer in self._jobs.submissions.check(request):
+            yield answer
 
-    async def Resume(self, request: jobs_pb2.JobName, context: Context) -> jobs_pb2.JobAccepted:
-        async with answering(context, self._callers):
-            return jobs_pb2.JobAccepted(job=self._jobs.resume(request.job, self._admit()))
+    async def Resume(self, request: jobs_pb2.JobName, _context: Context) -> jobs_pb2.JobAccepted:
+        return jobs_pb2.JobAccepted(job=self._jobs.resume(request.job, CALLER.get()))
 
     async def Watch(self, request: jobs_pb2.JobName, context: Context) -> AsyncIterator[jobs_pb2.JobStatus]:
-        async with answering(context, self._callers):
-            self._admit()
-            async for status in self._jobs.watch(request.job):
-                self._callers.named(context, Role.OPERATOR)  # a job may outlast its watcher's certificate
-                for part in parts(status):
-                    yield part
+        async for status in self._jobs.watch(request.job):
+            self._callers.named(context, Role.OPERATOR)  # a job may outlast its watcher's certificate
+            for part in parts(status):
+                yield part
 
-    async def Status(self, request: jobs_pb2.StatusRequest, context: Context) -> AsyncIterator[jobs_pb2.StatusReply]:
-        async with answering(context, self._callers):
-            self._admit()
-            for page in pages(self._jobs.status(request.job)):
-                yield page
+    async def Status(self, request: jobs_pb2.StatusRequest, _context: Context) -> AsyncIterator[jobs_pb2.StatusReply]:
+        for page in pages(self._jobs.status(request.job)):
+            yield page
 
-    async def Cancel(self, request: jobs_pb2.JobName, context: Context) -> jobs_pb2.JobStatus:
-        async with answering(context, self._callers):
-            self._admit()
-            return await self._jobs.cancel(request.job)
+    async def Cancel(self, request: jobs_pb2.JobName, _context: Context) -> jobs_pb2.JobStatus:
+        return await self._jobs.cancel(request.job)
 
-    async def Prune(self, request: jobs_pb2.PruneRequest, context: Context) -> jobs_pb2.PruneReply:
-        async with answering(context, self._callers):
-            self._admit()
-            return jobs_pb2.PruneReply(jobs=self._jobs.prune(request.jobs, request.days, dry_run=request.dry_run))
-
-    def _admit(self) -> str:
-        caller = CALLER.get()
-        if caller not in self._operators:
-            raise Refused(f"{caller} is not an operator of this coordinator (operators = …)")
-        return caller
+    async def Prune(self, request: jobs_pb2.PruneRequest, _context: Context) -> jobs_pb2.PruneReply:
+        return jobs_pb2.PruneReply(jobs=self._jobs.prune(request.jobs, request.days, dry_run=request.dry_run))
 
 
-def register(server: grpc.aio.Server, callers: Callers, jobs: Jobs, operators: list[str]) -> None:
-    jobs_pb2_grpc.add_JobsServicer_to_server(JobsService(callers, jobs, operators), server)
+def register(server: grpc.aio.Server, callers: Callers, jobs: Jobs) -> None:
+    jobs_pb2_grpc.add_JobsServicer_to_server(JobsService(callers, jobs), server)
     refuse_other_versions(server, callers)

@@ -30,7 +30,7 @@ async def listening(
     server, credentials = rpc.server(callers, **options)
     for register in services:
         register(server, callers)
-    status = serve_health(server, callers) if health else None
+    status = serve_health(server) if health else None
     bound = rpc.bind(server, credentials, f"127.0.0.1:{port}")
     await server.start()
     if status is not None:

@@ -50,7 +50,7 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
             )
     table = read_numbers(path, id_column, columns, view.missing)
     own = in_common_order(path, table, view, view.rows)
-    if view.own_digest is not None and table.digest() != view.own_digest:
+    if view.own_digest is not None and table.ids.digest != view.own_digest:
         raise DataError(f"{path}: column {id_column!r} holds other ids than {view.party}'s table in job {view.job!r}")
     _check_splits(own, view)
     return one_hot(own)

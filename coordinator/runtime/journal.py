@@ -4,8 +4,8 @@ One file of JSON lines per job, each with a checksum that covers those before it
 coordinator acts on it; a line torn by a crash is ignored. The journal holds no data of any party: the coordinator has
 none. A file that is damaged concerns its own job only, whose state is then "damaged".
 
-Memory holds a short status of every job, and the events of the jobs that were read or written last, up to `HELD_BYTES`
-of files. Either is used only while the file on disk is unchanged; otherwise the file is read again.
+Memory holds a short status of every job, and the events of the job that was read or written last. Either is used only
+while the file on disk is unchanged; otherwise the file is read again.
 """
 
 from __future__ import annotations
@@ -43,8 +43,6 @@ from treetap.names import NAME
 from treetap.version import PROTOCOL_VERSION
 from treetap.wire.v2 import jobs_pb2, types_pb2
 
-#: Most bytes of files whose events memory holds.
-HELD_BYTES = 2**20
 SUFFIX = ".jsonl"
 
 
@@ -52,7 +50,7 @@ class _Record:
     """The events of a job's file, as they were last read or written."""
 
     def __init__(self, path: Path, job: str) -> None:
-        self.file, self._job = LineFile(path, lambda: f"journal of {job}"), job
+        self.file, self.job = LineFile(path, lambda: f"journal of {job}"), job
         self.events: tuple[Event, ...] = ()
 
     def read(self) -> None:
@@ -65,11 +63,11 @@ class _Record:
         if not events or events[0].get("event") != "submitted":
             raise DataError(f"{path}: does not begin with a submission; bring a back-up of the file back")
         try:
-            if other := other_version(self._job, events):
+            if other := other_version(self.job, events):
                 raise DataError(f"{path}: {other}")
-            if status_of(self._job, events).job != self._job or not isinstance(events[0]["unix_nanos"], int):
+            if status_of(self.job, events).job != self.job or not isinstance(events[0]["unix_nanos"], int):
                 raise ValueError
-            _ = submission_of(self._job, events).members
+            _ = submission_of(self.job, events).members
         except UNREADABLE:
             raise DataError(f"{path}: has a line that says nothing; bring a back-up of the file back") from None
         self.events = events
@@ -100,8 +98,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._held: dict[str, _Record] = {}  # the job that was read or written last comes last
-        self._held_bytes = 0
+        self._last = _Record(folder, "")  # the job that was read or written last
         self._index: dict[str, _Entry] = {}
         with cannot(f"keep a journal in {folder}", "state"):
             make_folder(folder)
@@ -130,20 +127,18 @@ class Journal:
         """
         when = {"unix_nanos": time.time_ns()} if event == "submitted" else {}
         record = None if event == "submitted" else self._hold(job)
-        record = record or _Record(self._path(job), job)
-        self._release(job)  # if the write fails, the file is read again
+        record = self._last = record or _Record(self._path(job), job)
         try:
             record.write({"event": event, **when, **content})
         except OSError as failure:
             raise Interrupted(f"the coordinator cannot write {self._path(job)}: {failure.strerror}") from failure
-        self._keep(job, record)
         self._index[job] = _entry_of(job, record)
 
     def unknown(self, job: str) -> UnknownJob:
         """The error about a job that is not there, with the one that was probably meant."""
         return UnknownJob(f"there is no job {job!r}{did_you_mean(job, self.jobs())}")
 
-    def read(self, job: str) -> list[Event]:
+    def read(self, job: str) -> tuple[Event, ...]:
         """All whole lines of a job.
 
         Raises:
@@ -151,7 +146,10 @@ class Journal:
             DataError: the file is damaged.
             Interrupted: the file cannot be read.
         """
-        return list(self._events(job))
+        record = self._hold(job)
+        if record is None:
+            raise self.unknown(job)
+        return record.events
 
     def cut_off(self, *kinds: str) -> list[str]:
         """Jobs of these kinds whose last attempt has no end: they ran when the coordinator stopped."""
@@ -186,7 +184,7 @@ class Journal:
 
     def submitted(self, job: str) -> Submitted:
         """The submission of a job; raises as `read` does."""
-        return submission_of(job, self._events(job))
+        return submission_of(job, self.read(job))
 
     def write_submitted(
         self,
@@ -216,7 +214,7 @@ class Journal:
     def status(self, job: str) -> jobs_pb2.JobStatus:
         """The status of a job that does not run, damaged ones included; otherwise raises as `read` does."""
         try:
-            return status_of(job, self._events(job))
+            return status_of(job, self.read(job))
         except DataError as damage:
             return _damaged(job, damage)
 
@@ -232,18 +230,11 @@ class Journal:
         """
         try:
             for job in jobs:
-                self._release(job)
                 self._path(job).unlink(missing_ok=True)
             sync_folder(self._folder)
         except OSError as failure:
             where = failure.filename or self._folder
             raise Interrupted(f"the coordinator cannot delete {where}: {failure.strerror}") from failure
-
-    def _events(self, job: str) -> tuple[Event, ...]:
-        record = self._hold(job)
-        if record is None:
-            raise self.unknown(job)
-        return record.events
 
     def _entries(self) -> list[tuple[str, _Entry]]:
         """All jobs, in the order of their submission; reads the files that have changed since the last time."""
@@ -271,27 +262,15 @@ class Journal:
     def _hold(self, job: str) -> _Record | None:
         """A job's events as its file has them now, read only if it has changed; None where there is no such file."""
         path = self._path(job)
-        record = self._held.get(job) or _Record(path, job)
-        self._release(job)
+        record = self._last if self._last.job == job else _Record(path, job)
         try:
             if not path.is_file():
                 return None
             with record.file.held(record.read):
-                self._keep(job, record)
+                self._last = record
         except OSError as failure:
             raise Interrupted(f"the coordinator cannot read {path}: {failure.strerror}") from failure
         return record
-
-    def _keep(self, job: str, record: _Record) -> None:
-        """Hold a job's events; without room for them release those of other jobs that were used longest ago."""
-        self._held[job] = record
-        self._held_bytes += record.file.size
-        while self._held_bytes > HELD_BYTES and len(self._held) > 1:
-            self._release(next(iter(self._held)))
-
-    def _release(self, job: str) -> None:
-        record = self._held.pop(job, None)
-        self._held_bytes -= record.file.size if record is not None else 0
 
     def _path(self, job: str) -> Path:
         if not NAME.match(job):

@@ -174,7 +174,10 @@ class Alignment(RaisedLists):
 
         In a ring the own list comes last, and loses the one-time exponent; who asks for proofs sums it.
         """
-        (points,), owner, ring = self._held, self._owner(request.stage - 1), len(self._members) > 2
+        (points,), parties = self._held, len(self._members)
+        # whose list this party gets from the one before it at this turn
+        place = owners(turns(parties), self._place)[(self._place - 1) % parties, request.stage - 1]
+        owner, ring = self._members[required(place)], parties > 2
         if owner == self._context.party:
             self._check_length(points)
             raised = await self._lists.raised(points, self._fresh.over(self._once), sums=self._proofs.returned)
@@ -271,11 +274,6 @@ class Alignment(RaisedLists):
             body = alignment_pb2.RecordDigest(digest=digest, records=len(records))
             await self._context.outbox.send(self._members[0], "record_digest", [body])
             await self._agreed(records)
-
-    def _owner(self, stage: int) -> str:
-        """Whose list this party gets from the one before it at a turn."""
-        place = owners(turns(len(self._members)), self._place)[(self._place - 1) % len(self._members), stage]
-        return self._members[required(place)]
 
     def _signed(self) -> list[int]:
         """The turns at which a list comes to this party that another one has raised, and its owner asks for a proof."""

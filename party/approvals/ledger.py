@@ -298,8 +298,9 @@ class Approvals:
         return statement("approval", verdict, **of)
 
     def _keep(self, asked: Asked) -> Asked:
-        decided = bool(asked.verdicts) or asked.waits  # else the next opening would ask for it anew
-        write_document(self._folder / f"{asked.digest}.json", asdict(asked), SEED, settle=decided)
+        # one that neither waits nor was decided is asked for anew by the next opening
+        settle = bool(asked.verdicts) or asked.waits
+        write_document(self._folder / f"{asked.digest}.json", asdict(asked), SEED, settle=settle)
         self._asked[asked.digest] = asked
         if len(self._asked) > MOST_KEPT:
             self._forget(next(old for old, job in self._asked.items() if not self._waits(job)))

@@ -136,7 +136,7 @@ class NoisyLabels:
         settings = self._settings
         priors = self._own_priors(table, len(labels.classes)).source if settings.stages > 1 else ""
         classes = [MECHANISM, settings.epsilon, settings.stages, priors, labels.classes]
-        key = hashlib.sha256(table.digest() + json.dumps(classes).encode() + labels.values.astype("<i8").tobytes())
+        key = hashlib.sha256(table.ids.digest + json.dumps(classes).encode() + labels.values.astype("<i8").tobytes())
         return LabelCharge(
             path=str(table.path),
             column=column,

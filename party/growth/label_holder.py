@@ -17,7 +17,7 @@ from treetap.party.growth.messages import leaf_paths, take_children
 from treetap.party.growth.offered_candidates import OfferedCandidates, OpenSums, RecordedSums
 from treetap.party.growth.rule import Summed
 from treetap.party.growth.split_table import TreeColumns
-from treetap.party.growth.stored_trees import SCORES, LabelState, ended_round
+from treetap.party.growth.stored_trees import LabelState, ended_round
 from treetap.party.growth.withheld import ShownSpaces
 from treetap.party.runtime.context import RECORD_US, SUM_US, StepContext, required
 from treetap.party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
@@ -243,12 +243,7 @@ class LabelHolderGrowth:
         if metrics := tree.state.metrics:
             trees = tree.state.trees
             line |= ended_round(trees // tree.state.trees_per_round - 1, trees, metrics)
-
-        def store() -> None:
-            self._job.stored.add(t, line)
-            self._context.store.save_arrays(SCORES, arrays)
-
-        await self._context.offload(store, whole=True)
+        await self._context.offload(lambda: self._job.stored.add(t, line, arrays), whole=True)
         self._tree = None
         self._context.mailbox.forget(t)
 

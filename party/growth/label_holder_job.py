@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from treetap.arrays import Bools, Ints
 from treetap.errors import OutOfOrder
-from treetap.models.store import HISTORY
 from treetap.party.alignment.steps import Alignment, begin_alignment
 from treetap.party.config import PartyConfig
 from treetap.party.growth.continuation import FirstTrees
@@ -215,8 +214,7 @@ class LabelHolderJob:
             **entries_of(lines[self.first.count :]),
             **state.summary(),
         }
-        files = shard(lines, HISTORY)
-        draft = Draft(entries, files, lines, self.alignment.records, trees, trees, self.data, state)
+        draft = Draft(entries, shard(lines), lines, self.alignment.records, trees, trees, self.data, state)
         for rule in self.rules:
             await rule.publish(draft)
         owners = importance_by_owner(

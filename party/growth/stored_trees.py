@@ -76,9 +76,11 @@ class StoredTrees:
         """The handle of a tree's first own split; all trees before it are stored."""
         return self._first[tree]
 
-    def add(self, index: int, content: dict[str, Any]) -> None:
-        """Put a tree on disk, dropping what an interrupted attempt left at or after it."""
+    def add(self, index: int, content: dict[str, Any], arrays: dict[str, Array] | None = None) -> None:
+        """Put a tree on disk, dropping what an interrupted attempt left at or after it; then the scores after it."""
         self._lines.put(content, index)
+        if arrays is not None:
+            self._context.store.save_arrays(SCORES, arrays)
         self._first[index + 1 :] = [self._first[index] + len(content[self._own])]
 
 
@@ -92,11 +94,11 @@ def entries_of(lines: Sequence[Line]) -> Line:
     return entries
 
 
-def shard(lines: Sequence[Line], *kinds: str) -> dict[str, bytes]:
-    """The files of a model with these stored trees: theirs, and those of kinds that lie beside them."""
-    trees = ({key: entry for key, entry in line.items() if key not in OF_FILES} for line in lines)
-    beside = {kind: plain_lines(line[kind] for line in lines if kind in line) for kind in kinds}
-    return {TREES: plain_lines(trees), **beside}
+def shard(lines: Sequence[Line]) -> dict[str, bytes]:
+    """The files of a model with these stored trees: theirs, and one of each kind that lies beside them."""
+    trees = [{key: entry for key, entry in line.items() if key not in OF_FILES} for line in lines]
+    files = {TREES: trees, **{kind: [line[kind] for line in lines if kind in line] for kind in OF_FILES}}
+    return {kind: plain_lines(own) for kind, own in files.items() if own or kind == TREES}
 
 
 State = TypeVar("State", bound="LabelState")

@@ -11,7 +11,6 @@ import numpy as np
 
 from treetap.errors import DataError, OutOfOrder, naming
 from treetap.models.keyed_ids import TRAINED_IDS, trained_ids
-from treetap.models.store import HISTORY
 from treetap.party.alignment.steps import Alignment
 from treetap.party.config import PartyConfig
 from treetap.party.defences.clean_labels import LabelRules, Use, read_some
@@ -177,7 +176,7 @@ class PivodlJob:
                     "params": params.to_dict(),
                     "training_metrics": self.own.metrics,
                 },
-                shard(await self.stored.read(), HISTORY),
+                shard(await self.stored.read()),
             )
         return published_model(context.store.manifest()) if me.name == me.spec.aggregator else None
 

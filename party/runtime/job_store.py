@@ -244,7 +244,6 @@ class JobStore:
             remove_folder(draft)
             digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
             write_folder(draft, {**files, **described(self._job(), digests, manifest)})
-            make_folder(self.model.parent)
             draft.replace(self.model)
             sync_folder(self.model.parent)
         remove_folder(self.folder, settle=False)
@@ -255,17 +254,13 @@ class JobStore:
         Raises:
             OSError: the disk refuses it.
         """
-        mine = self._owner() in (submission, None)
+        try:
+            mine = self.noted("submission") in (submission, None)
+        except DataError:  # what says whose they are is damaged
+            mine = True
         if mine and (not self.published or already_published(self.folder, self.model)):
             remove_folder(self.folder)
             self._notes = {}
-
-    def _owner(self) -> str | None:
-        """The submission that the files belong to; None if there are no files, or what says it is damaged."""
-        try:
-            return self.noted("submission")
-        except DataError:
-            return None
 
     def _job(self) -> dict[str, Any]:
         if (self.model / JOB).is_file():

@@ -161,8 +161,8 @@ async def _serve(
     callers = Callers(config.name, config.transport(), node.served_models.own_paths)
     server, credentials = rpc.server(callers)
     register(server, callers, node)
-    register_for_approvers(server, callers, lambda: node.desk, lambda: node.overview)
-    status = serve_health(server, callers)
+    register_for_approvers(server, lambda: node.desk, lambda: node.overview)
+    status = serve_health(server)
     number = rpc.bind(server, credentials, config.listen)
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     forwarder = forwarder_of(config, address)

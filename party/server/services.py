@@ -1,8 +1,8 @@
 """The party's gRPC services, for the coordinator, parties, approvers and clients, and the servers for clients.
 
-A service decodes, calls, encodes and maps errors. Clients have a server of their own, which runs as long as the party;
-those of HTTP ask through a gateway. While no model is served it answers with an error that says so, which differs from
-a process that is down.
+A service decodes, calls and encodes; admission maps errors. Clients have a server of their own, which runs as long as
+the party; those of HTTP ask through a gateway. While no model is served it answers with an error that says so, which
+differs from a process that is down.
 
 Slow functions run off the event loop, in threads. A thread that is done waits for further work: a batch of a network
 has three such functions, each shorter than the start of a thread. No process can end a thread that waits in the kernel
@@ -31,7 +31,7 @@ from treetap.party.config import PartyConfig
 from treetap.party.serving.registry import ServedModels
 from treetap.usage import LOOKS, SilenceWatch
 from treetap.wire import rpc
-from treetap.wire.callers import CALLER, Callers, answering, refuse_other_versions
+from treetap.wire.callers import CALLER, Callers, refuse_other_versions
 from treetap.wire.ports import Role
 from treetap.wire.probe import serve_health
 from treetap.wire.v2 import (
@@ -68,62 +68,53 @@ class PartyService(control_pb2_grpc.ControlServicer):
         self._callers, self._port = callers, port
 
     async def Step(self, request: control_pb2.StepRequest, context: Context) -> AsyncIterator[control_pb2.StepEvent]:
-        async with answering(context, self._callers):
-            async for event in self._port.step(CALLER.get(), request):
-                self._callers.named(context, Role.COORDINATOR)  # a step may outlast its caller's certificate
-                yield event
+        async for event in self._port.step(CALLER.get(), request):
+            self._callers.named(context, Role.COORDINATOR)  # a step may outlast its caller's certificate
+            yield event
 
-    async def deliver(self, request: tuple[exchange_pb2.PeerMessage, bytes], context: Context) -> exchange_pb2.Receipt:
+    async def deliver(self, request: tuple[exchange_pb2.PeerMessage, bytes], _context: Context) -> exchange_pb2.Receipt:
         """Answer `Deliver`: see exchange.proto."""
-        async with answering(context, self._callers):
-            return await self._port.deliver(CALLER.get(), *request)
+        return await self._port.deliver(CALLER.get(), *request)
 
 
 class ApprovalsService(approvals_pb2_grpc.ApprovalsServicer):
     """The service for the party's approvers. `desk`: what answers, imported when one calls."""
 
-    def __init__(self, callers: Callers, desk: Callable[[], Desk]) -> None:
-        self._callers, self._desk = callers, desk
+    def __init__(self, desk: Callable[[], Desk]) -> None:
+        self._desk = desk
 
-    async def List(self, request: approvals_pb2.AskedJobs, context: Context) -> AsyncIterator[approvals_pb2.AskedJob]:
-        async with answering(context, self._callers):
-            for asked in self._desk().jobs(CALLER.get(), request):
-                yield asked
+    async def List(self, request: approvals_pb2.AskedJobs, _context: Context) -> AsyncIterator[approvals_pb2.AskedJob]:
+        for asked in self._desk().jobs(CALLER.get(), request):
+            yield asked
 
-    async def Decide(self, request: approvals_pb2.DecideRequest, context: Context) -> approvals_pb2.AskedJob:
-        async with answering(context, self._callers):
-            return self._desk().decide(CALLER.get(), request)
+    async def Decide(self, request: approvals_pb2.DecideRequest, _context: Context) -> approvals_pb2.AskedJob:
+        return self._desk().decide(CALLER.get(), request)
 
-    async def Stand(self, request: approvals_pb2.StandRequest, context: Context) -> approvals_pb2.StandingApproval:
-        async with answering(context, self._callers):
-            return self._desk().stand(CALLER.get(), request)
+    async def Stand(self, request: approvals_pb2.StandRequest, _context: Context) -> approvals_pb2.StandingApproval:
+        return self._desk().stand(CALLER.get(), request)
 
     async def ListStanding(
-        self, request: approvals_pb2.AskedJobs, context: Context
+        self, request: approvals_pb2.AskedJobs, _context: Context
     ) -> AsyncIterator[approvals_pb2.StandingApproval]:
-        async with answering(context, self._callers):
-            for standing in self._desk().standing(CALLER.get(), request):
-                yield standing
+        for standing in self._desk().standing(CALLER.get(), request):
+            yield standing
 
-    async def Revoke(self, request: approvals_pb2.RevokeRequest, context: Context) -> approvals_pb2.StandingApproval:
-        async with answering(context, self._callers):
-            return self._desk().revoke(CALLER.get(), request)
+    async def Revoke(self, request: approvals_pb2.RevokeRequest, _context: Context) -> approvals_pb2.StandingApproval:
+        return self._desk().revoke(CALLER.get(), request)
 
 
 class ServingService(serving_pb2_grpc.ServingServicer):
     """The label holder's service for clients."""
 
-    def __init__(self, callers: Callers, served_models: ServedModels) -> None:
-        self._callers, self._served_models = callers, served_models
+    def __init__(self, served_models: ServedModels) -> None:
+        self._served_models = served_models
 
     async def Predict(self, request: serving_pb2.PredictRecords, context: Context) -> serving_pb2.PredictedRecords:
         """Predict within the shorter of the call's deadline and the party's."""
-        async with answering(context, self._callers):
-            return await self._served_models.predict(CALLER.get(), request, context.time_remaining())
+        return await self._served_models.predict(CALLER.get(), request, context.time_remaining())
 
-    async def Describe(self, request: serving_pb2.DescribeModel, context: Context) -> serving_pb2.ModelDescription:
-        async with answering(context, self._callers):
-            return self._served_models.describe(CALLER.get(), request.model)
+    async def Describe(self, request: serving_pb2.DescribeModel, _context: Context) -> serving_pb2.ModelDescription:
+        return self._served_models.describe(CALLER.get(), request.model)
 
 
 def register(server: grpc.aio.Server, callers: Callers, port: PartyNode) -> None:
@@ -134,22 +125,19 @@ def register(server: grpc.aio.Server, callers: Callers, port: PartyNode) -> None
     refuse_other_versions(server, callers)
 
 
-def register_for_approvers(
-    server: grpc.aio.Server, callers: Callers, desk: Callable[[], Desk], overview: Callable[[], Overview]
-) -> None:
+def register_for_approvers(server: grpc.aio.Server, desk: Callable[[], Desk], overview: Callable[[], Overview]) -> None:
     """Add the services for approvers of a party to a server."""
-    approvals_pb2_grpc.add_ApprovalsServicer_to_server(ApprovalsService(callers, desk), server)
+    approvals_pb2_grpc.add_ApprovalsServicer_to_server(ApprovalsService(desk), server)
 
-    async def show(request: overview_pb2.AskedView, context: Context) -> overview_pb2.View:
-        async with answering(context, callers):
-            return await overview().show(CALLER.get(), request)
+    async def show(request: overview_pb2.AskedView, _context: Context) -> overview_pb2.View:
+        return await overview().show(CALLER.get(), request)
 
     rpc.serve_overview(server, show)
 
 
 def register_for_clients(server: grpc.aio.Server, callers: Callers, served_models: ServedModels) -> None:
     """Add the service for clients of a party to a server."""
-    serving_pb2_grpc.add_ServingServicer_to_server(ServingService(callers, served_models), server)
+    serving_pb2_grpc.add_ServingServicer_to_server(ServingService(served_models), server)
     refuse_other_versions(server, callers)
 
 
@@ -168,7 +156,7 @@ class ScoringServer:
         most_calls = served.queue if served.gateway is None else max(served.queue, GATEWAY_CALLS)
         self._server, credentials = rpc.server(callers, MOST_BYTES, most_calls, IDLE_S)
         register_for_clients(self._server, callers, served_models)
-        serve_health(self._server, callers, lambda: served_models.ready)
+        serve_health(self._server, lambda: served_models.ready)
         number = rpc.bind(self._server, credentials, served.listen, "serve.listen")
         await self._server.start()
         served_models.address = f"{served.listen.rpartition(':')[0]}:{number}"

@@ -395,7 +395,7 @@ def test_a_kill_at_any_write_counts_no_job_too_little(
     """No more jobs are let in than the standing approval allows, and what was said to be decided stays so."""
     written = 0
 
-    def dying(path: Path, content: bytes) -> None:
+    def dying(path: Path, content: bytes, **_: bool) -> None:
         nonlocal written
         written += 1
         if written == nth + 1 and not after:

@@ -127,7 +127,7 @@ class _Behind:
 
 def _party(server: Any, callers: Callers, behind: Any) -> None:
     services.register(server, callers, behind)
-    services.register_for_approvers(server, callers, lambda: behind, lambda: behind)
+    services.register_for_approvers(server, lambda: behind, lambda: behind)
 
 
 def _tls(files: TlsFiles) -> TlsConfig:
@@ -141,7 +141,7 @@ async def servers(certificates: Certificates, folder: Path) -> AsyncIterator[dic
     async with AsyncExitStack() as held:
         for name, register in (
             ("party", lambda server, callers: _party(server, callers, behind)),
-            ("coordinator", lambda server, callers: jobs_service.register(server, callers, behind, ["operator"])),
+            ("coordinator", lambda server, callers: jobs_service.register(server, callers, behind)),
         ):
             files = certificates.rightful(OWN[name].name, OWN[name].role)
             found[name] = await held.enter_async_context(_listening(files, OWN[name].name, register))
@@ -157,10 +157,10 @@ async def servers(certificates: Certificates, folder: Path) -> AsyncIterator[dic
 
 @asynccontextmanager
 async def _listening(files: TlsFiles, name: str, register: Callable[..., None]) -> AsyncIterator[str]:
-    callers = Callers(name, files)
+    callers = Callers(name, files, operators=["operator"])
     server, credentials = rpc.server(callers)
     register(server, callers)
-    serve_health(server, callers)
+    serve_health(server)
     port = rpc.bind(server, credentials, "127.0.0.1:0")
     await server.start()
     try:

@@ -94,32 +94,39 @@ async def test_a_failure_whose_answer_was_lost_is_told_again(tmp_path: Path, mon
 # ---- A disk that fails at a party interrupts the job by name, of party and file; afterwards the job goes on
 
 
-def _refuse_below(patch: pytest.MonkeyPatch, folder: Path, name: str = "fsync") -> None:
-    """Let an operation fail on what lies below a folder, as on a full disk."""
+def _refuse_below(
+    patch: pytest.MonkeyPatch, folder: Path, name: str = "fsync", *, within: str = "", code: int = errno.ENOSPC
+) -> None:
+    """Let an operation fail on what lies below a folder and has `within` in its path, as on a full disk."""
     real = getattr(os, name)
 
     def operate(target: Any, *given: Any, **named: Any) -> Any:
         path = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else os.fspath(target)
-        if path.startswith(f"{folder}{os.sep}"):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if path.startswith(f"{folder}{os.sep}") and within in path:
+            raise OSError(code, os.strerror(code))
         return real(target, *given, **named)
 
     patch.setattr(os, name, operate)
 
 
 @pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize("party", PARTIES)
-async def test_a_full_disk_while_a_job_opens(party: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize(
+    ("party", "file"),
+    [(PARTIES[2], "job.json"), (PARTIES[1], TREES), (PARTIES[0], "scores.npz"), (PARTIES[0], "model/manifest.json")],
+)
+async def test_a_disk_that_refuses_an_fsync(party: str, file: str, code: int, tmp_path: Path) -> None:
     """The error says which party could not store what; it is no defect, and the job is resumed when there is room."""
 
     federation = Federation(tmp_path, HERE.tables)
     with pytest.MonkeyPatch.context() as patch:
-        _refuse_below(patch, federation.state(party) / "jobs")
+        _refuse_below(patch, federation.state(party) / "jobs", within=file, code=code)
         status = await federation.train(JOB)
-    file = federation.state(party) / "jobs" / "job" / "job.json"
+    path = federation.state(party) / "jobs" / "job" / file
     assert status.state == "interrupted"
-    said = rf"{party}: [a-z_ 0,]*: No space left on device: {file}; then: treetap resume job"
-    assert re.fullmatch(said, status.error), status.error
+    assert re.fullmatch(
+        rf"{party}: [a-z_ 0-9,]*: {os.strerror(code)}: {path}; then: treetap resume job", status.error
+    ), status.error
     assert (await federation.resume()).state == "finished"
     assert_oracles_model(federation.states, ORACLE)
 

@@ -17,9 +17,8 @@ from tests.opens import opened_to_read
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation
 from treetap.coordinator import retention
-from treetap.coordinator.runtime import journal as journal_module
 from treetap.coordinator.runtime.job_record import LISTED_ERROR, attempts, to_base64
-from treetap.coordinator.runtime.journal import HELD_BYTES, Journal
+from treetap.coordinator.runtime.journal import Journal
 from treetap.errors import BadInput, Conflict, DataError, Interrupted, UnknownJob
 from treetap.models.line_file import LineFile
 from treetap.models.line_file import first as seeded
@@ -166,20 +165,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
     assert [each.state for each in journal.listed()] == ["interrupted"]
 
 
-def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the bound the job that was used longest ago is read again; a job larger than the bound is still known."""
-    _journal(tmp_path / "one")
-    size = (tmp_path / "one" / "job0.jsonl").stat().st_size
-    monkeypatch.setattr(journal_module, "HELD_BYTES", 2 * size)
-    journal = _journal(tmp_path / "all", jobs=3)
-    for asked, reads in (("job1", 0), ("job2", 0), ("job0", 1), ("job0", 0), ("job2", 0), ("job1", 1)):
+def test_a_job_that_is_asked_for_again_is_not_read_again(tmp_path: Path) -> None:
+    """Memory has the events of one job: the last that was read or written."""
+    journal = _journal(tmp_path, jobs=2)
+    for asked, reads in (("job1", 0), ("job0", 1), ("job0", 0), ("job1", 1)):
         with opened_to_read(tmp_path) as opened:
             assert attempts(journal.read(asked)) == 1
         assert len(opened) == reads, asked
-    journal.write("job1", "attempt", number=2, why="x" * 3 * size)
-    with opened_to_read(tmp_path) as opened:
-        assert attempts(journal.read("job1")) == 2
-    assert opened == []
 
 
 def test_jobs_come_in_the_order_of_their_submission(tmp_path: Path) -> None:
@@ -226,18 +218,17 @@ def _end(journal: Journal, job: str, kind: str, state: str, *, bad_input: bool =
 
 @pytest.mark.second_tier
 def test_a_job_that_is_over_costs_little(tmp_path: Path) -> None:
-    """Of many jobs memory keeps less than 2 kB each, beside the last ones; a list opens no file, and has no costs."""
+    """Of many jobs memory keeps less than 2 kB each; a list opens no file, and has no costs."""
     journal = Journal(tmp_path)
     held = []
     tracemalloc.start()
     try:
         for number in range(600):
             _end(journal, f"job-{number}", "train", "finished", rows=60)
-            if number >= 399:  # memory is full of the last ones
+            if number >= 399:
                 held.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
-    assert 400 * (tmp_path / "job-0.jsonl").stat().st_size > HELD_BYTES
     assert held[-1] - held[0] < 200 * 2000
     with opened_to_read(tmp_path) as opened:
         listed = list(journal.listed())

@@ -182,7 +182,7 @@ def test_a_kill_between_ledger_and_attempts_loses_neither(
     known, real = Attempts(ledger), durable.write_whole
     ledger.enter(charge(4))
 
-    def killed(path: Path, content: bytes) -> None:
+    def killed(path: Path, content: bytes, **_: bool) -> None:
         if after:
             real(path, content)
         raise PowerCut

@@ -23,7 +23,6 @@ import pytest
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES
-from treetap.coordinator.runtime import journal
 from treetap.coordinator.runtime.metrics import STATES, CoordinatorMetrics
 from treetap.coordinator.runtime.roster import Roster
 from treetap.errors import Conflict, DataError, Interrupted, OutOfOrder, Unreachable
@@ -119,9 +118,8 @@ def test_the_role_of_an_ended_job_is_let_go(tmp_path: Path, monkeypatch: pytest.
 async def test_many_jobs_leave_nothing_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained, predicted, refused, interrupted, cancelled: the fourth round of jobs leaves as much as the first.
 
-    The journal holds jobs up to a bound, which is none here, and a party remembers as many attempts as one round makes.
+    The journal holds one job, and a party remembers as many attempts as one round makes.
     """
-    monkeypatch.setattr(journal, "HELD_BYTES", 0)
     monkeypatch.setattr(attempts, "MOST", 4)
 
     federation = Federation(tmp_path, HERE.tables, record="both")

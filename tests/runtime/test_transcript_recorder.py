@@ -177,7 +177,7 @@ async def test_no_transcript_stays_open_after_a_session(
 ) -> None:
     """It is closed also where the disk refuses to note that the session has ended, or that another one begins."""
 
-    def full(path: Path, content: bytes) -> None:
+    def full(path: Path, content: bytes, **_: bool) -> None:
         raise OSError(28, "No space left on device", str(path))
 
     def kept(session: Session, discard: str | None = None) -> Coroutine[Any, Any, None]:

@@ -244,8 +244,7 @@ def document(content: Mapping[str, Any], seed: str, *, indented: bool = False) -
 
 
 def write_bytes(path: Path, content: bytes, seed: str) -> None:
-    """Write bytes with their checksum at the end, as `write_document` does."""
-    make_folder(path.parent)
+    """Write bytes with their checksum at the end, as `write_whole` does."""
     write_whole(path, content + hashlib.sha256(seed.encode() + b"\n" + content).digest())
 
 

@@ -51,6 +51,7 @@ class LineFile:
         #: of the file when it was last read or written, and when the caller took its lines; None: anew the next time
         self.stamp: tuple[int, ...] | None = None
         self._taken: tuple[int, ...] | None = None
+        self._sure = True  # what the file holds is on disk: no line was refused
 
     @contextmanager
     def held(self, take: Callable[[], None], *, to_write: bool = False) -> Iterator[None]:
@@ -90,11 +91,6 @@ class LineFile:
             self._bodies()
         return len(self._ends)
 
-    @property
-    def size(self) -> int:
-        """The bytes of the stored lines when they were last read or written."""
-        return self._ends[-1] if self._ends else 0
-
     def digest(self, lines: int) -> str:
         """The checksum of the first `lines` lines, hexadecimal; `IndexError` where there are fewer."""
         stored = self.count()
@@ -114,10 +110,12 @@ class LineFile:
         kept = self._ends[index - 1] if index else 0
         newest = self._taken == self.stamp
         whole, self.stamp, self._taken = self.stamp, None, None  # where the writing fails, the file is read again
-        if whole and 0 < kept == whole[-1]:
+        sure, self._sure = self._sure, False
+        if sure and whole and 0 < kept == whole[-1]:
             append(self.path, line)
-        else:  # the first line, or one in the place of others or of what a crash tore
+        else:  # the first line, or one in the place of others, of what a crash tore, or after what the disk refused
             self._write((self.path.read_bytes()[:kept] if kept else b"") + line)
+        self._sure = True
         self._ends[index:], self._digests[index:] = [kept + len(line)], [digest]
         self.stamp = stamp_of(self.path)
         self._taken = self.stamp if newest else None

@@ -45,7 +45,7 @@ def by_own_trees(table: Table, classes: int, *_: object) -> OwnPriors:
 
 def columns_digest(table: Table) -> str:
     """SHA-256 over a table's ids, features and images, in hexadecimal digits."""
-    state = hashlib.sha256(table.digest())
+    state = hashlib.sha256(table.ids.digest)
     state.update(repr(table.features.shape).encode() + np.ascontiguousarray(table.features).data)
     for name, cells in table.tensors.items():
         state.update(f"{name} {cells.shape}".encode() + np.ascontiguousarray(cells).data)

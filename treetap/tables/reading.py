@@ -150,10 +150,6 @@ class Table:
             tensors={name: cells[records] for name, cells in self.tensors.items()},
         )
 
-    def digest(self) -> bytes:
-        """SHA-256 over the sorted ids; `sorted-ids` alignment compares it."""
-        return self.ids.digest
-
 
 def read_table(
     config: TableConfig,

@@ -2,7 +2,8 @@
 
 gRPC by itself reads and decodes a message before a handler sees its sender, and holds all that come at once. Here a
 call's message is read when its caller is known by its certificate and has room in its share. The handlers of all
-services are wrapped: on the wire it is the same whether a handler is given its one message or reads it itself.
+services are wrapped: on the wire it is the same whether a handler is given its one message or reads it itself. Its
+errors are answered here, too.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class Admission(grpc.aio.ServerInterceptor):
         """A handler that returns its answer, or writes its answers to the context as gRPC's health service does."""
 
         async def answer(_messages: object, context: Context) -> Any:
-            async with _Admitted(self, context, method) as message:
+            async with answering(context, self.callers), _Admitted(self, context, method) as message:
                 return await handler(message.pop(), context)
 
         return answer
@@ -149,6 +150,7 @@ class Admission(grpc.aio.ServerInterceptor):
     def _stream(self, method: _Method, handler: Handler) -> Any:
         async def answer(_messages: object, context: Context) -> AsyncIterator[Any]:
             async with (
+                answering(context, self.callers),
                 _Admitted(self, context, method) as message,
                 aclosing(handler(message.pop(), context)) as answers,
             ):
@@ -235,8 +237,7 @@ class _Admitted:
 
     async def __aenter__(self) -> list[Any]:
         try:
-            async with answering(self._context, self._admission.callers):
-                return [await self._admission.read(self._context, self._method, self)]
+            return [await self._admission.read(self._context, self._method, self)]
         except BaseException as error:
             await self.__aexit__(type(error), error, None)
             raise

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from urllib.parse import quote
@@ -43,12 +43,18 @@ class Callers:
         transport: its own credentials.
         outward: takes out of an error's message what no caller shall hear.
         gateway: the name of the one gateway that may call for clients, which is trusted for their names.
+        operators: the names of those whom a coordinator obeys.
     """
 
     def __init__(
-        self, own: str, transport: Transport, outward: Callable[[str], str] = str, gateway: str | None = None
+        self,
+        own: str,
+        transport: Transport,
+        outward: Callable[[str], str] = str,
+        gateway: str | None = None,
+        operators: Collection[str] = (),
     ) -> None:
-        self.own, self.outward, self._gateway = own, outward, gateway
+        self.own, self.outward, self._gateway, self._operators = own, outward, gateway, operators
         self.credentials = None if isinstance(transport, Insecure) else CredentialSource(transport)  #: None: plain text
 
     def named(self, context: Context, *roles: Role) -> str:
@@ -59,24 +65,22 @@ class Callers:
             roles: those that may call; any where none is given.
 
         Raises:
-            Refused: no certificate, one that does not name one process, or another role.
+            Refused: no certificate, one that does not name one process, or another role; or another operator.
             Incompatible: the caller speaks another version of the protocol.
         """
-        told = dict(context.invocation_metadata() or ()).get(version.PROTOCOL_KEY)
-        spoken = told if isinstance(told, str) else None
-        if self.credentials is None:
-            name = self.certified(context)
-            version.check(spoken, name, self.own)
-            return name
-        caller = self.identity(_certificate(context), *roles)
-        version.check(spoken, caller.name, self.own)
-        return self._of_role(caller, *roles)
+        caller = None if self.credentials is None else self.identity(_certificate(context), *roles)
+        name = self.certified(context) if caller is None else caller.name
+        version.check(_told(context, version.PROTOCOL_KEY), name, self.own)
+        if caller is not None:
+            self._of_role(caller, *roles)
+        if Role.OPERATOR in roles and name not in self._operators:
+            raise Refused(f"{name} is not an operator of this coordinator (operators = …)")
+        return name
 
     def certified(self, context: Context, *roles: Role) -> str:
         """The same of a caller who need not speak our protocol: a client of a served model, a health check."""
         if self.credentials is None:
-            told = dict(context.invocation_metadata() or ()).get(NAME_KEY)
-            if not told or not isinstance(told, str):
+            if not (told := _told(context, NAME_KEY)):
                 raise Refused(f"the caller shows no certificate, and no name in metadata {NAME_KEY}")
             logs.note(peer=told)
             return told
@@ -118,7 +122,7 @@ class Callers:
         if self.credentials is not None:
             caller = self.identity(_certificate(context))
             return caller.name, caller.role
-        return str(dict(context.invocation_metadata() or ()).get(NAME_KEY, "-")), None
+        return _told(context, NAME_KEY) or "-", None
 
     def shown(self, certificate: bytes | None, *roles: Role) -> str:
         """The same of the certificate (PEM or DER) of a connection."""
@@ -138,6 +142,12 @@ class Callers:
         caller = self.credentials.now().caller(certificate, roles[0] if roles else None)
         logs.note(peer=caller.name)
         return caller
+
+
+def _told(context: Context, key: str) -> str | None:
+    """The text that the caller states in its metadata, if there is one."""
+    told = dict(context.invocation_metadata() or ()).get(key)
+    return told if isinstance(told, str) else None
 
 
 def _certificate(context: Context) -> bytes:
@@ -193,7 +203,7 @@ def details_of(text: str) -> str:
 
 @asynccontextmanager
 async def answering(context: grpc.aio.ServicerContext[object, object], callers: Callers) -> AsyncIterator[None]:
-    """Wrap the answer to a call: an error ends it with the status that fits, and its class is sent along.
+    """Wrap a call's admission and its answer: an error ends it with the status that fits, and its class is sent along.
 
     An error that treetap did not foresee is logged here and reported to the caller as a defect, without its text, which
     might hold data. The log has a message as it is, the caller as `callers` lets it out.
@@ -201,6 +211,8 @@ async def answering(context: grpc.aio.ServicerContext[object, object], callers: 
     try:
         yield
         return
+    except grpc.aio.AbortError:  # its handler has ended it by a status of its own
+        raise
     except errors.TreetapError as fault:
         log.warning("refused: %s: %s", type(fault).__name__, fault)
         told = fault
@@ -241,11 +253,8 @@ class _Refusal(grpc.GenericRpcHandler):
             return None  # the call is for others to answer
 
         async def refuse(_request: bytes, context: Context) -> bytes:
-            async with answering(context, self._callers):
-                told = dict(context.invocation_metadata() or ()).get(version.PROTOCOL_KEY)
-                theirs = told if isinstance(told, str) else method[1]
-                raise version.incompatible(theirs, self._callers.certified(context), self._callers.own)
-            return b""
+            theirs = _told(context, version.PROTOCOL_KEY) or method[1]
+            raise version.incompatible(theirs, self._callers.certified(context), self._callers.own)
 
         return grpc.unary_unary_rpc_method_handler(refuse)
 

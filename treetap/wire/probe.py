@@ -26,7 +26,6 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from treetap import version
 from treetap.errors import ConfigError, Refused, Silent, TreetapError, Unreachable, visible
-from treetap.wire.callers import Callers, answering
 from treetap.wire.certificates import common_name, fingerprint, read_certificates
 from treetap.wire.ports import Address
 from treetap.wire.proxies import MOST_HEADER, Proxy, ProxyRefuses, check_connected, not_used, proxy_to, way
@@ -308,13 +307,11 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has
     Every holder of a certificate with a role may ask. `serves`: tells the health of `SERVING`, where that is known.
     """
 
-    def __init__(self, callers: Callers, serves: Callable[[], bool] | None = None) -> None:
+    def __init__(self, serves: Callable[[], bool] | None = None) -> None:
         super().__init__()
-        self._callers, self._serves = callers, serves
+        self._serves = serves
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
-        async with answering(context, self._callers):
-            self._callers.anybody(context)
         await context.send_initial_metadata(
             (*version.told(), (RELEASE_KEY, version.package_version()), (TIME_KEY, f"{time.time():.6f}"))
         )
@@ -325,14 +322,12 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has
 
     async def Watch(self, _request: health_pb2.HealthCheckRequest, context: Context) -> None:
         """Refuse: a watch would outlast its caller's certificate, and nothing here needs one."""
-        async with answering(context, self._callers):
-            self._callers.anybody(context)
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "health is checked call by call: use Check")
 
 
-def serve_health(server: grpc.aio.Server, callers: Callers, serves: Callable[[], bool] | None = None) -> Health:
+def serve_health(server: grpc.aio.Server, serves: Callable[[], bool] | None = None) -> Health:
     """Let a server answer health checks. `serves`: see `Health`."""
-    service = Health(callers, serves)
+    service = Health(serves)
     health_pb2_grpc.add_HealthServicer_to_server(service, server)
     return service
 

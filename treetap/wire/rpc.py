@@ -254,7 +254,8 @@ class GrpcDialer:
         self.channels.look_on()
         channel = await self.channels.ready(to)
         try:
-            yield self._telling(channel, *more)
+            own = self._transport.told() if isinstance(self._transport, Insecure) else ()
+            yield cast(grpc.aio.Channel, _Telling(channel, (*own, *more)))
         except grpc.aio.AioRpcError as failure:
             raise await self._explained(failure, to) from None
         except asyncio.CancelledError:
@@ -262,10 +263,6 @@ class GrpcDialer:
                 raise
             changed = f"{to.name}: the channel was closed, since TLS files have changed; it is dialled anew"
             raise Unanswered(changed) from None
-
-    def _telling(self, channel: grpc.aio.Channel, *more: tuple[str, str]) -> grpc.aio.Channel:
-        own = self._transport.told() if isinstance(self._transport, Insecure) else ()
-        return cast(grpc.aio.Channel, _Telling(channel, (*own, *more)))
 
     async def _explained(self, failure: grpc.aio.AioRpcError, to: Address) -> Exception:
         """The error of a failed call; the cause of a bare UNAVAILABLE or UNIMPLEMENTED is diagnosed."""

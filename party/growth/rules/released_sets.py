@@ -17,9 +17,9 @@ import numpy as np
 
 from treetap.arrays import Array, Ints
 from treetap.errors import Refused
-from treetap.models.line_file import Line, plain_lines
+from treetap.models.line_file import Line
 from treetap.models.store import LEAKAGE
-from treetap.party.growth.rule import Draft, Rule
+from treetap.party.growth.rule import Rule
 from treetap.party.growth.stored_trees import KNOWN, known_sets
 from treetap.party.setup.labelled_table import LabelledTable
 from treetap.trees.growing_tree import GrowingTree
@@ -123,18 +123,14 @@ class ReleasedSets(Rule):
                 context.job, tree, name, known.count, known.nats, 100 * said["excess_share"],
             )  # fmt: skip
         entropy = class_entropy(self._totals)
-        line = {"tree": tree, "noisy_labels": self.clean is not None, "entropy_nats": entropy, "parties": rows}
-        self._line = {LEAKAGE: line}
+        noisy = self.clean is not None
+        self._line = {LEAKAGE: {"tree": tree, "noisy_labels": noisy, "entropy_nats": entropy, "parties": rows}}
 
     def kept(self) -> Line:
         return self._line
 
     def arrays(self) -> dict[str, Array]:
         return {f"{KNOWN}{name}": array for name, array in (self._signatures or {}).items()}
-
-    async def publish(self, draft: Draft) -> None:
-        if self._classes:
-            draft.files[LEAKAGE] = plain_lines(line[LEAKAGE] for line in draft.lines if LEAKAGE in line)
 
     def _said(self, party: str, labels: Ints) -> dict[str, Any]:
         """The information of a party's signature on labels (N,): plug-in, by chance, their difference over H(Y)."""

@@ -165,24 +165,24 @@ def test_a_kill_at_a_write_leaves_the_line_or_none(
     assert numbers.add(8).of() == Numbers(tmp_path).of() == [*held, 8]
 
 
-@pytest.mark.parametrize("torn", [b"", b'{"number":'], ids=["none", "half of it"])
-def test_a_line_that_a_full_disk_refused_does_not_count(
-    torn: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever the disk has of it; the next line stands by itself."""
+@pytest.mark.parametrize("left", ["", '{"number":', None], ids=["none", "half of it", "all, which is not on disk"])
+def test_a_line_that_the_disk_refused(left: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the file. The next line makes the file anew: what an fsync has refused, no later one writes."""
     numbers = Numbers(tmp_path).add(1)
-    whole = numbers.file.path.read_bytes()
+    path, whole = numbers.file.path, numbers.file.path.read_bytes()
 
     def full(_: int) -> None:
-        numbers.file.path.write_bytes(whole + torn)
+        path.write_bytes(path.read_bytes() if left is None else whole + left.encode())
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
             numbers.add(2)
-    assert numbers.of() == [1]
-    assert numbers.add(2).of() == Numbers(tmp_path).of() == [1, 2]
+    before, held = path.stat().st_ino, numbers.of()
+    assert held == [1] if left is not None else [1, 2]
+    assert numbers.add(3).of() == Numbers(tmp_path).of() == [*held, 3]
+    assert path.stat().st_ino != before
 
 
 @pytest.mark.parametrize(

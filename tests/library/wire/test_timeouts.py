@@ -180,8 +180,8 @@ def _today(server: grpc.aio.Server, callers: Callers) -> None:
     nothing: Any = _Called()
     services.register(server, callers, cast(Any, nothing))
     services.register_for_clients(server, callers, cast(ServedModels, nothing))
-    jobs_service.register(server, callers, cast(Jobs, nothing), [])
-    serve_health(server, callers)
+    jobs_service.register(server, callers, cast(Jobs, nothing))
+    serve_health(server)
 
 
 @asynccontextmanager
