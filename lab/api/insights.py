@@ -17,6 +17,7 @@ from treetap.lab.api.explanations import by_shards, check_explained, of_sums, pl
 from treetap.lab.api.fitted import results, written
 from treetap.lab.api.frames import InvalidInput, checked, frame_of, importances_of
 from treetap.lab.api.models import RemoteFitted
+from treetap.lab.api.party_tables import PartyTables
 from treetap.lab.experiment.joint_model import JointModel
 
 
@@ -143,7 +144,7 @@ class Insights(CallerRecords):
                 raise InvalidInput("the federation has its own tables: X is their name")
             told = self._model.predict(X, "eini", verbose=bool(self.verbose), attributed=True)
             return of_sums(told, self._model.label_holder)
-        data = self._tables_like(X, self.columns_, self.label_holder_)
+        data = self._party_tables(X)
         check_explained(self._model.manifest["protocol"])
         tables = self._own_tables(data)
         if not federated:
@@ -207,3 +208,7 @@ class Insights(CallerRecords):
         """
         best = getattr(self, "best_iteration_", None)
         return plot_history(self._model.history, best, metric, ax)
+
+    def _party_tables(self, X: Any) -> PartyTables:
+        """Records to predict, as a table of each party."""
+        return self._tables_like(X, self.columns_, self.label_holder_)

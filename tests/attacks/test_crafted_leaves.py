@@ -84,10 +84,10 @@ async def test_paths_are_read_off_one_query(
     else:
         add = stored_trees.StoredTrees.add
 
-        def put(self: stored_trees.StoredTrees, index: int, content: dict[str, Any]) -> None:
+        def put(self: stored_trees.StoredTrees, index: int, content: dict[str, Any], *arrays: Any) -> None:
             if "own" in content:  # the label holder's
                 content = {**content, "tree": crafted(Tree.from_dict(content["tree"])).to_dict()}
-            add(self, index, content)
+            add(self, index, content, *arrays)
 
         monkeypatch.setattr(stored_trees.StoredTrees, "add", put)
 

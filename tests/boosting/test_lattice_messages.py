@@ -340,10 +340,10 @@ async def test_words_of_more_nodes_than_are_built(tmp_path: Path) -> None:
     further: list[asyncio.Task[Any]] = []
 
     def more(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> None:
-        if (to, name_of(parcel), parcel.round, parcel.stage, parcel.part) == (FEATURE, "encrypted_words", 0, 0, 1):
+        if (to, name_of(parcel), parcel.round, parcel.stage, parcel.part) == (FEATURE, "encrypted_words", 0, 0, 0):
             parcel.last = False
             behind = exchange_pb2.PeerMessage.FromString(parcel.SerializeToString())
-            behind.part, behind.last = 2, True
+            behind.part, behind.last = 1, True
             content: Any = content_of(behind, "encrypted_words")
             content.node, content.first, content.count, content.ciphertexts = 2, 0, 0, b""
             node = federation.node(FEATURE)

@@ -34,8 +34,8 @@ KINDS = pytest.mark.parametrize(
 
 @KINDS
 def test_a_document_comes_back_and_no_byte_can_change_unnoticed(write: Write, read: Read, tmp_path: Path) -> None:
-    """Its folder is made; each byte changed, the end cut off, or another file in its place is damage by its name."""
-    path = tmp_path / "folder" / "file"
+    """Each byte changed, the end cut off, or another file in its place is damage by its name."""
+    path = tmp_path / "file"
     write(path, OLD)
     assert read(path, "seed") == OLD
     whole = path.read_bytes()

@@ -82,7 +82,7 @@ def test_whole_numbers_and_text_are_the_same_ids(tmp_path: Path) -> None:
     text = read(parquet_file(tmp_path, {"id": ["1", "10", " 2 "]}, "text.parquet"))
     csv = read(text_file(tmp_path, "id,a\n2,0\n10,0\n1,0\n"))
     assert whole.ids == text.ids == csv.ids == ["1", "10", "2"]
-    assert whole.digest() == text.digest() == csv.digest()
+    assert whole.ids.digest == text.ids.digest == csv.ids.digest
 
 
 def test_ids_of_a_csv_file_stay_as_written(tmp_path: Path) -> None:
@@ -90,16 +90,16 @@ def test_ids_of_a_csv_file_stay_as_written(tmp_path: Path) -> None:
     ids = ["007", "2024-01-02", "7", "99999999999999999999"]
     csv = read(text_file(tmp_path, "id,a\n" + "".join(f"{value},1\n" for value in reversed(ids))), "a")
     assert csv.ids == ids
-    assert csv.digest() == read(parquet_file(tmp_path, {"id": ids})).digest()
+    assert csv.ids.digest == read(parquet_file(tmp_path, {"id": ids})).ids.digest
 
 
 def test_the_digest_is_of_the_ids_alone(tmp_path: Path) -> None:
     """Neither the order of rows nor a value changes the digest; an id does, and so does where one id ends."""
-    first = read(text_file(tmp_path, "id,a\n1,5\n23,6\n"), "a").digest()
-    assert read(text_file(tmp_path, "id,a\n23,0\n1,9\n"), "a").digest() == first
-    assert read(text_file(tmp_path, "id,a\n1,5\n24,6\n"), "a").digest() != first
-    assert read(text_file(tmp_path, "id,a\n12,5\n3,6\n"), "a").digest() != first
-    assert read(text_file(tmp_path, "id,a\n1,5\n23,6\n3,7\n"), "a").digest() != first
+    first = read(text_file(tmp_path, "id,a\n1,5\n23,6\n"), "a").ids.digest
+    assert read(text_file(tmp_path, "id,a\n23,0\n1,9\n"), "a").ids.digest == first
+    assert read(text_file(tmp_path, "id,a\n1,5\n24,6\n"), "a").ids.digest != first
+    assert read(text_file(tmp_path, "id,a\n12,5\n3,6\n"), "a").ids.digest != first
+    assert read(text_file(tmp_path, "id,a\n1,5\n23,6\n3,7\n"), "a").ids.digest != first
 
 
 def test_the_missing_value(tmp_path: Path) -> None:
