@@ -128,14 +128,14 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
         "label-holder sent words out of place in tree 0",
     ),
     "words of another node": (
-        *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 1)),
+        *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 0)),
         with_fields(node=2),
         "label-holder sent words out of place in tree 0",
     ),
     "words that are cut": (
         *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 0)),
         _bytes_of("ciphertexts", lambda words: words[:-1]),
-        r"label-holder sent what are no words of node \d: words of 16 records from 0 on are not those that are due",
+        r"label-holder sent what are no words of node \d: words of 4112 records from 0 on are not those that are due",
     ),
     "words of fewer records": (
         *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 0)),
@@ -148,9 +148,9 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
         r"label-holder sent what are no words of node \d: words of 0 records from 0 on are not those that are due",
     ),
     "zeros that are cut": (
-        *("encrypted_words", LABEL_HOLDER, FEATURE, (1, 0, 1)),
+        *("encrypted_words", LABEL_HOLDER, FEATURE, (1, 0, 0)),
         _bytes_of("ciphertexts", lambda words: words[: len(words) // 2]),
-        r"label-holder sent what are no words of node \d: words of 4096 records from 16 on are not those that are due",
+        r"label-holder sent what are no words of node \d: words of 4112 records from 0 on are not those that are due",
     ),
     "words of noise": (
         *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 0)),
@@ -158,8 +158,8 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
         f"{NO_SUM}(a sum has more noise than|.*above the last slot|sums of node . are such that no)",
     ),
     "zeros of noise": (
-        *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 1)),
-        _bytes_of("ciphertexts", _noise),
+        *("encrypted_words", LABEL_HOLDER, FEATURE, (0, 0, 0)),
+        _bytes_of("ciphertexts", lambda words: words[: -len(words) // 2] + _noise(words[-len(words) // 2 :])),
         f"{NO_SUM}(a sum has more noise than|.*above the last slot|sums of node . are such that no)",
     ),
     "first halves that are cut": (
@@ -178,17 +178,17 @@ FALSE: dict[str, tuple[str, str, str, tuple[int, int, int], Change, str]] = {
         f"{NO_SUM}(a sum has more noise than|.*above the last slot|sums of node . are such that no)",
     ),
     "second halves that are cut": (
-        *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 1)),
+        *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
         _bytes_of("second_halves", lambda halves: halves[:-1]),
         f"{NO_SUM}sums of 2 candidates have other sizes",
     ),
     "no second halves": (
-        *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 1)),
+        *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
         with_fields(second_halves=b""),
         f"{NO_SUM}sums of 2 candidates have other sizes",
     ),
     "second halves of noise": (
-        *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 1)),
+        *("candidate_sums", FEATURE, LABEL_HOLDER, (0, 0, 0)),
         _bytes_of("second_halves", _noise),
         f"{NO_SUM}(a sum has more noise than|.*above the last slot|sums of node . are such that no)",
     ),
