@@ -25,7 +25,7 @@ def test_a_command_answers_or_is_left_with_its_reason(benchmark: Any, tmp_path: 
     waits = [sys.executable, "-c", f"import time; open({str(tmp_path / 'begun')!r}, 'w'); time.sleep(600)"]
     with pytest.raises(peers.Left, match="no such schema"):
         peers.commands([[sys.executable, "-c", "raise SystemExit('no such schema')"], waits], 60)
-    with pytest.raises(peers.Left, match="not done after 0.1 s"):
+    with pytest.raises(peers.Left, match=r"not done after 0\.1 s"):
         peers.commands([waits], 0.1)
 
 
