@@ -3,7 +3,7 @@
 Columns of all records are drawn in parts of `PART` records, each by a generator of its own, so that a table's first
 parts are those of a longer one. Of eight columns four are continuous, one of them with 5 % missing; two are counts, one
 has ten categories, one is rounded to 32 different values. The label of a record is drawn by a logistic model of the
-columns, of which every party has some that matter, one in four of them.
+columns, of which every party has some that matter, one in four of them; with more than two classes by as many models.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Plan:
     columns: int
     parties: int = 2
     seed: int = 0
+    classes: int = 2
 
     @property
     def names(self) -> list[str]:
@@ -91,6 +92,10 @@ def _drawn(plan: Plan, part: int, count: int) -> tuple[Floats, npt.NDArray[np.in
     weights[np.arange(plan.columns) % 4 != 0] = 0
     margin = drawn @ weights / math.sqrt(np.count_nonzero(weights))
     label = rng.random(PART)[:count] < 1 / (1 + np.exp(-2 * margin))
+    if plan.classes > 2:
+        of_classes = np.random.default_rng([plan.seed, 3]).normal(size=(plan.columns, plan.classes))
+        margins = drawn @ (of_classes * (weights != 0)[:, None]) / math.sqrt(np.count_nonzero(weights))
+        label = np.argmax(2 * margins + rng.gumbel(size=(PART, plan.classes))[:count], axis=1)
     for column in range(plan.columns):
         drawn[:, column] = _shaped(drawn[:, column], column % 8, rng)
     return drawn, label.astype(np.int64)

@@ -1,12 +1,11 @@
-"""Growth of a training's costs by records, columns, parties and workers, each alone, by real processes.
+"""Growth of a training's costs by records, columns, trees, depth and parties, each alone, by real processes.
 
-    python benchmarks/growth.py [--only records columns parties workers] [--results benchmarks/growth.jsonl]
+    python benchmarks/growth.py [--only records columns trees depth parties] [--results benchmarks/growth.jsonl]
     python -m renderers.growth
 
-Each line of the results is one training on generated tables (`large_training.py`): one tree of depth 3, 32 bins, keys
-of 2048 bits, Paillier, and beside what is varied `BASE`. Lines that are there are not measured again, so that a run
-that was interrupted goes on; the second command draws docs/growth.svg and fills the tables of its page. Linux
-only.
+Each line of the results is one training on generated tables (`large_training.py`): 32 bins, by the lattice, and beside
+what is varied `BASE`. Lines that are there are not measured again, so that a run that was interrupted goes on; the
+second command draws docs/growth.svg and fills the tables of its page. Linux only.
 """
 
 from __future__ import annotations
@@ -25,15 +24,17 @@ from resumable import Results
 
 from treetap import terminal
 from treetap.commands.jobs import progress_view
+from treetap.protocols.key_options import LATTICE
 
 RESULTS = Path(__file__).with_name("growth.jsonl")
 #: What is not varied.
-BASE: Mapping[str, int] = {"records": 8000, "columns": 24, "parties": 2, "workers": 2}
+BASE: Mapping[str, int] = {"records": 16_000, "columns": 32, "trees": 3, "depth": 3, "parties": 2}
 VARIED: Mapping[str, Sequence[int]] = {
-    "records": (4000, 8000, 16_000, 32_000, 64_000),
-    "columns": (8, 16, 32, 64, 128),
-    "parties": (2, 3, 4, 6),
-    "workers": (1, 2, 3, 4),
+    "records": (16_000, 64_000, 256_000),
+    "columns": (32, 128, 512),
+    "trees": (3, 9, 27),
+    "depth": (3, 5, 7),
+    "parties": (2, 4, 8),
 }
 #: Figures of a training that a result keeps.
 KEPT = ("wall_s", "cpu_s", "largest_process_mib", "peak_mib", "cpu_s_by_process", "bytes", "load", "product_us")
@@ -47,7 +48,8 @@ def trials(only: Sequence[str]) -> list[dict[str, int]]:
 
 def measure(trial: dict[str, int]) -> dict[str, Any]:
     """The result of one training."""
-    training = Training(Plan(trial["records"], trial["columns"], trial["parties"]), trees=1, workers=trial["workers"])
+    plan = Plan(trial["records"], trial["columns"], trial["parties"])
+    training = Training(plan, trial["trees"], trial["depth"], LATTICE)
     title = ", ".join(f"{value} {name}" for name, value in trial.items())
     with tempfile.TemporaryDirectory(prefix="treetap-bench-") as folder, progress_view.live(title) as show:
         found = run(training, Path(folder), show)

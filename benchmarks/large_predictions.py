@@ -58,6 +58,7 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
             "predicted_s": time.monotonic() - begun,
             **{f"{row.name}_s": row.amount for row in status.phases},
             "file_mib": Path(status.predictions).stat().st_size / 2**20,
+            "cpu_s": sum(row.amount for each in status.accounts for row in each.account.cpu_seconds),
             "peak_rss_mib": peaks(federation),
         }
 

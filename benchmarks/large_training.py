@@ -2,7 +2,8 @@
 
     python benchmarks/large_training.py [--records 1000000] [--columns 50] [--parties 2] [--trees 5] [--depth 3]
                                         [--scheme NAME] [--key-bits 2048] [--workers 2] [--alignment sorted-ids]
-                                        [--arithmetic auto] [--line "1 Gbit/s"] [--seed 0] [--folder FOLDER] [--json]
+                                        [--arithmetic auto] [--line "1 Gbit/s"] [--seed 0] [--classes 2]
+                                        [--folder FOLDER] [--json]
 
 Linux only: memory is VmHWM of /proc. Tables are generated from the seed (`generated_tables.py`) and written as
 Parquet, with the columns spread evenly over the parties: 25 of the label holder and 25 of the feature party unless
@@ -69,6 +70,7 @@ class Training:
                     else {"key_bits": self.key_bits, "obfuscation": "short-exponent"}
                 ),
                 "alignment": self.alignment,
+                **({} if self.plan.classes == 2 else {"objective": "multi:softprob"}),
             }
         )
         return found
@@ -116,6 +118,7 @@ def run(training: Training, folder: Path, show: Callable[[jobs_pb2.JobStatus], N
     return {
         "records": training.plan.records,
         "columns": training.plan.columns,
+        "classes": training.plan.classes,
         "parties": training.plan.parties,
         "trees": training.trees,
         "depth": training.depth,
@@ -173,10 +176,11 @@ def main() -> None:
     parser.add_argument("--arithmetic", choices=arithmetic.CHOICES, default="auto")
     parser.add_argument("--line", default=LINE_KEY)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--classes", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="where tables and states go, kept; by default a temporary folder")
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
-    plan = Plan(given.records, given.columns, given.parties, given.seed)
+    plan = Plan(given.records, given.columns, given.parties, given.seed, given.classes)
     training = Training(
         plan,
         given.trees,

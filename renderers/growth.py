@@ -26,7 +26,7 @@ MEASURES: Mapping[str, Mapping[str, tuple[str, float]]] = {
     "MiB": {"largest process": ("largest_process_mib", 1), "all processes": ("all_mib", 1)},
     "MB sent": {"bytes on the wire": ("bytes", 1e-6)},
 }
-AXES = {"records": "record", "columns": "column", "parties": "party", "workers": "worker"}
+AXES = {"records": "record", "columns": "column", "trees": "tree", "depth": "level", "parties": "party"}
 COLOURS, MARKS = ("#0072b2", "#e69f00"), ("o", "s")
 
 
@@ -79,7 +79,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def more_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Costs of one more record, column, party or worker."""
+    """Costs of one more of each."""
     lines = ["| one more | CPU ms | KiB, all processes | KiB, largest process | kB sent |\n", "|---|---|---|---|---|\n"]
     for axis, one in AXES.items():
         figures = (("cpu_s", 1000), ("all_mib", 1024), ("largest_process_mib", 1024), ("bytes", 1e-3))
@@ -96,7 +96,7 @@ def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     from matplotlib import pyplot
 
     mpl.rcParams.update({"svg.hashsalt": "treetap", "svg.fonttype": "none", "font.size": 9})
-    made, axes = pyplot.subplots(len(MEASURES), len(AXES), figsize=(12, 7.5), sharey="row", layout="constrained")
+    made, axes = pyplot.subplots(len(MEASURES), len(AXES), figsize=(14, 7.5), sharey="row", layout="constrained")
     for row, (measure, figures) in zip(axes, MEASURES.items(), strict=True):
         row[0].set_ylabel(measure)
         for here, axis in zip(row, AXES, strict=True):
@@ -106,7 +106,9 @@ def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
                 here.plot(found.x, found.y, marker=MARKS[place], color=COLOURS[place], label=label)
             _finish(here, axis, curve(results, axis, "cpu_s").x)
     path.parent.mkdir(parents=True, exist_ok=True)
-    made.savefig(path, metadata={"Date": None, "Title": "Costs of a training by records, columns, parties and workers"})
+    made.savefig(
+        path, metadata={"Date": None, "Title": "Costs of a training by records, columns, trees, depth and parties"}
+    )
     pyplot.close(made)
 
 
