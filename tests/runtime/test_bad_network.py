@@ -197,8 +197,9 @@ def test_a_suspended_party_is_named_within_the_silence(tmp_path: Path) -> None:
     cases = _first_of_each_kind(tmp_path / "faultless")
     assert {victim for victim, _ in cases} == set(PARTIES[:2])
     for place, (victim, message) in enumerate(cases):
+        served = place % 2 == 1 and message.word != "account"  # a job whose last account is served is over
         try:
-            _freeze_and_thaw(tmp_path / str(place), victim, message.number, served=place % 2 == 1)
+            _freeze_and_thaw(tmp_path / str(place), victim, message.number, served=served)
         except BaseException as failure:
             failure.add_note(f"{victim} is frozen at {message}")
             raise

@@ -6,6 +6,8 @@ import asyncio
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -125,21 +127,24 @@ if "feature-b" in str(sys.orig_argv):
 
 
 @pytest.mark.second_tier
-def test_a_kernel_that_crashes_is_named(
-    federation: LocalFederation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_that_crashes_is_named(federation: LocalFederation, tmp_path: Path) -> None:
     """Its party ends with the signal, its log says by which kernel; started again, the job is resumed to its end."""
     victim, params = "feature-b", BoostingParams(n_estimators=2, max_depth=2, max_bin=8)
     (tmp_path / "sitecustomize.py").write_text(CRASHES)
     federation.kill(victim)
-    with monkeypatch.context() as changed:
-        changed.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))))
-        federation.restart(victim)
+    federation.restart(victim)  # its file names its port from now on
+    federation.kill(victim)
+    words = [sys.executable, "-m", "treetap", "party", "--config", str(federation.folder / victim / "config.toml")]
+    path = os.pathsep.join((str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])))
+    with (federation.folder / victim / "log.txt").open("ab") as log:
+        party = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=log)
+    assert party.stdout is not None
+    assert party.stdout.readline()  # it serves
     federation.operator.submit(jobs_pb2.SubmitRequest(job="crashed", spec=spec(params, scheme=LATTICE)))
-    assert federation._processes[victim].wait(30) == -signal.SIGSEGV
-    log = (federation.folder / victim / "log.txt").read_text()
-    assert "Fatal Python error: Segmentation fault" in log
-    assert re.search(r'histogram_sums\.py", line \d+ in hide\n.*engines\.py", line \d+ in _run\n', log)
+    assert party.wait(30) == -signal.SIGSEGV
+    said = (federation.folder / victim / "log.txt").read_text()
+    assert "Fatal Python error: Segmentation fault" in said
+    assert re.search(r'histogram_sums\.py", line \d+ in hide\n.*engines\.py", line \d+ in _run\n', said)
     assert ended(federation, "crashed").state == "interrupted"
     federation.restart(victim)
     assert _resume(federation, "crashed").status == 0
