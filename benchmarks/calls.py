@@ -14,16 +14,15 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from counted_party import COUNTS, FOLDER
+from counted_party import COUNTS, FOLDER, serve
 from credit import experiment
 from measured_trainings import forced
 from rich.table import Table
@@ -40,20 +39,6 @@ from treetap.wire.v2 import jobs_pb2
 LONGEST_S = 30.0
 #: Process → kind → name → number.
 Counts = dict[str, dict[str, Counter[str]]]
-
-
-def begin(words: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start a process of `local_federation` that counts."""
-    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return subprocess.Popen(
-        [sys.executable, "-c", "import counted_party; counted_party.serve()", *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        start_new_session=True,
-        umask=0o077,
-    )
 
 
 def trained(federation: local_federation.LocalFederation, spec: Any, name: str, folder: Path) -> Counts:
@@ -110,7 +95,7 @@ def main() -> None:
     given = parser.parse_args()
     if "TREETAP_DATA" not in os.environ:
         sys.exit("calls: set TREETAP_DATA to the folder with credit_default.parquet")
-    local_federation.begin = begin
+    local_federation.serve = serve
     runs = {}
     for scheme in given.scheme:
         with tempfile.TemporaryDirectory(prefix="treetap-bench-") as folder:

@@ -9,11 +9,12 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from treetap.commands.cli import main
+from treetap.lab import local_federation
 from treetap.party.server.services import Threads
 from treetap.wire.frame import name_of
 from treetap.wire.rpc import GrpcDialer
@@ -73,8 +74,8 @@ def substitute() -> None:
     GrpcDialer.step = stepped  # type: ignore[method-assign, assignment]
 
 
-def serve() -> None:
-    """Run `treetap WORDS` of this process's arguments, and write counts when asked."""
+def serve(pipe: Connection, words: Sequence[str], name: str, log: Path) -> None:
+    """As `local_federation.serve`, and write counts when asked."""
     substitute()
     path = Path(os.environ[FOLDER]) / f"{os.getpid()}.json"
 
@@ -84,4 +85,4 @@ def serve() -> None:
         part.rename(path)
 
     signal.signal(signal.SIGUSR1, write)
-    main()
+    local_federation.serve(pipe, words, name, log)

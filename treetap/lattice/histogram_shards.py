@@ -11,7 +11,7 @@ hides them, u_k, errors, floods and noise, is drawn and added by the party's own
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -160,7 +160,7 @@ class _Sums(HistogramSums):
     async def _cells(self) -> Words:
         return await self._shards.words()
 
-    async def renew(self, order: Rows) -> AsyncIterator[bytes]:
+    async def renew(self, order: Rows) -> AsyncGenerator[bytes, None]:
         parts, products = list(enumerate(self._parts)), self._shards.products(self._shapes)
         for worker, group, features in [(at, *group) for at, part in parts for group in enumerate(part.features)]:
             if group not in self._parts[worker].sums:

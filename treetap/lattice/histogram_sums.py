@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from io import BytesIO
 from itertools import pairwise
 from typing import IO, Any, TypeVar
@@ -217,7 +217,7 @@ class HistogramSums(ReceivedWords):
     async def _take_zeros(self, words: bytes) -> None:
         self._zeros += words
 
-    async def renew(self, order: Rows) -> AsyncIterator[bytes]:
+    async def renew(self, order: Rows) -> AsyncGenerator[bytes, None]:
         """Draw new u_k for all candidates; their second halves, candidate `order[k]` at place k, some at a time."""
         firsts, width = np.cumsum([0, *self._counted]).tolist(), self._parameters.second_half_bytes
         with self._scratch() as halves:
