@@ -34,10 +34,11 @@ from treetap.process.together import together
 from treetap.usage import FINISHED, LOOKS, finish_unit
 
 T = TypeVar("T")
-#: Most microseconds of kernels between two looks of an event loop at its sockets. To hand a kernel to a thread and back
-#: takes 45 µs of processor time where nothing else runs (EPYC, `benchmarks/empty_call.py`), a fortieth of
-#: this; threads that wait for the interpreter's lock make it more. Beyond, two cores gain more than hand-overs cost.
-SMALL_US = 2000.0
+#: Most microseconds of kernels between two looks of an event loop at its sockets, in the slowest form; AVX-512 takes a
+#: fifth of it. To hand a kernel to a thread and back takes 45 µs of processor time where nothing else runs (Sapphire
+#: Rapids, `benchmarks/empty_call.py`); threads that wait for the interpreter's lock make it more. Beyond, two cores gain
+#: more than hand-overs cost.
+SMALL_US = 10_000.0
 
 
 class Turns:
