@@ -34,10 +34,10 @@ from treetap.process.together import together
 from treetap.usage import FINISHED, LOOKS, finish_unit
 
 T = TypeVar("T")
-#: Most microseconds of kernels between two looks of an event loop at its sockets, in the slowest form; AVX-512 takes a
-#: fifth of it. To hand a kernel to a thread and back takes 45 µs of processor time where nothing else runs (Sapphire
-#: Rapids, `benchmarks/empty_call.py`); threads that wait for the interpreter's lock make it more. Beyond, two cores gain
-#: more than hand-overs cost.
+#: Most microseconds of kernels between two looks of an event loop at its sockets, in the slowest form: AVX-512 takes a
+#: fifth of it. To hand a kernel to a thread and back takes 45 µs of processor time where nothing else runs
+#: (Sapphire Rapids, `benchmarks/empty_call.py`); threads that wait for the interpreter's lock make it more. Beyond, two
+#: cores gain more than hand-overs cost.
 SMALL_US = 10_000.0
 
 
