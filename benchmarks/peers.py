@@ -160,7 +160,7 @@ def _pivodl(case: Case, scheme: str) -> dict[str, Any]:
     label = "default.payment.next.month"
     data = {"path": "$TREETAP_DATA/credit_default.parquet", "label": label, "compare": False}
     parties = [
-        {"name": name, "share": share, "labels": True} for name, share in zip("abc", (0.3, 0.4, 0.3), strict=True)
+        {"name": name, "share": share, "label_share": share} for name, share in zip("abc", (0.3, 0.4, 0.3), strict=True)
     ]
     job = {"protocol": "pivodl", "n_estimators": case.trees, "max_depth": case.depth, "max_bin": BINS}
     setting = ExperimentFile.model_validate({"data": data, "party": parties, "job": job})

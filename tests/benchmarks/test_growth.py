@@ -35,7 +35,7 @@ def test_exponents_of_planted_figures(benchmark: Any) -> None:
     """A power of records is found whatever else varies, and the last step where a constant hides the growth."""
     growth = benchmark("growth")
     results = [
-        {"trial": trial, "cpu_s": trial["records"] ** 1.5, "bytes": 1e6 + trial["columns"] ** 2}
+        {"trial": trial, "cpu_s": trial["records"] ** 1.5, "bytes": 1e7 + trial["columns"] ** 2}
         for trial in growth.trials(list(growth.VARIED))
     ]
     found = curve(results, "records", "cpu_s")
