@@ -23,7 +23,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
     """CPU seconds, in brackets as often as those of `OWN`, by case and system; a reason where there are none."""
     cells = {(each["trial"]["case"], each["trial"]["system"]): each for each in results}
     cases, systems = (list(dict.fromkeys(each["trial"][name] for each in results)) for name in ("case", "system"))
-    systems.sort(key=lambda system: (not system.startswith("treetap"), systems.index(system)))
+    systems.sort(key=lambda system: not system.startswith("treetap"))
     lines = [f"| | {' | '.join(systems)} |\n", f"|---|{'---|' * len(systems)}\n"]
     for case in cases:
         own = cells.get((case, OWN), {}).get("cpu_s")
