@@ -254,12 +254,12 @@ class FeaturePartyGrowth:
             for name, halves in (("ciphertexts", part.ciphertexts), ("second_halves", part.second_halves)):
                 start = 0
                 while start < len(halves):
-                    some = halves[start : start + room]
-                    setattr(body, name, getattr(body, name) + some)
-                    start, room = start + len(some), room - len(some)
                     if not room:
                         await stream.put(body)
                         body, room = growth_pb2.CandidateSums(candidates=candidates), SUMS_BYTES
+                    some = halves[start : start + room]
+                    setattr(body, name, getattr(body, name) + some)
+                    start, room = start + len(some), room - len(some)
         await stream.put(body)
         await stream.close()
 

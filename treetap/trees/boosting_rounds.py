@@ -186,11 +186,7 @@ class BoostingRounds:
         Raises:
             DataError: it is of other records.
         """
-        if len(arrays["scores"]) != len(self._scores):
-            raise DataError(
-                f"the table has {len(self._scores)} records, the interrupted job had {len(arrays['scores'])}: "
-                "restore that table, or cancel the job and train again"
-            )
+        _check_same_records(self._scores, arrays["scores"])
         self.trees = int(arrays["trees"])
         self._scores, self._round_scores = arrays["scores"], arrays["round_scores"]
         self._best_scores = arrays.get("best_scores")
@@ -366,10 +362,15 @@ class ForestRounds:
         Raises:
             DataError: it is of other records.
         """
-        if len(arrays["sums"]) != len(self._sums):
-            raise DataError(
-                f"the table has {len(self._sums)} records, the interrupted job had {len(arrays['sums'])}: "
-                "restore that table, or cancel the job and train again"
-            )
+        _check_same_records(self._sums, arrays["sums"])
         self.trees, self._sums = int(arrays["trees"]), arrays["sums"]
         self._out_of_bag, self._left_out = arrays["out_of_bag"], arrays["left_out"]
+
+
+def _check_same_records(own: Array, stored: Array) -> None:
+    """`DataError` for the state of another table."""
+    if len(stored) != len(own):
+        raise DataError(
+            f"the table has {len(own)} records, the interrupted job had {len(stored)}: "
+            "restore that table, or cancel the job and train again"
+        )
