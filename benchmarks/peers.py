@@ -8,8 +8,9 @@ goes on. Tables are generated (`generated_tables.py`), two parties with half of 
 0.3, λ 1; `forest` is obesity (`forest.py`), `PIVODL` credit_default with labels at three parties: both need
 TREETAP_DATA. Versions of the other systems are pinned in `peers.txt` and installed into an environment of their own
 below runs/, without what their trees do not use; where that fails, or a system has no such training, the cell holds the
-reason. CPU: SecretFlow's and treetap's processes from their start to their end, keys and alignment included; of
-XGBoost, scikit-learn and predictions the calls alone. --limit: seconds after which a cell is given up, and says so.
+reason. CPU: SecretFlow's and treetap's processes from their start to their end, keys and alignment included, but not
+the imports of the server from which treetap's are forked; of XGBoost, scikit-learn and predictions the calls alone.
+--limit: seconds after which a cell is given up, and says so.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 
 Every party holds so many ids, of which one in a thousand is common to all; the job that follows is as small as a job
 can be, so that its alignment is what takes time. Wall time is that of the phase `align` alone, processor time that of
-the whole job, by workers and others. The names after --arithmetic (docs/deploy.md) are measured in turn; where gmpy2 is
-among them, which is libsodium here, with ratios to it. With --proof each is measured without and with proofs that both
-of two parties ask for (`alignment_proof`), in turn, and the ratio of processor time is printed.
+the whole job. The names after --arithmetic (docs/deploy.md) are measured in turn; where gmpy2 is among them, which is
+libsodium here, with ratios to it. With --proof each is measured without and with proofs that both of two parties ask
+for (`alignment_proof`), in turn, and the ratio of processor time is printed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,6 @@ def measure(ids: int, parties: int, choice: arithmetic.Name, proof: bool = False
         "proof": proof,
         "align_s": seconds,
         "cpu_s_of_the_whole_job": sum(cpu.values()),
-        "cpu_s_of_workers": sum(amount for name, amount in cpu.items() if "worker" in name),
         "ids_per_second": ids * parties / seconds,
         "bytes_per_id": sent / (ids * parties),
         "largest_process_mb": max(memory.values()),
